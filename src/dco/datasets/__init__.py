@@ -1,0 +1,1 @@
+"""Data: generators with known truth, tables, image features."""

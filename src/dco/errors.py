@@ -1,0 +1,43 @@
+"""Every error and warning of the library. Each is also the builtin that a caller would expect."""
+
+from __future__ import annotations
+
+
+class DcoError(Exception):
+    """The base of all errors raised on purpose by dco."""
+
+
+class OverlappingRolesError(DcoError, ValueError):
+    """Rows of one role turn up in another role that must not share them."""
+
+
+class SealBrokenError(DcoError, RuntimeError):
+    """Calibration rows were asked for a second time, or for a second structure."""
+
+
+class InfeasibleLevelError(DcoError, ValueError):
+    """There are too few calibration rows for a finite threshold at the level asked for."""
+
+
+class IncompatibleScoreError(DcoError, TypeError):
+    """A score asks for something that the prediction it was given does not hold."""
+
+
+class NonFiniteScoreError(DcoError, ValueError):
+    """A score is NaN, so it cannot be ordered. (+inf is legal: it sorts last.)"""
+
+
+class CorruptModelError(DcoError, ValueError):
+    """A model file is truncated, was edited, or is not a model file at all."""
+
+
+class UntrustedTypeError(DcoError, TypeError):
+    """A model file holds types that the caller has not declared trusted."""
+
+
+class MissingExtraError(DcoError, ImportError):
+    """A part of dco needs a package that is not installed; the message names the extra to install."""
+
+
+class InfeasibleLevelWarning(UserWarning):
+    """The threshold is infinite because there are too few calibration rows: sets are full, and valid."""

@@ -1,0 +1,21 @@
+"""Packages that only some parts need, imported when first used."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+from dco.errors import MissingExtraError
+
+
+def require(module: str, *, extra: str) -> Any:
+    """Import `module`, or say in one sentence how to install the extra that brings it."""
+    try:
+        return import_module(module)
+    except ModuleNotFoundError as missing:
+        if missing.name is not None and missing.name.split(".")[0] != module.split(".")[0]:
+            raise
+        package = module.split(".")[0]
+        raise MissingExtraError(
+            f"This needs the package {package}, which is not installed: pip install 'decoupled-conformal[{extra}]'."
+        ) from None

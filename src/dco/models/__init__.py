@@ -1,0 +1,1 @@
+"""Fitted models and what turns them into prediction records."""

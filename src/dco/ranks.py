@@ -1,0 +1,139 @@
+"""The only place where a level becomes a rank: exact integer arithmetic.
+
+A decimal typed by a person means that decimal. ``alpha=0.1`` is one tenth, and so is ``1 - 0.9``, although neither is
+one tenth in binary. Ranks are then integers computed from integers; no float is ever rounded up.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from decimal import Decimal
+from fractions import Fraction
+from functools import lru_cache
+from typing import SupportsIndex, TypeAlias
+
+import numpy as np
+from scipy.special import betaincc
+
+Level: TypeAlias = float | str | Decimal | Fraction | np.floating
+
+_SPOKEN_DIGITS = 12  # a repr this short was typed by a person and means the decimal it shows
+_ROUNDING = Fraction(1, 2**52)  # 1 - 0.9 misses 0.1 by less than this; pi / 10 misses every short fraction by more
+_EXACT_TAIL_LIMIT = 4_000  # up to this n an undecided binomial tail is summed in integers (about 10 ms)
+
+
+def as_rational(level: Level, *, name: str = "alpha") -> Fraction:
+    """The rational number that `level` means, strictly between 0 and 1.
+
+    Strings, ``Decimal`` and ``Fraction`` are taken as they are; a float with a short decimal form means that decimal; a
+    float within 2**-52 of a fraction with denominator up to 10**6 means that fraction; any other float means its exact
+    binary value.
+    """
+    try:
+        value = _rational(level)
+    except (TypeError, ValueError, OverflowError, ZeroDivisionError, ArithmeticError):
+        value = None
+    if value is None or not 0 < value < 1:
+        raise ValueError(f"{name} must be a number strictly between 0 and 1, got {level!r}.")
+    return value
+
+
+@lru_cache(maxsize=1024)
+def _rational(level: Level) -> Fraction | None:
+    if isinstance(level, (bool, np.bool_)):
+        return None
+    if isinstance(level, (str, Decimal, Fraction)):
+        return Fraction(level)
+    if isinstance(level, np.floating) and not isinstance(level, float):
+        return Fraction(str(level))  # np.float32(0.2) prints as 0.2; its binary value is far from it
+    text = repr(float(level))
+    digits = text.split("e")[0].replace(".", "").replace("-", "").strip("0")
+    if len(digits) <= _SPOKEN_DIGITS:
+        return Fraction(text)
+    exact = Fraction(float(level))
+    simple = exact.limit_denominator(10**6)
+    return simple if simple > 0 and abs(simple - exact) <= _ROUNDING else exact
+
+
+def as_count(n: SupportsIndex, *, name: str = "n") -> int:
+    """`n` as a Python integer that is not negative."""
+    try:
+        count = operator.index(n)
+    except TypeError:
+        raise ValueError(f"{name} must be a whole number, got {n!r}.") from None
+    if count < 0 or isinstance(n, (bool, np.bool_)):
+        raise ValueError(f"{name} must be a whole number that is not negative, got {n!r}.")
+    return count
+
+
+def conformal_rank(n: SupportsIndex, *, alpha: Level) -> int:
+    """ceil((n + 1)(1 - alpha)), exactly: the rank that gives marginal coverage at least 1 - alpha.
+
+    ``n + 1`` means that no finite threshold has this guarantee (then n < (1 - alpha) / alpha).
+    """
+    count, level = as_count(n), as_rational(alpha)
+    return -(-(count + 1) * (level.denominator - level.numerator) // level.denominator)
+
+
+def tuning_rank(n: SupportsIndex, *, alpha: Level) -> int:
+    """n - floor(n alpha), exactly: the least rank at which at most a share alpha of n rows lies above."""
+    count, level = as_count(n), as_rational(alpha)
+    return count - count * level.numerator // level.denominator
+
+
+def pac_rank(n: SupportsIndex, *, alpha: Level, delta: Level) -> int:
+    """n - max{e : I_alpha(e + 1, n - e) >= 1 - delta}: coverage >= 1 - alpha with probability >= 1 - delta.
+
+    Equivalently the largest number e of uncovered rows with P(Binomial(n, alpha) <= e) <= delta (Vovk 2012; Wilks;
+    Clopper-Pearson; Bayesian quadrature with 0/1 loss). ``n + 1`` means that no finite threshold has this guarantee.
+    A tail too close to delta for floating point is summed in integers, for n up to 4,000; beyond, the larger rank is
+    taken.
+    """
+    count, level, failure = as_count(n), as_rational(alpha), as_rational(delta, name="delta")
+    return _pac_rank(count, level, failure)
+
+
+@lru_cache(maxsize=4096)
+def _pac_rank(n: int, alpha: Fraction, delta: Fraction) -> int:
+    allowed, refused = -1, n  # P(Bin <= -1) = 0 <= delta; P(Bin <= n) = 1 > delta
+    while refused - allowed > 1:
+        middle = (allowed + refused) // 2
+        if _tail_at_most(n, middle, alpha, delta):
+            allowed = middle
+        else:
+            refused = middle
+    return n - allowed
+
+
+def _tail_at_most(n: int, e: int, alpha: Fraction, delta: Fraction) -> bool:
+    """Whether P(Binomial(n, alpha) <= e) <= delta; False where it cannot be decided."""
+    tail, limit = float(betaincc(e + 1.0, float(n - e), float(alpha))), float(delta)
+    doubt = limit * (1e-11 if n <= 10**6 else 1e-8)
+    if abs(tail - limit) > doubt:
+        return tail < limit
+    if n > _EXACT_TAIL_LIMIT:
+        return False
+    return _exact_tail(n, e, alpha) <= delta
+
+
+def _exact_tail(n: int, e: int, alpha: Fraction) -> Fraction:
+    """P(Binomial(n, alpha) <= e) as a fraction."""
+    hit, miss = alpha.numerator, alpha.denominator - alpha.numerator
+    total = sum(math.comb(n, i) * hit**i * miss ** (n - i) for i in range(e + 1))
+    return Fraction(total, alpha.denominator**n)
+
+
+def smallest_marginal_n(*, alpha: Level) -> int:
+    """The least n with a finite conformal rank: ceil((1 - alpha) / alpha)."""
+    level = as_rational(alpha)
+    return -(-(level.denominator - level.numerator) // level.numerator)
+
+
+def smallest_pac_n(*, alpha: Level, delta: Level) -> int:
+    """The least n with a finite PAC rank: the least n with (1 - alpha)^n <= delta."""
+    level, failure = as_rational(alpha), as_rational(delta, name="delta")
+    n = max(1, math.ceil(math.log(float(failure)) / math.log1p(-float(level))) - 1)
+    while pac_rank(n, alpha=level, delta=failure) > n:
+        n += 1
+    return n

@@ -1,0 +1,1 @@
+"""Scores: larger is stranger."""

@@ -1,0 +1,114 @@
+"""Sets on the real line: one closed interval a row, or a union of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from dco.arrays import Bools, Floats, Integers
+from dco.extras import require
+
+
+@dataclass(frozen=True, eq=False)
+class Intervals:
+    """One closed interval a row; lower > upper means the empty set."""
+
+    lower: Floats
+    upper: Floats
+
+    def __len__(self) -> int:
+        return len(self.lower)
+
+    def contains(self, y: ArrayLike) -> Bools:
+        """Whether each row's interval holds that row's y."""
+        value = _responses(y, len(self))
+        return np.asarray((self.lower <= value) & (value <= self.upper))
+
+    def sizes(self) -> Floats:
+        """The length of each interval, 0 for an empty one."""
+        return np.maximum(self.upper - self.lower, 0)
+
+    def is_empty(self) -> Bools:
+        """Rows whose set is empty."""
+        return np.asarray(self.lower > self.upper)
+
+    def is_infinite(self) -> Bools:
+        """Rows whose set reaches to infinity on a side."""
+        return np.asarray(np.isinf(self.sizes()))
+
+    def to_frame(self, index: Any = None) -> Any:
+        """A pandas DataFrame with columns ``lower``, ``upper`` and ``size``."""
+        pandas = require("pandas", extra="tables")
+        return pandas.DataFrame({"lower": self.lower, "upper": self.upper, "size": self.sizes()}, index=index)
+
+
+@dataclass(frozen=True, eq=False)
+class IntervalUnions:
+    """Any number of disjoint closed intervals a row, ascending.
+
+    Row i is the union of [lower[j], upper[j]] for j from ``row_pointers[i]`` to ``row_pointers[i + 1] - 1``.
+    """
+
+    row_pointers: Integers
+    lower: Floats
+    upper: Floats
+
+    def __len__(self) -> int:
+        return len(self.row_pointers) - 1
+
+    def pieces(self, row: int) -> Floats:
+        """The intervals of one row, (p, 2)."""
+        row = range(len(self))[row]
+        inside = slice(int(self.row_pointers[row]), int(self.row_pointers[row + 1]))
+        return np.stack([self.lower[inside], self.upper[inside]], axis=1)
+
+    def contains(self, y: ArrayLike) -> Bools:
+        """Whether one of each row's intervals holds that row's y."""
+        rows = self._rows()
+        value = _responses(y, len(self))[rows]
+        found = np.zeros(len(self), dtype=bool)
+        found[rows[(self.lower <= value) & (value <= self.upper)]] = True
+        return found
+
+    def sizes(self) -> Floats:
+        """The total length of each row's intervals."""
+        lengths = np.asarray(self.upper - self.lower, dtype=np.float64)
+        return np.bincount(self._rows(), weights=lengths, minlength=len(self)).astype(np.float64)
+
+    def is_empty(self) -> Bools:
+        """Rows that hold no interval."""
+        return np.asarray(np.diff(self.row_pointers) == 0)
+
+    def is_infinite(self) -> Bools:
+        """Rows whose set reaches to infinity on a side."""
+        return np.asarray(np.isinf(self.sizes()))
+
+    def hull(self) -> Intervals:
+        """The smallest interval around each row's set (lower = inf, upper = -inf for an empty one)."""
+        lower, upper = np.full(len(self), np.inf), np.full(len(self), -np.inf)
+        filled = ~self.is_empty()
+        lower[filled] = self.lower[self.row_pointers[:-1][filled]]
+        upper[filled] = self.upper[self.row_pointers[1:][filled] - 1]
+        return Intervals(lower, upper)
+
+    def to_frame(self, index: Any = None) -> Any:
+        """A pandas DataFrame with the hull, the pieces (a list of pairs) and the size of each set."""
+        pandas = require("pandas", extra="tables")
+        hull = self.hull()
+        pieces = [[(float(a), float(b)) for a, b in self.pieces(i)] for i in range(len(self))]
+        return pandas.DataFrame(
+            {"lower": hull.lower, "upper": hull.upper, "pieces": pieces, "size": self.sizes()}, index=index
+        )
+
+    def _rows(self) -> Integers:
+        return np.repeat(np.arange(len(self)), np.diff(self.row_pointers))
+
+
+def _responses(y: ArrayLike, n: int) -> Floats:
+    value = np.asarray(y)
+    if value.shape != (n,):
+        raise ValueError(f"y must hold one number for each of the {n} rows, got shape {value.shape}.")
+    return value

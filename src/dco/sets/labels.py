@@ -1,0 +1,99 @@
+"""Sets of labels, stored compressed: row pointers and label codes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from dco.arrays import AnyArray, Bools, Integers
+from dco.extras import require
+
+
+@dataclass(frozen=True, eq=False)
+class LabelSets:
+    """Row i holds the label codes ``codes[row_pointers[i]:row_pointers[i + 1]]``, ascending.
+
+    With `classes`, labels are ``classes[code]`` and every method speaks labels; without, labels are the codes 0..K-1.
+    """
+
+    row_pointers: Integers
+    codes: Integers
+    n_classes: int
+    classes: AnyArray | None = None
+
+    @classmethod
+    def from_dense(cls, members: ArrayLike, classes: AnyArray | None = None) -> LabelSets:
+        """Sets from an (n, K) boolean matrix."""
+        mask = np.asarray(members, dtype=bool)
+        if mask.ndim != 2:
+            raise ValueError(f"members must be an (n, K) matrix, got shape {mask.shape}.")
+        pointers = np.zeros(mask.shape[0] + 1, dtype=np.int64)
+        np.cumsum(np.count_nonzero(mask, axis=1), out=pointers[1:])
+        codes = np.nonzero(mask)[1].astype(np.int32)
+        return cls(pointers, codes, mask.shape[1], classes)
+
+    def __len__(self) -> int:
+        return len(self.row_pointers) - 1
+
+    def __getitem__(self, row: int) -> AnyArray:
+        """The labels of one row's set."""
+        row = range(len(self))[row]
+        return self._labels(self.codes[self.row_pointers[row] : self.row_pointers[row + 1]])
+
+    def sizes(self) -> Integers:
+        """How many labels each set holds."""
+        return np.diff(self.row_pointers)
+
+    def contains(self, y: ArrayLike) -> Bools:
+        """Whether each row's set holds that row's label; a label that is not among the classes is in no set."""
+        wanted = self._codes_of(np.asarray(y))
+        found = np.zeros(len(self), dtype=bool)
+        rows = np.repeat(np.arange(len(self)), self.sizes())
+        found[rows[self.codes == wanted[rows]]] = True
+        return found
+
+    def is_empty(self) -> Bools:
+        """Rows whose set holds no label."""
+        return np.asarray(self.sizes() == 0)
+
+    def is_full(self) -> Bools:
+        """Rows whose set holds every label."""
+        return np.asarray(self.sizes() == self.n_classes)
+
+    def to_dense(self) -> Bools:
+        """The (n, K) membership matrix."""
+        dense = np.zeros((len(self), self.n_classes), dtype=bool)
+        dense[np.repeat(np.arange(len(self)), self.sizes()), self.codes] = True
+        return dense
+
+    def to_lists(self) -> list[list[Any]]:
+        """The labels of each set as Python lists."""
+        flat = self._labels(self.codes).tolist()
+        ends = self.row_pointers.tolist()
+        return [flat[start:end] for start, end in zip(ends[:-1], ends[1:], strict=True)]
+
+    def to_frame(self, index: Any = None) -> Any:
+        """A pandas DataFrame with columns ``set`` (a list of labels) and ``size``."""
+        pandas = require("pandas", extra="tables")
+        return pandas.DataFrame({"set": self.to_lists(), "size": self.sizes()}, index=index)
+
+    def _labels(self, codes: Integers) -> AnyArray:
+        return codes if self.classes is None else self.classes[codes]
+
+    def _codes_of(self, y: AnyArray) -> Integers:
+        if y.shape != (len(self),):
+            raise ValueError(f"y must hold one label for each of the {len(self)} rows, got shape {y.shape}.")
+        if self.classes is None:
+            return y.astype(np.int64)
+        return codes_of(y, self.classes)
+
+
+def codes_of(y: AnyArray, classes: AnyArray) -> Integers:
+    """The place of each label in `classes`, -1 for a label that is not there."""
+    order = np.argsort(classes, kind="stable")
+    place = np.searchsorted(classes, y, sorter=order)
+    candidate = order[np.minimum(place, len(classes) - 1)]
+    return np.where(classes[candidate] == y, candidate, -1)

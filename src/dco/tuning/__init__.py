@@ -1,0 +1,1 @@
+"""Candidates and the exact search for the smallest sets on tuning rows."""
