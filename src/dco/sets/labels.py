@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -73,7 +74,7 @@ class LabelSets:
         """The labels of each set as Python lists."""
         flat = self._labels(self.codes).tolist()
         ends = self.row_pointers.tolist()
-        return [flat[start:end] for start, end in zip(ends[:-1], ends[1:], strict=True)]
+        return [flat[start:end] for start, end in pairwise(ends)]
 
     def to_frame(self, index: Any = None) -> Any:
         """A pandas DataFrame with columns ``set`` (a list of labels) and ``size``."""
