@@ -1,1 +1,31 @@
-"""Fitted models and what turns them into prediction records."""
+"""Fitted models and what turns them into prediction records. The classes are imported when first used."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dco.models.bayesian_linear import SparseBayesianRegression as SparseBayesianRegression
+    from dco.models.mc_dropout import MCDropoutClassifier as MCDropoutClassifier
+    from dco.models.quantile_pair import QuantilePair as QuantilePair
+    from dco.models.residual_spread import ResidualSpread as ResidualSpread
+
+_MODULE_OF = {
+    "MCDropoutClassifier": "dco.models.mc_dropout",
+    "QuantilePair": "dco.models.quantile_pair",
+    "ResidualSpread": "dco.models.residual_spread",
+    "SparseBayesianRegression": "dco.models.bayesian_linear",
+}
+
+__all__ = ["MCDropoutClassifier", "QuantilePair", "ResidualSpread", "SparseBayesianRegression"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULE_OF:
+        return getattr(import_module(_MODULE_OF[name]), name)
+    raise AttributeError(f"module 'dco.models' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

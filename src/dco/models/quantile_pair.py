@@ -1,0 +1,151 @@
+"""A lower and an upper quantile model made of any regressor with a quantile loss."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sklearn import get_config
+from sklearn.base import BaseEstimator, MetaEstimatorMixin, RegressorMixin, clone
+from sklearn.compose import TransformedTargetRegressor
+from sklearn.ensemble import GradientBoostingRegressor, HistGradientBoostingRegressor
+from sklearn.pipeline import Pipeline
+from sklearn.utils import get_tags
+from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, process_routing
+from sklearn.utils.validation import check_is_fitted, column_or_1d
+
+from dco.arrays import Floats
+from dco.predictions import Quantiles
+
+
+class QuantilePair(MetaEstimatorMixin, RegressorMixin, BaseEstimator):  # type: ignore[misc]
+    """Quantile regression at two levels, for conformalised quantile regression (Romano, Patterson & Candès, 2019).
+
+    estimator: a regressor with a quantile loss: scikit-learn's `HistGradientBoostingRegressor` (the default),
+        `GradientBoostingRegressor` and `QuantileRegressor`, XGBoost's and LightGBM's regressors, or a pipeline or a
+        `TransformedTargetRegressor` that ends in one. The loss and its level are set here; everything else stays as given.
+    alpha: the levels are alpha / 2 and 1 - alpha / 2, unless `lower` and `upper` say otherwise. They are where calibration
+        starts: the guarantee holds whatever the levels are.
+    median: whether to fit a model of the median as well. `predict` then gives it; otherwise the middle of the two quantiles.
+    parameter: the name of the estimator's level parameter, for estimators that are not known here. Their loss must be a
+        quantile loss already.
+
+    Fitted: `lower_`, `upper_` and, if asked for, `median_`. Where the two quantiles cross they are sorted.
+    """
+
+    def __init__(
+        self,
+        estimator: Any = None,
+        *,
+        alpha: float = 0.1,
+        lower: float | None = None,
+        upper: float | None = None,
+        median: bool = False,
+        parameter: str | None = None,
+    ) -> None:
+        self.estimator = estimator
+        self.alpha = alpha
+        self.lower = lower
+        self.upper = upper
+        self.median = median
+        self.parameter = parameter
+
+    def fit(self, X: Any, y: Any, **params: Any) -> QuantilePair:
+        """Fit one model a level. `params` (sample_weight ...) go to each of them."""
+        low, high = self._levels()
+        y = y if y is None else column_or_1d(y, warn=True)
+        if get_config()["enable_metadata_routing"]:
+            params = process_routing(self, "fit", **params).estimator.fit
+        self.lower_ = self._at(low).fit(X, y, **params)
+        self.upper_ = self._at(high).fit(X, y, **params)
+        if self.median:
+            self.median_ = self._at(0.5).fit(X, y, **params)
+        elif hasattr(self, "median_"):
+            del self.median_  # left by an earlier fit
+        return self
+
+    def predict(self, X: Any) -> Floats:
+        """The median, or the middle of the two quantiles."""
+        quantiles = self.predict_distribution(X)
+        return (quantiles.lower + quantiles.upper) / 2 if quantiles.median is None else quantiles.median
+
+    def predict_distribution(self, X: Any) -> Quantiles:
+        """The lower and upper quantile of each row, and the median if it was fitted."""
+        check_is_fitted(self, "lower_")
+        median = self.median_.predict(X) if hasattr(self, "median_") else None
+        return Quantiles(self.lower_.predict(X), self.upper_.predict(X), median)
+
+    @property
+    def n_features_in_(self) -> int:
+        """How many columns the models were fitted on."""
+        check_is_fitted(self, "lower_")
+        return int(self.lower_.n_features_in_)
+
+    @property
+    def feature_names_in_(self) -> Any:
+        """The names of the columns the models were fitted on, if they had names."""
+        check_is_fitted(self, "lower_")
+        return self.lower_.feature_names_in_
+
+    def get_metadata_routing(self) -> MetadataRouter:
+        """`fit` passes metadata on to the models' `fit`."""
+        mapping = MethodMapping().add(caller="fit", callee="fit")
+        return MetadataRouter(owner=type(self).__name__).add(estimator=self._base(), method_mapping=mapping)
+
+    def __sklearn_tags__(self) -> Any:
+        tags, inner = super().__sklearn_tags__(), get_tags(self._base())
+        tags.input_tags = inner.input_tags
+        tags.non_deterministic = inner.non_deterministic
+        tags.regressor_tags.poor_score = True  # the middle of two far quantiles is no estimate of the mean
+        return tags
+
+    def _base(self) -> Any:
+        return HistGradientBoostingRegressor() if self.estimator is None else self.estimator
+
+    def _at(self, level: float) -> Any:
+        base = self._base()
+        settings = quantile_settings(base, level) if self.parameter is None else {self.parameter: level}
+        return clone(base).set_params(**settings)
+
+    def _levels(self) -> tuple[float, float]:
+        low = self.alpha / 2 if self.lower is None else self.lower
+        high = 1 - self.alpha / 2 if self.upper is None else self.upper
+        if not 0 < low < high < 1:
+            raise ValueError(
+                f"the quantile levels must satisfy 0 < lower < upper < 1, got {low} and {high}. Set alpha in (0, 1), or "
+                "both lower and upper."
+            )
+        return low, high
+
+
+def quantile_settings(estimator: Any, level: float) -> dict[str, Any]:
+    """The parameters that make `estimator` a model of the quantile at `level`; pipelines are followed to their last step."""
+    prefix, inner = "", estimator
+    while True:
+        if isinstance(inner, Pipeline):
+            name, inner = inner.steps[-1]
+            prefix += f"{name}__"
+        elif isinstance(inner, TransformedTargetRegressor) and inner.regressor is not None:
+            inner = inner.regressor  # quantiles commute with increasing transformations
+            prefix += "regressor__"
+        else:
+            break
+    return {prefix + name: value for name, value in _settings(inner, level).items()}
+
+
+def _settings(estimator: Any, level: float) -> dict[str, Any]:
+    known = estimator.get_params(deep=False) if hasattr(estimator, "get_params") else {}
+    families = {base.__module__.split(".")[0] for base in type(estimator).__mro__}
+    # XGBoost and LightGBM take their level as a free keyword that get_params need not list, so their packages are named
+    if "quantile_alpha" in known or ("xgboost" in families and "objective" in known):
+        return {"objective": "reg:quantileerror", "quantile_alpha": level}
+    if "objective" in known and ("lightgbm" in families or {"num_leaves", "alpha"} <= known.keys()):
+        return {"objective": "quantile", "alpha": level}
+    if isinstance(estimator, GradientBoostingRegressor):
+        return {"loss": "quantile", "alpha": level}  # `alpha` alone is no sign: most linear models call their penalty so
+    if "quantile" in known:
+        return {"loss": "quantile", "quantile": level} if "loss" in known else {"quantile": level}
+    raise TypeError(
+        f"{type(estimator).__name__} has no quantile loss that is known here. Use HistGradientBoostingRegressor, "
+        "GradientBoostingRegressor, QuantileRegressor, XGBRegressor or LGBMRegressor, or set its quantile loss yourself and "
+        "name the parameter of its level: QuantilePair(estimator, parameter=...)."
+    )

@@ -1,0 +1,136 @@
+"""A regressor with a spread: a second model learns how far off the first one is."""
+
+from __future__ import annotations
+
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+from sklearn import get_config
+from sklearn.base import BaseEstimator, MetaEstimatorMixin, RegressorMixin, clone
+from sklearn.ensemble import HistGradientBoostingRegressor
+from sklearn.model_selection import KFold, cross_val_predict
+from sklearn.utils import get_tags
+from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, process_routing
+from sklearn.utils.validation import check_is_fitted, column_or_1d
+
+from dco.arrays import Floats
+from dco.predictions import PointsWithSpread
+
+
+class ResidualSpread(MetaEstimatorMixin, RegressorMixin, BaseEstimator):  # type: ignore[misc]
+    """A model of y, and a model of its absolute residuals, for normalised residual scores (Lei et al., 2018).
+
+    The residuals that the spread model learns from are out-of-fold: each comes from a model that has not seen its row.
+    In-sample residuals of a forest or a boosted model are near zero wherever it has memorised, and say little.
+
+    estimator: any regressor (default: `HistGradientBoostingRegressor`). It is fitted once a fold, and once on all rows.
+    spread_estimator: any regressor; default: the same kind as `estimator`.
+    cv: a number of folds, which are shuffled by `random_state`, or a scikit-learn splitter. The splitter gets `groups`.
+    floor: the spread is at least this share of the mean absolute out-of-fold residual, so it is positive everywhere.
+
+    Fitted: `estimator_`, `spread_estimator_`, `floor_` (in units of y).
+    """
+
+    def __init__(
+        self,
+        estimator: Any = None,
+        spread_estimator: Any = None,
+        *,
+        cv: Any = 5,
+        floor: float = 0.1,
+        n_jobs: int | None = None,
+        random_state: int | None = 0,
+    ) -> None:
+        self.estimator = estimator
+        self.spread_estimator = spread_estimator
+        self.cv = cv
+        self.floor = floor
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any, *, groups: Any = None, **params: Any) -> ResidualSpread:
+        """Fit both models. `params` (sample_weight ...) go to every fit, cut by fold if they have one value a row."""
+        if not self.floor > 0:
+            raise ValueError(
+                f"floor must be greater than 0, got {self.floor}: a spread of 0 makes a normalised residual 0 / 0."
+            )
+        base, routing = self._base(), get_config()["enable_metadata_routing"]
+        y = y if y is None else column_or_1d(y, warn=True)
+        for_model = for_spread = for_folds = params
+        if routing:
+            routed = process_routing(self, "fit", **params)
+            for_model, for_spread = routed.estimator.fit, routed.spread_estimator.fit
+            for_folds = for_model if groups is None else {**for_model, "groups": groups}
+        self.estimator_ = clone(base).fit(X, y, **for_model)
+        held_out = cross_val_predict(
+            clone(base),
+            X,
+            y,
+            groups=None if routing else groups,
+            cv=self._folds(len(y)),
+            n_jobs=self.n_jobs,
+            params=for_folds,
+        )
+        residuals = np.abs(y - held_out)
+        self.spread_estimator_ = clone(self._spread_base()).fit(X, residuals, **for_spread)
+        smallest = float(np.sqrt(np.finfo(np.float64).tiny))  # all residuals 0: any positive constant will do
+        self.floor_ = max(float(self.floor * residuals.mean()), smallest)
+        return self
+
+    def predict(self, X: Any) -> Floats:
+        """The model's prediction of y."""
+        check_is_fitted(self, "estimator_")
+        prediction: Floats = np.asarray(self.estimator_.predict(X))
+        return prediction
+
+    def predict_distribution(self, X: Any) -> PointsWithSpread:
+        """The prediction and its spread, the expected absolute residual."""
+        check_is_fitted(self, "estimator_")
+        spread = np.maximum(self.spread_estimator_.predict(X), self.floor_)
+        return PointsWithSpread(self.predict(X), spread)
+
+    @property
+    def n_features_in_(self) -> int:
+        """How many columns the models were fitted on."""
+        check_is_fitted(self, "estimator_")
+        return int(self.estimator_.n_features_in_)
+
+    @property
+    def feature_names_in_(self) -> Any:
+        """The names of the columns the models were fitted on, if they had names."""
+        check_is_fitted(self, "estimator_")
+        return self.estimator_.feature_names_in_
+
+    def get_metadata_routing(self) -> MetadataRouter:
+        """`fit` passes metadata on to both models' `fit`."""
+        mapping = MethodMapping().add(caller="fit", callee="fit")
+        return MetadataRouter(owner=type(self).__name__).add(
+            estimator=self._base(), spread_estimator=self._spread_base(), method_mapping=mapping
+        )
+
+    def __sklearn_tags__(self) -> Any:
+        tags, inner, spread = super().__sklearn_tags__(), get_tags(self._base()), get_tags(self._spread_base())
+        tags.input_tags = inner.input_tags
+        tags.input_tags.allow_nan = inner.input_tags.allow_nan and spread.input_tags.allow_nan
+        tags.input_tags.sparse = inner.input_tags.sparse and spread.input_tags.sparse
+        tags.non_deterministic = inner.non_deterministic or spread.non_deterministic
+        return tags
+
+    def _base(self) -> Any:
+        return HistGradientBoostingRegressor() if self.estimator is None else self.estimator
+
+    def _spread_base(self) -> Any:
+        return self._base() if self.spread_estimator is None else self.spread_estimator
+
+    def _folds(self, n: int) -> Any:
+        if not isinstance(self.cv, Integral):
+            return self.cv
+        if self.cv < 2:
+            raise ValueError(
+                f"cv must be at least 2 folds, got {self.cv}: a residual needs a model that has not seen its row."
+            )
+        if n < 2:
+            raise ValueError(f"out-of-fold residuals need at least 2 rows, got n_samples={n}.")
+        # few rows: leave one out. Shuffled, because rows often come sorted by something that matters
+        return KFold(min(int(self.cv), n), shuffle=True, random_state=self.random_state)
