@@ -1,0 +1,197 @@
+"""Candidates (the paper's phi) on tuning rows, and the ranking that a search over them returns."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from dco.arrays import AnyArray, Floats
+from dco.errors import DcoError
+from dco.extras import require
+from dco.predictions import ClassDraws, ClassProbabilities, Prediction
+from dco.scores.score import Score
+from dco.thresholds.threshold import checked_scores
+
+Candidates: TypeAlias = Mapping[str, tuple[Score, Prediction]]
+
+
+@dataclass(frozen=True, eq=False)
+class EvaluatedCandidate:
+    """All that a search needs of one candidate: the scores of the true labels (n,), and set sizes (n,) at any threshold.
+
+    People who keep their own size curves can build it directly. `sizes_at` must not decrease with the threshold.
+    """
+
+    name: str
+    scores: Floats
+    sizes_at: Callable[[float | Floats], Floats]
+    sizes_at_each: Callable[[Floats], Floats] | None = None  # (J,) thresholds -> (J, n), where one pass is cheaper than J
+
+    def __len__(self) -> int:
+        return len(self.scores)
+
+    def size_curves(self, thresholds: Floats) -> Floats:
+        """Set sizes at several thresholds, (J, n)."""
+        if self.sizes_at_each is not None:
+            return np.asarray(self.sizes_at_each(thresholds), dtype=np.float64)
+        return np.stack([self.sizes_at(float(threshold)) for threshold in thresholds])
+
+
+@dataclass(frozen=True)
+class FailedCandidate:
+    """A candidate that was left out, and why."""
+
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class RankingRow:
+    """One candidate at its own best threshold on the tuning rows.
+
+    ``ranking_threshold`` is a plain float on purpose: it certifies nothing and no predictor accepts it. With `conditions`
+    it is the largest of ``thresholds_by_condition``.
+    """
+
+    name: str
+    ranking_threshold: float
+    miscoverage: float
+    mean_size: float
+    p95_size: float
+    feasible: bool
+    thresholds_by_condition: Mapping[Any, float] | None = None
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """Candidates, best first; those that failed are in `failed` and not in `table`."""
+
+    table: tuple[RankingRow, ...]
+    failed: tuple[FailedCandidate, ...]
+    alpha: float
+    n: int
+
+    @property
+    def best(self) -> str:
+        """The name of the winner."""
+        return self.table[0].name
+
+    def __getitem__(self, name: str) -> RankingRow:
+        for row in self.table:
+            if row.name == name:
+                return row
+        raise KeyError(name)
+
+    def __str__(self) -> str:
+        head = f"{'candidate':<28}{'mean size':>11}{'P95 size':>11}{'miscoverage':>13}{'threshold':>12}"
+        rows = [
+            f"{row.name:<28}{row.mean_size:>11.4g}{row.p95_size:>11.4g}{row.miscoverage:>13.4f}{row.ranking_threshold:>12.4g}"
+            + ("" if row.feasible else "  infeasible")
+            for row in self.table
+        ]
+        lost = [f"{failure.name:<28} failed: {failure.reason}" for failure in self.failed]
+        return "\n".join([head, *rows, *lost])
+
+    def to_frame(self) -> Any:
+        """A pandas DataFrame, a row a candidate, best first."""
+        pandas = require("pandas", extra="tables")
+        names = ("name", "ranking_threshold", "miscoverage", "mean_size", "p95_size", "feasible")
+        return pandas.DataFrame([{name: getattr(row, name) for name in names} for row in self.table], columns=list(names))
+
+
+def evaluate_candidate(name: str, score: Score, prediction: Prediction, y: ArrayLike) -> EvaluatedCandidate:
+    """The candidate's scores, computed once, and its size curve, computed where it is asked for (NaN is refused)."""
+    scores = checked_scores(score.observed(prediction, y))
+    n = len(np.asarray(y))
+    if scores.shape != (n,):
+        raise ValueError(f"{type(score).__name__} gave {scores.size} scores for {n} tuning rows.")
+
+    @lru_cache(maxsize=8)  # the same threshold is asked for by the ranking and by its neighbours in level
+    def sizes_at_float(threshold: float) -> Floats:
+        return set_sizes(score, prediction, threshold)
+
+    def sizes_at(threshold: float | Floats) -> Floats:
+        if isinstance(threshold, np.ndarray):
+            return set_sizes(score, prediction, threshold)
+        return sizes_at_float(float(threshold))
+
+    one_pass = getattr(score, "sizes_at", None)
+    sizes_at_each = None if one_pass is None else partial(one_pass, prediction)
+    return EvaluatedCandidate(name, scores, sizes_at, sizes_at_each)
+
+
+def set_sizes(score: Score, prediction: Prediction, threshold: float | Floats) -> Floats:
+    """The size of each row's set, by the score's own `sizes` where it has one, otherwise from its sets."""
+    direct = getattr(score, "sizes", None)
+    raw = direct(prediction, threshold) if direct is not None else score.sets(prediction, threshold).sizes()
+    sizes = np.asarray(raw, dtype=np.float64)
+    if np.any(np.isnan(sizes)):
+        raise ValueError(f"{type(score).__name__} gave a set of size NaN (row {int(np.flatnonzero(np.isnan(sizes))[0])}).")
+    return sizes
+
+
+def evaluate_candidates(
+    candidates: Candidates, y_tune: ArrayLike
+) -> tuple[list[EvaluatedCandidate], list[FailedCandidate], type[Exception]]:
+    """Evaluate each candidate; one that raises is reported and left out. The last entry is the error to raise if all do."""
+    y = checked_targets(y_tune)
+    if not candidates:
+        raise ValueError("there is no candidate to tune: pass {name: (score, prediction), ...}.")
+    done: list[EvaluatedCandidate] = []
+    failed: list[FailedCandidate] = []
+    kinds: list[type[Exception]] = []
+    for name, pair in candidates.items():
+        try:
+            score, prediction = pair
+            done.append(evaluate_candidate(name, score, prediction, y))
+        except Exception as problem:
+            failed.append(failure(name, problem))
+            kinds.append(type(problem))
+    return done, failed, common_kind(kinds)
+
+
+def checked_targets(y: ArrayLike) -> AnyArray:
+    """The labels or responses of the tuning rows: at least one, one a row."""
+    array = np.asarray(y)
+    if array.ndim != 1 or array.size == 0:
+        raise ValueError(
+            f"y_tune must hold one label or number for each of at least one tuning row, got shape {array.shape}."
+        )
+    return array
+
+
+def failure(name: str, problem: Exception) -> FailedCandidate:
+    """What went wrong with one candidate, in one line."""
+    return FailedCandidate(name, f"{type(problem).__name__}: {problem}")
+
+
+def common_kind(kinds: Iterable[type[Exception]]) -> type[Exception]:
+    """The error type that all failures share if it is one of dco's, otherwise ValueError."""
+    found = set(kinds)
+    only = found.pop() if len(found) == 1 else ValueError
+    return only if issubclass(only, DcoError) else ValueError
+
+
+def all_failed(failed: Iterable[FailedCandidate], kind: type[Exception] = ValueError) -> Exception:
+    """One error with every reason."""
+    reasons = [f"{entry.name}: {entry.reason}" for entry in failed]
+    return kind(f"all {len(reasons)} candidates failed on the tuning rows. " + " | ".join(reasons))
+
+
+def is_classification(prediction: object) -> bool:
+    """Whether the record holds class probabilities."""
+    return isinstance(prediction, (ClassProbabilities, ClassDraws))
+
+
+def exact_mean(values: Floats, weights: Floats | None = None) -> float:
+    """The mean, summed exactly, so that the order of rows cannot change it (nor break a tie)."""
+    if weights is None:
+        return math.fsum(values) / len(values)
+    inside = weights > 0  # 0 times an infinite size is nothing
+    return math.fsum(values[inside] * weights[inside])

@@ -1,0 +1,434 @@
+"""The exact search against brute force over every threshold, its tie-breaks, its fallback and its options."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import ClassVar
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dco.errors import IncompatibleScoreError, NonFiniteScoreError
+from dco.predictions import ClassProbabilities, Points, PointsWithSpread
+from dco.scores.classification import LAC, TopK
+from dco.sets import Intervals, LabelSets
+from dco.tuning import EvaluatedCandidate, direct_tune, rank_evaluated, tune, tune_levels
+
+
+@dataclass(frozen=True)
+class Table:
+    """A score that is looked up: `scores[i, k]` for label k of row i; the prediction only says how many rows there are."""
+
+    scores: tuple[tuple[float, ...], ...]
+    needs: ClassVar[tuple[type, ...]] = (ClassProbabilities,)
+
+    def observed(self, prediction, y):
+        return np.array(self.scores)[np.arange(len(y)), y]
+
+    def sets(self, prediction, threshold):
+        return LabelSets.from_dense(np.array(self.scores) <= threshold)
+
+
+@dataclass(frozen=True)
+class Residual:
+    """|y - mean|, with sets but no `sizes`."""
+
+    needs: ClassVar[tuple[type, ...]] = (Points,)
+
+    def observed(self, prediction, y):
+        return np.abs(np.asarray(y) - prediction.mean)
+
+    def sets(self, prediction, threshold):
+        return Intervals(prediction.mean - threshold, prediction.mean + threshold)
+
+
+@dataclass(frozen=True)
+class Normalised:
+    needs: ClassVar[tuple[type, ...]] = (PointsWithSpread,)
+
+    def observed(self, prediction, y):
+        return np.abs(np.asarray(y) - prediction.mean) / prediction.spread
+
+    def sets(self, prediction, threshold):
+        return Intervals(prediction.mean - threshold * prediction.spread, prediction.mean + threshold * prediction.spread)
+
+
+def table(matrix):
+    return Table(tuple(tuple(float(value) for value in row) for row in matrix))
+
+
+def blank(n, k):
+    return ClassProbabilities(np.full((n, k), 1 / k))
+
+
+def random_problem(rng, *, tied):
+    """Several lookup tables over the same rows; with ties the scores take few values."""
+    n, k = int(rng.integers(1, 25)), int(rng.integers(1, 6))
+    y = rng.integers(k, size=n)
+    candidates = {}
+    for c in range(int(rng.integers(1, 5))):
+        scores = rng.integers(0, 5, size=(n, k)) / 4 if tied else rng.uniform(size=(n, k))
+        candidates[f"c{c}"] = (table(scores), blank(n, k))
+    return candidates, y
+
+
+def brute_force(candidates, y, alpha):
+    """min over (candidate, every threshold that can matter) of (mean size, P95 size, threshold, order)."""
+    best = None
+    for place, (name, (score, _)) in enumerate(candidates.items()):
+        matrix = np.array(score.scores)
+        for threshold in np.unique(matrix):
+            errors = int(np.count_nonzero(matrix[np.arange(len(y)), y] > threshold))
+            if Fraction(errors, len(y)) > Fraction(alpha):
+                continue
+            sizes = np.sort((matrix <= threshold).sum(axis=1))
+            p95 = next(s for s in sizes if Fraction(int(np.count_nonzero(sizes > s)), len(y)) <= Fraction(1, 20))
+            key = (Fraction(int(sizes.sum()), len(y)), int(p95), float(threshold), place)
+            if best is None or key < best[0]:
+                best = (key, name, errors / len(y))
+    return best
+
+
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("alpha", ["0.1", "0.25", "0.3", "0.5", "0.9"])
+def test_exact_search_equals_brute_force_over_every_threshold(tied, alpha):
+    rng = np.random.default_rng([int(tied), int(10 * float(alpha))])
+    for _ in range(60):
+        candidates, y = random_problem(rng, tied=tied)
+        ranking = tune(candidates, y, alpha=alpha)
+        (mean, p95, _, _), name, risk = brute_force(candidates, y, alpha)
+        row = ranking.table[0]
+        assert (ranking.best, row.mean_size, row.p95_size, row.miscoverage) == (name, float(mean), float(p95), risk)
+        assert row.feasible
+
+
+def test_a_threshold_between_scores_of_other_labels_changes_nothing():
+    """Only true-label scores matter: just below one, a row is lost; anywhere up to the next, sets can only grow."""
+    candidates, y = {"one": (table([[0.2, 0.5], [0.9, 0.1]]), blank(2, 2))}, np.array([0, 1])
+    row = tune(candidates, y, alpha=0.4).table[0]
+    assert (row.ranking_threshold, row.miscoverage, row.mean_size) == (0.2, 0.0, 1.0)
+
+
+def test_the_rank_is_taken_in_exact_arithmetic():
+    """100 rows at 1 - 0.9: ten may be missed, although the float 1 - 0.9 is below a tenth."""
+    y = np.zeros(100)
+    points = Points(np.arange(1.0, 101.0))
+    assert tune({"r": (Residual(), points)}, y, alpha=1 - 0.9).table[0].ranking_threshold == 90.0
+    assert tune({"r": (Residual(), points)}, y, alpha=0.7).table[0].ranking_threshold == 30.0
+
+
+def test_ties_fall_by_p95_then_threshold_then_order():
+    y = np.zeros(20, dtype=int)
+    even = np.full((20, 3), 1.0)
+    even[:, :2] = 0.0  # every set has two labels at threshold 0
+    uneven = np.full((20, 3), 1.0)
+    uneven[:, 0] = 0.0
+    uneven[:10] = 0.0  # ten sets of three, ten of one: the same mean, a larger P95
+    raised = even + 0.5  # as even, at a larger threshold
+    cases = {"uneven": uneven, "raised": raised, "even": even, "again": even}
+    ranking = tune({name: (table(m), blank(20, 3)) for name, m in cases.items()}, y, alpha=0.1)
+    assert [row.name for row in ranking.table] == ["even", "again", "raised", "uneven"]
+    assert {row.mean_size for row in ranking.table} == {2.0}
+
+
+@given(st.integers(0, 2**32 - 1))
+@settings(max_examples=40, deadline=None)
+def test_the_order_of_rows_is_irrelevant(seed):
+    """Not even the last bit of a mean changes, so ties cannot fall differently."""
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(2, 60))
+    y, means, spreads = rng.standard_normal(n), rng.standard_normal((3, n)), rng.uniform(0.1, 9, size=(3, n))
+    order = rng.permutation(n)
+
+    def ranked(rows):
+        return tune(
+            {f"c{i}": (Normalised(), PointsWithSpread(means[i][rows], spreads[i][rows])) for i in range(3)},
+            y[rows],
+            alpha=0.2,
+        )
+
+    assert ranked(np.arange(n)) == ranked(order)
+
+
+def test_several_levels_equal_one_by_one():
+    rng = np.random.default_rng(3)
+    candidates, y = random_problem(rng, tied=True)
+    alphas = [0.05, 0.1, "0.3", Fraction(1, 2)]
+    assert tune_levels(candidates, y, alphas=alphas) == tuple(tune(candidates, y, alpha=alpha) for alpha in alphas)
+
+
+def test_library_scores_with_their_own_sizes_agree_with_their_sets():
+    rng = np.random.default_rng(4)
+    prediction, y = ClassProbabilities(rng.dirichlet(np.ones(6), size=80)), rng.integers(6, size=80)
+    ranking = tune({"lac": (LAC(), prediction), "top": (TopK(), prediction)}, y, alpha=0.2)
+    for row, score in ((ranking["lac"], LAC()), (ranking["top"], TopK())):
+        sets = score.sets(prediction, row.ranking_threshold)
+        assert row.mean_size == sets.sizes().mean()
+        assert row.miscoverage == pytest.approx(1 - sets.contains(y).mean())
+
+
+def test_a_better_candidate_wins_on_enough_rows():
+    """Residual sd 1 against sqrt(2): widths differ by 41 %, and at n = 400 the sd of a width ratio is about 6 %."""
+    rng = np.random.default_rng(5)
+    y = rng.standard_normal(400)
+    ranking = tune(
+        {"worse": (Residual(), Points(rng.standard_normal(400))), "good": (Residual(), Points(0 * y))}, y, alpha=0.1
+    )
+    assert ranking.best == "good"
+    assert ranking["good"].mean_size == pytest.approx(2 * ranking["good"].ranking_threshold)
+
+
+# the paper's options
+
+
+def test_a_grid_takes_its_smallest_feasible_threshold():
+    y, points = np.zeros(10), Points(np.arange(1.0, 11.0))
+    row = tune({"r": (Residual(), points)}, y, alpha=0.2, grid=[20.0, 3.0, 8.5, 9.5]).table[0]
+    assert (row.ranking_threshold, row.miscoverage, row.feasible) == (8.5, 0.2, True)
+
+
+def test_the_quantile_grid_is_never_better_than_the_exact_search():
+    rng = np.random.default_rng(6)
+    worse = 0
+    for _ in range(40):
+        y = rng.standard_normal(120)
+        candidates = {"r": (Residual(), Points(0 * y))}
+        exact, paper = tune(candidates, y, alpha=0.2).table[0], tune(candidates, y, alpha=0.2, grid=80).table[0]
+        values = np.quantile(np.abs(y), np.linspace(0, 1, 80))
+        assert paper.ranking_threshold == values[[np.mean(np.abs(y) > v) <= 0.2 for v in values]].min()
+        assert paper.mean_size >= exact.mean_size
+        worse += paper.mean_size > exact.mean_size
+    assert worse > 20
+
+
+def test_without_a_feasible_threshold_the_smallest_risk_wins_then_the_smallest_size():
+    y = np.zeros(10)
+    candidates = {
+        "wide": (Residual(), Points(np.r_[np.full(6, 1.0), np.full(4, 9.0)])),
+        "risky": (Residual(), Points(np.r_[np.full(5, 1.0), np.full(5, 9.0)])),
+        "narrow": (Residual(), Points(np.r_[np.full(6, 0.5), np.full(4, 9.0)])),
+    }
+    ranking = tune(candidates, y, alpha=0.1, grid=[0.6, 1.2, 2.0])
+    assert [(row.name, row.feasible) for row in ranking.table] == [("narrow", False), ("wide", False), ("risky", False)]
+    assert ranking["narrow"].ranking_threshold == 0.6  # 1.2 and 2.0 miss as many rows and are wider
+    assert ranking["wide"].ranking_threshold == 1.2
+    feasible = candidates | {"feasible": (Residual(), Points(np.full(10, 2.0)))}
+    assert tune(feasible, y, alpha=0.1, grid=[0.6, 1.2, 2.0]).best == "feasible"
+
+
+def test_the_exact_search_falls_back_only_when_sets_are_unbounded():
+    """Two of ten labels score +inf at alpha = .1: on the line no finite set is feasible; with classes the full set is."""
+    scores = np.r_[np.arange(1.0, 9.0), np.inf, np.inf]
+    line = EvaluatedCandidate("line", scores, lambda t: np.full(10, 2 * t))
+    row = rank_evaluated([line], alpha=0.1).table[0]
+    assert (row.feasible, row.ranking_threshold, row.miscoverage, row.mean_size) == (False, 8.0, 0.2, 16.0)
+    classes = EvaluatedCandidate("classes", scores, lambda t: np.full(10, 3.0 if math.isinf(t) else 1.0))
+    row = rank_evaluated([classes], alpha=0.1).table[0]
+    assert (row.feasible, row.ranking_threshold, row.miscoverage, row.mean_size) == (True, math.inf, 0.0, 3.0)
+    assert rank_evaluated([line, classes], alpha=0.1).best == "classes"
+    everywhere = EvaluatedCandidate("everywhere", scores, lambda t: np.full(10, np.inf))
+    assert not rank_evaluated([everywhere], alpha=0.1).table[0].feasible
+
+
+def test_risk_margin_is_the_tightened_rule():
+    rng = np.random.default_rng(7)
+    candidates, y = random_problem(rng, tied=False)
+    tightened, plain = tune(candidates, y, alpha="0.3", risk_margin="0.1"), tune(candidates, y, alpha="0.2")
+    assert tightened.table == plain.table
+    with pytest.raises(ValueError, match="risk_margin"):
+        tune(candidates, y, alpha=0.1, risk_margin=0.1)
+
+
+def test_rank_matching_compares_at_the_level_that_is_deployed():
+    """99 tuning scores 1..99 have levels .01 to .99; the 45th of 49 calibration scores has level .9, the 46th .92."""
+    y, points = np.zeros(99), Points(np.arange(1.0, 100.0))
+    candidates = {"r": (Residual(), points)}
+    assert tune(candidates, y, alpha=0.1, rank_matching=(45, 49)).table[0].mean_size == pytest.approx(2 * 90)
+    assert tune(candidates, y, alpha=0.1, rank_matching=(46, 49)).table[0].mean_size == pytest.approx(2 * 92)
+    between = tune(candidates, y, alpha=0.1, rank_matching=(181, 199)).table[0]  # level .905
+    assert (between.mean_size, between.ranking_threshold) == (pytest.approx(181), pytest.approx(90.5))
+    assert tune(candidates, y, alpha=0.1, rank_matching=(999, 999)).table[0].mean_size == pytest.approx(2 * 99)
+    assert tune(candidates, y, alpha=0.1, rank_matching=(6, 5)) == tune(candidates, y, alpha=0.1)
+    with pytest.raises(ValueError, match="rank_matching"):
+        tune(candidates, y, alpha=0.1, rank_matching=(9, 5))
+    with pytest.raises(ValueError, match="rank_matching"):
+        tune(candidates, y, alpha=0.1, rank_matching=(5, 5), grid=80)
+
+
+def test_rank_matching_predicts_the_deployed_size_where_plain_ranking_does_not():
+    """m = 5, alpha = .2: the 5th of 5 scores misses 1/6 on average by its law, and so does the matched threshold.
+
+    Exponential scores, so the true miscoverage of a threshold t is exp(-t).
+    """
+    rng = np.random.default_rng(8)
+    risks = []
+    for _ in range(300):
+        scores = rng.exponential(size=50)
+        row = tune({"r": (Residual(), Points(scores))}, np.zeros(50), alpha=0.2, rank_matching=(5, 5)).table[0]
+        risks.append(math.exp(-row.ranking_threshold))  # the true miscoverage at that threshold
+    assert np.mean(risks) == pytest.approx(1 / 6, abs=4 * 0.053 / math.sqrt(300) + 0.002)  # interpolation is convex: < .002
+
+
+# conditions and groups
+
+
+def test_each_condition_gets_its_own_threshold():
+    y, points = np.zeros(20), Points(np.r_[np.arange(1.0, 11.0), 10 * np.arange(1.0, 11.0)])
+    conditions = np.repeat(["easy", "hard"], 10)
+    row = tune({"r": (Residual(), points)}, y, alpha=0.2, conditions=conditions).table[0]
+    assert row.thresholds_by_condition == {"easy": 8.0, "hard": 80.0}
+    assert (row.mean_size, row.miscoverage, row.ranking_threshold) == (88.0, 0.2, 80.0)
+
+
+def test_one_condition_is_no_condition():
+    rng = np.random.default_rng(9)
+    prediction = ClassProbabilities(rng.dirichlet(np.ones(4), size=30))
+    labels = rng.integers(4, size=30)
+    plain = tune({"lac": (LAC(), prediction)}, labels, alpha=0.2).table[0]
+    one = tune({"lac": (LAC(), prediction)}, labels, alpha=0.2, conditions=np.zeros(30)).table[0]
+    assert (one.mean_size, one.miscoverage, one.p95_size) == (plain.mean_size, plain.miscoverage, plain.p95_size)
+
+
+@pytest.mark.parametrize("n", [4, 40])
+def test_conditions_by_label_threshold_each_label(n):
+    """A label without tuning rows is in every set, as it will be after calibration; n = K = 4 is not ambiguous."""
+    rng = np.random.default_rng(10)
+    probabilities = rng.dirichlet(np.ones(4), size=n)
+    y = np.arange(n) % 3
+    row = tune({"lac": (LAC(), ClassProbabilities(probabilities))}, y, alpha=0.25, conditions="label").table[0]
+    thresholds = np.full(4, np.inf)
+    for label in range(3):
+        own = np.sort(LAC().observed(ClassProbabilities(probabilities), y)[y == label])
+        thresholds[label] = own[len(own) - len(own) // 4 - 1]
+    members = LAC().every_label(ClassProbabilities(probabilities)) <= thresholds
+    assert row.mean_size == members.sum(axis=1).mean()
+    assert row.miscoverage == np.count_nonzero(~members[np.arange(n), y]) / n
+    assert row.thresholds_by_condition == {label: thresholds[label] for label in range(3)}
+    named = ClassProbabilities(probabilities, classes=list("abcd"))
+    by_name = tune({"lac": (LAC(), named)}, np.array(list("abc"))[y], alpha=0.25, conditions="label").table[0]
+    assert list(by_name.thresholds_by_condition) == ["a", "b", "c"]
+    assert by_name.mean_size == row.mean_size
+    with pytest.raises(ValueError, match="classes"):
+        tune({"r": (Residual(), Points(np.zeros(n)))}, np.zeros(n), alpha=0.2, conditions="label")
+
+
+def test_groups_weigh_the_same_whatever_their_size():
+    """One group of 90 easy rows and nine of one hard row: pooled, alpha = .1 ignores the hard ones; by group it may not."""
+    scores = np.r_[np.full(90, 1.0), np.arange(2.0, 11.0)]
+    groups = np.r_[np.zeros(90), np.arange(1, 10)]
+    candidate = EvaluatedCandidate("c", scores, lambda t: np.where(np.arange(99) < 90, t, 2 * t))
+    assert rank_evaluated([candidate], alpha=0.1).table[0].ranking_threshold == 1.0
+    row = rank_evaluated([candidate], alpha=0.1, groups=groups).table[0]
+    assert row.ranking_threshold == 9.0  # one of ten groups may be missed
+    assert row.miscoverage == pytest.approx(0.1)
+    assert row.mean_size == pytest.approx(0.1 * 9 + 0.9 * 18)
+
+
+@given(st.integers(0, 2**32 - 1))
+@settings(max_examples=40, deadline=None)
+def test_grouped_thresholds_equal_brute_force_in_fractions(seed):
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(1, 40))
+    groups, scores = rng.integers(8, size=n), rng.integers(6, size=n).astype(float)
+    weights = [Fraction(1, int(np.count_nonzero(groups == g))) / len(np.unique(groups)) for g in groups]
+    feasible = [
+        t for t in np.unique(scores) if sum(w for w, s in zip(weights, scores, strict=True) if s > t) <= Fraction(1, 4)
+    ]
+    candidate = EvaluatedCandidate("c", scores, lambda t: np.full(n, t + 1))
+    assert rank_evaluated([candidate], alpha=0.25, groups=groups).table[0].ranking_threshold == min(feasible)
+
+
+def test_groups_of_one_row_change_nothing():
+    rng = np.random.default_rng(11)
+    candidates, y = random_problem(rng, tied=True)
+    plain, grouped = tune(candidates, y, alpha=0.2), tune(candidates, y, alpha=0.2, groups=np.arange(len(y)))
+    assert [row.name for row in plain.table] == [row.name for row in grouped.table]
+    assert plain.table[0].mean_size == pytest.approx(grouped.table[0].mean_size)
+
+
+# failures
+
+
+def test_a_candidate_that_fails_is_reported_and_left_out():
+    rng = np.random.default_rng(12)
+    y = rng.standard_normal(20)
+    broken = EvaluatedCandidate("late", np.abs(y), _explode)
+    with np.errstate(invalid="ignore"):
+        ranking = tune(
+            {
+                "nan": (Normalised(), PointsWithSpread(y, 0 * y)),
+                "wrong": (LAC(), Points(y)),
+                "good": (Residual(), Points(0 * y)),
+            },
+            y,
+            alpha=0.1,
+        )
+    assert [row.name for row in ranking.table] == ["good"]
+    assert [failed.name for failed in ranking.failed] == ["nan", "wrong"]
+    assert "NaN" in ranking.failed[0].reason
+    assert "LAC needs" in ranking.failed[1].reason
+    late = rank_evaluated([broken, EvaluatedCandidate("fine", np.abs(y), lambda t: np.full(20, 2 * t))], alpha=0.1)
+    assert (late.best, late.failed[0].reason) == ("fine", "RuntimeError: no sizes today")
+    assert "no sizes today" in str(late)
+
+
+def _explode(threshold):
+    raise RuntimeError("no sizes today")
+
+
+def test_when_all_fail_one_error_has_every_reason():
+    y = np.zeros(5)
+    nan = (Normalised(), PointsWithSpread(y, y))
+    with np.errstate(invalid="ignore"):
+        with pytest.raises(ValueError, match=r"all 2 candidates failed.*nan: NonFinite.*wrong: IncompatibleScoreError"):
+            tune({"nan": nan, "wrong": (LAC(), Points(y))}, y, alpha=0.1)
+        with pytest.raises(NonFiniteScoreError, match="all 1"):
+            tune({"nan": nan}, y, alpha=0.1)
+    with pytest.raises(IncompatibleScoreError, match="LAC"):
+        tune({"wrong": (LAC(), Points(y))}, y, alpha=0.1)
+
+
+def test_bad_input_is_one_clear_sentence():
+    good = {"r": (Residual(), Points(np.zeros(3)))}
+    with pytest.raises(ValueError, match="no candidate"):
+        tune({}, np.zeros(3), alpha=0.1)
+    with pytest.raises(ValueError, match="y_tune"):
+        tune(good, np.zeros(0), alpha=0.1)
+    with pytest.raises(ValueError, match="alpha"):
+        tune(good, np.zeros(3), alpha=1.5)
+    with pytest.raises(ValueError, match="conditions"):
+        tune(good, np.zeros(3), alpha=0.1, conditions=np.zeros(2))
+    with pytest.raises(ValueError, match="groups"):
+        tune(good, np.zeros(3), alpha=0.1, groups=np.zeros(2))
+    with pytest.raises(ValueError, match="grid"):
+        tune(good, np.zeros(3), alpha=0.1, grid=[np.nan])
+
+
+def test_ranking_reads_as_a_table():
+    ranking = tune({"r": (Residual(), Points(np.arange(3.0)))}, np.zeros(3), alpha=0.4)
+    assert list(ranking.to_frame()["name"]) == ["r"]
+    assert "candidate" in str(ranking)
+    assert ranking.alpha == 0.4
+    with pytest.raises(KeyError):
+        ranking["absent"]
+
+
+# DirectTune
+
+
+@pytest.mark.parametrize(("n", "alpha"), [(112, 0.2), (20, 0.1), (7, 0.3)])
+def test_direct_tune_has_the_expected_coverage_it_states(n, alpha):
+    """Uniform scores: coverage is the threshold; its mean is (n - floor(n alpha)) / (n + 1), and it certifies nothing."""
+    rng = np.random.default_rng(13)
+    runs = 3000
+    thresholds = [direct_tune(Residual(), Points(np.zeros(n)), rng.uniform(size=n), alpha=alpha) for _ in range(runs)]
+    rank = n - math.floor(n * Fraction(str(alpha)))
+    expected = rank / (n + 1)
+    assert {(t.guarantee, t.rank, t.n) for t in thresholds} == {("none", rank, n)}
+    assert thresholds[0].expected_coverage == expected
+    sd = math.sqrt(expected * (1 - expected) / (n + 2))
+    assert np.mean([t.value for t in thresholds]) == pytest.approx(expected, abs=4 * sd / math.sqrt(runs))
