@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import operator
-from decimal import Decimal
+from decimal import Decimal, localcontext
 from fractions import Fraction
 from functools import lru_cache
 from typing import SupportsIndex, TypeAlias
@@ -20,6 +20,7 @@ Level: TypeAlias = float | str | Decimal | Fraction | np.floating
 
 _SPOKEN_DIGITS = 12  # a repr this short was typed by a person and means the decimal it shows
 _ROUNDING = Fraction(1, 2**52)  # 1 - 0.9 misses 0.1 by less than this; pi / 10 misses every short fraction by more
+_ROUNDING_32 = Fraction(1, 2**23)  # the same for float32
 _EXACT_TAIL_LIMIT = 4_000  # up to this n an undecided binomial tail is summed in integers (about 10 ms)
 
 
@@ -39,14 +40,14 @@ def as_rational(level: Level, *, name: str = "alpha") -> Fraction:
     return value
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=1024, typed=True)  # typed: Fraction(0.1) == 0.1 == Decimal(0.1), but only the float means one tenth
 def _rational(level: Level) -> Fraction | None:
     if isinstance(level, (bool, np.bool_)):
         return None
     if isinstance(level, (str, Decimal, Fraction)):
         return Fraction(level)
     if isinstance(level, np.floating) and not isinstance(level, float):
-        return Fraction(str(level))  # np.float32(0.2) prints as 0.2; its binary value is far from it
+        return _short_rational(level)
     text = repr(float(level))
     digits = text.split("e")[0].replace(".", "").replace("-", "").strip("0")
     if len(digits) <= _SPOKEN_DIGITS:
@@ -54,6 +55,15 @@ def _rational(level: Level) -> Fraction | None:
     exact = Fraction(float(level))
     simple = exact.limit_denominator(10**6)
     return simple if simple > 0 and abs(simple - exact) <= _ROUNDING else exact
+
+
+def _short_rational(level: np.floating) -> Fraction:
+    """The decimal that a NumPy float prints as; for a float32 like 1 - np.float32(0.9), the plain fraction it stands for."""
+    printed = Fraction(str(level))  # np.float32(0.2) prints as 0.2; its binary value is far from it
+    if level.dtype != np.float32 or printed.denominator <= 10**6:
+        return printed
+    simple = printed.limit_denominator(1_000)
+    return simple if simple > 0 and abs(simple - printed) <= _ROUNDING_32 else printed
 
 
 def as_count(n: SupportsIndex, *, name: str = "n") -> int:
@@ -108,6 +118,8 @@ def _pac_rank(n: int, alpha: Fraction, delta: Fraction) -> int:
 
 def _tail_at_most(n: int, e: int, alpha: Fraction, delta: Fraction) -> bool:
     """Whether P(Binomial(n, alpha) <= e) <= delta; False where it cannot be decided."""
+    if e == 0:
+        return _power_at_most(n, alpha, delta)
     tail, limit = float(betaincc(e + 1.0, float(n - e), float(alpha))), float(delta)
     doubt = limit * (1e-11 if n <= 10**6 else 1e-8)
     if abs(tail - limit) > doubt:
@@ -133,7 +145,30 @@ def smallest_marginal_n(*, alpha: Level) -> int:
 def smallest_pac_n(*, alpha: Level, delta: Level) -> int:
     """The least n with a finite PAC rank: the least n with (1 - alpha)^n <= delta."""
     level, failure = as_rational(alpha), as_rational(delta, name="delta")
-    n = max(1, math.ceil(math.log(float(failure)) / math.log1p(-float(level))) - 1)
-    while pac_rank(n, alpha=level, delta=failure) > n:
+    with localcontext(prec=_digits(level, failure)):
+        n = max(1, math.ceil(_log(failure) / _log(1 - level)))
+    while n > 1 and _power_at_most(n - 1, level, failure):
+        n -= 1
+    while not _power_at_most(n, level, failure):
         n += 1
     return n
+
+
+def _power_at_most(n: int, alpha: Fraction, delta: Fraction) -> bool:
+    """Whether (1 - alpha)^n <= delta: in integers while they are short, then by logarithms to many digits.
+
+    Equality for a larger n would need a delta of thousands of digits, so the logarithms always decide.
+    """
+    if n <= _EXACT_TAIL_LIMIT:
+        whole, miss = alpha.denominator, alpha.denominator - alpha.numerator
+        return bool(miss**n * delta.denominator <= whole**n * delta.numerator)
+    with localcontext(prec=_digits(alpha, delta)):
+        return n * _log(1 - alpha) <= _log(delta)
+
+
+def _log(value: Fraction) -> Decimal:
+    return (Decimal(value.numerator) / Decimal(value.denominator)).ln()
+
+
+def _digits(*values: Fraction) -> int:
+    return 50 + 2 * max(len(str(value.denominator)) for value in values)

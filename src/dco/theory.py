@@ -344,8 +344,8 @@ def tuning_sample_size(
 
     ``"uniform"`` holds for every threshold at once, hence for exact search and any grid, and needs no A. Risk: by DKW,
     P(sup |R^ - R| > e) <= 2 |Phi| exp(-2 n e^2). Size: the sets of one structure are a chain inside a region of size B, so
-    with one uniform label a row, sup |S^ - S| / B is at most the conditional mean of a Kolmogorov distance D; hence for c < e
-    P(sup |S^ - S| > B e) <= E(D - c)_+ / (e - c), and DKW at the best c gives the error eS = B (eR + sqrt(pi / 8n)
+    with one uniform label a row, sup |S^ - S| / B is at most the conditional mean of a Kolmogorov distance D. Hence for any
+    c < e, P(sup |S^ - S| > B e) <= E(D - c)_+ / (e - c), and DKW at the best c gives the error eS = B (eR + sqrt(pi / 8n)
     erfcx(sqrt(2n) eR)), a little above B eR. `thresholds` is then ignored.
 
     `size_bound` B is the size of that region: the number of classes, or the length of the response range.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
@@ -62,7 +63,9 @@ def order_statistic(scores: Floats, rank: int) -> float:
     """The `rank`-th smallest score (1-based), +inf for rank n + 1."""
     if rank > scores.size:
         return float("inf")
-    return float(np.partition(scores, rank - 1)[rank - 1])
+    score = np.partition(scores, rank - 1)[rank - 1]
+    value = float(score)
+    return value if value >= score else math.nextafter(value, math.inf)  # a longdouble must not be rounded below itself
 
 
 def warn_infeasible(n: int, smallest: int, statement: str, *, stacklevel: int = 3) -> None:
