@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dco.losses import accepted, false_discovery_rate, false_negative_rate, miscoverage, selective_error, set_loss
+
+CUTS = np.array([0.1, 0.4, 0.8, np.inf])
+
+
+def problem(seed=0, n=30, k=6):
+    rng = np.random.default_rng(seed)
+    return rng.uniform(size=(n, k)), rng.uniform(size=(n, k)) < 0.4
+
+
+def test_each_loss_against_plain_loops():
+    scores, truth = problem()
+    truth[0] = False  # a row without true labels
+    labels = np.arange(30) % 6
+    for j, cut in enumerate(CUTS):
+        for i in range(30):
+            members, true = {k for k in range(6) if scores[i, k] <= cut}, set(np.flatnonzero(truth[i]))
+            left_out = len(true - members) / len(true) if true else 0.0
+            wrong = len(members - true) / len(members) if members else 0.0
+            assert false_negative_rate(scores, truth, CUTS)[i, j] == left_out
+            assert false_discovery_rate(scores, truth, CUTS)[i, j] == wrong
+            assert miscoverage(scores, labels, CUTS)[i, j] == (labels[i] not in members)
+            assert selective_error(scores[:, 0], truth[:, 0], CUTS)[i, j] == (scores[i, 0] <= cut and truth[i, 0])
+
+
+def test_miscoverage_of_observed_scores_is_the_same():
+    scores, _ = problem()
+    labels = np.arange(30) % 6
+    assert np.array_equal(miscoverage(scores, labels, CUTS), miscoverage(scores[np.arange(30), labels], None, CUTS))
+
+
+def test_which_losses_fall():
+    scores, truth = problem()
+    assert np.all(np.diff(miscoverage(scores, np.arange(30) % 6, CUTS), axis=1) <= 0)
+    assert np.all(np.diff(false_negative_rate(scores, truth, CUTS), axis=1) <= 0)
+    changes = np.diff(false_discovery_rate(scores, truth, CUTS), axis=1)
+    assert changes.min() < 0 < changes.max()
+
+
+def test_a_custom_loss_has_the_same_shape():
+    scores, truth = problem()
+    none_right = set_loss(lambda members, true: ~(members & true).any(axis=1))
+    losses = none_right(scores, truth, CUTS)
+    assert losses.shape == (30, 4)
+    assert losses[:, -1].tolist() == [float(not row.any()) for row in truth]
+
+
+def test_selective_error_counts_accepted_rows():
+    scores, wrong = np.array([0.1, 0.3, 0.9]), np.array([0, 1, 1])
+    assert accepted(scores, [0.2, 0.5]).tolist() == [[True, True], [False, True], [False, False]]
+    assert selective_error(scores, wrong, [0.2, 0.5]).tolist() == [[0, 0], [0, 1], [0, 0]]
+
+
+def test_bad_input_is_refused():
+    scores, truth = problem()
+    with pytest.raises(ValueError, match="in the shape of scores"):
+        false_negative_rate(scores, truth[:, :5], CUTS)
+    with pytest.raises(ValueError, match="column numbers from 0 to 5"):
+        miscoverage(scores, np.full(30, 6), CUTS)
+    with pytest.raises(ValueError, match="NaN"):
+        miscoverage(scores, np.arange(30) % 6, [np.nan])
+    with pytest.raises(ValueError, match="whether the prediction is wrong"):
+        selective_error(scores[:, 0], np.full(30, 2), CUTS)
+    with pytest.raises(ValueError, match="one number for each of the 30 rows"):
+        set_loss(lambda members, true: members)(scores, truth, CUTS)

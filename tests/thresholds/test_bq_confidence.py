@@ -1,0 +1,147 @@
+from __future__ import annotations
+
+import math
+import time
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from scipy.special import betainc
+
+from dco.thresholds import bq_confidence
+from dco.thresholds.bq_confidence import bq_failure
+
+
+def lattice(n, seed, values=(0.0, 0.25, 0.5, 1.0), shares=(0.5, 0.2, 0.2, 0.1)):
+    return np.random.default_rng(seed).choice(values, size=n, p=shares)
+
+
+@pytest.mark.parametrize("n", [1, 2, 9, 60, 400])
+@pytest.mark.parametrize("alpha", [0.05, 0.2, 0.5])
+def test_zero_one_loss_has_a_beta_law(n, alpha):
+    """With e ones, L+ is a sum of e + 1 of n + 1 uniform weights: Beta(e + 1, n - e)."""
+    for errors in {0, 1 % (n + 1), n // 3, n - 1, n}:
+        losses = np.r_[np.ones(errors), np.zeros(n - errors)]
+        law = betainc(errors + 1, n - errors, alpha) if errors < n else 0.0
+        for method in ("exact", "recursion"):
+            assert bq_confidence(losses, alpha=alpha, method=method) == pytest.approx(law, rel=1e-12, abs=1e-300)
+        if n >= 9:
+            assert bq_confidence(losses, alpha=alpha, method="davies") == pytest.approx(law, abs=1e-12)
+
+
+def test_no_loss_at_all_leaves_the_bound_alone():
+    """L+ = w B with w ~ Beta(1, n): P(w <= alpha) = 1 - (1 - alpha)^n."""
+    assert bq_confidence(np.zeros(7), alpha=0.1) == pytest.approx(1 - 0.9**7, rel=1e-13)
+
+
+def test_one_row_by_hand():
+    """n = 1: L+ = l + w (1 - l) with w uniform."""
+    assert bq_confidence([0.25], alpha=0.4) == pytest.approx((0.4 - 0.25) / 0.75, rel=1e-13)
+    assert bq_confidence([0.5], alpha=0.4) == 0.0
+
+
+def exact_fraction(losses, alpha):
+    """The simplex-slice formula for distinct losses, in fractions: no rounding at all."""
+    c = [Fraction(x) - alpha for x in [*losses, Fraction(1)]]
+    above = Fraction(0)
+    for i, ci in enumerate(c):
+        if ci > 0:
+            above += ci ** (len(c) - 1) / math.prod((ci - cj for j, cj in enumerate(c) if j != i), start=Fraction(1))
+    return 1 - above
+
+
+@pytest.mark.parametrize("n", [2, 5, 12, 25])
+def test_recursion_against_the_partial_fraction_formula_in_exact_arithmetic(n):
+    """P(sum c_i E_i > 0) = sum over c_i > 0 of c_i^n / prod (c_i - c_j); it cancels badly in floats, not in fractions."""
+    losses = [Fraction(int(k), 64) for k in np.random.default_rng(n).choice(63, size=n, replace=False)]
+    for alpha in (Fraction(1, 10), Fraction(3, 10), Fraction(7, 10)):
+        truth = float(exact_fraction(losses, alpha))
+        ours = bq_confidence([float(x) for x in losses], alpha=alpha, method="recursion")
+        assert ours == pytest.approx(truth, rel=1e-12, abs=0)
+
+
+def test_tiny_probabilities_keep_their_digits():
+    """The recursion has no cancellation: 1e-60 is known to twelve digits (against the Beta law)."""
+    losses = np.r_[np.ones(200), np.zeros(100)]
+    law = float(betainc(201, 100, 0.2))
+    assert law < 1e-60
+    assert bq_confidence(losses, alpha=0.2, method="recursion") == pytest.approx(law, rel=1e-12, abs=0)
+    nearly = losses.copy()
+    nearly[0] = 1 - 1e-9  # not 0/1 any more, so "exact" cannot use the Beta law
+    assert bq_confidence(nearly, alpha=0.2) == pytest.approx(law, rel=1e-6, abs=0)
+
+
+def test_tiny_failures_keep_their_digits():
+    losses = np.r_[np.full(10, 0.5), np.zeros(300)]
+    doubled = bq_failure(losses, Fraction(1, 2), at_most=1e-12)
+    by_recursion = 1 - Fraction(bq_confidence(losses, alpha=0.5, method="recursion"))
+    assert 0 < doubled < 1e-30
+    assert abs(float(by_recursion)) < 1e-15  # the complement of the confidence has lost every digit
+
+
+@pytest.mark.parametrize("n", [30, 300, 3000])
+@pytest.mark.parametrize("kind", ["lattice", "continuous"])
+def test_recursion_and_davies_agree(n, kind):
+    rng = np.random.default_rng(n)
+    losses = lattice(n, n) if kind == "lattice" else rng.uniform(size=n) ** 3
+    mean = (losses.sum() + 1) / (n + 1)
+    for factor in (0.9, 1.0, 1.05, 1.3):
+        alpha = min(mean * factor, 0.95)
+        assert bq_confidence(losses, alpha=alpha, method="davies") == pytest.approx(
+            bq_confidence(losses, alpha=alpha, method="recursion"), abs=1e-12
+        )
+
+
+@pytest.mark.parametrize("n", [5, 40])
+def test_exact_against_dirichlet_draws(n):
+    """A binomial test of 10^5 draws at five levels; a wrong law would show at five standard errors."""
+    losses = lattice(n, 1)
+    draws = 100_000
+    for alpha in (0.2, 0.3, 0.4, 0.5, 0.6):
+        exact = bq_confidence(losses, alpha=alpha)
+        sampled = bq_confidence(losses, alpha=alpha, method="dirichlet", draws=draws, rng=np.random.default_rng(5))
+        assert abs(sampled - exact) <= 5 * math.sqrt(exact * (1 - exact) / draws) + 1e-12
+
+
+def test_rows_may_come_in_any_order_and_losses_may_be_scaled():
+    losses = np.random.default_rng(0).uniform(size=300)
+    confidence = bq_confidence(losses, alpha=0.53)
+    assert bq_confidence(losses[::-1], alpha=0.53) == confidence
+    assert bq_confidence(losses * 8, alpha=4.24, bound=8.0) == pytest.approx(confidence, abs=1e-12)
+
+
+def test_confidence_rises_with_alpha_and_falls_with_losses():
+    losses = lattice(80, 3)
+    path = [bq_confidence(losses, alpha=a) for a in np.linspace(0.05, 0.95, 19)]
+    assert np.all(np.diff(path) >= 0)
+    assert bq_confidence(np.minimum(losses + 0.1, 1), alpha=0.4) < bq_confidence(losses, alpha=0.4)
+
+
+def test_it_is_fast():
+    """The best of three, so that a busy machine does not fail it."""
+
+    def best(losses, alpha):
+        times = []
+        for _ in range(5):
+            start = time.perf_counter()
+            bq_confidence(losses, alpha=alpha)
+            times.append(time.perf_counter() - start)
+        return min(times)
+
+    continuous = np.random.default_rng(0).uniform(size=3000) ** 3
+    assert best(continuous, 0.26) < 0.1
+    assert best(continuous, 0.2) < 0.1  # a tiny probability, by recursion
+    assert best(lattice(3000, 0), 0.27) < 0.002
+
+
+def test_bad_input_is_refused():
+    with pytest.raises(ValueError, match=r"\[0, bound\]"):
+        bq_confidence([0.0, 2.0], alpha=0.1)
+    with pytest.raises(ValueError, match="NaN"):
+        bq_confidence([0.0, np.nan], alpha=0.1)
+    with pytest.raises(ValueError, match="one number a row"):
+        bq_confidence([[0.0]], alpha=0.1)
+    with pytest.raises(ValueError, match="between 0 and bound"):
+        bq_confidence([0.0], alpha=3.0, bound=2.0)
+    with pytest.raises(ValueError, match="method must be"):
+        bq_confidence([0.0], alpha=0.1, method="quick")

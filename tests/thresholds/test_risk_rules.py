@@ -1,0 +1,299 @@
+"""Facts shared by the rules for loss matrices."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from dco.errors import InfeasibleLevelWarning
+from dco.losses import miscoverage
+from dco.ranks import conformal_rank, pac_rank
+from dco.thresholds import (
+    bayesian_quadrature,
+    bayesian_quadrature_risk,
+    bq_confidence,
+    conformal_risk_control,
+    learn_then_test,
+    order_of_testing,
+    risk_controlling,
+    split_conformal,
+)
+from dco.thresholds.loss_matrix import ceil_total
+from dco.thresholds.risk_tests import binomial_p_value, hoeffding_bentkus_p_value, wsr_p_value
+
+RULES = {
+    "conformal_risk_control": lambda losses, cuts, **k: conformal_risk_control(losses, cuts, alpha=k.pop("alpha", 0.3), **k),
+    "bayesian_quadrature_risk": lambda losses, cuts, **k: bayesian_quadrature_risk(
+        losses, cuts, alpha=k.pop("alpha", 0.3), delta=0.1, **k
+    ),
+    "wsr": lambda losses, cuts, **k: risk_controlling(losses, cuts, alpha=k.pop("alpha", 0.3), delta=0.1, **k),
+    "hoeffding-bentkus": lambda losses, cuts, **k: risk_controlling(
+        losses, cuts, alpha=k.pop("alpha", 0.3), delta=0.1, test="hoeffding-bentkus", **k
+    ),
+}
+
+
+def falling_losses(n=200, columns=50, seed=0):
+    """Row i loses max(0, u_i - t)-like lattice amounts, never rising with t."""
+    u = np.random.default_rng(seed).uniform(size=(n, 4))
+    cuts = np.linspace(0.02, 1, columns)
+    return (u[:, :, None] > cuts).mean(axis=1), cuts
+
+
+@pytest.mark.filterwarnings("ignore::dco.errors.InfeasibleLevelWarning")
+@pytest.mark.parametrize("alpha", [0.05, 0.1, 0.2, 0.3, 1 - 0.9, "0.35", 0.45, 0.7])
+@pytest.mark.parametrize("n", [3, 9, 19, 99, 120])
+@pytest.mark.parametrize("tied", [False, True])
+def test_zero_one_loss_is_one_order_statistic(n, alpha, tied):
+    """METHODS, section 0: CRC is split conformal; BQ, binomial RCPS and fixed-sequence LTT are the PAC rank. Exactly."""
+    rng = np.random.default_rng(n)
+    scores = rng.integers(0, 12, size=n).astype(float) if tied else rng.normal(size=n)
+    cuts = np.unique(scores)
+    losses = miscoverage(scores, None, cuts)
+    crc = conformal_risk_control(losses, cuts, alpha=alpha, safe_at_infinity=True)
+    assert crc.value == split_conformal(scores, alpha=alpha).value
+    for delta in (0.05, 0.1, 0.3):
+        pac = bayesian_quadrature(scores, alpha=alpha, delta=delta)
+        bq = bayesian_quadrature_risk(losses, cuts, alpha=alpha, delta=delta, safe_at_infinity=True)
+        rcps = risk_controlling(losses, cuts, alpha=alpha, delta=delta, test="binomial", safe_at_infinity=True)
+        ltt = learn_then_test(losses[:, ::-1], alpha=alpha, delta=delta, test="binomial")
+        assert bq.value == rcps.value == pac.value
+        assert bq.guarantee == rcps.guarantee == ltt.guarantee == "pac"
+        assert (cuts[::-1][ltt.indices[-1]] if len(ltt) else np.inf) == pac.value
+
+
+@pytest.mark.parametrize("n", [20, 59, 100, 300])
+def test_ranks_are_the_integers_of_ranks_py(n):
+    """Thresholds 1..n are their own ranks."""
+    scores = np.arange(1.0, n + 1)
+    losses = miscoverage(scores, None, scores)
+    for alpha in (Fraction(1, 10), 0.059, 0.2):
+        rank = conformal_rank(n, alpha=alpha)
+        assert conformal_risk_control(losses, scores, alpha=alpha).value == rank
+    if n >= 59:
+        assert risk_controlling(losses, scores, alpha=0.1, delta=0.05, test="binomial").value == pac_rank(
+            n, alpha=0.1, delta=0.05
+        )
+
+
+def test_crc_against_brute_force_in_fractions():
+    """Losses in sixths: their float sums miss the border by a rounding, the rule must not."""
+    rng = np.random.default_rng(1)
+    for _ in range(200):
+        n = int(rng.integers(5, 40))
+        sixths = np.sort(rng.integers(0, 7, size=(n, 8)), axis=1)[:, ::-1]
+        bounds = [Fraction(int(total) + 6, 6 * (n + 1)) for total in sixths.sum(axis=0)]
+        alpha = bounds[int(rng.integers(3, 8))]  # exactly on the border of one column
+        if alpha >= 1:
+            continue
+        truth = next(j for j, bound in enumerate(bounds) if bound <= alpha)
+        assert conformal_risk_control(sixths / 6, np.arange(8.0), alpha=alpha).value == truth
+
+
+def test_crc_with_a_bound_other_than_one():
+    losses, cuts = falling_losses()
+    one = conformal_risk_control(losses, cuts, alpha=0.3)
+    ten = conformal_risk_control(losses * 8, cuts, alpha=2.4, bound=8)
+    assert one.value == ten.value
+    assert ten.alpha == 2.4
+    assert one.guarantee == "expected_risk"
+    assert one.delta is None
+
+
+def test_bq_takes_the_first_column_with_enough_confidence():
+    losses, cuts = falling_losses()
+    confident = [bq_confidence(losses[:, j], alpha=0.3) >= 0.9 for j in range(len(cuts))]
+    rule = bayesian_quadrature_risk(losses, cuts, alpha=0.3, delta=0.1)
+    assert rule.value == cuts[confident.index(True)]
+    assert rule.guarantee == "pac-conjectured"
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_thresholds_fall_as_alpha_grows(name):
+    losses, cuts = falling_losses()
+    values = [RULES[name](losses, cuts, alpha=a).value for a in (0.1, 0.2, 0.3, 0.5, 0.8)]
+    assert np.all(np.diff(values) <= 0)
+    assert values[0] > values[-1]
+
+
+@pytest.mark.parametrize("name", ["conformal_risk_control", "bayesian_quadrature_risk", "hoeffding-bentkus"])
+def test_row_order_is_irrelevant(name):
+    losses, cuts = falling_losses()
+    shuffled = np.random.default_rng(9).permutation(len(losses))
+    assert RULES[name](losses, cuts) == RULES[name](losses[shuffled], cuts)
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_no_column_passes(name):
+    losses, cuts = np.ones((30, 3)), np.arange(3.0)
+    with pytest.warns(InfeasibleLevelWarning, match="not certified"):
+        assert RULES[name](losses, cuts).guarantee == "none"
+    with pytest.warns(InfeasibleLevelWarning, match="safe_at_infinity"):
+        safe = RULES[name](losses, cuts, safe_at_infinity=True)
+    assert safe.value == np.inf
+    assert safe.guarantee != "none"
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_bad_input_is_refused(name):
+    rule = RULES[name]
+    losses, cuts = falling_losses(20, 5)
+    with pytest.raises(ValueError, match="one number for each of the 5 columns"):
+        rule(losses, cuts[:4])
+    with pytest.raises(ValueError, match="strictly ascending"):
+        rule(losses, cuts[::-1])
+    with pytest.raises(ValueError, match=r"\[0, bound\]"):
+        rule(losses + 1, cuts)
+    with pytest.raises(ValueError, match=r"\[0, bound\]"):
+        rule(losses - 1, cuts)
+    with pytest.raises(ValueError, match="NaN"):
+        rule(np.where(losses > 0.5, np.nan, losses), cuts)
+    with pytest.raises(ValueError, match="a matrix"):
+        rule(losses[:, 0], cuts)
+    with pytest.raises(ValueError, match="at least one row"):
+        rule(losses[:0], cuts)
+    with pytest.raises(ValueError, match="greater than 0"):
+        rule(losses, cuts, bound=0)
+    with pytest.raises(ValueError, match="alpha"):
+        rule(losses, cuts, alpha=1.0)
+
+
+@pytest.mark.parametrize("name", ["conformal_risk_control", "bayesian_quadrature_risk"])
+def test_rising_losses_are_refused_where_falling_ones_are_needed(name):
+    losses, cuts = falling_losses(20, 5)
+    with pytest.raises(ValueError, match=r"row 0 rises from column .* learn_then_test"):
+        RULES[name](losses[:, ::-1], cuts)
+
+
+def test_rcps_stops_at_the_first_failure_from_the_safe_end():
+    """A column that would pass again beyond a failure is not reached."""
+    losses = np.zeros((100, 4))
+    losses[:, 1] = 1.0
+    for test in ("wsr", "hoeffding-bentkus", "binomial"):
+        assert risk_controlling(losses, np.arange(4.0), alpha=0.3, delta=0.1, test=test).value == 2.0
+
+
+def test_binomial_test_wants_zero_one_losses():
+    losses, cuts = falling_losses()
+    with pytest.raises(ValueError, match="every loss must be 0 or the bound"):
+        risk_controlling(losses, cuts, alpha=0.3, delta=0.1, test="binomial")
+    with pytest.raises(ValueError, match="test must be one of"):
+        risk_controlling(losses, cuts, alpha=0.3, delta=0.1, test="t-test")
+
+
+def test_hoeffding_bentkus_by_hand():
+    """No loss at all: Hoeffding's term is (1 - alpha)^n, below Bentkus's e (1 - alpha)^n."""
+    assert hoeffding_bentkus_p_value(np.zeros(20), Fraction(1, 10)) == pytest.approx(0.9**20)
+    assert hoeffding_bentkus_p_value(np.full(20, 0.5), Fraction(1, 10)) == 1.0
+    assert hoeffding_bentkus_p_value(np.ones(20), Fraction(1, 10)) == 1.0
+    errors = np.r_[np.ones(15), np.zeros(185)]
+    assert binomial_p_value(15, 200, Fraction(1, 10)) < hoeffding_bentkus_p_value(errors, Fraction(1, 10))
+    tenths = np.full(30, 0.1)
+    assert float(np.cumsum(tenths)[-1]) > 3  # a plain float sum is above 3; the ceiling must not be 4
+    assert ceil_total(tenths) == 3
+    assert ceil_total(np.full(7, 0.3)) == 3
+
+
+def test_wsr_against_the_plain_recursion():
+    """The vectorised martingale is the textbook's loop."""
+    losses, level, delta = np.random.default_rng(0).uniform(size=40) ** 2, 0.5, 0.1
+    total, squares, variance, capital, best = 0.5, 0.25, 0.25, 1.0, 1.0
+    for i, loss in enumerate(losses, start=1):
+        bet = min(1.0, np.sqrt(2 * np.log(1 / delta) / (len(losses) * variance)))
+        capital *= 1 - bet * (loss - level)
+        best = max(best, capital)
+        total += loss
+        squares += (loss - total / (i + 1)) ** 2
+        variance = squares / (i + 1)
+    assert wsr_p_value(losses, level, wager=delta) == pytest.approx(1 / best, rel=1e-10)
+
+
+def test_the_row_order_of_wsr_is_one_seed_for_all_columns():
+    losses, cuts = falling_losses(100, 40, seed=5)
+    one = risk_controlling(losses, cuts, alpha=0.3, delta=0.1, seed=1)
+    assert one == risk_controlling(losses, cuts, alpha=0.3, delta=0.1, seed=1)
+    twice = np.repeat(losses[:, 20:21], 2, axis=1)  # equal columns get equal p-values: they share the order
+    p_values = learn_then_test(twice, alpha=0.4, delta=0.1, test="wsr", seed=7).p_values
+    assert p_values[0] == p_values[1]
+
+
+class TestLearnThenTest:
+    def test_fixed_sequence_stops_at_the_first_failure(self):
+        losses = np.zeros((100, 5))
+        losses[:, 2] = 1.0
+        for correction, found in {"fixed-sequence": [0, 1], "bonferroni": [0, 1, 3, 4], "holm": [0, 1, 3, 4]}.items():
+            record = learn_then_test(losses, alpha=0.2, delta=0.1, correction=correction)
+            assert np.asarray(record).tolist() == found
+            assert len(record) == len(found)
+            assert record.p_values.shape == (5,)
+
+    def test_holm_holds_what_bonferroni_holds_and_more(self):
+        """Five columns between delta / 5 and delta / 4 after a first one that is clear: Holm's second step matters."""
+        rng = np.random.default_rng(3)
+        more = 0
+        for _ in range(300):
+            losses = (rng.uniform(size=(60, 6)) < rng.uniform(0, 0.3, size=6)).astype(float)
+            bonferroni, holm = (
+                set(learn_then_test(losses, alpha=0.2, delta=0.1, test="binomial", correction=c).indices)
+                for c in ("bonferroni", "holm")
+            )
+            assert bonferroni <= holm
+            more += bonferroni < holm
+        assert more > 0
+
+    def test_holm_against_its_definition(self):
+        rng = np.random.default_rng(4)
+        for _ in range(100):
+            losses = (rng.uniform(size=(60, 6)) < rng.uniform(0, 0.3, size=6)).astype(float)
+            record = learn_then_test(losses, alpha=0.2, delta=0.1, test="binomial", correction="holm")
+            p = np.sort(record.p_values)
+            fails = np.flatnonzero(p > 0.1 / (6 - np.arange(6)))
+            assert len(record) == (fails[0] if fails.size else 6)
+
+    def test_several_risks_take_the_largest_p_value(self):
+        rng = np.random.default_rng(0)
+        first, second = ((rng.uniform(size=(80, 4)) < share).astype(float) for share in (0.1, 0.2))
+        both = learn_then_test([first, second], alpha=[0.2, 0.4], delta=0.1, test="binomial")
+        alone = [
+            learn_then_test(one, alpha=alpha, delta=0.1, test="binomial").p_values
+            for one, alpha in ((first, 0.2), (second, 0.4))
+        ]
+        assert np.array_equal(both.p_values, np.maximum(*alone))
+        stacked = learn_then_test(np.stack([first, second], axis=2), alpha=[0.2, 0.4], delta=0.1, test="binomial")
+        assert np.array_equal(stacked.p_values, both.p_values)
+        assert both.alpha == (0.2, 0.4)
+
+    def test_where_is_the_test_on_the_rows_that_count(self):
+        rng = np.random.default_rng(0)
+        losses, counted = (rng.uniform(size=(80, 3)) < 0.1).astype(float), rng.uniform(size=(80, 3)) < 0.6
+        counted[:, 2] = False
+        for test in ("binomial", "hoeffding-bentkus"):
+            record = learn_then_test(losses, alpha=0.2, delta=0.1, test=test, where=counted, correction="bonferroni")
+            kept = losses[counted[:, 0], :1]
+            alone = learn_then_test(kept, alpha=0.2, delta=0.1, test=test)
+            assert record.p_values[0] == pytest.approx(alone.p_values[0], rel=1e-12)
+            assert record.p_values[2] == 1.0
+            assert 2 not in record.indices
+
+    def test_an_order_learned_on_tuning_rows(self):
+        losses = np.array([[0.5, 0.0, 1.0, 0.25], [0.5, 0.0, 1.0, 0.25]])
+        assert order_of_testing(losses, alpha=0.2).tolist() == [1, 3, 0, 2]
+        other = losses[:, ::-1]
+        assert order_of_testing([losses, other], alpha=[0.2, 0.9]).tolist() == [1, 3, 0, 2]
+        counted = np.array([[True, False, True, True]] * 2)
+        assert order_of_testing(losses, alpha=0.2, where=counted).tolist() == [3, 0, 2, 1]
+
+    def test_bad_input_is_refused(self):
+        losses = np.zeros((10, 3))
+        with pytest.raises(ValueError, match="correction must be"):
+            learn_then_test(losses, alpha=0.1, delta=0.1, correction="sidak")
+        with pytest.raises(ValueError, match="same columns"):
+            learn_then_test([losses, losses[:, :2]], alpha=0.1, delta=0.1)
+        with pytest.raises(ValueError, match="each of the 2 risks"):
+            learn_then_test([losses, losses], alpha=[0.1, 0.1, 0.1], delta=0.1)
+        with pytest.raises(ValueError, match="shape of its losses"):
+            learn_then_test(losses, alpha=0.1, delta=0.1, where=np.ones((10, 2), bool))
+        with pytest.raises(ValueError, match="delta must be"):
+            learn_then_test(losses, alpha=0.1, delta=0)
