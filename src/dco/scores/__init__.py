@@ -1,1 +1,54 @@
-"""Scores: larger is stranger."""
+"""Scores: larger is stranger. Each offers `observed` for the label that happened and `sets`, its inverse.
+
+Names are loaded on first use, so that asking for one score does not load what the others need.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dco.scores.bayesian_classes import AddOneIn, PosteriorNLL
+    from dco.scores.classification import APS, LAC, RAPS, SAPS, LabelScore, Margin, TopK
+    from dco.scores.score import Score
+
+_HOME = {
+    "score": "Score",
+    "classification": "APS LAC RAPS SAPS LabelScore Margin TopK",
+    "bayesian_classes": "AddOneIn PosteriorNLL",
+    "regression": "AbsoluteResidual NormalisedResidual QuantileResidual",
+    "density": "HighestDensityMass PredictiveDensity",
+    "decision": "RiskAverse RiskOptimal",
+}
+_MODULE_OF = {name: module for module, names in _HOME.items() for name in names.split()}
+
+__all__ = [
+    "APS",
+    "LAC",
+    "RAPS",
+    "SAPS",
+    "AbsoluteResidual",
+    "AddOneIn",
+    "HighestDensityMass",
+    "LabelScore",
+    "Margin",
+    "NormalisedResidual",
+    "PosteriorNLL",
+    "PredictiveDensity",
+    "QuantileResidual",
+    "RiskAverse",
+    "RiskOptimal",
+    "Score",
+    "TopK",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULE_OF:
+        return getattr(import_module(f"dco.scores.{_MODULE_OF[name]}"), name)
+    raise AttributeError(f"module 'dco.scores' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

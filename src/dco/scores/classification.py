@@ -1,0 +1,482 @@
+"""Scores of class probabilities, and label sets without sorting indices.
+
+A label's score is one float, whichever way it is asked for. Two facts make that cheap:
+
+* Masses are sums of probabilities rounded to multiples of 2**-50. Such sums are exact in double precision as long as they
+  stay below 8, so the order of summation cannot matter: the mass above one label may be summed as it stands in memory, and
+  the mass along the ranks may be summed in blocks.
+* Along the ranks a score never falls, in floating point too. A set is therefore the first c labels of its row, and c is
+  found in the sorted values alone: no index is ever sorted.
+
+Rows are handled in chunks that stay in the cache, so no second n x K matrix is made.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dco.arrays import Bools, Floats, Integers
+from dco.predictions import ClassDraws, ClassProbabilities
+from dco.ranks import as_count
+from dco.scores.score import Cutoff, cutoff, expect
+from dco.sets.labels import LabelSets
+
+_CHUNK = 2**16  # elements a chunk: its float64 copy is half a megabyte
+_BLOCK = 32  # ranks summed together when the place of a threshold along the ranks is looked for
+_LARGEST_MASS = 8.0  # below it, sums of multiples of 2**-50 are exact
+
+Doubles = NDArray[np.float64]
+
+
+class LabelScore(ABC):
+    """What the scores of labels share: chunks of rows, labels never seen, thresholds of every shape.
+
+    A subclass gives the scores of one chunk of rows; `row_sets` and `row_sizes` may be replaced by something faster that
+    decides alike.
+    """
+
+    needs: ClassVar[tuple[type, ...]] = (ClassProbabilities, ClassDraws)
+
+    @property
+    def draws_uniforms(self) -> bool:
+        """Whether the score is randomised, and so needs one uniform a row."""
+        return bool(getattr(self, "randomised", False))
+
+    @abstractmethod
+    def row_scores(self, probabilities: Floats, uniforms: Doubles) -> Doubles:
+        """The scores of all labels of a chunk of rows, (rows, K)."""
+
+    @abstractmethod
+    def label_scores(self, probabilities: Floats, codes: Integers, uniforms: Doubles) -> Doubles:
+        """The score of one label for each row of a chunk, (rows,)."""
+
+    def row_members(self, probabilities: Floats, uniforms: Doubles, threshold: float | Doubles) -> Bools:
+        """Which labels of a chunk of rows score at most the threshold, (rows, K)."""
+        return np.asarray(self.row_scores(probabilities, uniforms) <= threshold)
+
+    def row_sizes(self, probabilities: Floats, uniforms: Doubles, thresholds: Sequence[float | Doubles]) -> Integers:
+        """How many labels of each row score at most each threshold, (J, rows)."""
+        scores = self.row_scores(probabilities, uniforms)
+        return np.stack([np.count_nonzero(scores <= value, axis=1) for value in thresholds])
+
+    def observed(self, prediction: ClassProbabilities | ClassDraws, y: ArrayLike) -> Doubles:
+        """The score of the label that happened, (n,); +inf for a label that the model has never seen."""
+        record = self._record(prediction)
+        codes = record.codes(y)
+        scores = np.empty(len(record))
+        known = codes < record.n_known
+        columns = np.where(known, codes, 0)
+        for rows, uniforms in self._chunks(record):
+            scores[rows] = self._observed(record, rows, columns[rows], uniforms)
+        scores[~known] = np.inf
+        return scores
+
+    def every_label(self, prediction: ClassProbabilities | ClassDraws) -> Doubles:
+        """The score of every label, (n, K); labels that the model has never seen come last and have +inf."""
+        record = self._record(prediction)
+        scores = np.full((len(record), record.n_classes), np.inf)
+        for rows, uniforms in self._chunks(record):
+            scores[rows, : record.n_known] = self.row_scores(self._probabilities(record, rows), uniforms)
+        return scores
+
+    def sets(self, prediction: ClassProbabilities | ClassDraws, threshold: Cutoff) -> LabelSets:
+        """All labels whose score is at most the threshold."""
+        record = self._record(prediction)
+        limits = _limits(threshold, len(record), record.n_classes)
+        pointers = np.zeros(len(record) + 1, dtype=np.int64)
+        pieces, filled = [np.empty(0, dtype=np.int32)], 0
+        for rows, uniforms in self._chunks(record):
+            known, unseen = _split(limits, rows, record.n_known)
+            members = self.row_members(self._probabilities(record, rows), uniforms, known)
+            members = _with_unseen(members, unseen, record.n_classes)
+            codes, ends = _codes_of_members(members)
+            pointers[rows.start + 1 : rows.stop + 1] = filled + ends
+            filled += len(codes)
+            pieces.append(codes)
+        return LabelSets(pointers, np.concatenate(pieces), record.n_classes, record.labels())
+
+    def sizes(self, prediction: ClassProbabilities | ClassDraws, threshold: Cutoff) -> Integers:
+        """How many labels each set holds, (n,), without making the sets."""
+        return np.asarray(self.sizes_at(prediction, [threshold])[0])
+
+    def sizes_at(self, prediction: ClassProbabilities | ClassDraws, thresholds: Sequence[Cutoff] | Floats) -> Integers:
+        """The sizes of the sets at several thresholds, (J, n), from one pass over the probabilities."""
+        record = self._record(prediction)
+        limits = [_limits(threshold, len(record), record.n_classes) for threshold in thresholds]
+        sizes = np.zeros((len(limits), len(record)), dtype=np.int64)
+        if not limits:
+            return sizes
+        for rows, uniforms in self._chunks(record):
+            parts = [_split(limit, rows, record.n_known) for limit in limits]
+            sizes[:, rows] = self.row_sizes(self._probabilities(record, rows), uniforms, [known for known, _ in parts])
+            if record.n_classes > record.n_known:
+                for size, (_, unseen) in zip(sizes, parts, strict=True):
+                    extra = np.broadcast_to(unseen, (rows.stop - rows.start, record.n_classes - record.n_known))
+                    size[rows] += np.count_nonzero(extra, axis=1)
+        return sizes
+
+    def _record(self, prediction: Any) -> ClassProbabilities | ClassDraws:
+        """The prediction in the form that `_probabilities` reads; class draws are averaged here, once."""
+        record: ClassProbabilities | ClassDraws = expect(self, prediction, *self.needs)
+        self._expect_uniforms(record)
+        return record.mean() if isinstance(record, ClassDraws) else record
+
+    def _expect_uniforms(self, record: ClassProbabilities | ClassDraws) -> None:
+        if self.draws_uniforms and record.uniforms is None:
+            raise ValueError(
+                f"{self!r} needs one uniform number a row: pass uniforms= to {type(record).__name__}, made without looking "
+                "at y, or use randomised=False."
+            )
+
+    def _chunks(self, record: ClassProbabilities | ClassDraws) -> Iterator[tuple[slice, Doubles]]:
+        """Slices of rows and their uniforms as a column (ones where the score is not randomised)."""
+        n, step = len(record), max(1, _CHUNK // record.n_known)
+        for start in range(0, n, step):
+            rows = slice(start, min(start + step, n))
+            if self.draws_uniforms and record.uniforms is not None:
+                yield rows, record.uniforms[rows, None].astype(np.float64)
+            else:
+                yield rows, np.ones((rows.stop - start, 1))
+
+    def _probabilities(self, record: Any, rows: slice) -> Floats:
+        return _native(record.probabilities[rows])
+
+    def _observed(self, record: Any, rows: slice, codes: Integers, uniforms: Doubles) -> Doubles:
+        return self.label_scores(self._probabilities(record, rows), codes, uniforms)
+
+
+@dataclass(frozen=True)
+class LAC(LabelScore):
+    """1 - p(y), Sadinle, Lei and Wasserman (2019): the smallest sets on average where the probabilities are right."""
+
+    def row_scores(self, probabilities: Floats, uniforms: Doubles) -> Doubles:
+        """1 - p for every label."""
+        return np.subtract(1.0, probabilities, dtype=np.float64)
+
+    def label_scores(self, probabilities: Floats, codes: Integers, uniforms: Doubles) -> Doubles:
+        """1 - p for one label a row."""
+        return np.subtract(1.0, _picked(probabilities, codes), dtype=np.float64)
+
+    def row_members(self, probabilities: Floats, uniforms: Doubles, threshold: float | Doubles) -> Bools:
+        """One comparison with the least probability whose score is at most the threshold."""
+        if not isinstance(threshold, float):
+            return super().row_members(probabilities, uniforms, threshold)
+        return np.asarray(probabilities >= _least_probability(threshold, probabilities.dtype.itemsize))
+
+    def row_sizes(self, probabilities: Floats, uniforms: Doubles, thresholds: Sequence[float | Doubles]) -> Integers:
+        """Members counted."""
+        return np.stack([np.count_nonzero(self.row_members(probabilities, uniforms, t), axis=1) for t in thresholds])
+
+
+@dataclass(frozen=True)
+class Margin(LabelScore):
+    """max over j != y of p(j), minus p(y): how far the label is behind the best of the others (0 if there are none)."""
+
+    def row_scores(self, probabilities: Floats, uniforms: Doubles) -> Doubles:
+        """The margin of every label."""
+        first, second = _two_largest(probabilities)
+        return np.subtract(np.where(probabilities == first, second, first), probabilities, dtype=np.float64)
+
+    def label_scores(self, probabilities: Floats, codes: Integers, uniforms: Doubles) -> Doubles:
+        """The margin of one label a row."""
+        first, second = _two_largest(probabilities)
+        own = _picked(probabilities, codes)
+        return np.subtract(np.where(own == first[:, 0], second[:, 0], first[:, 0]), own, dtype=np.float64)
+
+
+class RankScore(LabelScore):
+    """Scores that never fall along the ranks: labels by decreasing probability, equal ones by column.
+
+    A subclass gives the formula once, as a function of the mass ranked before the label, the label's own mass, the largest
+    probability, the rank (from 1) and the uniform. Everything else is decided with that formula.
+    """
+
+    uses_mass: ClassVar[bool] = True
+
+    @abstractmethod
+    def formula(self, before: Doubles, own: Doubles, top: Doubles, rank: Doubles, uniforms: Doubles) -> Doubles:
+        """The score; arguments broadcast."""
+
+    def row_scores(self, probabilities: Floats, uniforms: Doubles) -> Doubles:
+        """Scores along the ranks, put back where their labels stand."""
+        order = _order(probabilities)
+        own = _rounded(np.take_along_axis(probabilities, order, axis=1))
+        mass = _checked_mass(np.cumsum(own, axis=1)) if self.uses_mass else own
+        rank = np.arange(1.0, own.shape[1] + 1)
+        top = probabilities.max(axis=1, keepdims=True).astype(np.float64)
+        scores = np.empty(own.shape)
+        np.put_along_axis(scores, order, self.formula(mass - own, own, top, rank, uniforms), axis=1)
+        return scores
+
+    def label_scores(self, probabilities: Floats, codes: Integers, uniforms: Doubles) -> Doubles:
+        """Rank and mass of one label a row, by one pass of comparisons: no sort."""
+        own = _picked(probabilities, codes)[:, None]
+        greater = probabilities > own
+        ahead = np.count_nonzero(greater, axis=1)
+        earlier = _equals_before(probabilities, own, codes, ahead)
+        own_mass, before = _rounded(own), np.zeros((len(own), 1))
+        if self.uses_mass:
+            before[:, 0] = np.vecdot(_rounded(probabilities), greater.astype(np.float64))
+            before += earlier[:, None] * own_mass
+            _checked_mass(before + own_mass)
+        top = probabilities.max(axis=1, keepdims=True).astype(np.float64)
+        rank = (1.0 + ahead + earlier)[:, None]
+        return self.formula(before, own_mass, top, rank, uniforms)[:, 0]
+
+    def row_members(self, probabilities: Floats, uniforms: Doubles, threshold: float | Doubles) -> Bools:
+        """The first c labels of each row: those at least as large as the c-th largest, ties counted off by column."""
+        if not _is_by_row(threshold):
+            return super().row_members(probabilities, uniforms, threshold)
+        falling = _falling(probabilities)
+        count = self._lengths(falling, uniforms, [threshold])[0]
+        return _first_labels(probabilities, falling, count)
+
+    def row_sizes(self, probabilities: Floats, uniforms: Doubles, thresholds: Sequence[float | Doubles]) -> Integers:
+        """The number of ranks at or below each threshold; no label is looked up."""
+        if not all(_is_by_row(threshold) for threshold in thresholds):
+            return super().row_sizes(probabilities, uniforms, thresholds)
+        falling = _falling(probabilities) if self.uses_mass else -probabilities.max(axis=1, keepdims=True)
+        return self._lengths(falling, uniforms, thresholds, n_labels=probabilities.shape[1])
+
+    def _lengths(
+        self, falling: Floats, uniforms: Doubles, thresholds: Sequence[float | Doubles], n_labels: int | None = None
+    ) -> Integers:
+        """How many ranks score at most each threshold, (J, rows), given the negated probabilities in ascending order.
+
+        First whole blocks of ranks are placed by the score at their end, then ranks inside the one block that is cut.
+        """
+        n, k = len(falling), n_labels or falling.shape[1]
+        n_blocks = -(-k // _BLOCK)
+        masses = np.zeros((n, n_blocks, _BLOCK))
+        if self.uses_mass:
+            flat = masses.reshape(n, -1)[:, :k]
+            np.subtract(4.0, falling, out=flat, dtype=np.float64)
+            np.subtract(flat, 4.0, out=flat)
+        top = -falling[:, :1].astype(np.float64)
+        ends = _checked_mass(np.cumsum(masses.reshape(-1, _BLOCK).dot(np.ones(_BLOCK)).reshape(n, n_blocks), axis=1))
+        last_rank = np.minimum(np.arange(1, n_blocks + 1) * _BLOCK, k)
+        last = masses.reshape(n, -1)[:, last_rank - 1]
+        end_scores = self.formula(ends - last, last, top, last_rank.astype(np.float64), uniforms)
+        row, inside = np.arange(n), np.arange(1.0, _BLOCK + 1)
+        lengths = np.empty((len(thresholds), n), dtype=np.int64)
+        for length, threshold in zip(lengths, thresholds, strict=True):
+            whole = np.count_nonzero(end_scores <= threshold, axis=1)
+            cut = np.minimum(whole, n_blocks - 1)
+            own = masses[row, cut]
+            mass = np.cumsum(own, axis=1) + np.where(cut > 0, ends[row, cut - 1], 0.0)[:, None]
+            rank = cut[:, None] * float(_BLOCK) + inside
+            partial = np.count_nonzero(self.formula(mass - own, own, top, rank, uniforms) <= threshold, axis=1)
+            length[:] = np.where(whole == n_blocks, k, whole * _BLOCK + partial)
+        return lengths
+
+
+@dataclass(frozen=True)
+class APS(RankScore):
+    """The mass of all labels ranked up to y, Romano, Sesia and Candes (2020).
+
+    Randomised: less U p(y), one uniform U a row; coverage is then not inflated by large steps, and sets may be empty.
+    """
+
+    randomised: bool = False
+
+    def formula(self, before: Doubles, own: Doubles, top: Doubles, rank: Doubles, uniforms: Doubles) -> Doubles:
+        """Mass before the label and the kept share of its own."""
+        return before + (own * (1.0 - uniforms) if self.randomised else own)
+
+
+@dataclass(frozen=True)
+class RAPS(RankScore):
+    """APS plus penalty * max(0, rank - rank_free), Angelopoulos et al. (2021): fewer labels far down the ranks."""
+
+    penalty: float
+    rank_free: int
+    randomised: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "penalty", _not_negative(self.penalty, "penalty"))
+        object.__setattr__(self, "rank_free", as_count(self.rank_free, name="rank_free"))
+
+    def formula(self, before: Doubles, own: Doubles, top: Doubles, rank: Doubles, uniforms: Doubles) -> Doubles:
+        """The mass of APS plus the penalty on the rank."""
+        mass = before + (own * (1.0 - uniforms) if self.randomised else own)
+        return mass + self.penalty * np.maximum(rank - self.rank_free, 0.0)
+
+
+@dataclass(frozen=True)
+class SAPS(RankScore):
+    """U p_max for the top label, else p_max + (rank - 2 + U) weight, Huang et al. (2024); U = 1 if not randomised.
+
+    Of the probabilities only the largest is used, and otherwise the ranks.
+    """
+
+    weight: float
+    randomised: bool = False
+
+    uses_mass: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "weight", _not_negative(self.weight, "weight"))
+
+    def formula(self, before: Doubles, own: Doubles, top: Doubles, rank: Doubles, uniforms: Doubles) -> Doubles:
+        """The formula above; the uniform is 1 where the score is not randomised."""
+        return np.where(rank == 1.0, uniforms * top, top + (rank - 2.0 + uniforms) * self.weight)
+
+
+@dataclass(frozen=True)
+class TopK(RankScore):
+    """The rank of the label, 1 to K: sets of one size."""
+
+    uses_mass: ClassVar[bool] = False
+
+    def formula(self, before: Doubles, own: Doubles, top: Doubles, rank: Doubles, uniforms: Doubles) -> Doubles:
+        """The rank."""
+        return rank + np.zeros_like(top)
+
+
+def _limits(threshold: Cutoff, n: int, n_classes: int) -> float | Doubles:
+    """The threshold as a float, or as float64 of shape (n, 1) a row or (1, K) a label."""
+    limits = cutoff(threshold, n, n_classes)
+    if isinstance(limits, float):
+        return limits
+    values: Doubles = limits.astype(np.float64)
+    return np.broadcast_to(values, (n, 1)) if values.shape[1] == 1 else values
+
+
+def _split(limits: float | Doubles, rows: slice, n_known: int) -> tuple[float | Doubles, Bools]:
+    """What a chunk of rows needs: the limits of known labels, and whether labels never seen (score +inf) are in."""
+    if isinstance(limits, float):
+        return limits, np.asarray([[limits == np.inf]])
+    if limits.shape[1] == 1:
+        return limits[rows], limits[rows] == np.inf
+    return limits[:, :n_known], limits[:, n_known:] == np.inf
+
+
+def _is_by_row(limits: float | Doubles) -> bool:
+    return isinstance(limits, float) or limits.shape[1] == 1
+
+
+def _with_unseen(members: Bools, unseen: Bools, n_classes: int) -> Bools:
+    n, n_known = members.shape
+    if n_known == n_classes or not unseen.any():
+        return members
+    return np.concatenate([members, np.broadcast_to(unseen, (n, n_classes - n_known))], axis=1)
+
+
+def _codes_of_members(members: Bools) -> tuple[NDArray[np.int32], Integers]:
+    """Column numbers of all members, row by row, and how many there are up to the end of each row."""
+    n, width = members.shape
+    places = np.flatnonzero(members)
+    starts = np.arange(n + 1) * width
+    ends = np.searchsorted(places, starts)
+    return (places - np.repeat(starts[:-1], np.diff(ends))).astype(np.int32), ends[1:]
+
+
+def _native(probabilities: Floats) -> Floats:
+    """Probabilities in single or double precision as this machine stores them."""
+    dtype = np.float32 if probabilities.dtype.itemsize == 4 else np.float64
+    return np.ascontiguousarray(probabilities, dtype=dtype)
+
+
+def _picked(probabilities: Floats, codes: Integers) -> Floats:
+    return np.take_along_axis(probabilities, codes[:, None], axis=1)[:, 0]
+
+
+def _two_largest(probabilities: Floats) -> tuple[Floats, Floats]:
+    """The largest and the second largest probability of each row, (rows, 1); equal where the largest is tied."""
+    k = probabilities.shape[1]
+    if k == 1:
+        return probabilities, np.zeros_like(probabilities)
+    ordered = np.partition(probabilities, k - 2, axis=1)
+    return ordered[:, k - 1 :], ordered[:, k - 2 : k - 1]
+
+
+def _rounded(probabilities: Floats) -> Doubles:
+    """Probabilities rounded to multiples of 2**-50, the spacing of doubles between 4 and 8."""
+    shifted = np.add(probabilities, 4.0, dtype=np.float64)
+    return np.subtract(shifted, 4.0, out=shifted)
+
+
+def _checked_mass(mass: Doubles) -> Doubles:
+    if mass.size and mass[:, -1].max() >= _LARGEST_MASS:
+        raise ValueError(
+            f"the probabilities of a row sum to at least {mass[:, -1].max():g}, but this score adds them up as the mass of "
+            "one distribution. Divide each row by its sum first."
+        )
+    return mass
+
+
+def _order(probabilities: Floats) -> Integers:
+    """Columns by decreasing probability, equal ones by column."""
+    order = np.argsort(-probabilities, axis=1)  # fast and unstable: rows with ties are sorted again
+    falling = np.take_along_axis(probabilities, order, axis=1)
+    tied = (falling[:, 1:] == falling[:, :-1]).any(axis=1)
+    order[tied] = np.argsort(-probabilities[tied], axis=1, kind="stable")
+    return order
+
+
+def _equals_before(probabilities: Floats, own: Floats, codes: Integers, ahead: Integers) -> Integers:
+    """How many labels with the same probability stand in an earlier column than the label itself."""
+    ties = np.count_nonzero(probabilities >= own, axis=1) - ahead
+    earlier = np.zeros(len(own), dtype=np.int64)
+    tied = np.flatnonzero(ties > 1)
+    same = probabilities[tied] == own[tied]
+    earlier[tied] = np.count_nonzero(same & (np.arange(probabilities.shape[1]) < codes[tied, None]), axis=1)
+    return earlier
+
+
+def _falling(probabilities: Floats) -> Floats:
+    """Negated probabilities in ascending order, so that ranks run from left to right."""
+    falling = np.negative(probabilities)
+    falling.sort(axis=1)
+    return falling
+
+
+def _first_labels(probabilities: Floats, falling: Floats, count: Integers) -> Bools:
+    """The `count` first labels of each row in the order of ranks, as a mask."""
+    row, k = np.arange(len(count)), probabilities.shape[1]
+    last = -falling[row, np.maximum(count, 1) - 1]
+    last[count == 0] = np.inf
+    members = np.asarray(probabilities >= last[:, None])
+    tied = np.flatnonzero((count > 0) & (count < k) & (-falling[row, np.minimum(count, k - 1)] == last))
+    if tied.size:
+        some, limit = probabilities[tied], last[tied, None]
+        same = some == limit
+        left = count[tied, None] - np.count_nonzero(some > limit, axis=1)[:, None]
+        members[tied] = (some > limit) | (same & (np.cumsum(same, axis=1) <= left))
+    return members
+
+
+@lru_cache(maxsize=64)
+def _least_probability(threshold: float, itemsize: int) -> Any:
+    """The least floating-point number p >= 0 with 1 - p <= threshold, +inf if there is none up to 2.
+
+    1 - p never rises with p, in floating point too, and numbers that are not negative are ordered like their bit patterns:
+    bisection on the patterns is exact.
+    """
+    number, pattern, kind = ("<f", "<i", np.float32) if itemsize == 4 else ("<d", "<q", np.float64)
+    below, enough = -1, struct.unpack(pattern, struct.pack(number, 2.0))[0]
+    if threshold < 1.0 - 2.0:
+        return kind(np.inf)
+    while enough - below > 1:
+        middle = (below + enough) // 2
+        if 1.0 - struct.unpack(number, struct.pack(pattern, middle))[0] <= threshold:
+            enough = middle
+        else:
+            below = middle
+    return kind(struct.unpack(number, struct.pack(pattern, enough))[0])
+
+
+def _not_negative(value: float, name: str) -> float:
+    number = float(value)
+    if not (math.isfinite(number) and number >= 0):
+        raise ValueError(f"{name} must be a finite number that is not negative, got {value!r}.")
+    return number
