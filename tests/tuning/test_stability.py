@@ -1,0 +1,124 @@
+"""Selection stability against brute force and against binomial laws on constructed ties."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy.stats import binom, hypergeom
+
+from dco.predictions import ClassProbabilities
+from dco.scores.classification import APS, LAC, TopK
+from dco.tuning import EvaluatedCandidate, bootstrap_stability, rank_evaluated, split_stability
+from dco.tuning.stability import bootstrap_evaluated, split_evaluated, stability_of, winners_of
+
+
+def fixed(name, sizes):
+    """A candidate whose threshold is always 0, so that only its sizes matter."""
+    values = np.asarray(sizes, dtype=float)
+    return EvaluatedCandidate(name, np.zeros(len(values)), lambda threshold: values)
+
+
+def within(count, trials, p):
+    """Four standard deviations: fails wrongly about once in 16,000."""
+    return abs(count - trials * p) <= 4 * math.sqrt(trials * p * (1 - p))
+
+
+def looked_up(name, matrix, y):
+    return EvaluatedCandidate(name, matrix[np.arange(len(y)), y], lambda t: (matrix <= t).sum(axis=1).astype(float))
+
+
+def test_winners_equal_the_search_on_rows_written_out():
+    """counts[b] is only a short way of writing the rows of resample b; ties included."""
+    rng = np.random.default_rng(0)
+    for _ in range(25):
+        n, k = int(rng.integers(2, 15)), 3
+        y = rng.integers(k, size=n)
+        matrices = [rng.integers(0, 4, size=(n, k)) / 3.0 for _ in range(3)]
+        evaluated = [looked_up(f"c{i}", matrix, y) for i, matrix in enumerate(matrices)]
+        counts = rng.multinomial(n, np.full(n, 1 / n), size=10)
+        winners = winners_of(evaluated, counts, alpha=0.2)
+        for winner, count in zip(winners, counts, strict=True):
+            rows = np.repeat(np.arange(n), count)
+            written = [looked_up(f"c{i}", matrix[rows], y[rows]) for i, matrix in enumerate(matrices)]
+            assert rank_evaluated(written, alpha=0.2).best == f"c{winner}"
+
+
+def test_a_tie_flips_by_its_binomial_law_and_costs_nothing():
+    """Sizes x and 1 - x with half the x one: the first wins a bootstrap when Bin(n, 1/2) <= n / 2, and regret is 0."""
+    n, times = 40, 4000
+    ones = np.arange(n) % 2
+    found = bootstrap_evaluated(
+        [fixed("x", ones), fixed("mirror", 1 - ones)], alpha=0.1, rng=np.random.default_rng(1), repetitions=times
+    )
+    assert within(found.wins["x"], times, binom.cdf(n // 2, n, 0.5))
+    assert (found.best, found.regret, found.relative_regret) == ("x", 0.0, 0.0)
+    assert found.modal_share == max(found.wins.values()) / times < 0.7
+
+
+def test_regret_is_the_price_of_the_wrong_choice_times_its_chance():
+    """A mean size of 19/41 against a sure 1/2: the sure one wins when Bin(41, 19/41) > 20.5, and costs 1/2 - 19/41."""
+    n, times, p = 41, 4000, 19 / 41
+    sizes = (np.arange(n) < 19).astype(float)
+    found = bootstrap_evaluated(
+        [fixed("varying", sizes), fixed("sure", np.full(n, 0.5))], alpha=0.1, rng=np.random.default_rng(2), repetitions=times
+    )
+    assert within(found.wins["sure"], times, binom.sf(20, n, p))
+    assert found.regret == pytest.approx((0.5 - p) * found.wins["sure"] / times)
+    assert found.relative_regret == pytest.approx(found.regret / p)
+    assert (found.best, found.n, found.repetitions) == ("varying", n, times)
+
+
+def test_repeated_splits_follow_their_hypergeometric_law():
+    """20 of 41 rows without replacement: the sure one, just below 1/2, wins when Hypergeometric(41, 19, 20) >= 10."""
+    n, times, kept = 41, 3000, 20
+    sizes = (np.arange(n) < 19).astype(float)
+    found = split_evaluated(
+        [fixed("varying", sizes), fixed("sure", np.full(n, 0.5 - 1e-9))],
+        alpha=0.1,
+        rng=np.random.default_rng(3),
+        repetitions=times,
+        share=kept / n,
+    )
+    assert within(found.wins["sure"], times, hypergeom.sf(kept // 2 - 1, n, 19, kept))
+
+
+def test_identical_candidates_fall_to_the_first_every_time():
+    rng = np.random.default_rng(4)
+    prediction, y = ClassProbabilities(rng.dirichlet(np.ones(4), size=60)), rng.integers(4, size=60)
+    found = bootstrap_stability({"a": (LAC(), prediction), "b": (LAC(), prediction)}, y, alpha=0.1, rng=rng)
+    assert (found.modal, found.modal_share, found.regret) == ("a", 1.0, 0.0)
+
+
+def test_the_same_rng_gives_the_same_answer_and_a_clear_winner_is_stable():
+    rng = np.random.default_rng(5)
+    y = rng.integers(8, size=300)
+    logits = rng.standard_normal((300, 8))
+    logits[np.arange(300), y] += 3
+    sharp = ClassProbabilities(np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True))
+    noise = ClassProbabilities(rng.dirichlet(np.ones(8), size=300))
+    candidates = {"noise": (LAC(), noise), "lac": (LAC(), sharp), "rank": (TopK(), noise), "aps": (APS(), noise)}
+    first = bootstrap_stability(candidates, y, alpha=0.1, rng=np.random.default_rng(6))
+    assert first == bootstrap_stability(candidates, y, alpha=0.1, rng=np.random.default_rng(6))
+    assert (first.best, first.modal, first.modal_share, first.regret) == ("lac", "lac", 1.0, 0.0)
+    halves = split_stability(candidates, y, alpha=0.1, rng=np.random.default_rng(7))
+    assert (halves.modal, halves.modal_share) == ("lac", 1.0)
+
+
+def test_unbounded_sizes_lose_and_do_not_turn_into_nan():
+    sizes = np.full(10, np.inf)
+    found = bootstrap_evaluated([fixed("line", sizes), fixed("set", np.ones(10))], alpha=0.1, rng=np.random.default_rng(8))
+    assert (found.best, found.modal_share, found.regret) == ("set", 1.0, 0.0)
+
+
+def test_bad_resamples_are_refused():
+    entry = fixed("a", np.ones(4))
+    with pytest.raises(ValueError, match="same number of rows"):
+        stability_of([entry], np.array([[1, 1, 0, 0], [1, 1, 1, 0]]), alpha=0.1)
+    with pytest.raises(ValueError, match="counts"):
+        stability_of([entry], np.ones((2, 3), dtype=int), alpha=0.1)
+    with pytest.raises(ValueError, match="repetitions"):
+        bootstrap_evaluated([entry], alpha=0.1, rng=np.random.default_rng(0), repetitions=0)
+    with pytest.raises(ValueError, match="share"):
+        split_evaluated([entry], alpha=0.1, rng=np.random.default_rng(0), share=1.5)
