@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -11,13 +12,20 @@ from numpy.typing import ArrayLike
 from dco.arrays import Bools, Floats, Integers
 from dco.extras import require
 
+Member: TypeAlias = Callable[[ArrayLike], Bools]
+
 
 @dataclass(frozen=True, eq=False)
 class Intervals:
-    """One closed interval a row; lower > upper means the empty set."""
+    """One closed interval a row; lower > upper means the empty set.
+
+    `member` decides membership where it is given: sets that a score makes carry ``observed(prediction, y) <= threshold``,
+    because the ends, being rounded, can disagree with the score in the last bit. Without it the ends decide.
+    """
 
     lower: Floats
     upper: Floats
+    member: Member | None = None
 
     def __len__(self) -> int:
         return len(self.lower)
@@ -25,11 +33,14 @@ class Intervals:
     def contains(self, y: ArrayLike) -> Bools:
         """Whether each row's interval holds that row's y."""
         value = _responses(y, len(self))
+        if self.member is not None:
+            return self.member(value)
         return np.asarray((self.lower <= value) & (value <= self.upper))
 
     def sizes(self) -> Floats:
         """The length of each interval, 0 for an empty one."""
-        return np.maximum(self.upper - self.lower, 0)
+        with np.errstate(over="ignore"):  # ends near the largest float: the length is inf
+            return np.maximum(self.upper - self.lower, 0)
 
     def is_empty(self) -> Bools:
         """Rows whose set is empty."""
@@ -49,12 +60,14 @@ class Intervals:
 class IntervalUnions:
     """Any number of disjoint closed intervals a row, ascending.
 
-    Row i is the union of [lower[j], upper[j]] for j from ``row_pointers[i]`` to ``row_pointers[i + 1] - 1``.
+    Row i is the union of [lower[j], upper[j]] for j from ``row_pointers[i]`` to ``row_pointers[i + 1] - 1``. `member`, where
+    it is given, decides membership by the score that made the sets; see `Intervals`.
     """
 
     row_pointers: Integers
     lower: Floats
     upper: Floats
+    member: Member | None = None
 
     def __len__(self) -> int:
         return len(self.row_pointers) - 1
@@ -67,15 +80,19 @@ class IntervalUnions:
 
     def contains(self, y: ArrayLike) -> Bools:
         """Whether one of each row's intervals holds that row's y."""
+        value = _responses(y, len(self))
+        if self.member is not None:
+            return self.member(value)
         rows = self._rows()
-        value = _responses(y, len(self))[rows]
+        value = value[rows]
         found = np.zeros(len(self), dtype=bool)
         found[rows[(self.lower <= value) & (value <= self.upper)]] = True
         return found
 
     def sizes(self) -> Floats:
         """The total length of each row's intervals."""
-        lengths = np.asarray(self.upper - self.lower, dtype=np.float64)
+        with np.errstate(over="ignore"):
+            lengths = np.asarray(self.upper - self.lower, dtype=np.float64)
         return np.bincount(self._rows(), weights=lengths, minlength=len(self)).astype(np.float64)
 
     def is_empty(self) -> Bools:

@@ -1,0 +1,38 @@
+"""Membership decided by the score itself, so that sets on the line agree with `observed` to the last bit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from dco.arrays import Bools, Floats
+
+
+@dataclass(frozen=True, eq=False)
+class AtMost:
+    """y -> observed(prediction, y) <= threshold.
+
+    In floating point |y - mean| <= t and mean - t <= y <= mean + t differ for some y next to an end, and a log-density is
+    not even monotone there at the scale of rounding. The ends of a set are numbers to read; this is what `contains` asks.
+    """
+
+    score: Any
+    prediction: Any
+    threshold: float | Floats
+
+    def __call__(self, y: ArrayLike) -> Bools:
+        """Whether each row's y is in that row's set."""
+        return np.asarray(self.score.observed(self.prediction, y) <= self.threshold)
+
+
+def responses(y: ArrayLike, n: int) -> Floats:
+    """y as n numbers in float64: a score must not depend on the precision that y happens to be stored in."""
+    values = np.asarray(y)
+    if values.dtype.kind not in "iubf":
+        raise ValueError(f"y must be real numbers, got dtype {values.dtype}.")
+    if values.shape != (n,):
+        raise ValueError(f"y must hold one number for each of the {n} rows, got shape {values.shape}.")
+    return values.astype(np.float64, copy=False)

@@ -1,0 +1,195 @@
+"""Scores of point, spread and quantile predictions. Their sets are intervals with ends in closed form.
+
+Scores are computed in float64 whatever the precision of the inputs. `contains` of a set is decided by the score, so it
+equals ``observed(prediction, y) <= threshold`` exactly; the ends are the same inequality solved for y, right to rounding.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from dco.arrays import Floats
+from dco.errors import IncompatibleScoreError
+from dco.mixtures import mean_and_sd
+from dco.predictions import GaussianMixtures, Points, PointsWithSpread, Prediction, Quantiles
+from dco.scores.membership import AtMost, responses
+from dco.scores.score import Cutoff, cutoff, expect
+from dco.sets.intervals import Intervals
+
+
+@dataclass(frozen=True)
+class AbsoluteResidual:
+    """|y - mean|: every interval has the same width, 2 t.
+
+    Reads any record with a centre; for Gaussian mixtures that is the posterior predictive mean.
+    """
+
+    needs: ClassVar[tuple[type, ...]] = (Points, PointsWithSpread, GaussianMixtures)
+
+    def observed(self, prediction: Prediction, y: ArrayLike) -> Floats:
+        """|y - mean|, (n,)."""
+        mean = self._mean(prediction)
+        with np.errstate(over="ignore"):
+            deviation = responses(y, len(mean)) - mean
+        return np.abs(deviation, out=deviation)
+
+    def sets(self, prediction: Prediction, threshold: Cutoff) -> Intervals:
+        """[mean - t, mean + t]; empty for t < 0, the whole line for t = inf."""
+        mean = self._mean(prediction)
+        limit = cutoff(threshold, len(mean))
+        half = _half_width(limit, 1.0)
+        with np.errstate(over="ignore"):
+            return Intervals(mean - half, mean + half, AtMost(self, prediction, limit))
+
+    def sizes(self, prediction: Prediction, threshold: Cutoff) -> Floats:
+        """2 t a row, without building the intervals."""
+        limit = cutoff(threshold, len(prediction))
+        return np.broadcast_to(2 * np.maximum(limit, 0.0), (len(prediction),)).astype(np.float64)
+
+    def _mean(self, prediction: Prediction) -> Floats:
+        if isinstance(prediction, GaussianMixtures):
+            return np.asarray(prediction.means.mean(axis=1, dtype=np.float64))
+        if isinstance(prediction, PointsWithSpread):
+            return _double(prediction.mean)
+        return _double(expect(self, prediction, Points).mean)
+
+
+@dataclass(frozen=True)
+class NormalisedResidual:
+    """|y - mean| / (spread + floor), Lei et al. (2018). A larger floor evens out the widths.
+
+    Where spread + floor is 0 the score is 0 at the mean and +inf elsewhere. For Gaussian mixtures mean and spread are the
+    mean and the standard deviation of the posterior predictive.
+    """
+
+    floor: float = 0.0
+    needs: ClassVar[tuple[type, ...]] = (PointsWithSpread, GaussianMixtures)
+
+    def __post_init__(self) -> None:
+        if not (np.isfinite(self.floor) and self.floor >= 0):
+            raise ValueError(f"floor must be a finite number >= 0, got {self.floor!r}.")
+
+    def observed(self, prediction: Prediction, y: ArrayLike) -> Floats:
+        """|y - mean| / (spread + floor), (n,)."""
+        mean, scale = self._mean_and_scale(prediction)
+        with np.errstate(over="ignore"):
+            deviation = responses(y, len(mean)) - mean
+        np.abs(deviation, out=deviation)
+        with np.errstate(over="ignore", under="ignore", divide="ignore", invalid="ignore"):
+            scores: Floats = deviation / scale
+        if scale.size and scale.min() == 0:
+            scores[(scale == 0) & (deviation == 0)] = 0.0
+        return scores
+
+    def sets(self, prediction: Prediction, threshold: Cutoff) -> Intervals:
+        """mean -+ t (spread + floor); empty for t < 0, the whole line for t = inf."""
+        mean, scale = self._mean_and_scale(prediction)
+        limit = cutoff(threshold, len(mean))
+        half = _half_width(limit, scale)
+        with np.errstate(over="ignore"):
+            return Intervals(mean - half, mean + half, AtMost(self, prediction, limit))
+
+    def sizes(self, prediction: Prediction, threshold: Cutoff) -> Floats:
+        """2 t (spread + floor) a row, without building the intervals."""
+        _, scale = self._mean_and_scale(prediction)
+        half = _half_width(cutoff(threshold, len(scale)), scale)
+        with np.errstate(over="ignore"):
+            return np.broadcast_to(2 * np.maximum(half, 0.0), scale.shape).astype(np.float64, copy=False)
+
+    def _mean_and_scale(self, prediction: Prediction) -> tuple[Floats, Floats]:
+        mean: Floats
+        spread: Floats
+        if isinstance(prediction, GaussianMixtures):
+            mean, spread = mean_and_sd(prediction)
+        else:
+            record = expect(self, prediction, PointsWithSpread)
+            mean, spread = _double(record.mean), _double(record.spread)
+        return mean, spread + self.floor if self.floor else spread
+
+
+@dataclass(frozen=True)
+class QuantileResidual:
+    """Conformalised quantile regression: how far y lies outside [lower, upper], negative inside.
+
+    - ``"plain"``: max(lower - y, y - upper), Romano et al. (2019). Sets [lower - t, upper + t].
+    - ``"relative"`` (CQR-r): the same divided by upper - lower, Sesia and Candès (2020).
+    - ``"median"`` (CQR-m): max((lower - y) / (median - lower), (y - upper) / (upper - median)), Kivaranovic et al. (2020).
+
+    Denominators are at least 1e-8 max(|lower|, |upper|) and at least 1e-300, so that no row divides by zero and the score of
+    a row stays a function of that row alone. A negative threshold shrinks the intervals; where the ends cross (t < -1/2 for
+    "relative", t < -1 for "median") the set is empty.
+    """
+
+    kind: Literal["plain", "relative", "median"] = "plain"
+    needs: ClassVar[tuple[type, ...]] = (Quantiles,)
+
+    def __post_init__(self) -> None:
+        if self.kind not in ("plain", "relative", "median"):
+            raise ValueError(f'kind must be "plain", "relative" or "median", got {self.kind!r}.')
+
+    def observed(self, prediction: Prediction, y: ArrayLike) -> Floats:
+        """The larger of the two signed (and scaled) distances, (n,)."""
+        lower, upper, below, above = self._ends(prediction)
+        value = responses(y, len(lower))
+        with np.errstate(over="ignore", under="ignore"):
+            under, over = lower - value, value - upper
+            if below is not None and above is not None:
+                under /= below
+                over /= above
+        return np.maximum(under, over, out=under)
+
+    def sets(self, prediction: Prediction, threshold: Cutoff) -> Intervals:
+        """[lower - t d, upper + t e] with the denominators d and e of the kind; empty where the ends cross."""
+        lower, upper, below, above = self._ends(prediction)
+        limit = cutoff(threshold, len(lower))
+        with np.errstate(over="ignore", under="ignore"):
+            if below is None or above is None:
+                low, high = lower - limit, upper + limit
+            else:
+                low, high = lower - limit * below, upper + limit * above
+        return Intervals(low, high, AtMost(self, prediction, limit))
+
+    def sizes(self, prediction: Prediction, threshold: Cutoff) -> Floats:
+        """upper - lower + t (d + e) a row, 0 where the ends cross."""
+        lower, upper, below, above = self._ends(prediction)
+        limit = cutoff(threshold, len(lower))
+        with np.errstate(over="ignore", under="ignore"):
+            grown = 2 * limit if below is None or above is None else limit * (below + above)
+            return np.maximum(upper - lower + grown, 0.0)
+
+    def _ends(self, prediction: Prediction) -> tuple[Floats, Floats, Floats | None, Floats | None]:
+        record = expect(self, prediction, Quantiles)
+        lower, upper = _double(record.lower), _double(record.upper)
+        if self.kind == "plain":
+            return lower, upper, None, None
+        with np.errstate(over="ignore"):
+            least = np.maximum(1e-8 * np.maximum(np.abs(lower), np.abs(upper)), 1e-300)
+            if self.kind == "relative":
+                width = np.maximum(upper - lower, least)
+                return lower, upper, width, width
+            if record.median is None:
+                raise IncompatibleScoreError(
+                    'QuantileResidual(kind="median") needs Quantiles with a median; pass median= to the prediction record '
+                    'or use kind="relative".'
+                )
+            median = _double(record.median)
+            return lower, upper, np.maximum(median - lower, least), np.maximum(upper - median, least)
+
+
+def _double(values: Floats) -> Floats:
+    return values.astype(np.float64, copy=False)
+
+
+def _half_width(limit: float | Floats, scale: float | Floats) -> float | Floats:
+    """limit * scale; -inf (which empties the interval) where limit < 0, and +inf where it is +inf, 0 * inf included."""
+    if isinstance(limit, float):
+        if limit < 0 or limit == np.inf:
+            return -np.inf if limit < 0 else np.inf
+        with np.errstate(over="ignore", under="ignore"):
+            return limit * scale
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        return np.where(limit < 0, -np.inf, np.where(limit == np.inf, np.inf, limit.astype(np.float64) * scale))
