@@ -1,0 +1,447 @@
+"""Each calculator against exact enumeration, simulation, or another exact method."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from itertools import combinations
+
+import numpy as np
+import pytest
+from scipy.stats import beta, betabinom, binom, binomtest, kstest, norm
+
+from dco import theory
+from dco.ranks import conformal_rank, pac_rank
+
+# ---- coverage laws ---------------------------------------------------------------------------------------------------
+
+
+def test_coverage_law_is_that_of_simulated_thresholds():
+    """Coverage of uniform scores is the k-th order statistic itself. Kolmogorov-Smirnov, error rate 1 % each."""
+    rng = np.random.default_rng(0)
+    for n, alpha, delta in [(99, 0.1, None), (37, 0.2, None), (60, 0.1, 0.1)]:
+        k = conformal_rank(n, alpha=alpha) if delta is None else pac_rank(n, alpha=alpha, delta=delta)
+        coverage = np.sort(rng.uniform(size=(3000, n)), axis=1)[:, k - 1]
+        law = theory.coverage_law(n, alpha=alpha, delta=delta)
+        assert kstest(coverage, law.cdf).pvalue > 0.01
+        assert law.mean() == pytest.approx(k / (n + 1), rel=1e-12)
+        assert law.var() == pytest.approx(k * (n + 1 - k) / ((n + 1) ** 2 * (n + 2)), rel=1e-12)
+
+
+def test_coverage_law_of_an_infinite_threshold_is_a_point_mass_at_one():
+    for law in (theory.coverage_law(8, alpha=0.1), theory.coverage_law(28, alpha=0.1, delta=0.05)):
+        assert (law.mean(), law.std()) == (1.0, 0.0)
+        assert law.cdf(0.999) == 0.0
+        assert law.cdf(1.0) == 1.0
+        assert list(law.ppf([0.05, 0.95])) == [1.0, 1.0]
+        assert set(law.rvs(size=5, random_state=0)) == {1.0}
+    hits = theory.test_coverage_law(8, 20, alpha=0.1)
+    assert (hits.mean(), hits.cdf(19), hits.cdf(20)) == (20.0, 0.0, 1.0)
+
+
+def enumerated_hits(n: int, n_test: int, rank: int) -> list[Fraction]:
+    """P(hits = h) by looking at every way in which calibration and test scores can interleave."""
+    counts = [0] * (n_test + 1)
+    for places in combinations(range(n + n_test), n):  # the places of the calibration scores in the pooled order
+        cut = places[rank - 1]
+        counts[cut - (rank - 1)] += 1
+    return [Fraction(c, math.comb(n + n_test, n)) for c in counts]
+
+
+@pytest.mark.parametrize(("n", "n_test"), [(4, 3), (9, 5), (6, 8)])
+def test_law_of_hits_equals_enumeration(n, n_test):
+    for rank in range(1, n + 1):
+        exact = enumerated_hits(n, n_test, rank)
+        for h in range(n_test + 1):
+            assert theory.hits_cdf(h, n_test, rank=rank, n_cal=n) == pytest.approx(float(sum(exact[: h + 1])), abs=1e-13)
+    alpha = Fraction(1, n)
+    law = theory.test_coverage_law(n, n_test, alpha=alpha)
+    exact = enumerated_hits(n, n_test, conformal_rank(n, alpha=alpha))
+    np.testing.assert_allclose(law.pmf(np.arange(n_test + 1)), [float(p) for p in exact], atol=1e-13)
+
+
+def test_law_of_hits_equals_scipys_beta_binomial():
+    for n, n_test, rank in [(99, 200, 90), (225, 111, 181), (1000, 50, 1), (50, 1000, 50), (3000, 4000, 2401)]:
+        places = np.unique(np.linspace(0, n_test, 23).astype(int))
+        ours = [theory.hits_cdf(h, n_test, rank=rank, n_cal=n) for h in places]
+        np.testing.assert_allclose(ours, betabinom(n_test, rank, n + 1 - rank).cdf(places), atol=1e-10)
+    assert theory.hits_cdf(-1, 10, rank=3, n_cal=5) == 0.0
+    assert theory.hits_cdf(10, 10, rank=3, n_cal=5) == 1.0
+    assert theory.hits_cdf(9, 10, rank=6, n_cal=5) == 0.0
+
+
+def test_sd_of_test_coverage_has_its_usual_form():
+    """sqrt(alpha (1 - alpha) (1 / N + 1 / (n + 2))), exact where k / (n + 1) is 1 - alpha."""
+    for n, n_test in [(99, 500), (999, 50)]:
+        sd = theory.test_coverage_law(n, n_test, alpha=0.1).std() / n_test
+        assert sd == pytest.approx(math.sqrt(0.09 * (1 / n_test + 1 / (n + 2) * (1 - 1 / n_test))), rel=1e-9)
+        assert sd == pytest.approx(math.sqrt(0.09 * (1 / n_test + 1 / (n + 2))), rel=0.01)
+
+
+# ---- consistency -----------------------------------------------------------------------------------------------------
+
+
+def hits_probabilities(n_test: int, rank: int, n: int) -> np.ndarray:
+    return betabinom(n_test, rank, n + 1 - rank).pmf(np.arange(n_test + 1))
+
+
+@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize(("n", "n_test", "rank"), [(19, 30, 18), (99, 100, 90), (225, 50, 181)])
+def test_consistency_p_value_is_valid_and_not_idle(n, n_test, rank, tied):
+    """Under the law P(p <= u) <= u exactly, by summing over all outcomes; and rejection happens about as often as it may."""
+    p = [theory.coverage_consistency(h, n_test, rank=rank, n_cal=n, tied=tied).p_value for h in range(n_test + 1)]
+    law = hits_probabilities(n_test, rank, n)
+    for u in (0.01, 0.05, 0.1, 0.5):
+        assert law[np.array(p) <= u].sum() <= u + 1e-9
+    assert law[np.array(p) <= 0.1].sum() > 0.02
+
+
+def test_consistency_sees_too_low_and_too_high():
+    low = theory.coverage_consistency(700, 1000, rank=900, n_cal=999)
+    assert low.p_value < 1e-9
+    assert not low.consistent
+    assert "lower than the guarantee allows" in low.verdict
+    high = theory.coverage_consistency(999, 1000, rank=900, n_cal=999)
+    assert high.p_value < 1e-9
+    assert "higher than the law" in high.verdict
+    fine = theory.coverage_consistency(905, 1000, rank=900, n_cal=999)
+    assert fine.consistent
+    assert fine.verdict == "consistent with the guarantee"
+    assert (fine.coverage, fine.expected_coverage) == (0.905, 0.9)
+
+
+def test_ties_excuse_high_coverage_and_never_low():
+    high = theory.coverage_consistency(1000, 1000, rank=900, n_cal=999, tied=True)
+    assert high.p_value == 1.0
+    assert high.high == 1.0
+    low = theory.coverage_consistency(800, 1000, rank=900, n_cal=999, tied=True)
+    assert not low.consistent
+    law = betabinom(1000, 900, 100)
+    assert low.p_value == pytest.approx(law.cdf(800), rel=1e-8)
+    two_sided = theory.coverage_consistency(800, 1000, rank=900, n_cal=999)
+    assert two_sided.p_value == pytest.approx(2 * law.cdf(800), rel=1e-8)
+
+
+@pytest.mark.parametrize(("n", "n_test", "rank"), [(99, 100, 90), (225, 111, 181), (500, 20, 480)])
+def test_expected_range_is_the_five_and_ninety_five_per_cent_points(n, n_test, rank):
+    result = theory.coverage_consistency(0, n_test, rank=rank, n_cal=n)
+    law = betabinom(n_test, rank, n + 1 - rank)
+    assert round(result.low * n_test) == law.ppf(0.05)
+    assert round(result.high * n_test) == law.ppf(0.95)
+
+
+def test_consistency_of_millions_of_rows():
+    result = theory.coverage_consistency(900_000, 1_000_000, rank=90_000, n_cal=99_999)
+    sd = math.sqrt(0.09 * (1e-6 + 1 / 100_001))
+    assert result.low == pytest.approx(0.9 - 1.645 * sd, abs=0.02 * sd)
+    assert result.high == pytest.approx(0.9 + 1.645 * sd, abs=0.02 * sd)
+    assert result.p_value > 0.9
+
+
+def test_an_infinite_threshold_must_cover_everything():
+    assert theory.coverage_consistency(20, 20, rank=9, n_cal=8).p_value == 1.0
+    assert theory.coverage_consistency(19, 20, rank=9, n_cal=8).p_value == 0.0
+
+
+def test_bad_counts_are_named():
+    with pytest.raises(ValueError, match="hits = 5 of n_test = 4"):
+        theory.coverage_consistency(5, 4, rank=3, n_cal=8)
+    with pytest.raises(ValueError, match="n_test at least 1"):
+        theory.coverage_consistency(0, 0, rank=3, n_cal=8)
+    with pytest.raises(ValueError, match="between 1 and n_cal"):
+        theory.coverage_consistency(1, 4, rank=10, n_cal=8)
+
+
+# ---- simultaneous levels and the PAC gap -----------------------------------------------------------------------------
+
+
+def test_simultaneous_slack_holds_for_all_levels_at_once():
+    """The largest shortfall of uniform scores: it fails at most a share delta of the time, and not far less."""
+    rng, n, runs = np.random.default_rng(4), 200, 4000
+    scores = np.sort(rng.uniform(size=(runs, n)), axis=1)
+    shortfall = np.max(np.arange(1, n + 1) / n - scores, axis=1)  # level k / n promised, score k covers
+    for delta in (0.5, 0.1, 0.01):
+        failures = int(np.sum(shortfall > theory.simultaneous_slack(n, delta=delta)))
+        assert binomtest(failures, runs, delta, alternative="greater").pvalue > 0.001
+        assert failures > 0.5 * delta * runs
+    with pytest.raises(ValueError, match=r"at most 0\.5"):
+        theory.simultaneous_slack(100, delta=0.6)
+
+
+@pytest.mark.parametrize("alpha", [0.05, 0.1, 0.2])
+def test_pac_gap_by_ranks_and_by_its_normal_form(alpha):
+    for n in (1000, 3000, 20_000, 10**6):
+        gap = theory.pac_gap(n, alpha=alpha, delta=0.05)
+        pac, marginal = theory.coverage_law(n, alpha=alpha, delta=0.05), theory.coverage_law(n, alpha=alpha)
+        assert gap.exact == pytest.approx(pac.mean() - marginal.mean(), abs=1e-12)
+        assert gap.approximate == pytest.approx(norm.ppf(0.95) * math.sqrt(alpha * (1 - alpha) / n), rel=1e-12)
+        assert abs(gap.exact - gap.approximate) < 3 / n  # the two differ by a rank or two
+
+
+# ---- calibration size ------------------------------------------------------------------------------------------------
+
+
+def scan(holds, least: int, limit: int) -> tuple[int, int]:
+    """First n with the property, and the n from which it always holds, one n after the other."""
+    good = [n for n in range(least, limit) if holds(n)]
+    safe = limit
+    while safe - 1 >= least and holds(safe - 1):
+        safe -= 1
+    return good[0], safe
+
+
+@pytest.mark.parametrize("alpha", [Fraction(1, 5), Fraction(1, 10), Fraction(1, 20), Fraction(3, 20), Fraction(7, 10)])
+def test_calibration_size_for_a_spread_by_a_plain_scan(alpha):
+    least = math.ceil((1 - alpha) / alpha)
+
+    def holds(n: int) -> bool:
+        k = math.ceil((n + 1) * (1 - alpha))
+        return Fraction(k * (n + 1 - k), (n + 1) ** 2 * (n + 2)) <= Fraction(2, 100) ** 2
+
+    size = theory.calibration_size(alpha=alpha, spread=0.02)
+    assert (size.first, size.safe_from) == scan(holds, least, 1000)
+    assert size.safe_from <= size.recommended < size.safe_from + math.ceil(1 / alpha)
+    assert holds(size.recommended)
+    if alpha <= Fraction(1, 2):
+        assert size.safe_from <= size.closed_form == math.ceil(alpha * (1 - alpha) / Fraction(2, 100) ** 2) - 2
+
+
+def test_calibration_size_for_a_spread_has_the_known_values():
+    sizes = [theory.calibration_size(alpha=a, spread=0.01) for a in (0.2, 0.1, 0.05)]
+    assert [s.closed_form for s in sizes] == [1598, 898, 473]
+    assert [s.safe_from for s in sizes] == [1597, 894, 467]
+    assert [s.recommended + 1 for s in sizes] == [1600, 900, 480]  # multiples of 1 / alpha
+
+
+@pytest.mark.parametrize("alpha", [Fraction(1, 5), Fraction(1, 10), Fraction(1, 20)])
+def test_calibration_size_for_a_shortfall_by_a_plain_scan(alpha):
+    """P(coverage < 1 - alpha - 0.02) <= 0.1; the tail is checked by the binomial law, which the code does not use."""
+    least = math.ceil((1 - alpha) / alpha)
+    target = float(1 - alpha) - 0.02
+
+    def holds(n: int) -> bool:
+        return binom.sf(math.ceil((n + 1) * (1 - alpha)) - 1, n, target) <= 0.1
+
+    size = theory.calibration_size(alpha=alpha, shortfall=0.02, delta=0.1)
+    assert (size.first, size.safe_from) == scan(holds, least, 1500)
+    assert size.first < size.safe_from  # a sawtooth, which bisection would miss
+    assert (size.recommended + 1) % (1 / alpha) == 0
+    assert 0 <= size.recommended - size.safe_from < 1 / alpha
+    assert size.closed_form is None
+
+
+def test_calibration_size_with_a_pac_rank():
+    size = theory.calibration_size(alpha=0.1, spread=0.02, pac_delta=0.05)
+
+    def holds(n: int) -> bool:
+        return theory.coverage_law(n, alpha=0.1, delta=0.05).std() <= 0.02
+
+    assert (size.first, size.safe_from) == scan(holds, 29, 300)
+
+
+def test_a_wasteful_size_is_passed_over():
+    """Where 1 / alpha is not whole, the best size of the window is taken: least k / (n + 1)."""
+    best = theory.least_wasteful_size(50, alpha=0.15)
+    excess = {n: Fraction(conformal_rank(n, alpha=0.15), n + 1) for n in range(50, 57)}
+    assert excess[best] == min(excess.values())
+    assert theory.least_wasteful_size(57, alpha=0.1, downwards=True) == 49
+    assert theory.least_wasteful_size(50, alpha=math.pi / 10) in range(50, 54)
+
+
+def test_calibration_size_asks_for_one_wish():
+    for wish in ({}, {"spread": 0.01, "delta": 0.1}, {"shortfall": 0.1}, {"delta": 0.1}):
+        with pytest.raises(ValueError, match="give either spread"):
+            theory.calibration_size(alpha=0.1, **wish)
+    with pytest.raises(ValueError, match="spread must be a positive number, got -1"):
+        theory.calibration_size(alpha=0.1, spread=-1)
+    with pytest.raises(ValueError, match="shortfall must be below"):
+        theory.calibration_size(alpha=0.9, shortfall=0.2, delta=0.1)
+    with pytest.raises(ValueError, match="calibration rows, beyond"):
+        theory.calibration_size(alpha=0.1, spread=1e-6)
+
+
+# ---- tuning size -----------------------------------------------------------------------------------------------------
+
+
+def test_the_papers_tuning_size_is_its_formula():
+    """Proposition 3.2 at the paper's ImageNet-A setting: 226,142 rows where 1,000 were used."""
+    pairs, bound, delta = 16 * 80, 198, 0.05
+    log = math.log(4 * pairs / delta)
+    expected = math.ceil(max(log / (2 * 0.02**2), bound**2 * log / (2 * 1.0**2)))
+    size = theory.tuning_sample_size(
+        candidates=16, thresholds=80, risk_error=0.02, size_error=1, size_bound=198, delta=0.05, method="paper"
+    )
+    assert size == expected == 226142
+    accuracy = theory.tuning_accuracy(1000, candidates=16, thresholds=80, size_bound=198, method="paper")
+    assert accuracy.risk_error == pytest.approx(math.sqrt(log / 2000))
+    assert accuracy.size_error == pytest.approx(198 * math.sqrt(log / 2000))
+
+
+@pytest.mark.parametrize("method", ["uniform", "paper"])
+@pytest.mark.parametrize("candidates", [1, 16, 1000])
+def test_size_and_accuracy_are_inverse(method, candidates):
+    def accuracy(n: int) -> theory.TuningAccuracy:
+        return theory.tuning_accuracy(n, candidates=candidates, size_bound=10.0, delta=0.1, method=method)
+
+    for risk, size in [(0.05, 100.0), (10.0, 0.7), (0.03, 0.3)]:
+        n = theory.tuning_sample_size(
+            candidates=candidates, risk_error=risk, size_error=size, size_bound=10.0, delta=0.1, method=method
+        )
+        enough, less = accuracy(n), accuracy(max(n - 1, 1))
+        assert enough.risk_error <= risk * (1 + 1e-12)
+        assert enough.size_error <= size * (1 + 1e-12)
+        assert less.risk_error > risk or less.size_error > size
+    exact = accuracy(777)
+    assert (
+        theory.tuning_sample_size(
+            candidates=candidates,
+            risk_error=exact.risk_error,
+            size_error=exact.size_error,
+            size_bound=10.0,
+            delta=0.1,
+            method=method,
+        )
+        == 777
+    )
+
+
+def test_the_uniform_bound_is_sharper_than_the_papers():
+    for n in (100, 1000, 10_000):
+        uniform = theory.tuning_accuracy(n, candidates=16, size_bound=198.0)
+        paper = theory.tuning_accuracy(n, candidates=16, size_bound=198.0, method="paper")
+        plain = 198 * (math.sqrt(math.pi / (2 * n)) + math.sqrt(math.log(2 * 16 / 0.05) / (2 * n)))  # E sup and McDiarmid
+        assert uniform.risk_error < paper.risk_error
+        assert uniform.size_error < paper.size_error < plain
+
+
+def kolmogorov_distances(sorted_uniforms: np.ndarray) -> np.ndarray:
+    n = sorted_uniforms.shape[1]
+    above = np.arange(1, n + 1) / n - sorted_uniforms
+    return np.maximum(above, 1 / n - above).max(axis=1)
+
+
+def test_the_uniform_bounds_hold_in_the_worst_case_and_are_close_there():
+    """Sets that are empty or everything: size is B 1{s <= threshold}, so risk and size errors are Kolmogorov distances.
+
+    Each of the two events may fail with probability delta / 2; eight candidates, 3,000 repetitions, error rate 0.1 %.
+    """
+    rng, n, candidates, runs, delta = np.random.default_rng(8), 100, 8, 3000, 0.2
+    worst = np.max([kolmogorov_distances(np.sort(rng.uniform(size=(runs, n)), axis=1)) for _ in range(candidates)], axis=0)
+    accuracy = theory.tuning_accuracy(n, candidates=candidates, size_bound=1.0, delta=delta)
+    for bound in (accuracy.risk_error, accuracy.size_error):
+        assert binomtest(int(np.sum(worst > bound)), runs, delta / 2, alternative="greater").pvalue > 0.001
+    assert accuracy.size_error < 1.25 * np.quantile(worst, 1 - delta / 2)
+
+
+def test_the_uniform_size_bound_holds_for_sets_of_labels():
+    """Ten labels with i.i.d. uniform scores: mean size at threshold t is 10 t, and the error is uniform in t."""
+    rng, n, labels, runs = np.random.default_rng(9), 60, 10, 1000
+    bound = theory.tuning_accuracy(n, candidates=1, size_bound=labels, delta=0.1).size_error
+    pooled = np.sort(rng.uniform(size=(runs, n * labels)), axis=1)
+    errors = labels * kolmogorov_distances(pooled)
+    assert np.mean(errors > bound) <= 0.05
+
+
+def test_tuning_calculators_name_what_is_wrong():
+    with pytest.raises(ValueError, match="method must be"):
+        theory.tuning_accuracy(10, candidates=2, size_bound=1, method="magic")
+    with pytest.raises(ValueError, match="candidates must be at least 1"):
+        theory.tuning_accuracy(10, candidates=0, size_bound=1)
+    with pytest.raises(ValueError, match="size_error must be a positive number"):
+        theory.tuning_sample_size(candidates=2, risk_error=0.1, size_error=math.nan, size_bound=1)
+
+
+# ---- quantile accuracy -----------------------------------------------------------------------------------------------
+
+
+def test_exact_quantile_accuracy_is_the_probability_for_uniform_scores():
+    """Density 1: P(|q - 0.9| > t) by simulation, z-test with error rate 1 %; the lemma is far above it."""
+    rng, runs = np.random.default_rng(5), 20_000
+    for n, alpha, distance in [(100, 0.1, 0.04), (50, 0.2, 0.08)]:
+        k = conformal_rank(n, alpha=alpha)
+        q = rng.beta(k, n + 1 - k, size=runs)  # the k-th of n uniforms
+        missed = int(np.sum(np.abs(q - (1 - alpha)) > distance))
+        exact = theory.quantile_accuracy(n, alpha=alpha, density=1.0, distance=distance)
+        assert binomtest(missed, runs, exact).pvalue > 0.01
+        assert exact < theory.quantile_accuracy(n, alpha=alpha, density=1.0, distance=distance, method="paper")
+
+
+def test_quantile_accuracy_by_binomial_tails_and_by_the_lemma():
+    n, mass = 1000, 0.02
+    k = conformal_rank(n, alpha=0.1)
+    exact = theory.quantile_accuracy(n, alpha=0.1, density=4.0, distance=0.005)
+    assert exact == pytest.approx(binom.cdf(k - 1, n, 0.92) + binom.sf(k - 1, n, 0.88), rel=1e-9)
+    assert exact == pytest.approx(0.0344, abs=5e-5)
+    assert theory.quantile_accuracy(n, alpha=0.1, density=4.0, distance=0.005, method="paper") == 1.0  # 1.05 before the cut
+    lemma = theory.quantile_accuracy(n, alpha=0.1, density=1.0, distance=0.06, method="paper")
+    assert lemma == pytest.approx(2 * math.exp(-2 * n * (0.06 - 2 / n) ** 2))
+    assert mass == 4.0 * 0.005
+
+
+def test_the_lemma_is_never_below_the_exact_probability():
+    for n in (20, 99, 500, 2000):
+        for alpha in (0.05, 0.1, 0.3):
+            for mass in np.linspace(0.001, 0.5, 40):
+                exact = theory.quantile_accuracy(n, alpha=alpha, density=1, distance=mass)
+                lemma = theory.quantile_accuracy(n, alpha=alpha, density=1, distance=mass, method="paper")
+                assert exact <= lemma + 1e-12
+
+
+@pytest.mark.parametrize("method", ["exact", "paper"])
+def test_distance_and_accuracy_are_inverse(method):
+    for n, alpha, delta in [(100, 0.1, 0.05), (1000, 0.05, 0.01), (50, 0.3, 0.5)]:
+        distance = theory.quantile_distance(n, alpha=alpha, density=2.5, delta=delta, method=method)
+        assert theory.quantile_accuracy(n, alpha=alpha, density=2.5, distance=distance, method=method) == pytest.approx(
+            delta
+        )
+    assert theory.quantile_distance(8, alpha=0.1, density=1, delta=0.1, method=method) == math.inf
+    assert theory.quantile_accuracy(8, alpha=0.1, density=1, distance=5, method=method) == 1.0
+
+
+def test_pac_and_marginal_thresholds_agree_in_the_limit():
+    """Proposition 3.3 for uniform scores: both thresholds come within 3 / sqrt(n) of the population quantile."""
+    for n in (10**3, 10**5, 10**7):
+        for delta in (None, 0.05):
+            law = theory.coverage_law(n, alpha=0.1, delta=delta)
+            low, high = law.ppf([0.001, 0.999])
+            assert 0.9 - 3 / math.sqrt(n) < low < high < 0.9 + 3 / math.sqrt(n)
+
+
+# ---- size after recalibration ----------------------------------------------------------------------------------------
+
+
+def test_size_after_recalibration_holds_when_the_whole_procedure_is_run():
+    """Candidates c: score s = u^(1/c) for y with u uniform, sets {t <= threshold} of size threshold in a region of size 1.
+
+    Coverage at threshold l is P(u <= l^c) = l^c and the size is l itself (the same for all x), so that everything in the
+    inequality is known: S(c, l*(v)) = v^(1/c). Failures are allowed with probability 0.2.
+    """
+    rng, n_tune, n_cal, shapes, runs = np.random.default_rng(6), 4000, 499, np.array([1.0, 0.6, 0.3]), 300
+    bound = theory.size_after_recalibration(
+        n_tune, n_cal, alpha=0.3, candidates=3, size_bound=1.0, delta=0.1, calibration_delta=0.1
+    )
+    k = conformal_rank(n_cal, alpha=0.3)
+    assert bound.coverage_quantile == pytest.approx(beta(k, n_cal + 1 - k).ppf(0.9))
+    assert bound.probability == pytest.approx(0.8)
+    assert not bound.vacuous
+    best = min(bound.oracle_level ** (1 / c) for c in shapes)
+    failures, above_ranking, above_expected = 0, 0, 0
+    for _ in range(runs):
+        tuned = [np.sort(rng.uniform(size=n_tune) ** (1 / c))[math.ceil(bound.ranking_level * n_tune) - 1] for c in shapes]
+        chosen = shapes[int(np.argmin(tuned))]
+        deployed = np.sort(rng.uniform(size=n_cal) ** (1 / chosen))[k - 1]
+        failures += deployed > best + bound.size_excess
+        above_ranking += deployed > min(tuned)
+        above_expected += deployed > (k / (n_cal + 1)) ** (1 / chosen)
+    assert failures / runs <= 0.2
+    assert above_ranking / runs <= 0.2  # the step of the proof that asks for the level u + eR
+    assert above_expected / runs > 0.3  # ranking at the expected coverage would not do
+
+
+def test_size_after_recalibration_says_when_it_is_empty():
+    small = theory.size_after_recalibration(100, 100, alpha=0.1, candidates=16, size_bound=10.0)
+    assert small.vacuous
+    assert small.oracle_level > 1
+    accuracy = theory.tuning_accuracy(100, candidates=16, size_bound=10.0)
+    assert small.size_excess == 2 * accuracy.size_error
+    assert small.ranking_level - small.coverage_quantile == pytest.approx(accuracy.risk_error)
