@@ -39,7 +39,7 @@ Rows: TypeAlias = tuple[Any, Any]
 Duplicates: TypeAlias = Literal["natural", "drop", "allow"]
 
 _CELLS_AT_ONCE = 2**21  # bounds the memory of the canonical form to about 100 MB, however long the table
-_FLOAT_INTEGERS = 2.0**53  # every integer up to here is a float64
+_FLOAT_INTEGERS = 2.0**53  # every integer below is a float64, and 2**53 + 1 rounds to it
 
 
 class _Kind(IntEnum):
@@ -173,14 +173,20 @@ def check_overlap(
 
 
 def codes_of_values(values: Any, *, name: str = "groups", missing: bool = False) -> tuple[Integers, int]:
-    """Each row's label as a code 0..G-1, and G. Labels 1 and 1.0 are one; a missing label is refused unless allowed."""
-    hashes = row_fingerprints(values)
-    if not missing:
-        lost = np.flatnonzero(hashes == row_fingerprints(np.array([None], dtype=object))[0])
+    """Each row's label as a code 0..G-1, in order of first appearance, and G.
+
+    Labels 1 and 1.0 are one label. A missing label is refused unless `missing` allows it.
+    """
+    whole = isinstance(values, np.ndarray) and values.ndim == 1 and values.dtype.kind in "iub"
+    keys = values if whole else row_fingerprints(values)
+    if not whole and not missing:
+        lost = np.flatnonzero(keys == row_fingerprints(np.array([None], dtype=object))[0])
         if lost.size:
             raise ValueError(f"{name} is missing for {lost.size} rows (first: row {lost[0]}); give each row a label.")
-    distinct, codes = np.unique(hashes, return_inverse=True)
-    return codes.astype(np.int64), int(distinct.size)
+    _, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
+    place = np.empty(first.size, dtype=np.int64)
+    place[np.argsort(first)] = np.arange(first.size)  # the same codes whatever the labels are stored as
+    return place[inverse], int(first.size)
 
 
 # ---------------------------------------------------------------------------------------------- rows to digests
@@ -367,7 +373,7 @@ def _numbers(array: AnyArray, at_float32: bool) -> tuple[NDArray[np.uint8], NDAr
         missing = np.isnan(floats)
         kinds[missing], payloads[missing] = _Kind.MISSING, 0
     elif array.dtype.itemsize == 8 and not at_float32:
-        for place in np.argwhere(np.abs(floats) > _FLOAT_INTEGERS):
+        for place in np.argwhere(np.abs(floats) >= _FLOAT_INTEGERS):
             at = tuple(place)
             kinds[at], payloads[at], _ = _integer(int(array[at]))
     return kinds, payloads

@@ -67,7 +67,9 @@ def _gathered(
 ) -> list[Result]:
     futures = client.map(function, work, pure=False)  # equal items are separate calls: they may write
     try:
-        for done, _ in enumerate(distributed.as_completed(futures), start=1):
+        for done, future in enumerate(distributed.as_completed(futures, loop=client.loop), start=1):
+            if future.status == "error":
+                future.result()  # raises at once, rather than after every other call
             if progress is not None:
                 progress(done, len(work))
         results: list[Result] = client.gather(futures)

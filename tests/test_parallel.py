@@ -1,0 +1,116 @@
+"""The result of run_many does not depend on who runs the calls."""
+
+from __future__ import annotations
+
+import os
+import warnings
+
+import joblib
+import numpy as np
+import pytest
+
+from dco.parallel import run_many
+
+
+def draw(seed: int) -> float:
+    return float(np.random.default_rng(seed).normal())
+
+
+EXPECTED = [draw(seed) for seed in range(7)]
+
+
+@pytest.mark.parametrize("n_jobs", [None, 1, 2])
+def test_results_come_in_order_and_do_not_depend_on_the_workers(n_jobs):
+    seen: list[tuple[int, int]] = []
+    with joblib.parallel_config(backend="threading"):
+        results = run_many(draw, range(7), n_jobs=n_jobs, progress=lambda done, total: seen.append((done, total)))
+    assert results == EXPECTED
+    assert seen == [(i, 7) for i in range(1, 8)]
+
+
+def test_worker_processes_give_the_same_results():
+    assert run_many(np.sqrt, [1.0, 4.0, 9.0], n_jobs=2) == [1.0, 2.0, 3.0]
+
+
+def test_none_follows_the_callers_joblib_configuration():
+    threads = set()
+
+    def where(_: int) -> None:
+        import threading
+
+        threads.add(threading.current_thread().name)
+
+    run_many(where, range(4))
+    assert threads == {"MainThread"}
+    with joblib.parallel_config(backend="threading", n_jobs=2):
+        run_many(where, range(4))
+    assert len(threads) > 1
+
+
+@pytest.mark.parametrize("n_jobs", [1, 2])
+def test_the_error_of_a_call_reaches_the_caller(n_jobs):
+    def fail(item: int) -> int:
+        if item == 2:
+            raise KeyError("row 2")
+        return item
+
+    with joblib.parallel_config(backend="threading"), pytest.raises(KeyError, match="row 2"):
+        run_many(fail, range(4), n_jobs=n_jobs)
+
+
+def test_no_items_give_no_results():
+    assert run_many(draw, []) == run_many(draw, iter([]), n_jobs=2) == []
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    distributed = pytest.importorskip("distributed")
+    with (
+        warnings.catch_warnings(),
+        distributed.LocalCluster(
+            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None, silence_logs=50
+        ) as running,
+    ):
+        yield running
+
+
+def test_a_cluster_loses_a_worker_midway_and_the_result_is_unchanged(cluster, tmp_path):
+    """One call kills the process that runs it, once; the scheduler runs what was lost again."""
+    mark = str(tmp_path / "killed")
+
+    def draw_or_die(seed: int) -> tuple[float, int]:
+        import os as worker_os
+        import signal as worker_signal
+
+        if seed == 5 and not worker_os.path.exists(mark):
+            with open(mark, "w") as file:
+                file.write(str(worker_os.getpid()))
+            worker_os.kill(worker_os.getpid(), worker_signal.SIGKILL)
+        return float(np.random.default_rng(seed).normal()), worker_os.getpid()
+
+    seen: list[int] = []
+    results = run_many(
+        draw_or_die, range(12), scheduler=cluster.scheduler_address, progress=lambda done, total: seen.append(done)
+    )
+    assert [value for value, _ in results] == [draw(seed) for seed in range(12)]
+    with open(mark) as file:
+        killed = int(file.read())
+    assert killed not in {process for _, process in results}
+    assert os.getpid() not in {process for _, process in results}
+    assert seen[-1] == 12
+
+
+def test_a_cluster_hands_back_the_error_of_a_call(cluster):
+    def fail(item: int) -> float:
+        return 1 / (item - 1)
+
+    with pytest.raises(ZeroDivisionError):
+        run_many(fail, range(3), scheduler=cluster.scheduler_address)
+
+
+def test_a_client_serves_as_a_cluster_and_stays_open(cluster):
+    from distributed import Client
+
+    with Client(cluster.scheduler_address, set_as_default=False) as client:
+        assert run_many(abs, [-1, -2, -2], scheduler=client) == [1, 2, 2]
+        assert run_many(abs, [-3], scheduler=client) == [3]

@@ -1,0 +1,195 @@
+"""Roles are disjoint, of the sizes asked for, random, and the same for the same seed."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import chisquare
+
+from dco.errors import OverlappingRolesError
+from dco.splits import Role, Splits, as_seed, assign_roles, folds, grouped_labels, random_order
+
+
+def all_rows(splits: Splits) -> list[int]:
+    return sorted(np.concatenate([splits[role] for role in Role]).tolist())
+
+
+@given(
+    n=st.integers(4, 400),
+    tune=st.sampled_from([0, 0.1, 0.25, 0.3, Fraction(1, 3)]),
+    calibrate=st.sampled_from([0, 0.2, 0.25, 0.29, 0.4]),
+    test=st.sampled_from([0, 0.1, 0.2]),
+    seed=st.integers(0, 5),
+)
+def test_every_row_has_one_role_and_sizes_follow_the_rounding_rule(n, tune, calibrate, test, seed):
+    exact = [Fraction(str(calibrate)) * n, Fraction(str(tune)) * n, Fraction(str(test)) * n]
+    cumulative = [(sum(exact[: i + 1]) + Fraction(1, 2)).__floor__() for i in range(3)]
+    sizes = [cumulative[0], cumulative[1] - cumulative[0], cumulative[2] - cumulative[1]]
+    if any(share and not size for share, size in zip(exact, sizes, strict=True)):
+        with pytest.raises(ValueError, match="too few"):
+            assign_roles(n, tune=tune, calibrate=calibrate, test=test, seed=seed)
+        return
+    splits = assign_roles(n, tune=tune, calibrate=calibrate, test=test, seed=seed)
+    assert all_rows(splits) == list(range(n))
+    assert [splits.calibrate.size, splits.tune.size, splits.test.size] == sizes
+    assert all(abs(size - share) < 1 for size, share in zip(sizes, exact, strict=True))
+
+
+def test_shares_are_the_decimals_that_were_typed():
+    assert assign_roles(50, calibrate=0.29, tune=0.25, seed=0).sizes["calibrate"] == 15  # 14.5 rounds up; 0.29 * 50 is below
+    assert assign_roles(100, calibrate=1 - 0.9, tune=0, seed=0).sizes["calibrate"] == 10
+    halves = assign_roles(7, tune=0.5, calibrate=0.5, seed=0)
+    assert halves.sizes == {"train": 0, "tune": 3, "calibrate": 4, "test": 0}
+
+
+def test_counts_are_taken_as_they_are():
+    splits = assign_roles(100, tune=30, calibrate=np.int64(45), test=5, seed=1)
+    assert splits.sizes == {"train": 20, "tune": 30, "calibrate": 45, "test": 5}
+    assert assign_roles(10, tune=1, calibrate=1, seed=0).sizes["tune"] == 1  # the count 1; the share 1.0 is everything
+    assert assign_roles(10, tune=0, calibrate=1.0, seed=0).sizes["calibrate"] == 10
+
+
+@pytest.mark.parametrize(
+    ("sizes", "message"),
+    [
+        ({"tune": 0.6, "calibrate": 0.6}, "asks for more than there is"),
+        ({"tune": 101, "calibrate": 0}, "asks for more than there is"),
+        ({"calibrate": 1.5}, "a count or a share"),
+        ({"calibrate": -0.1}, "a count or a share"),
+        ({"calibrate": float("nan")}, "a count or a share"),
+        ({"calibrate": -1}, "not negative"),
+        ({"calibrate": 0.001}, "too few"),
+        ({"groups": np.zeros(3)}, "3 labels for 100 rows"),
+        ({"groups": np.zeros(100), "stratify": np.zeros(100)}, "cannot both"),
+        ({"seed": "x"}, "seed must be"),
+        ({"seed": -1}, "seed must be"),
+    ],
+)
+def test_impossible_requests_say_what_is_wrong(sizes, message):
+    with pytest.raises(ValueError, match=message):
+        assign_roles(100, **sizes)
+
+
+def test_roles_made_by_hand_must_be_disjoint():
+    with pytest.raises(OverlappingRolesError, match=r"2 rows have two roles \(first: row 3\)"):
+        Splits(np.arange(5), np.array([3, 4]), np.array([7]), np.array([], dtype=int))
+
+
+def test_seeds_are_scikit_learns():
+    same = [assign_roles(40, seed=seed).calibrate.tolist() for seed in (7, np.int32(7))]
+    assert same[0] == same[1]
+    assert assign_roles(40, seed=8).calibrate.tolist() != same[0]
+    for make in (np.random.default_rng, np.random.RandomState):
+        source = make(0)
+        first, second = assign_roles(40, seed=source), assign_roles(40, seed=source)
+        assert first.calibrate.tolist() != second.calibrate.tolist()
+        assert assign_roles(40, seed=make(0)).calibrate.tolist() == first.calibrate.tolist()
+        assert assign_roles(40, seed=first.seed).calibrate.tolist() == first.calibrate.tolist()
+    drawn = assign_roles(40)
+    assert assign_roles(40, seed=drawn.seed).calibrate.tolist() == drawn.calibrate.tolist()
+    assert as_seed(None) != as_seed(None)
+
+
+def test_the_split_is_uniform_over_all_splits():
+    """5 rows, 2 for calibration: 10 subsets, 5,000 seeds; chi-square at level 0.001."""
+    counts: dict[tuple[int, ...], int] = {}
+    for seed in range(5_000):
+        chosen = tuple(sorted(assign_roles(5, tune=1, calibrate=2, seed=seed).calibrate.tolist()))
+        counts[chosen] = counts.get(chosen, 0) + 1
+    assert len(counts) == 10
+    assert chisquare(list(counts.values())).pvalue > 0.001
+
+
+@given(st.lists(st.sampled_from("abcdefghij"), min_size=30, max_size=60), st.integers(0, 3))
+def test_whole_groups_go_to_one_role_fold_and_step(labels, seed):
+    groups = np.array(labels)
+    count = len(set(labels))
+    if count < 4:
+        return
+    splits = assign_roles(groups.size, tune=0.25, calibrate=0.25, test=1, groups=groups, seed=seed)
+    assert all_rows(splits) == list(range(groups.size))
+    assert splits.grouped
+    homes = [set(groups[splits[role]]) for role in Role]
+    assert sum(map(len, homes)) == count
+    assert len(set(groups[splits.test])) == 1  # sizes count groups
+    for fit, held_out in folds(groups.size, 3, groups=groups, seed=seed):
+        assert not set(groups[fit]) & set(groups[held_out])
+    order = random_order(groups.size, groups=groups, seed=seed)
+    assert order.units == count
+    for j in range(count + 1):
+        first, rest = order.first(j), order.rest(j)
+        assert sorted([*first, *rest]) == list(range(groups.size))
+        assert len(set(groups[first])) == j
+        assert not set(groups[first]) & set(groups[rest])
+
+
+def test_growth_takes_rows_in_one_order_fixed_in_advance():
+    pool = np.array([4, 8, 15, 16, 23, 42])
+    order = random_order(pool, seed=0)
+    assert order.units == 6
+    assert sorted(order.rows) == pool.tolist()
+    for j in range(6):
+        assert order.first(j + 1)[:j].tolist() == order.first(j).tolist()
+        assert order.between(j, j + 1).tolist() == order.rest(j)[:1].tolist()
+    with pytest.raises(ValueError, match="6 units, so 7"):
+        order.first(7)
+    grouped = random_order(pool, groups=["a", "b", "a", "c", "b", "a"], seed=0)
+    assert sorted(np.diff(grouped.ends).tolist()) == [1, 2, 3]
+
+
+def test_a_stratified_order_holds_each_label_in_its_share_at_every_cut():
+    labels = np.repeat(["a", "b", "c"], [300, 90, 10])
+    order = random_order(labels.size, stratify=labels, seed=0)
+    for name, share in (("a", 0.75), ("b", 0.225), ("c", 0.025)):
+        taken = np.cumsum(labels[order.rows] == name)
+        assert np.abs(taken - share * np.arange(1, 401)).max() < 2
+    splits = assign_roles(400, stratify=labels, seed=0)
+    assert splits.stratified
+    assert abs(np.sum(labels[splits.calibrate] == "b") - 22.5) < 2
+    assert not assign_roles(400, seed=0).stratified
+    assert random_order(400, stratify=labels, seed=1).rows.tolist() != order.rows.tolist()
+
+
+def test_stratified_rows_are_dealt_evenly_within_a_label():
+    """Each of 8 rows of a label is the one calibration row equally often: 4,000 seeds, chi-square at level 0.001."""
+    labels = np.repeat([0, 1], 8)
+    chosen = [assign_roles(16, tune=0, calibrate=2, stratify=labels, seed=s).calibrate for s in range(4_000)]
+    assert chisquare(np.bincount(np.concatenate(chosen), minlength=16)).pvalue > 0.001
+
+
+@given(st.integers(2, 50), st.integers(2, 10), st.integers(0, 3))
+def test_folds_hold_each_row_out_once_and_are_even(n, k, seed):
+    if k > n:
+        with pytest.raises(ValueError, match="k must lie between"):
+            folds(n, k, seed=seed)
+        return
+    pairs = folds(n, k, seed=seed)
+    assert sorted(np.concatenate([held_out for _, held_out in pairs]).tolist()) == list(range(n))
+    for fit, held_out in pairs:
+        assert sorted([*fit, *held_out]) == list(range(n))
+        assert held_out.size in (n // k, n // k + 1)
+
+
+def test_folds_take_positions():
+    rows = np.array([10, 20, 30, 40])
+    pairs = folds(rows, 2, seed=0)
+    assert sorted(np.concatenate([held_out for _, held_out in pairs]).tolist()) == rows.tolist()
+    with pytest.raises(ValueError, match="k must lie"):
+        folds(rows, 1, seed=0)
+
+
+def test_labels_of_rows_come_by_position_from_any_column():
+    rows = np.array([2, 0])
+    assert grouped_labels(["a", "b", "c"], rows).tolist() == ["c", "a"]
+    assert grouped_labels(pd.Series(["a", "b", "c"], index=[2, 1, 0]), rows).tolist() == ["c", "a"]
+
+
+def test_a_role_is_its_name():
+    splits = assign_roles(8, seed=0)
+    assert splits["tune"] is splits[Role.TUNE] is splits.tune
+    assert f"{Role.CALIBRATE}" == "calibrate"
