@@ -1,0 +1,226 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy.stats import binomtest, ttest_rel, wilcoxon
+
+from dco.errors import InfeasibleLevelWarning
+from dco.evaluation import Evaluation, evaluate, paired_comparison, paired_wilcoxon, share_interval, size_quantile
+from dco.sets import Intervals, IntervalUnions, LabelSets
+from dco.theory import coverage_consistency
+from dco.thresholds.bayesian_quadrature import bayesian_quadrature
+from dco.thresholds.split_conformal import split_conformal
+from dco.thresholds.threshold import Threshold
+
+
+def intervals(n: int, half: float) -> Intervals:
+    return Intervals(np.full(n, -half), np.full(n, half))
+
+
+def test_label_sets_by_hand():
+    members = np.array([[1, 0, 0], [1, 1, 1], [0, 0, 0], [0, 1, 1]], dtype=bool)
+    result = evaluate(LabelSets.from_dense(members), [0, 2, 1, 0])
+    assert (result.coverage, result.mean_size, result.median_size, result.n) == (0.5, 1.5, 1.5, 4)
+    assert (result.empty, result.full, result.infinite) == (0.25, 0.25, 0.0)
+    assert result.p95_size == pytest.approx(np.quantile([1, 3, 0, 2], 0.95))
+    assert result.mean_finite_size == 1.5
+    assert result.consistency is None
+    assert result.by_group == ()
+
+
+def test_intervals_by_hand():
+    sets = Intervals(np.array([0.0, -np.inf, 3.0, -np.inf]), np.array([1.0, 2.0, 2.0, np.inf]))
+    result = evaluate(sets, [0.5, 5.0, 2.5, 7.0])
+    assert result.coverage == 0.5
+    assert (result.empty, result.full, result.infinite) == (0.25, 0.25, 0.5)
+    assert (result.mean_size, result.p95_size) == (math.inf, math.inf)
+    assert result.median_size == math.inf  # halfway between 1 and infinity
+    assert result.mean_finite_size == 0.5
+    assert "50.0% of the sets are infinite; 0.5 over the others" in str(result)
+
+
+def test_unions_by_hand():
+    """The whole line in one piece is full; two half lines are infinite and not full."""
+    pointers = np.array([0, 2, 3, 5, 5])
+    lower, upper = np.array([0.0, 3.0, -np.inf, -np.inf, 1.0]), np.array([1.0, 5.0, np.inf, 0.0, np.inf])
+    result = evaluate(IntervalUnions(pointers, lower, upper), [2.0, 0.0, 0.5, 0.0])
+    assert result.coverage == 0.25
+    assert (result.empty, result.full, result.infinite) == (0.25, 0.25, 0.5)
+    assert result.mean_finite_size == 1.5
+
+
+def test_all_infinite_sets_say_so():
+    result = evaluate(Intervals(np.full(3, -np.inf), np.full(3, np.inf)), np.zeros(3))
+    assert (result.coverage, result.full, result.infinite) == (1.0, 1.0, 1.0)
+    assert math.isnan(result.mean_finite_size)
+    assert "no set is finite" in str(result)
+
+
+@pytest.mark.parametrize("level", [0.5, 0.95, 0.0, 1.0, 0.3])
+def test_size_quantile_is_numpys_and_survives_infinity(level):
+    rng = np.random.default_rng(0)
+    for n in (1, 2, 3, 20, 101):
+        sizes = rng.exponential(size=n)
+        assert size_quantile(sizes, level) == pytest.approx(np.quantile(sizes, level), rel=1e-12)
+    assert size_quantile(np.full(5, np.inf), level) == np.inf
+    assert size_quantile(np.array([1.0] * 99 + [np.inf]), 0.95) == 1.0
+
+
+def test_consistency_is_that_of_the_thresholds_rank():
+    rng = np.random.default_rng(1)
+    scores = np.abs(rng.normal(size=199))
+    y = rng.normal(size=300)
+    for threshold in (split_conformal(scores, alpha=0.1), bayesian_quadrature(scores, alpha=0.1, delta=0.1)):
+        result = evaluate(intervals(300, threshold.value), y, threshold=threshold)
+        hits = int(np.sum(np.abs(y) <= threshold.value))
+        assert result.consistency == coverage_consistency(hits, 300, rank=threshold.rank, n_cal=199)
+        assert result.consistency.coverage == result.coverage == hits / 300
+        assert result.consistency.expected_coverage == threshold.expected_coverage
+        tied = evaluate(intervals(300, threshold.value), y, threshold=threshold, tied=True)
+        assert tied.consistency == coverage_consistency(hits, 300, rank=threshold.rank, n_cal=199, tied=True)
+
+
+def test_consistent_rows_pass_and_shifted_rows_do_not():
+    """Over 1,000 draws from the law, p <= 0.05 comes up at most 5 % of the time (error rate 0.1 %)."""
+    rng, rejected, runs = np.random.default_rng(2), 0, 1000
+    for _ in range(runs):
+        threshold = split_conformal(np.abs(rng.normal(size=99)), alpha=0.1)
+        result = evaluate(intervals(100, threshold.value), rng.normal(size=100), threshold=threshold)
+        rejected += result.consistency.p_value <= 0.05
+    assert binomtest(rejected, runs, 0.05, alternative="greater").pvalue > 0.001
+    assert rejected > 0.01 * runs
+    # Three times the noise: coverage is near 0.46, more than ten standard deviations below its law.
+    shifted = evaluate(intervals(1000, threshold.value), 3 * rng.normal(size=1000), threshold=threshold)
+    assert not shifted.consistency.consistent
+    assert "lower than the guarantee allows" in str(shifted)
+
+
+@pytest.mark.parametrize(
+    "threshold",
+    [
+        Threshold(1.0, rank=90, n=99, guarantee="none", alpha=0.1),
+        Threshold(1.0, rank=None, n=99, guarantee="marginal", alpha=0.1),
+        Threshold(1.0, rank=None, n=99, guarantee="expected_risk", alpha=0.1),
+    ],
+    ids=lambda t: t.guarantee,
+)
+def test_a_threshold_without_a_law_brings_no_consistency(threshold):
+    assert evaluate(intervals(5, 1.0), np.zeros(5), threshold=threshold).consistency is None
+
+
+def test_an_infinite_threshold_is_consistent_when_all_is_covered():
+    with pytest.warns(InfeasibleLevelWarning):
+        threshold = split_conformal(np.zeros(3), alpha=0.1)
+    result = evaluate(intervals(5, np.inf), np.zeros(5), threshold=threshold)
+    assert (result.consistency.p_value, result.consistency.expected_coverage) == (1.0, 1.0)
+
+
+def test_groups_are_evaluated_apart():
+    rng = np.random.default_rng(3)
+    y, groups = rng.normal(size=200), rng.choice(["b", "a", "long name"], size=200)
+    lower, upper = -rng.exponential(size=200), rng.exponential(size=200)
+    result = evaluate(Intervals(lower, upper), y, groups=groups)
+    assert [row.group for row in result.by_group] == ["a", "b", "long name"]
+    for row in result.by_group:
+        here = groups == row.group
+        alone = evaluate(Intervals(lower[here], upper[here]), y[here])
+        assert (row.n, row.coverage, row.mean_size) == (alone.n, alone.coverage, alone.mean_size)
+        assert (row.median_size, row.p95_size) == (alone.median_size, alone.p95_size)
+        interval = binomtest(round(alone.coverage * alone.n), alone.n).proportion_ci(method="exact")
+        assert (row.coverage_low, row.coverage_high) == pytest.approx((interval.low, interval.high), rel=1e-6)
+        assert str(row.group) in str(result)
+    assert sum(row.n * row.coverage for row in result.by_group) == pytest.approx(200 * result.coverage)
+
+
+@pytest.mark.parametrize(
+    ("groups", "names"),
+    [
+        (np.array([2, 1, 2]), [1, 2]),
+        (np.array([True, False, True]), [False, True]),
+        (np.array(["x", None, 3], dtype=object), [3, "x", "(missing)"]),
+        (np.array([1.5, np.nan, np.nan]), [1.5, "(missing)"]),
+        (np.array(["2020-01-02", "2020-01-01", "2020-01-02"], dtype="datetime64[ns]"), None),
+        (["u", "v", "u"], ["u", "v"]),
+    ],
+    ids=str,
+)
+def test_groups_of_any_kind(groups, names):
+    result = evaluate(intervals(3, 1.0), np.zeros(3), groups=groups)
+    found = [row.group for row in result.by_group]
+    if names is None:
+        assert [str(value)[:10] for value in found] == ["2020-01-01", "2020-01-02"]
+    else:
+        assert found == names
+    assert sum(row.n for row in result.by_group) == 3
+
+
+def test_missing_pandas_groups():
+    pandas = pytest.importorskip("pandas")
+    result = evaluate(intervals(3, 1.0), np.zeros(3), groups=pandas.Series(["a", pandas.NA, "a"], dtype=object))
+    assert [(row.group, row.n) for row in result.by_group] == [("a", 2), ("(missing)", 1)]
+
+
+def test_share_interval_at_its_ends():
+    assert share_interval(0, 10) == pytest.approx((0.0, 1 - 0.025 ** (1 / 10)))
+    assert share_interval(10, 10) == pytest.approx((0.025 ** (1 / 10), 1.0))
+
+
+def test_bad_rows_are_named():
+    with pytest.raises(ValueError, match="no rows to evaluate"):
+        evaluate(intervals(0, 1.0), [])
+    with pytest.raises(ValueError, match="groups must hold one value for each of the 3 rows"):
+        evaluate(intervals(3, 1.0), np.zeros(3), groups=[1, 2])
+    with pytest.raises(ValueError, match="y must hold one number for each of the 3 rows"):
+        evaluate(intervals(3, 1.0), np.zeros(2))
+
+
+def test_an_evaluation_is_plain_data():
+    result = evaluate(intervals(3, 1.0), np.zeros(3), threshold=split_conformal(np.arange(9.0), alpha=0.1), groups=[1, 1, 2])
+    values = result.to_dict()
+    assert values["consistency"]["rank"] == 9
+    assert values["by_group"][0]["n"] == 2
+    assert isinstance(result, Evaluation)
+    assert result == evaluate(
+        intervals(3, 1.0), np.zeros(3), threshold=split_conformal(np.arange(9.0), alpha=0.1), groups=[1, 1, 2]
+    )
+
+
+# ---- paired comparisons ----------------------------------------------------------------------------------------------
+
+
+def test_paired_wilcoxon_is_scipys():
+    rng = np.random.default_rng(4)
+    a, b = rng.normal(size=30), rng.normal(0.3, size=30)
+    assert paired_wilcoxon(a, b) == wilcoxon(a, b).pvalue
+    assert paired_wilcoxon(a, a) == 1.0
+    assert paired_wilcoxon(a, a + 1) < 1e-6
+
+
+def test_paired_wilcoxon_by_enumeration_of_signs():
+    """Six pairs without ties: the two-sided p-value counts the sign patterns at least as extreme."""
+    difference = np.array([0.5, -1.0, 2.0, 3.0, 4.0, 5.0])
+    ranks = np.array([1, 2, 3, 4, 5, 6])
+    signs = (np.arange(64)[:, None] >> np.arange(6)) & 1
+    sums = signs @ ranks
+    observed = ranks[difference > 0].sum()
+    exact = 2 * min(np.mean(sums <= observed), np.mean(sums >= observed))
+    assert paired_wilcoxon(difference, np.zeros(6)) == pytest.approx(exact)
+
+
+def test_paired_comparison_is_the_t_interval():
+    rng = np.random.default_rng(5)
+    a, b = rng.normal(size=25), rng.normal(0.3, size=25)
+    result, scipys = paired_comparison(a, b), ttest_rel(a, b).confidence_interval(0.95)
+    assert result.mean_difference == pytest.approx(np.mean(a - b))
+    assert (result.low, result.high) == pytest.approx((scipys.low, scipys.high))
+    assert result.p_value == paired_wilcoxon(a, b)
+    assert paired_comparison([1.0], [2.0]).low == -math.inf
+
+
+def test_bad_pairs_are_named():
+    with pytest.raises(ValueError, match=r"got shapes \(2,\) and \(3,\)"):
+        paired_wilcoxon([1, 2], [1, 2, 3])
+    with pytest.raises(ValueError, match=r"1 of 2 pairs are not finite \(first: pair 1\)"):
+        paired_comparison([1, math.inf], [1, math.inf])

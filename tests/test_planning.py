@@ -1,0 +1,148 @@
+from __future__ import annotations
+
+import json
+import math
+from fractions import Fraction
+
+import pytest
+from scipy.stats import beta
+
+from dco import theory
+from dco.errors import InfeasibleLevelError
+from dco.planning import Plan, plan
+from dco.ranks import conformal_rank, pac_rank, smallest_pac_n
+
+
+def note(result: Plan, opening: str) -> str:
+    return next(text for text in result.notes if text.startswith(opening))
+
+
+@pytest.mark.parametrize("guarantee", ["marginal", "pac"])
+@pytest.mark.parametrize("alpha", [0.01, 0.05, 0.1, 0.2, 0.15, 0.7, math.pi / 10])
+@pytest.mark.parametrize("options", [{}, {"tune_folds": 5}, {"candidates": 1}, {"test": 40}], ids=str)
+def test_every_row_has_one_role_and_the_threshold_is_finite(guarantee, alpha, options):
+    for n in (*range(400, 500, 7), 1000, 5003, 100_000):
+        result = plan(n, alpha=alpha, guarantee=guarantee, **options)
+        assert sum(row.rows for row in result.rows) == n
+        assert all(row.rows >= 0 and row.reason.endswith(".") for row in result.rows)
+        assert result.train > 0
+        assert 1 <= result.now.rank <= result.calibrate
+        assert {row.role: row.rows for row in result.rows}["calibrate"] == result.calibrate
+
+
+def test_calibration_gets_what_the_spread_needs_and_not_more():
+    small, large = plan(10_000, alpha=0.1, spread=0.02), plan(10_000_000, alpha=0.1, spread=0.02)
+    wanted = theory.calibration_size(alpha=0.1, spread=0.02).recommended
+    assert small.calibrate == large.calibrate == wanted == 229
+    assert small.now.coverage_sd <= 0.02
+    finer = plan(10_000, alpha=0.1, spread=0.01)
+    assert finer.calibrate == 899
+    assert finer.now.coverage_sd <= 0.01
+
+
+def test_few_rows_leave_calibration_at_most_a_third():
+    for n in range(30, 700):
+        result = plan(n, alpha=0.1)
+        assert result.calibrate <= max(n / 3, 9)
+        assert result.calibrate <= 229
+        assert (result.calibrate + 1) % 10 == 0  # no rank is wasted
+
+
+def test_expected_coverage_and_its_points_are_those_of_the_law():
+    for guarantee, rank_of in [
+        ("marginal", lambda m: conformal_rank(m, alpha=0.1)),
+        ("pac", lambda m: pac_rank(m, alpha=0.1, delta=0.05)),
+    ]:
+        now = plan(2000, alpha=0.1, guarantee=guarantee).now
+        k, m = rank_of(now.calibrate), now.calibrate
+        law = beta(k, m + 1 - k)
+        assert now.rank == k
+        assert now.expected_coverage == pytest.approx(law.mean())
+        assert (now.coverage_low, now.coverage_high) == pytest.approx((law.ppf(0.05), law.ppf(0.95)))
+        assert now.coverage_sd == pytest.approx(law.std())
+        if guarantee == "pac":
+            assert now.coverage_low >= 0.9  # delta is 5 %, and so is the lower point
+
+
+def test_pac_gets_no_fewer_calibration_rows_than_marginal():
+    """Up to the window in which a size with a thrifty rank is looked for."""
+    for n in (200, 1000, 20_000):
+        for alpha in (0.05, 0.1, 0.2):
+            marginal, pac = plan(n, alpha=alpha), plan(n, alpha=alpha, guarantee="pac")
+            assert pac.calibrate > marginal.calibrate - 1 / alpha
+            assert pac.now.expected_coverage > marginal.now.expected_coverage
+            assert pac.calibrate >= smallest_pac_n(alpha=alpha, delta=0.05)
+
+
+def test_twice_the_rows_is_the_plan_of_twice_the_rows():
+    for n in (300, 442, 50_000):
+        assert plan(n, alpha=0.1).doubled == plan(2 * n, alpha=0.1).now
+    assert "narrow coverage to 0.8657 to 0.9304 with 229" in note(plan(442, alpha=0.1), "Twice the rows")
+    assert "would not change the spread" in note(plan(5000, alpha=0.1), "Twice the rows")
+
+
+def test_folds_and_a_single_candidate_lose_no_rows_to_tuning():
+    own, folds, single = plan(900, alpha=0.1), plan(900, alpha=0.1, tune_folds=5), plan(900, alpha=0.1, candidates=1)
+    assert own.tune > 0
+    assert folds.tune == single.tune == 0
+    assert folds.train == single.train == own.train + own.tune
+    assert "5 folds" in folds.rows[0].reason
+    assert "single candidate" in single.rows[1].reason
+
+
+def test_the_smallest_useful_n_is_said_and_can_be_planned():
+    for alpha, folds, least in [(0.1, None, 2 * (9 + 10)), (0.1, 5, 18), (0.05, None, 2 * (19 + 20))]:
+        result = plan(1000, alpha=alpha, tune_folds=folds)
+        assert result.smallest_useful_n == least
+        there = plan(least, alpha=alpha, tune_folds=folds)
+        assert math.isfinite(there.now.coverage_low)
+        assert there.now.rank <= there.calibrate
+        assert not any("are fewer" in text for text in there.notes)
+        assert any("are fewer" in text for text in plan(least - 3, alpha=alpha, tune_folds=folds).notes)
+
+
+def test_too_few_rows_are_refused_with_the_number_that_would_do():
+    assert plan(11, alpha=0.1).calibrate == 9
+    with pytest.raises(InfeasibleLevelError, match=r"10 rows are too few: calibration alone needs 9 .* from 38 rows on"):
+        plan(10, alpha=0.1)
+    with pytest.raises(InfeasibleLevelError, match="60 rows less 50 test rows"):
+        plan(60, alpha=0.1, test=50)
+    with pytest.raises(InfeasibleLevelError, match="needs 29"):
+        plan(30, alpha=0.1, guarantee="pac")
+
+
+def test_proposition_3_2_is_called_empty_where_it_is():
+    assert note(plan(442, alpha=0.1), "What theory proves").count("says nothing here") == 2
+    generous = note(plan(100_000, alpha=0.3), "What theory proves")
+    assert "says nothing" not in generous
+    assert generous.count("worst case") == 2
+    for text in (note(plan(442, alpha=0.1), "What theory"), generous):
+        assert text.endswith("The guarantee of coverage needs neither.")
+
+
+def test_the_printed_plan_shows_every_role_and_fits_a_terminal():
+    text = str(plan(442, alpha=0.1, guarantee="pac", test=40))
+    for word in ("train", "tune", "calibrate", "test", "delta = 0.05", "The PAC guarantee costs"):
+        assert word in text
+    assert max(map(len, text.splitlines())) <= 100
+
+
+def test_a_plan_is_strict_json():
+    values = json.loads(json.dumps(plan(442, alpha=Fraction(1, 10)).to_dict(), allow_nan=False))
+    assert values["now"]["calibrate"] == 139
+    assert [row["role"] for row in values["rows"]] == ["train", "tune", "calibrate"]
+
+
+def test_bad_wishes_are_named():
+    with pytest.raises(ValueError, match="guarantee must be"):
+        plan(100, alpha=0.1, guarantee="hope")
+    with pytest.raises(ValueError, match="alpha must be"):
+        plan(100, alpha=10)
+    with pytest.raises(ValueError, match="tune_folds must be at least 2"):
+        plan(100, alpha=0.1, tune_folds=1)
+    with pytest.raises(ValueError, match="candidates must be at least 1"):
+        plan(100, alpha=0.1, candidates=0)
+    with pytest.raises(ValueError, match="spread must be a positive number"):
+        plan(100, alpha=0.1, spread=0)
+    with pytest.raises(ValueError, match="n must be a whole number"):
+        plan(100.0, alpha=0.1)
