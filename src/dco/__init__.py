@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from dco import scores, sets, theory
+    from dco import datasets, models, scores, scoring, search, sets, theory
+    from dco.certificate import Certificate
     from dco.errors import (
         CorruptModelError,
         DcoError,
@@ -24,6 +25,10 @@ if TYPE_CHECKING:
         SealBrokenError,
         UntrustedTypeError,
     )
+    from dco.estimators import DecoupledClassifier, DecoupledRegressor
+    from dco.evaluation import Evaluation, evaluate, paired_wilcoxon
+    from dco.models.grid import grid
+    from dco.planning import Plan, plan
     from dco.predictions import (
         ClassDraws,
         ClassProbabilities,
@@ -33,20 +38,46 @@ if TYPE_CHECKING:
         Quantiles,
     )
     from dco.ranks import conformal_rank, pac_rank
+    from dco.seal import SealedRows
     from dco.sets import Intervals, IntervalUnions, LabelSets
-    from dco.thresholds import Threshold, bayesian_quadrature, split_conformal
+    from dco.splits import Role, Splits, assign_roles
+    from dco.storage import load, save
+    from dco.thresholds import (
+        Threshold,
+        bayesian_quadrature,
+        bayesian_quadrature_risk,
+        bq_confidence,
+        conformal_risk_control,
+        grouped_conformal,
+        learn_then_test,
+        risk_controlling,
+        split_conformal,
+    )
+    from dco.tuning import Ranking, direct_tune, tune
 
 _HOME = {
+    "dco.certificate": "Certificate",
     "dco.errors": (
         "CorruptModelError DcoError IncompatibleScoreError InfeasibleLevelError InfeasibleLevelWarning MissingExtraError "
         "NonFiniteScoreError OverlappingRolesError SealBrokenError UntrustedTypeError"
     ),
-    "dco.ranks": "conformal_rank pac_rank",
+    "dco.estimators": "DecoupledClassifier DecoupledRegressor",
+    "dco.evaluation": "Evaluation evaluate paired_wilcoxon",
+    "dco.models.grid": "grid",
+    "dco.planning": "Plan plan",
     "dco.predictions": "ClassDraws ClassProbabilities GaussianMixtures Points PointsWithSpread Quantiles",
+    "dco.ranks": "conformal_rank pac_rank",
+    "dco.seal": "SealedRows",
     "dco.sets": "IntervalUnions Intervals LabelSets",
-    "dco.thresholds": "Threshold bayesian_quadrature split_conformal",
+    "dco.splits": "Role Splits assign_roles",
+    "dco.storage": "load save",
+    "dco.thresholds": (
+        "Threshold bayesian_quadrature bayesian_quadrature_risk bq_confidence conformal_risk_control grouped_conformal "
+        "learn_then_test risk_controlling split_conformal"
+    ),
+    "dco.tuning": "Ranking direct_tune tune",
 }
-_MODULES = ("scores", "sets", "theory")
+_MODULES = ("datasets", "models", "scores", "scoring", "search", "sets", "theory")
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names.split()}
 
 __all__ = [*_MODULES, *_MODULE_OF]  # noqa: PLE0604  # names, listed once above

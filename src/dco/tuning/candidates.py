@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from dco.arrays import AnyArray, Floats
 from dco.errors import DcoError
 from dco.extras import require
-from dco.predictions import ClassDraws, ClassProbabilities, Prediction
+from dco.predictions import Prediction
 from dco.scores.score import Score
 from dco.thresholds.threshold import checked_scores
 
@@ -185,8 +185,8 @@ def all_failed(failed: Iterable[FailedCandidate], kind: type[Exception] = ValueE
 
 
 def is_classification(prediction: object) -> bool:
-    """Whether the record holds class probabilities."""
-    return isinstance(prediction, (ClassProbabilities, ClassDraws))
+    """Whether the record is about classes: class probabilities or draws, or several of them by folds."""
+    return getattr(prediction, "n_classes", 0) > 0
 
 
 def exact_mean(values: Floats, weights: Floats | None = None) -> float:

@@ -1,0 +1,124 @@
+"""Calibration scores of one fixed structure, and every threshold and p-value that follows from them."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, Literal
+
+import numpy as np
+
+from dco.arrays import AnyArray, Floats, Integers
+from dco.errors import InfeasibleLevelError, InfeasibleLevelWarning
+from dco.ranks import Level, as_rational
+from dco.thresholds import Threshold, bayesian_quadrature, split_conformal
+from dco.thresholds.grouped import grouped_conformal
+from dco.thresholds.threshold import checked_scores
+
+
+@dataclass(frozen=True, eq=False)
+class Calibration:
+    """The scores of the calibration rows under the one structure they were opened for.
+
+    `conditions` gives each row's Mondrian group: thresholds are then one a group. `groups` gives the row groups of
+    clustered data: the marginal threshold is then by group, and a PAC threshold uses `one_per_group`, rows that were
+    picked by seed before any score was seen.
+    """
+
+    scores: Floats
+    conditions: AnyArray | None = None
+    groups: AnyArray | None = None
+    one_per_group: Integers | None = None
+
+    def thresholds(self, *, alpha: Level, guarantee: str, delta: Level, simultaneous: bool = False) -> dict[Any, Threshold]:
+        """One threshold a Mondrian group, or one under the key None."""
+        parts = self.parts()
+        failure = as_rational(delta, name="delta") / len(parts) if simultaneous else as_rational(delta, name="delta")
+        return {name: self._threshold(rows, alpha=alpha, guarantee=guarantee, delta=failure) for name, rows in parts.items()}
+
+    def parts(self) -> dict[Any, Integers]:
+        """The rows of each Mondrian group, or all rows under the key None."""
+        if self.conditions is None:
+            return {None: np.arange(self.scores.size)}
+        values, codes = np.unique(self.conditions, return_inverse=True)
+        return {value: np.flatnonzero(codes == code) for code, value in enumerate(values.tolist())}
+
+    def used(self, rows: Integers, *, guarantee: str) -> Floats:
+        """The scores whose order statistic is deployed."""
+        if self.one_per_group is not None and guarantee == "pac":
+            rows = np.intersect1d(rows, self.one_per_group)
+        return self.scores[rows]
+
+    def is_tied(self, rows: Integers, threshold: Threshold, *, guarantee: str) -> bool:
+        """Whether the score at the threshold occurs more than once."""
+        scores = self.used(rows, guarantee=guarantee)
+        return bool(np.isfinite(threshold.value) and np.count_nonzero(scores == threshold.value) > 1)
+
+    def p_values(self, scores: Floats, conditions: AnyArray | None = None) -> Floats:
+        """(1 + #{calibration scores >= s}) / (n + 1), within each Mondrian group; by group weights for clustered rows.
+
+        ``p > alpha`` is the same event as ``s <= threshold`` of `split_conformal`.
+        """
+        values = np.asarray(scores, dtype=np.float64)
+        result = np.ones(values.shape)
+        for name, rows in self.parts().items():
+            own = self.scores[rows].astype(np.float64)
+            order = np.argsort(own, kind="stable")
+            weight, rest = self._weights(rows)
+            at_least = np.concatenate([np.cumsum(weight[order][::-1])[::-1], [0.0]])
+            p = rest + at_least[np.searchsorted(own[order], values, side="left")]
+            chosen = np.ones(values.shape, dtype=bool) if name is None else np.broadcast_to(conditions == name, values.shape)
+            result[chosen] = p[chosen]
+        return result
+
+    def _weights(self, rows: Integers) -> tuple[Floats, float]:
+        if self.groups is None:
+            return np.full(rows.size, 1 / (rows.size + 1)), 1 / (rows.size + 1)
+        _, codes, counts = np.unique(self.groups[rows], return_inverse=True, return_counts=True)
+        return 1 / (counts[codes] * (counts.size + 1)), 1 / (counts.size + 1)
+
+    def _threshold(self, rows: Integers, *, alpha: Level, guarantee: str, delta: Fraction) -> Threshold:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", InfeasibleLevelWarning)  # told once for all groups by `tell_infeasible`
+            if guarantee == "pac":
+                return bayesian_quadrature(self.used(rows, guarantee=guarantee), alpha=alpha, delta=delta)
+            if self.groups is not None:
+                return grouped_conformal(self.scores[rows], self.groups[rows], alpha=alpha)
+            return split_conformal(self.scores[rows], alpha=alpha)
+
+
+def tell_infeasible(
+    thresholds: dict[Any, Threshold], *, smallest: int, on_infeasible: Literal["warn", "raise"], stacklevel: int = 2
+) -> None:
+    """Say once which thresholds are infinite for want of rows, and how many rows would do."""
+    short = {name: entry for name, entry in thresholds.items() if _is_short(entry)}
+    if not short:
+        return
+    entry = next(iter(short.values()))
+    if None in thresholds:
+        where = f"{entry.n} calibration {'groups' if entry.rank is None else 'rows'} are"
+    else:
+        sizes = ", ".join(f"{name!r}: {item.n}" for name, item in short.items())
+        where = f"{len(short)} of {len(thresholds)} groups ({sizes} rows) are"
+    message = (
+        f"{where} too few for alpha = {entry.alpha:g}: the threshold is infinite there and sets are full (valid, but "
+        f"useless). At least {smallest} are needed{'' if None in thresholds else ' in each group'}."
+    )
+    if on_infeasible == "raise":
+        raise InfeasibleLevelError(message)
+    warnings.warn(message, InfeasibleLevelWarning, stacklevel=stacklevel + 1)
+
+
+def _is_short(threshold: Threshold) -> bool:
+    if threshold.rank is not None:
+        return threshold.rank > threshold.n
+    return bool(np.isinf(threshold.value))
+
+
+def checked_calibration_scores(scores: Floats, *, structure: str) -> Floats:
+    """Calibration scores without NaN; once the seal is open there is no other structure to fall back to."""
+    try:
+        return checked_scores(scores)
+    except ValueError as error:
+        raise type(error)(f"The chosen structure ({structure}) cannot be calibrated: {error}") from None

@@ -1,0 +1,599 @@
+"""scikit-learn dress over `predictor`: bring models and scores, call ``fit``, get the smallest certified sets found."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.utils import get_tags
+from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_array, check_is_fitted, column_or_1d, validate_data
+
+from dco.arrays import AnyArray, Floats, Integers
+from dco.certificate import Certificate
+from dco.evaluation import Evaluation, evaluate
+from dco.fingerprints import check_overlap, drop_repeats, overlap, role_fingerprint, row_fingerprints
+from dco.models.adapt import is_frozen, predict_record
+from dco.predictions import ClassProbabilities
+from dco.predictor import DecoupledPredictor, Facts, Statement, fit_decoupled
+from dco.ranks import Level, as_rational
+from dco.rows import Rows, is_frame, n_rows
+from dco.seal import SealedRows
+from dco.selection import Workbench, growing_candidates, score_label
+from dco.sets.prediction_sets import PredictionSets
+from dco.splits import Splits, as_seed, assign_roles, random_order
+from dco.tuning import Ranking
+from dco.tuning.allocation import grow_tuning_split
+
+_NOTHING = np.empty(0, dtype=np.int64)
+
+
+class _Decoupled(BaseEstimator):
+    """What the classifier and the regressor share: roles, search, calibration, sets."""
+
+    predictor_: DecoupledPredictor
+    splits_: Splits
+
+    def __init__(
+        self,
+        models: Any,
+        scores: Any = None,
+        *,
+        alpha: Level = 0.1,
+        guarantee: Literal["marginal", "pac"] = "marginal",
+        delta: Level = 0.05,
+        tune_size: float | int | Literal["auto"] = 0.25,
+        calibrate_size: float | int = 0.25,
+        tune_folds: int | None = None,
+        refit: bool = True,
+        ensemble: bool = False,
+        condition_on: Any = None,
+        simultaneous: bool = False,
+        search: Any = None,
+        stratify: bool = False,
+        duplicates: Literal["natural", "drop", "allow"] = "natural",
+        n_jobs: int | None = None,
+        scheduler: str | None = None,
+        random_state: Any = None,
+        on_infeasible: Literal["warn", "raise"] = "warn",
+    ) -> None:
+        self.models = models
+        self.scores = scores
+        self.alpha = alpha
+        self.guarantee = guarantee
+        self.delta = delta
+        self.tune_size = tune_size
+        self.calibrate_size = calibrate_size
+        self.tune_folds = tune_folds
+        self.refit = refit
+        self.ensemble = ensemble
+        self.condition_on = condition_on
+        self.simultaneous = simultaneous
+        self.search = search
+        self.stratify = stratify
+        self.duplicates = duplicates
+        self.n_jobs = n_jobs
+        self.scheduler = scheduler
+        self.random_state = random_state
+        self.on_infeasible = on_infeasible
+
+    def fit(self, X: Any, y: Any, *, tune: Any = None, calibrate: Any = None, groups: Any = None, **params: Any) -> Any:
+        """Search on training and tuning rows, fix one structure, calibrate it once on sealed rows.
+
+        Alone, the rows of X are dealt to roles by `tune_size`, `calibrate_size` and `random_state`. ``calibrate=(X, y)``
+        and ``tune=(X, y)`` bring the caller's own rows (a third entry, a dict, holds their fit parameters and groups).
+        `groups` has one label a row: whole groups stay in one role, and the statement is about a row of a new group.
+        Other keyword arguments (``sample_weight`` ...) are cut by role and handed to the models' ``fit``; they never weight
+        the calibration.
+        """
+        self._check_parameters(tune=tune, groups=groups)
+        seed = as_seed(self.random_state)
+        rows = self._rows(X, y, groups, params, reset=True)
+        roles = self._roles(rows, tune=tune, calibrate=calibrate, seed=seed)
+        self.splits_ = roles.splits
+        self._set_classes([roles.train.y, roles.tune.y, roles.calibrate.y])
+        models = self._seeded_models(seed)
+        bench = self._bench(roles.train, roles.tune, seed, roles.prefitted)
+        sealed = SealedRows(roles.calibrate.X, roles.calibrate.y)
+        self.predictor_ = fit_decoupled(
+            models,
+            self._scores(),
+            bench,
+            sealed,
+            self._statement(),
+            refit=self.refit,
+            ensemble=self.ensemble,
+            condition_on=self.condition_on,
+            search=self.search,
+            groups=roles.calibrate.groups,
+            seed=seed,
+            facts=self._facts(roles, models, seed),
+        )
+        return self
+
+    def predict(self, X: Any) -> AnyArray:
+        """The point prediction of the chosen model."""
+        X = self._features(X)
+        return np.asarray(self.predictor_.structure.model.predict(X))
+
+    def predict_set(self, X: Any, alpha: Any = None) -> Any:
+        """The prediction set of each row; with a list of levels, a list of sets from the one calibration.
+
+        Each level is guaranteed if it was fixed without looking at calibration or test results; for a level picked by its
+        result, ``certificate_.simultaneous_slack()`` is what coverage may lack.
+        """
+        X = self._features(X)
+        if alpha is None or np.ndim(alpha) == 0:
+            return self.predictor_.sets(X, alpha)
+        prediction = self.predictor_.structure.prediction(X)
+        return [self.predictor_.sets(X, level, prediction=prediction) for level in alpha]
+
+    def evaluate(self, X: Any, y: Any, *, alpha: Level | None = None, by: Any = None) -> Evaluation:
+        """Coverage, sizes and consistency with the coverage law on rows that were used for nothing else.
+
+        `by` has one label a row: the table by group. Under `condition_on` the groups of the conditions are taken.
+        """
+        features = self._features(X)
+        target = np.asarray(y)
+        sets: PredictionSets = self.predictor_.sets(features, alpha)
+        thresholds = self.predictor_.thresholds(alpha)
+        conditions = self.predictor_.structure.conditions(features, target)
+        return evaluate(
+            sets,
+            target,
+            threshold=thresholds.get(None),
+            groups=conditions if by is None else np.asarray(by),
+            tied=self.predictor_.is_tied(),
+        )
+
+    @property
+    def certificate_(self) -> Certificate:
+        """What is certified, with its numbers."""
+        check_is_fitted(self, "predictor_")
+        return self.predictor_.certificate
+
+    @property
+    def ranking_(self) -> Ranking:
+        """The candidates, best first, with their sizes on the tuning rows."""
+        check_is_fitted(self, "predictor_")
+        return self.predictor_.ranking
+
+    @property
+    def best_candidate_(self) -> str:
+        """The name of the candidate that was calibrated."""
+        check_is_fitted(self, "predictor_")
+        return self.predictor_.structure.name
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Parameters by name; models in a list or a dict are reached as ``models__name`` and ``models__name__param``."""
+        params: dict[str, Any] = super().get_params(deep=deep)
+        if deep and isinstance(self.models, (list, tuple, Mapping)):
+            for name, model in named_models(self.models).items():
+                params[f"models__{name}"] = model
+                if hasattr(model, "get_params"):
+                    params |= {f"models__{name}__{key}": value for key, value in model.get_params().items()}
+        return params
+
+    def set_params(self, **params: Any) -> Any:
+        """Set parameters; ``models__name`` replaces a model of a list or a dict, ``models__name__param`` its parameter."""
+        if "models" in params:
+            self.models = params.pop("models")
+        if isinstance(self.models, (list, tuple, Mapping)):
+            own = {key: value for key, value in params.items() if key.startswith("models__")}
+            params = {key: value for key, value in params.items() if key not in own}
+            for key in sorted(own, key=lambda text: text.count("__")):
+                self._set_model_param(key.removeprefix("models__"), own[key])
+        super().set_params(**params)
+        return self
+
+    def get_metadata_routing(self) -> MetadataRouter:
+        """Fit parameters go to the models that ask for them."""
+        router = MetadataRouter(owner=type(self).__name__).add_self_request(self)
+        for name, model in named_models(self.models).items():
+            if hasattr(model, "get_metadata_routing"):
+                router.add(**{name: model}, method_mapping=MethodMapping().add(caller="fit", callee="fit"))
+        return router
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        models = [model for model in named_models(self.models).values() if hasattr(model, "__sklearn_tags__")]
+        tags.input_tags.allow_nan = bool(models) and all(get_tags(model).input_tags.allow_nan for model in models)
+        tags.input_tags.sparse = bool(models) and all(get_tags(model).input_tags.sparse for model in models)
+        return tags
+
+    # ------------------------------------------------------------------------------------------ checks
+
+    def _check_parameters(self, *, tune: Any, groups: Any) -> None:
+        as_rational(self.alpha)
+        as_rational(self.delta, name="delta")
+        if self.guarantee not in ("marginal", "pac"):
+            raise ValueError(f'guarantee must be "marginal" or "pac", got {self.guarantee!r}.')
+        if self.on_infeasible not in ("warn", "raise"):
+            raise ValueError(f'on_infeasible must be "warn" or "raise", got {self.on_infeasible!r}.')
+        if self.duplicates not in ("natural", "drop", "allow"):
+            raise ValueError(f'duplicates must be "natural", "drop" or "allow", got {self.duplicates!r}.')
+        if self.tune_folds is not None and not self.refit:
+            raise ValueError("tune_folds needs refit=True: no single model was fitted on all the rows that tuned.")
+        if self.tune_folds is not None and tune is not None:
+            raise ValueError("tune_folds tunes on all rows that are not calibration rows; leave tune= out.")
+        if groups is not None and self.condition_on is not None:
+            raise ValueError("groups= and condition_on= cannot be combined: no threshold is known to be valid for both.")
+        if groups is not None and self.stratify:
+            raise ValueError("groups= and stratify=True cannot be combined: whole groups cannot also be balanced.")
+        if self.search is not None and not hasattr(self.search, "search"):
+            raise ValueError(f"search must be None, dco.search.Random(...) or dco.search.Optuna(...), got {self.search!r}.")
+        if not named_models(self.models) and self.search is None:
+            raise ValueError("models is empty: pass an estimator, a list of estimators or a dict of them.")
+
+    def _features(self, X: Any) -> Any:
+        """New rows for a fitted estimator: the same columns as in ``fit``."""
+        check_is_fitted(self, "predictor_")
+        return self._checked(X, reset=False)
+
+    def _checked(self, X: Any, *, reset: bool) -> Any:
+        """X with its columns checked; frames and text pass untouched."""
+        if is_frame(X):
+            validate_data(self, X, skip_check_array=True, reset=reset)
+            if n_rows(X) == 0:
+                raise ValueError("Found array with 0 sample(s): X has no rows.")
+            return X
+        allow_nan = "allow-nan" if get_tags(self).input_tags.allow_nan else True
+        dtype = None if _is_object_array(X) and _holds_text(X) else "numeric"
+        return validate_data(self, X, reset=reset, accept_sparse="csr", ensure_all_finite=allow_nan, dtype=dtype)
+
+    def _rows(self, X: Any, y: Any, groups: Any, params: Mapping[str, Any], *, reset: bool) -> Rows:
+        if y is None:
+            raise ValueError(f"This {type(self).__name__} estimator requires y to be passed, but the target y is None.")
+        features = self._checked(X, reset=reset)
+        target = self._targets(column_or_1d(y, warn=True))
+        if len(target) != n_rows(features):
+            raise ValueError(f"X has {n_rows(features)} rows and y has {len(target)}: give one target a row.")
+        labels = None if groups is None else np.asarray(groups)
+        if labels is not None and labels.shape != target.shape:
+            raise ValueError(f"groups must hold one label for each of {len(target)} rows, got shape {labels.shape}.")
+        return Rows(features, target, labels, dict(params))
+
+    def _given(self, role: str, given: Any) -> Rows | None:
+        if given is None:
+            return None
+        if not isinstance(given, (tuple, list)) or len(given) not in (2, 3):
+            raise ValueError(f"{role} must be (X, y) or (X, y, {{fit parameters}}), got {type(given).__name__}.")
+        extra = dict(given[2]) if len(given) == 3 else {}
+        groups = extra.pop("groups", None)
+        return self._rows(given[0], given[1], groups, extra, reset=False)
+
+    # ------------------------------------------------------------------------------------------ roles
+
+    def _roles(self, rows: Rows, *, tune: Any, calibrate: Any, seed: int) -> _Roles:
+        given_tune, given_calibrate = self._given("tune", tune), self._given("calibrate", calibrate)
+        if given_tune is None and given_calibrate is None:
+            return self._own_roles(rows, seed)
+        if self.duplicates == "drop":
+            raise ValueError('duplicates="drop" is for roles made here; drop repeats before you cut the rows yourself.')
+        if self.tune_size == "auto":
+            raise ValueError(
+                'tune_size="auto" needs both tuning and calibration rows from X; leave tune= and calibrate= out.'
+            )
+        place = np.arange(len(rows))
+        groups = rows.groups
+        if given_calibrate is None:
+            made = assign_roles(len(rows), tune=0, calibrate=self.calibrate_size, groups=groups, seed=seed)
+            train, tuned, calibration = rows.take(made.train), given_tune, rows.take(made.calibrate)
+            splits = Splits(made.train, _NOTHING, made.calibrate, _NOTHING, seed=seed, grouped=groups is not None)
+        elif given_tune is None and self.tune_folds is None and not self._all_frozen():
+            made = assign_roles(len(rows), tune=self.tune_size, calibrate=0, groups=groups, seed=seed)
+            train, tuned, calibration = rows.take(made.train), rows.take(made.tune), given_calibrate
+            splits = Splits(made.train, made.tune, _NOTHING, _NOTHING, seed=seed, grouped=groups is not None)
+        elif given_tune is None:
+            frozen = self._all_frozen() and self.tune_folds is None
+            empty = rows.take(_NOTHING)
+            train, tuned, calibration = (empty, rows, given_calibrate) if frozen else (rows, empty, given_calibrate)
+            splits = Splits(_NOTHING if frozen else place, place if frozen else _NOTHING, _NOTHING, _NOTHING)
+        else:
+            train, tuned, calibration = rows, given_tune, given_calibrate
+            splits = Splits(place, _NOTHING, _NOTHING, _NOTHING)
+        assert tuned is not None
+        if (calibration.groups is None) != (groups is None):
+            raise ValueError("groups must be given for all roles or for none: pass calibrate=(X, y, {'groups': ...}).")
+        shared = check_overlap(
+            (calibration.X, calibration.y),
+            train=(train.X, train.y) if len(train) else None,
+            tune=(tuned.X, tuned.y) if len(tuned) else None,
+            duplicates=self.duplicates,
+        )
+        return _Roles(train, tuned, calibration, splits, {f"{name} and calibrate": n for name, n in shared.items()})
+
+    def _own_roles(self, rows: Rows, seed: int) -> _Roles:
+        if len(rows) < 3:
+            raise ValueError(f"n_samples={len(rows)} is too few: training, tuning and calibration need a row each at least.")
+        keep: Integers = np.arange(len(rows))
+        if self.duplicates == "drop":
+            keep = drop_repeats(rows.X, rows.y)
+            rows = rows.take(keep)
+        stratify = rows.y if self.stratify else None
+        prefitted: dict[str, Any] = {}
+        if self.tune_folds is not None:
+            made = assign_roles(
+                len(rows), tune=0, calibrate=self.calibrate_size, groups=rows.groups, stratify=stratify, seed=seed
+            )
+        elif self.tune_size == "auto":
+            made, prefitted = self._grown_roles(rows, seed)
+        elif self._all_frozen():
+            made = self._roles_without_training(rows, seed)
+        else:
+            made = assign_roles(
+                len(rows),
+                tune=self.tune_size,
+                calibrate=self.calibrate_size,
+                groups=rows.groups,
+                stratify=stratify,
+                seed=seed,
+            )
+        self._check_not_empty(made)
+        splits = Splits(
+            keep[made.train], keep[made.tune], keep[made.calibrate], _NOTHING, made.seed, made.stratified, made.grouped
+        )
+        parts = {name: rows.take(made[name]) for name in ("train", "tune", "calibrate")}
+        hashes = {name: row_fingerprints(part.X, part.y) for name, part in parts.items() if len(part)}
+        shared = {
+            f"{name} and calibrate": overlap(hashes["calibrate"], hashes[name]).count
+            for name in ("train", "tune")
+            if name in hashes
+        }
+        return _Roles(parts["train"], parts["tune"], parts["calibrate"], splits, shared, prefitted)
+
+    def _check_not_empty(self, splits: Splits) -> None:
+        total = splits.train.size + splits.tune.size + splits.calibrate.size
+        for role, rows in (("train", splits.train), ("calibrate", splits.calibrate)):
+            if rows.size == 0 and not (role == "train" and self._all_frozen()):
+                raise ValueError(f"n_samples={total} is too few: no row is left for the role {role}. Bring more rows.")
+        if splits.tune.size == 0 and self.tune_folds is None:
+            raise ValueError("No row is left for tuning: raise tune_size, or tune by folds with tune_folds=5.")
+
+    def _roles_without_training(self, rows: Rows, seed: int) -> Splits:
+        """Frozen models need no training rows: tuning and calibration share all rows, in the proportion asked for."""
+        tune, calibrate = self.tune_size, self.calibrate_size
+        share: Any = calibrate
+        if isinstance(calibrate, float) and isinstance(tune, float):
+            share = as_rational(calibrate) / (as_rational(calibrate) + as_rational(tune))
+        made = assign_roles(len(rows), tune=0, calibrate=share, groups=rows.groups, seed=seed)
+        return Splits(_NOTHING, made.train, made.calibrate, _NOTHING, seed=seed, grouped=rows.groups is not None)
+
+    def _grown_roles(self, rows: Rows, seed: int) -> tuple[Splits, dict[str, Any]]:
+        """Train on half of what calibration does not need; grow the tuning split from the rest until selection settles."""
+        if self.search is not None or self.condition_on is not None:
+            raise ValueError('tune_size="auto" works with the exhaustive search and without condition_on.')
+        made = assign_roles(len(rows), tune=0.25, calibrate=self.calibrate_size, groups=rows.groups, seed=seed)
+        pool = np.concatenate([made.tune, made.calibrate])
+        order = random_order(
+            pool, groups=None if rows.groups is None else rows.groups[pool], seed=seed + 1
+        ).rows  # fixed before any row is looked at
+        self._set_classes([rows.y])
+        bench = self._bench(rows.take(made.train), rows.take(made.tune), seed, {})
+        look, prefitted = growing_candidates(self._seeded_models(seed), self._scores(), bench, rows)
+        least = made.calibrate.size if rows.groups is None else len(np.unique(rows.groups[made.calibrate]))
+        allocation = grow_tuning_split(
+            order,
+            look,
+            alpha=self.alpha,
+            delta=self.delta if self.guarantee == "pac" else None,
+            calibrate_size=least,
+            seed=seed,
+            groups=rows.groups,
+        )
+        splits = Splits(
+            made.train, allocation.tune, allocation.calibrate, _NOTHING, seed=seed, grouped=rows.groups is not None
+        )
+        return splits, prefitted
+
+    # ------------------------------------------------------------------------------------------ parts
+
+    def _statement(self) -> Statement:
+        return Statement(self.alpha, self.guarantee, self.delta, self.simultaneous, self.on_infeasible)
+
+    def _bench(self, train: Rows, tune: Rows, seed: int, prefitted: Mapping[str, Any]) -> Workbench:
+        uniform_seed, fold_seed = np.random.SeedSequence(seed).generate_state(2).tolist()
+        classes = getattr(self, "classes_", None)
+        return Workbench(
+            train, tune, self.tune_folds, uniform_seed, fold_seed, classes, prefitted, self.n_jobs, self.scheduler
+        )
+
+    def _scores(self) -> dict[str, Any] | None:
+        if self.scores is None:
+            return None
+        if isinstance(self.scores, Mapping):
+            return dict(self.scores)
+        listed = list(self.scores) if isinstance(self.scores, (list, tuple)) else [self.scores]
+        return {score_label(score): score for score in listed}
+
+    def _seeded_models(self, seed: int) -> dict[str, Any]:
+        """Copies of the models; with a seed of our own, models that have none get one, so that fits can be repeated."""
+        from sklearn.base import clone
+
+        models = named_models(self.models)
+        if self.random_state is None:
+            return models
+        numbers = np.random.SeedSequence([seed, 1]).generate_state(max(len(models), 1)).tolist()
+        seeded = {}
+        for number, (name, model) in zip(numbers, models.items(), strict=False):
+            if is_frozen(model) or not hasattr(model, "get_params"):
+                seeded[name] = model
+                continue
+            copy = clone(model)
+            free = {key: number % 2**31 for key, value in copy.get_params().items() if _is_free_seed(key, value)}
+            seeded[name] = copy.set_params(**free) if free else copy
+        return seeded
+
+    def _all_frozen(self) -> bool:
+        models = named_models(self.models)
+        return bool(models) and self.search is None and all(is_frozen(model) for model in models.values())
+
+    def _facts(self, roles: _Roles, models: Mapping[str, Any], seed: int) -> Facts:
+        parts = {"train": roles.train, "tune": roles.tune, "calibrate": roles.calibrate}
+        digests = {name: role_fingerprint(row_fingerprints(rows.X, rows.y)) for name, rows in parts.items() if len(rows)}
+        frozen = any(is_frozen(model) for model in models.values())
+        voided = None
+        if roles.splits.stratified and self.condition_on != "label":
+            voided = (
+                "roles were balanced over labels (stratify=True), so calibration rows are not exchangeable with a new row "
+                "and coverage is only approximately at its level"
+            )
+        return Facts(
+            rows={name: len(rows) for name, rows in parts.items()},
+            fingerprints=digests,
+            repeats_shared=roles.shared,
+            training_rows="not checked: a frozen model's training rows are unknown" if frozen else "checked",
+            seed=seed,
+            voided=voided,
+            grouped=roles.calibrate.groups is not None,
+            distinct=self.duplicates == "drop",
+        )
+
+    def _set_model_param(self, key: str, value: Any) -> None:
+        names = named_models(self.models)
+        name = next(
+            (name for name in sorted(names, key=len, reverse=True) if key == name or key.startswith(f"{name}__")), None
+        )
+        if name is None:
+            raise ValueError(f"There is no model for {key!r}; the models are {', '.join(names)}.")
+        if key != name:
+            names[name].set_params(**{key.removeprefix(f"{name}__"): value})
+            return
+        names[name] = value
+        self.models = names if isinstance(self.models, Mapping) else list(names.values())
+
+    def _targets(self, y: AnyArray) -> AnyArray:
+        raise NotImplementedError  # pragma: no cover  # each of the two estimators has its own
+
+    def _set_classes(self, targets: list[AnyArray]) -> None:
+        """Regression has no classes."""
+
+
+class DecoupledClassifier(ClassifierMixin, _Decoupled):
+    """Prediction sets of labels with a guarantee, the smallest found among models x scores.
+
+    Parameters
+    ----------
+    models : estimator, list, or dict {name: estimator}
+        Candidates' models. Each is cloned and fitted; ``FrozenEstimator(model)`` is used as it is.
+    scores : None, a score, list, or dict {name: score}
+        None tries every score that suits what the models give.
+    alpha, guarantee, delta
+        "marginal": a new row is covered with probability >= 1 - alpha. "pac": with probability >= 1 - delta over the
+        calibration rows, at least 1 - alpha of new rows are covered.
+    tune_size, calibrate_size : share, count; tune_size also "auto"
+        Rows held out for tuning and for calibration. "auto" grows the tuning split until selection has settled.
+    tune_folds : int or None
+        Rank candidates by folds over all rows but calibration rows: no rows are lost to tuning.
+    refit : bool
+        Refit the winner on train + tune before calibrating (valid, and narrower); False is the paper's procedure.
+    ensemble : bool
+        Let the average of the best few models be a candidate too.
+    condition_on : None, "label", a column, or a callable of X
+        A threshold for each group (Mondrian). With "pac", delta holds for each group separately; `simultaneous` spends
+        delta / G on each.
+    search : None, dco.search.Random, dco.search.Optuna
+    stratify : bool
+        Balance roles over labels: marginal coverage is then approximate and the certificate says "none".
+    duplicates : "natural", "drop", "allow"
+        What repeated rows are: natural (roles ignore them), recording errors (dropped), or natural also in caller's roles.
+    n_jobs, scheduler : joblib's number of jobs, or the address of a Dask cluster.
+    random_state : seed of roles, folds, uniforms, and of models that have none.
+    on_infeasible : "warn" or "raise" when there are too few calibration rows for a finite threshold.
+
+    Attributes
+    ----------
+    certificate_, ranking_, best_candidate_, splits_, predictor_, classes_
+    """
+
+    classes_: AnyArray
+
+    def predict_proba(self, X: Any) -> Floats:
+        """The chosen model's class probabilities, in the order of ``classes_``; labels it never saw have 0."""
+        features = self._features(X)
+        record = predict_record(self.predictor_.structure.model, features, ClassProbabilities)
+        assert isinstance(record, ClassProbabilities)
+        result = np.zeros((len(record), len(self.classes_)), dtype=record.probabilities.dtype)
+        result[:, np.searchsorted(self.classes_, np.asarray(record.classes))] = record.probabilities
+        return result
+
+    def predict_p(self, X: Any) -> Floats:
+        """The conformal p-value of every label, (n, K) in the order of ``classes_``; p > alpha iff it is in the set."""
+        return self.predictor_.p_values(self._features(X))
+
+    def _targets(self, y: AnyArray) -> AnyArray:
+        check_classification_targets(y)
+        if y.dtype.kind == "f" and np.any(np.isnan(y)):
+            raise ValueError(f"y is NaN in {np.count_nonzero(np.isnan(y))} rows: every row needs a label.")
+        return y
+
+    def _set_classes(self, targets: list[AnyArray]) -> None:
+        self.classes_ = np.unique(np.concatenate([target for target in targets if len(target)]))
+        if len(self.classes_) < 2:
+            raise ValueError(
+                f"The data holds one class only ({self.classes_[0]!r}): a classifier needs at least two classes in y."
+            )
+
+
+class DecoupledRegressor(RegressorMixin, _Decoupled):
+    """Prediction intervals (or unions of them) with a guarantee, the smallest found among models x scores.
+
+    Parameters and attributes are those of `DecoupledClassifier`; ``condition_on="label"`` is for classes only.
+    """
+
+    def predict_p(self, X: Any, y: Any) -> Floats:
+        """The conformal p-value of each given y, (n,); p > alpha iff y is in the row's set."""
+        return self.predictor_.p_values(self._features(X), np.asarray(y, dtype=np.float64))
+
+    def _check_parameters(self, *, tune: Any, groups: Any) -> None:
+        super()._check_parameters(tune=tune, groups=groups)
+        if isinstance(self.condition_on, str) and self.condition_on == "label":
+            raise ValueError('condition_on="label" is for classes; a regression takes a column or a callable of X.')
+        if self.stratify:
+            raise ValueError("stratify=True is for classes.")
+
+    def _targets(self, y: AnyArray) -> AnyArray:
+        values: AnyArray = check_array(y, ensure_2d=False, input_name="y", dtype=np.float64)
+        return values
+
+
+@dataclass(frozen=True, eq=False)
+class _Roles:
+    """Rows by role, where they came from, and how many repeats they share."""
+
+    train: Rows
+    tune: Rows
+    calibrate: Rows
+    splits: Splits
+    shared: Mapping[str, int | str]
+    prefitted: Mapping[str, Any] = field(default_factory=dict)
+
+
+def named_models(models: Any) -> dict[str, Any]:
+    """{name: model}: the names given, or class names in lower case, numbered where they repeat."""
+    if isinstance(models, Mapping):
+        return {str(name): model for name, model in models.items()}
+    listed = list(models) if isinstance(models, (list, tuple)) else [models]
+    stems = [type(model).__name__.lower() for model in listed]
+    seen: dict[str, int] = {}
+    names = []
+    for stem in stems:
+        seen[stem] = seen.get(stem, 0) + 1
+        names.append(stem if stems.count(stem) == 1 else f"{stem}-{seen[stem]}")
+    return dict(zip(names, listed, strict=True))
+
+
+def _is_free_seed(key: str, value: Any) -> bool:
+    return value is None and (key == "random_state" or key.endswith("__random_state"))
+
+
+def _is_object_array(X: Any) -> bool:
+    return isinstance(X, np.ndarray) and X.dtype.kind in "OUS"
+
+
+def _holds_text(X: AnyArray) -> bool:
+    return X.dtype.kind in "US" or (X.ndim == 2 and X.size > 0 and any(isinstance(value, str) for value in X[0]))

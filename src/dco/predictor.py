@@ -1,0 +1,381 @@
+"""tune → calibrate → predict, on one page. Newcomers start here.
+
+Whatever is searched is searched on training and tuning rows (`selection`). One structure is then fixed, the sealed
+calibration rows are opened once for it, and all that is taken from them is an order statistic of its scores (`calibration`).
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from dco.arrays import AnyArray, Floats
+from dco.calibration import Calibration, checked_calibration_scores, tell_infeasible
+from dco.certificate import Certificate, certified_threshold, scores_fingerprint
+from dco.errors import SealBrokenError
+from dco.fingerprints import row_uniforms
+from dco.models.adapt import is_frozen
+from dco.predictions import Prediction
+from dco.ranks import Level, as_rational, smallest_marginal_n, smallest_pac_n
+from dco.rows import n_rows, take_features
+from dco.scores.score import Score
+from dco.seal import SealedRows
+from dco.selection import Selection, Workbench, fit_model, predicted, score_label, select
+from dco.sets.prediction_sets import PredictionSets
+from dco.thresholds import Threshold
+from dco.thresholds.grouped import one_row_per_group
+from dco.tuning import Ranking
+
+
+@dataclass(frozen=True)
+class Statement:
+    """What is to be guaranteed, and what to do when there are too few rows for it."""
+
+    alpha: Level
+    guarantee: Literal["marginal", "pac"] = "marginal"
+    delta: Level = 0.05
+    simultaneous: bool = False
+    on_infeasible: Literal["warn", "raise"] = "warn"
+
+    def smallest_n(self, parts: int = 1) -> int:
+        """The least number of rows (in each group) with a finite threshold."""
+        if self.guarantee == "marginal":
+            return smallest_marginal_n(alpha=self.alpha)
+        delta = as_rational(self.delta, name="delta")
+        return smallest_pac_n(alpha=self.alpha, delta=delta / parts if self.simultaneous else delta)
+
+
+@dataclass(frozen=True, eq=False)
+class Structure:
+    """The paper's phi, fixed before calibration rows are opened: a fitted model, a score, a rule that names groups."""
+
+    name: str
+    model: Any
+    score: Score
+    kind: type
+    condition_on: Any
+    classes: AnyArray | None
+    uniform_seed: int
+    fingerprint: str
+
+    def prediction(self, X: Any) -> Prediction:
+        """What the model says about the rows of X, as the record that the score reads."""
+        randomised = getattr(self.score, "randomised", False)
+        uniforms = row_uniforms(X, seed=self.uniform_seed) if randomised else None
+        return predicted(self.model, X, self.kind, uniforms=uniforms, classes=self.classes)
+
+    def conditions(self, X: Any, y: AnyArray | None = None) -> AnyArray | None:
+        """The Mondrian group of each row; for "label" the label itself, where it is known."""
+        return condition_values(self.condition_on, X, y)
+
+
+def condition_values(condition_on: Any, X: Any, y: AnyArray | None) -> AnyArray | None:
+    """The Mondrian group of each row: None, the label, a column of X, or what a function of X says."""
+    if condition_on is None:
+        return None
+    if isinstance(condition_on, str) and condition_on == "label":
+        return y
+    if callable(condition_on):
+        values = np.asarray(condition_on(X))
+    elif hasattr(X, "columns"):
+        if condition_on not in X.columns:
+            raise ValueError(f"condition_on names the column {condition_on!r}, which X does not have.")
+        values = np.asarray(X[condition_on])
+    else:
+        values = np.asarray(X[:, condition_on])
+    if values.shape != (n_rows(X),):
+        raise ValueError(f"condition_on must give one group for each of {n_rows(X)} rows, got shape {values.shape}.")
+    return values
+
+
+@dataclass(frozen=True, eq=False)
+class DecoupledPredictor:
+    """One structure with its calibration: prediction sets at any level, each with its guarantee."""
+
+    structure: Structure
+    calibration: Calibration
+    statement: Statement
+    certificate: Certificate
+    ranking: Ranking
+
+    def thresholds(self, alpha: Level | None = None) -> dict[Any, Threshold]:
+        """The threshold of each Mondrian group, or one under the key None, at the calibrated level or another."""
+        level = self.statement.alpha if alpha is None else alpha
+        return self.calibration.thresholds(
+            alpha=level,
+            guarantee=self.statement.guarantee,
+            delta=self.statement.delta,
+            simultaneous=self.statement.simultaneous,
+        )
+
+    def sets(self, X: Any, alpha: Level | None = None, *, prediction: Prediction | None = None) -> PredictionSets:
+        """The prediction set of each row of X."""
+        record = self.structure.prediction(X) if prediction is None else prediction
+        return self.structure.score.sets(record, self._cutoffs(X, record, self.thresholds(alpha)))
+
+    def p_values(self, X: Any, y: ArrayLike | None = None) -> Floats:
+        """Conformal p-values: of every label (n, K) for classes, of the given y (n,) otherwise."""
+        record: Any = self.structure.prediction(X)
+        if y is not None:
+            labels = np.asarray(y)
+            return self.calibration.p_values(
+                self.structure.score.observed(record, labels), self.structure.conditions(X, labels)
+            )
+        if self.structure.classes is None:
+            raise ValueError("p-values of a regression are for given values: pass y.")
+        every = self.structure.score.every_label(record)  # type: ignore[attr-defined]
+        by_label = self.structure.condition_on == "label" if isinstance(self.structure.condition_on, str) else False
+        conditions = record.labels()[None, :] if by_label else self.structure.conditions(X)
+        if conditions is not None and not by_label:
+            conditions = conditions[:, None]
+        return self.calibration.p_values(every, conditions)[:, np.argsort(record.labels(), kind="stable")]
+
+    def calibration_scores(self, X: Any, y: Any) -> tuple[Floats, AnyArray | None]:
+        """The scores of given rows under the fixed structure, and their Mondrian groups, to check a certificate."""
+        labels = np.asarray(y)
+        scores = self.structure.score.observed(self.structure.prediction(X), labels)
+        return np.asarray(scores), self.structure.conditions(X, labels)
+
+    def is_tied(self) -> bool:
+        """Whether calibration scores are tied at a threshold: coverage is then at least the law, not equal to it."""
+        return any(not entry.expected_is_exact for entry in self.certificate.thresholds)
+
+    def _cutoffs(self, X: Any, record: Any, thresholds: dict[Any, Threshold]) -> Any:
+        if None in thresholds:
+            return thresholds[None]
+        value_of = {name: threshold.value for name, threshold in thresholds.items()}
+        by_label = isinstance(self.structure.condition_on, str) and self.structure.condition_on == "label"
+        names: Any = record.labels() if by_label else self.structure.conditions(X)
+        values = np.asarray([value_of.get(name, np.inf) for name in names.tolist()])  # a new group gets the full set
+        if by_label:
+            return values[None, :]
+        return values[:, None] if self.structure.classes is not None else values
+
+
+def fit_decoupled(
+    models: Mapping[str, Any],
+    scores: Mapping[str, Score] | None,
+    bench: Workbench,
+    sealed: SealedRows,
+    statement: Statement,
+    *,
+    refit: bool = True,
+    ensemble: bool = False,
+    condition_on: Any = None,
+    search: Any = None,
+    groups: AnyArray | None = None,
+    seed: int = 0,
+    facts: Facts,
+) -> DecoupledPredictor:
+    """Choose a structure on training and tuning rows, freeze it, open the calibration rows once, certify."""
+    tuning = bench.tuning_rows()
+    conditions = "label" if _is_label(condition_on) else condition_values(condition_on, tuning.X, tuning.y)
+    selection = select(models, scores, bench, alpha=statement.alpha, conditions=conditions, ensemble=ensemble, search=search)
+    structure = freeze(selection, bench, refit=refit, condition_on=condition_on, facts=facts)
+    calibration, log = calibrate(structure, sealed, groups=groups, seed=seed)
+    thresholds = calibration.thresholds(
+        alpha=statement.alpha, guarantee=statement.guarantee, delta=statement.delta, simultaneous=statement.simultaneous
+    )
+    tell_infeasible(
+        thresholds, smallest=statement.smallest_n(len(thresholds)), on_infeasible=statement.on_infeasible, stacklevel=4
+    )
+    certificate = certify(
+        structure, selection, calibration, thresholds, statement, refit=refit, bench=bench, log=log, facts=facts
+    )
+    return DecoupledPredictor(structure, calibration, statement, certificate, selection.ranking)
+
+
+def freeze(selection: Selection, bench: Workbench, *, refit: bool, condition_on: Any, facts: Facts) -> Structure:
+    """The winner, refitted on training and tuning rows unless told otherwise, with a fingerprint of what it is."""
+    winner = selection.winner
+    again = refit and not is_frozen(winner.model)
+    model = fit_model(winner.model, bench.fitting_rows()) if again or selection.fitted is None else selection.fitted
+    described = {
+        "candidate": winner.name,
+        "model": describe(winner.model),
+        "score": score_label(winner.score),
+        "condition": describe(condition_on),
+        "fitted on": [facts.fingerprints.get("train", ""), facts.fingerprints.get("tune", "") if again else ""],
+        "seed": bench.uniform_seed,
+    }
+    digest = blake2b(json.dumps(described, sort_keys=True).encode(), digest_size=16).hexdigest()
+    return Structure(winner.name, model, winner.score, winner.kind, condition_on, bench.classes, bench.uniform_seed, digest)
+
+
+def calibrate(
+    structure: Structure, sealed: SealedRows, *, groups: AnyArray | None, seed: int
+) -> tuple[Calibration, tuple[str, ...]]:
+    """Open the calibration rows for this structure, score them, and check that scoring did not change the model."""
+    from joblib import hash as state_of
+
+    before = state_of(structure.model)
+    one_per_group = None if groups is None else one_row_per_group(groups, seed=seed)
+    X, y = sealed.open_for(structure.fingerprint)
+    scores = structure.score.observed(structure.prediction(X), y)
+    if state_of(structure.model) != before:
+        raise SealBrokenError(
+            f"The model of {structure.name} changed while it scored the calibration rows, so its scores are not those of "
+            "one fixed function. A model must not learn in predict."
+        )
+    return (
+        Calibration(
+            checked_calibration_scores(np.asarray(scores), structure=structure.name),
+            structure.conditions(X, y),
+            groups,
+            one_per_group,
+        ),
+        tuple(f"{entry.when:%Y-%m-%d %H:%M:%S} UTC, {entry.purpose}, structure {entry.structure}" for entry in sealed.log),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Facts:
+    """What is known of the rows before anything is fitted: for the certificate, not for the search."""
+
+    rows: Mapping[str, int]
+    fingerprints: Mapping[str, str]
+    repeats_shared: Mapping[str, int | str]
+    training_rows: str
+    seed: int | None
+    voided: str | None = None  # why there is no guarantee, if there is none
+    grouped: bool = False
+    distinct: bool = False  # repeats were dropped: the statement is about a new distinct row
+
+
+def certify(
+    structure: Structure,
+    selection: Selection,
+    calibration: Calibration,
+    thresholds: dict[Any, Threshold],
+    statement: Statement,
+    *,
+    refit: bool,
+    bench: Workbench,
+    log: Sequence[str],
+    facts: Facts,
+) -> Certificate:
+    """Put into words and numbers what was done."""
+    parts = calibration.parts()
+    entries = tuple(
+        certified_threshold(
+            threshold.value,
+            rank=threshold.rank,
+            n=threshold.n,
+            tied=calibration.is_tied(parts[name], threshold, guarantee=statement.guarantee),
+            group=None if name is None else str(name),
+        )
+        for name, threshold in thresholds.items()
+    )
+    guarantee = "none" if facts.voided is not None else statement.guarantee
+    row = selection.ranking[selection.winner.name]
+    folds = "" if bench.n_folds is None else f", predicted by {bench.n_folds} folds"
+    alpha = float(as_rational(statement.alpha))
+    return Certificate(
+        statement=sentence(statement, thresholds, facts),
+        assumption=assumption(statement, facts),
+        guarantee=guarantee,
+        reason=facts.voided,
+        alpha=alpha,
+        delta=float(as_rational(statement.delta, name="delta")) if statement.guarantee == "pac" else None,
+        simultaneous=statement.simultaneous and statement.guarantee == "pac",
+        thresholds=entries,
+        candidate=structure.name,
+        candidates=selection.candidates,
+        failed_candidates=dict(selection.failures),
+        model=describe(selection.winner.model),
+        score=score_label(structure.score),
+        condition_on=None if structure.condition_on is None else describe(structure.condition_on),
+        tuning_threshold=row.ranking_threshold,
+        selection=f"smallest mean size on {len(bench.tuning_rows())} tuning rows{folds}",
+        refit=refit and not is_frozen(selection.winner.model),
+        rows=dict(facts.rows),
+        row_fingerprints=dict(facts.fingerprints),
+        repeats_shared=dict(facts.repeats_shared),
+        training_rows=facts.training_rows,
+        structure_fingerprint=structure.fingerprint,
+        scores_fingerprint=scores_fingerprint(calibration.scores),
+        seal_opened=len(log),
+        seal_log=tuple(log),
+        seed=facts.seed,
+        versions=versions(),
+    )
+
+
+def sentence(statement: Statement, thresholds: Mapping[Any, Threshold], facts: Facts) -> str:
+    """The guarantee in one plain sentence."""
+    if facts.voided is not None:
+        return f"Nothing is guaranteed: {facts.voided}."
+    level = f"{float(100 * (1 - as_rational(statement.alpha))):g} %"
+    who = "a new row of a new group" if facts.grouped else ("a new distinct row" if facts.distinct else "a new row")
+    where = ", whichever of the groups it belongs to" if None not in thresholds else ""
+    if statement.guarantee == "marginal":
+        return f"The set of {who} holds its true value with probability at least {level}{where}."
+    sure = f"{float(100 * (1 - as_rational(statement.delta, name='delta'))):g} %"
+    each = ""
+    if None not in thresholds:
+        each = " in all groups at once" if statement.simultaneous else ", in each group separately"
+    return (
+        f"With confidence at least {sure} over the draw of the calibration rows, the sets hold the true value for at least "
+        f"{level} of {who.replace('a new', 'new').replace('row', 'rows')}{each}."
+    )
+
+
+def assumption(statement: Statement, facts: Facts) -> str:
+    """What must be true of the rows for the sentence to hold."""
+    unit = "groups of rows" if facts.grouped else "rows"
+    how = "exchangeable" if statement.guarantee == "marginal" else "independent and identically distributed"
+    text = f"Calibration {unit} and the new one are {how}, given the training and tuning rows."
+    if facts.training_rows.startswith("not checked"):
+        text += " The frozen model was not fitted on calibration rows; this cannot be checked here."
+    return text
+
+
+def describe(thing: Any) -> str:
+    """A model, score or rule in words that are the same in every run: no memory addresses."""
+    if thing is None or isinstance(thing, (str, int, float, bool, np.generic)):
+        return repr(thing.item() if isinstance(thing, np.generic) else thing)
+    if isinstance(thing, (list, tuple)):
+        return "[" + ", ".join(describe(entry) for entry in thing) + "]"
+    if isinstance(thing, Mapping):
+        return "{" + ", ".join(f"{describe(key)}: {describe(value)}" for key, value in thing.items()) + "}"
+    if isinstance(thing, np.ndarray):
+        return f"array of shape {thing.shape}, {blake2b(np.ascontiguousarray(thing).tobytes(), digest_size=8).hexdigest()}"
+    if hasattr(thing, "get_params") and not isinstance(thing, type):
+        params = ", ".join(f"{name}={describe(value)}" for name, value in sorted(thing.get_params(deep=False).items()))
+        return f"{type(thing).__name__}({params})"
+    if callable(thing):
+        return str(getattr(thing, "__qualname__", type(thing).__name__))
+    return type(thing).__name__
+
+
+def versions() -> dict[str, str]:
+    """The versions that made a result."""
+    import scipy
+    import sklearn
+
+    import dco
+
+    return {
+        "python": platform.python_version(),
+        "dco": dco.__version__,
+        "numpy": np.__version__,
+        "scipy": scipy.__version__,
+        "scikit-learn": sklearn.__version__,
+    }
+
+
+def batches(X: Any, size: int) -> list[Any]:
+    """X in slices of rows."""
+    n = n_rows(X)
+    return [take_features(X, np.arange(start, min(start + size, n))) for start in range(0, n, size)]
+
+
+def _is_label(condition_on: Any) -> bool:
+    return isinstance(condition_on, str) and condition_on == "label"

@@ -1,0 +1,94 @@
+"""Rows of one role: features, targets, row groups and fit parameters, cut together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from scipy.sparse import issparse, vstack
+
+from dco.arrays import AnyArray, Integers
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Features (an array, a sparse matrix or a frame, untouched) and targets, with what belongs to each row.
+
+    `params` go to the models' ``fit``: values that hold one entry a row are cut with the rows, others are passed on.
+    """
+
+    X: Any
+    y: AnyArray
+    groups: AnyArray | None = None
+    params: Mapping[str, Any] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    def take(self, rows: Integers) -> Rows:
+        """Some of the rows, in the order given."""
+        return Rows(
+            take_features(self.X, rows),
+            self.y[rows],
+            None if self.groups is None else self.groups[rows],
+            {name: self._cut(value, rows) for name, value in self.params.items()},
+        )
+
+    def followed_by(self, other: Rows) -> Rows:
+        """These rows, then the others."""
+        if self.params.keys() != other.params.keys():
+            raise ValueError(
+                f"train rows come with the fit parameters {sorted(self.params)}, tune rows with {sorted(other.params)}: "
+                "to refit on both, pass tune=(X, y, {...}) with the same names, or set refit=False."
+            )
+        return Rows(
+            stack_features(self.X, other.X),
+            np.concatenate([self.y, other.y]),
+            None if self.groups is None or other.groups is None else np.concatenate([self.groups, other.groups]),
+            {name: self._join(value, other.params[name], len(other)) for name, value in self.params.items()},
+        )
+
+    def _cut(self, value: Any, rows: Integers) -> Any:
+        return np.asarray(value)[rows] if self._one_a_row(value, len(self)) else value
+
+    def _join(self, value: Any, other: Any, n_other: int) -> Any:
+        if self._one_a_row(value, len(self)) and self._one_a_row(other, n_other):
+            return np.concatenate([np.asarray(value), np.asarray(other)])
+        return value
+
+    @staticmethod
+    def _one_a_row(value: Any, n: int) -> bool:
+        return not isinstance(value, (str, bytes, Mapping)) and hasattr(value, "__len__") and len(value) == n
+
+
+def is_frame(X: Any) -> bool:
+    """Whether X is a pandas or polars frame (anything with named columns that can be cut by rows)."""
+    return hasattr(X, "columns") and hasattr(X, "shape") and not isinstance(X, np.ndarray)
+
+
+def n_rows(X: Any) -> int:
+    """How many rows X has."""
+    return int(X.shape[0]) if hasattr(X, "shape") else len(X)
+
+
+def take_features(X: Any, rows: Integers) -> Any:
+    """Some rows of X, which keeps its type."""
+    if hasattr(X, "iloc"):
+        return X.iloc[rows]
+    return X[rows]
+
+
+def stack_features(above: Any, below: Any) -> Any:
+    """Two feature tables of one type, one after the other."""
+    if hasattr(above, "iloc"):
+        from dco.extras import require
+
+        return require("pandas", extra="tables").concat([above, below])
+    if is_frame(above):
+        return above.vstack(below)
+    if issparse(above):
+        tables: list[Any] = [above, below]
+        return vstack(tables).tocsr()
+    return np.concatenate([above, below])

@@ -1,0 +1,488 @@
+"""From models and scores to one chosen candidate, by training and tuning rows alone.
+
+Each distinct model is fitted once, and predicts the tuning rows once for each kind of record, however many scores are tried.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from dco.arrays import AnyArray, Floats, Integers
+from dco.errors import IncompatibleScoreError
+from dco.fingerprints import row_uniforms
+from dco.models.adapt import is_frozen, predict_record, records_of
+from dco.models.averaged import AveragedModel
+from dco.parallel import run_many
+from dco.predictions import ClassDraws, ClassProbabilities, GaussianMixtures, Points, PointsWithSpread, Prediction, Quantiles
+from dco.ranks import Level
+from dco.rows import Rows
+from dco.scores import (
+    APS,
+    LAC,
+    RAPS,
+    SAPS,
+    AbsoluteResidual,
+    AddOneIn,
+    HighestDensityMass,
+    Margin,
+    NormalisedResidual,
+    PosteriorNLL,
+    PredictiveDensity,
+    QuantileResidual,
+    TopK,
+)
+from dco.scores.score import Cutoff, Score
+from dco.splits import folds
+from dco.thresholds.threshold import Threshold
+from dco.tuning import Ranking, tune
+from dco.tuning.candidates import set_sizes
+from dco.tuning.strategies import Strategy
+
+# What `scores=None` tries on a record: every score that suits it, with the parameters that its authors propose.
+DEFAULT_SCORES: dict[type, tuple[Score, ...]] = {
+    ClassProbabilities: (
+        LAC(),
+        APS(),
+        RAPS(penalty=0.01, rank_free=1),
+        RAPS(penalty=0.1, rank_free=1),
+        SAPS(weight=0.1),
+        TopK(),
+        Margin(),
+    ),
+    ClassDraws: (PosteriorNLL(), AddOneIn(), APS(), RAPS(penalty=0.01, rank_free=1), RAPS(penalty=0.1, rank_free=1)),
+    Points: (AbsoluteResidual(),),
+    PointsWithSpread: (AbsoluteResidual(), NormalisedResidual()),
+    Quantiles: (QuantileResidual(), QuantileResidual(kind="relative"), QuantileResidual(kind="median")),
+    GaussianMixtures: (PredictiveDensity(), HighestDensityMass()),
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Candidate:
+    """One structure of the paper's class Phi: a model and a score, and the record through which they meet."""
+
+    name: str
+    model_name: str
+    model: Any
+    score: Score
+    kind: type
+
+
+@dataclass(frozen=True, eq=False)
+class PiecedPrediction:
+    """Predictions of the tuning rows by several models, each for its own rows (folds)."""
+
+    records: tuple[Prediction, ...]
+    rows: tuple[Integers, ...]
+    classes: AnyArray | None = None
+
+    def __len__(self) -> int:
+        return sum(len(rows) for rows in self.rows)
+
+    @property
+    def n_classes(self) -> int:
+        """How many labels there are in any role."""
+        return 0 if self.classes is None else len(self.classes)
+
+    def labels(self) -> AnyArray | None:
+        """All labels, ascending."""
+        return self.classes
+
+    def codes(self, y: ArrayLike) -> Integers:
+        """Each label's place among all labels."""
+        return np.searchsorted(self.classes, np.asarray(y)) if self.classes is not None else np.asarray(y)
+
+    def in_order_of(self, record: Any, by_label: Floats) -> Floats:
+        """Thresholds a label (1, K), in the order in which one fold's record lists its labels."""
+        return by_label[:, self.codes(record.labels())]
+
+
+@dataclass(frozen=True)
+class PiecedScore:
+    """A score read piece by piece, so that folds with models of their own rank as one tuning split."""
+
+    score: Score
+    needs: ClassVar[tuple[type, ...]] = (PiecedPrediction,)
+
+    def observed(self, prediction: PiecedPrediction, y: ArrayLike) -> Floats:
+        """The score of the label that happened, row by row."""
+        labels, result = np.asarray(y), np.empty(len(prediction))
+        for record, rows in zip(prediction.records, prediction.rows, strict=True):
+            result[rows] = self.score.observed(record, labels[rows])
+        return result
+
+    def sizes(self, prediction: PiecedPrediction, threshold: Cutoff) -> Floats:
+        """The size of each row's set."""
+        result = np.empty(len(prediction))
+        values = np.asarray(float(threshold) if isinstance(threshold, Threshold) else threshold)
+        for record, rows in zip(prediction.records, prediction.rows, strict=True):
+            if values.ndim == 0:
+                own: float | Floats = float(values)
+            elif values.ndim == 2 and values.shape[0] == 1:
+                own = prediction.in_order_of(record, values)
+            else:
+                own = values[rows]
+            result[rows] = set_sizes(self.score, record, own)
+        return result
+
+    def sets(self, prediction: PiecedPrediction, threshold: Cutoff) -> Any:
+        """Not offered: the pieces only rank candidates."""
+        raise TypeError("Predictions by folds rank candidates; they make no prediction sets.")
+
+
+@dataclass(frozen=True, eq=False)
+class Workbench:
+    """Training and tuning rows, and all that a search may look at."""
+
+    train: Rows
+    tune: Rows
+    n_folds: int | None
+    uniform_seed: int
+    fold_seed: int
+    classes: AnyArray | None
+    prefitted: Mapping[str, Any] = field(default_factory=dict)  # models that growing the tuning split has fitted already
+    n_jobs: int | None = None
+    scheduler: str | None = None
+
+    def pieces(self) -> list[tuple[Rows, Integers]]:
+        """(rows to fit on, places of the tuning rows to predict), one pair, or one a fold."""
+        if self.n_folds is None:
+            return [(self.train, np.arange(len(self.tune)))]
+        pool = self.tuning_rows()
+        parts = folds(len(pool), self.n_folds, groups=pool.groups, seed=self.fold_seed)
+        return [(pool.take(fit_on), held_out) for fit_on, held_out in parts]
+
+    def tuning_rows(self) -> Rows:
+        """The rows on which candidates are ranked: the tuning split, or with folds everything but calibration rows."""
+        if self.n_folds is None:
+            return self.tune
+        return self.train.followed_by(self.tune) if len(self.tune) else self.train
+
+    def fitting_rows(self) -> Rows:
+        """The rows on which the winner is refitted: all but calibration rows."""
+        return self.train.followed_by(self.tune) if len(self.tune) else self.train
+
+
+@dataclass(frozen=True, eq=False)
+class Tried:
+    """A model after fitting: its fits (one, or one a fold) and its predictions of the tuning rows, or why it failed."""
+
+    fits: tuple[Any, ...]
+    predictions: Mapping[type, Any]
+    failure: str | None = None
+
+
+def suitable(model_name: str, model: Any, scores: Mapping[str, Score] | None) -> list[Candidate]:
+    """The candidates of one model: every given score that it can feed, or the default scores of what it gives."""
+    offered = records_of(model)
+    if scores is None:
+        pairs = {score_label(score): score for kind in offered for score in DEFAULT_SCORES.get(kind, ())}
+        if Quantiles in offered and not getattr(model, "median", False):
+            pairs = {name: score for name, score in pairs.items() if getattr(score, "kind", "") != "median"}
+    else:
+        pairs = dict(scores)
+    found = []
+    for score_name, score in pairs.items():
+        kind = next((kind for kind in score.needs if kind in offered), None)
+        if kind is not None:
+            found.append(Candidate(f"{model_name} / {score_name}", model_name, model, score, kind))
+    return found
+
+
+def expand(models: Mapping[str, Any], scores: Mapping[str, Score] | None) -> list[Candidate]:
+    """Candidates = models x scores; a model or a score that is left without a partner is an error naming both sides."""
+    found = {name: suitable(name, model, scores) for name, model in models.items()}
+    for name, own in found.items():
+        if not own:
+            offered = ", ".join(kind.__name__ for kind in records_of(models[name])) or "nothing that a score can read"
+            tried = ", ".join(scores or ()) or "the default scores"
+            raise IncompatibleScoreError(f"No score suits the model {name!r}: it gives {offered}; tried {tried}.")
+    used = {candidate.name.removeprefix(f"{candidate.model_name} / ") for own in found.values() for candidate in own}
+    for score_name, score in (scores or {}).items():
+        if score_name not in used:
+            needs = " or ".join(kind.__name__ for kind in score.needs)
+            raise IncompatibleScoreError(
+                f"The score {score_name} needs {needs}, which none of the models gives ({', '.join(models)})."
+            )
+    return [candidate for own in found.values() for candidate in own]
+
+
+def score_label(score: Score) -> str:
+    """LAC, RAPS(penalty=0.1, rank_free=1): the class, with those parameters that are not at their default."""
+    if not is_dataclass(score):
+        return repr(score)
+    given = [f"{entry.name}={getattr(score, entry.name)!r}" for entry in fields(score) if _is_set(score, entry)]
+    return type(score).__name__ + (f"({', '.join(given)})" if given else "")
+
+
+def _is_set(score: Score, entry: Field[Any]) -> bool:
+    return entry.default is MISSING or getattr(score, entry.name) != entry.default
+
+
+def try_models(models: Mapping[str, Any], candidates: Sequence[Candidate], bench: Workbench) -> dict[str, Tried]:
+    """Fit every model and predict the tuning rows, in parallel; a model that raises is a failed one."""
+    tuning, pieces = bench.tuning_rows(), bench.pieces()
+    randomised = any(getattr(candidate.score, "randomised", False) for candidate in candidates)
+    uniforms = row_uniforms(tuning.X, seed=bench.uniform_seed) if randomised else None
+    kinds = {name: tuple({c.kind: None for c in candidates if c.model_name == name}) for name in models}
+    names = [name for name in models if kinds[name]]
+    jobs = [
+        (
+            bench.prefitted.get(name),
+            models[name],
+            fit_rows,
+            tuning.take(places),
+            kinds[name],
+            None if uniforms is None else uniforms[places],
+            bench.classes,
+        )
+        for name in names
+        for fit_rows, places in pieces
+    ]
+    outcomes = iter(run_many(_fit_and_predict, jobs, n_jobs=bench.n_jobs, scheduler=bench.scheduler))
+    return {
+        name: _assemble([next(outcomes) for _ in pieces], [places for _, places in pieces], kinds[name], bench.classes)
+        for name in names
+    }
+
+
+def _fit_and_predict(
+    job: tuple[Any, Any, Rows, Rows, tuple[type, ...], Floats | None, AnyArray | None],
+) -> tuple[Any, Any, str | None]:
+    fitted, model, fit_rows, predict_rows, kinds, uniforms, classes = job
+    try:
+        fitted = fit_model(model, fit_rows) if fitted is None else fitted
+        records = {kind: predicted(fitted, predict_rows.X, kind, uniforms=uniforms, classes=classes) for kind in kinds}
+    except Exception as error:  # whatever a user's model raises: that candidate is reported and left out
+        return None, None, f"{type(error).__name__}: {error}"
+    return fitted, records, None
+
+
+def _assemble(
+    outcomes: list[tuple[Any, Any, str | None]], places: list[Integers], kinds: tuple[type, ...], classes: AnyArray | None
+) -> Tried:
+    failure = next((text for _, _, text in outcomes if text is not None), None)
+    if failure is not None:
+        return Tried((), {}, failure)
+    fits = tuple(fitted for fitted, _, _ in outcomes)
+    if len(outcomes) == 1:
+        return Tried(fits, outcomes[0][1])
+    pieced = {
+        kind: PiecedPrediction(tuple(records[kind] for _, records, _ in outcomes), tuple(places), classes) for kind in kinds
+    }
+    return Tried(fits, pieced)
+
+
+def predicted(fitted: Any, X: Any, kind: type, *, uniforms: Floats | None, classes: AnyArray | None) -> Prediction:
+    """The record of one kind; labels in `classes` that the model does not know become its `unseen` labels."""
+    unseen = None
+    if classes is not None:
+        known = getattr(fitted, "classes_", classes)
+        unseen = np.setdiff1d(classes, known)
+    return predict_record(fitted, X, kind, uniforms=uniforms, unseen=unseen)
+
+
+def fit_model(model: Any, rows: Rows) -> Any:
+    """A fitted clone of the model; a frozen model is used as it is."""
+    if is_frozen(model):
+        return model
+    from sklearn.base import clone
+
+    fitted = clone(model)
+    fitted.fit(rows.X, rows.y, **routed(fitted, rows.params))
+    return fitted
+
+
+def routed(model: Any, params: Mapping[str, Any]) -> dict[str, Any]:
+    """Fit parameters under the names that this model takes; one that it cannot take is an error naming both."""
+    from sklearn import get_config
+
+    if not params:
+        return {}
+    if get_config().get("enable_metadata_routing"):
+        from sklearn.utils.metadata_routing import get_routing_for_object
+
+        wanted = get_routing_for_object(model).consumes("fit", params.keys())
+        return {name: value for name, value in params.items() if name in wanted}
+    return {_routed_name(model, name): value for name, value in params.items()}
+
+
+def _routed_name(model: Any, name: str) -> str:
+    if hasattr(model, "steps"):  # a Pipeline: `step__name` as it is, a plain name to its last step
+        if "__" in name:
+            return name
+        last, final = model.steps[-1]
+        return f"{last}__{_routed_name(final, name)}"
+    accepted = inspect.signature(model.fit).parameters
+    if name not in accepted and not any(p.kind is p.VAR_KEYWORD for p in accepted.values()):
+        raise TypeError(f"{type(model).__name__}.fit takes no {name!r}")
+    return name
+
+
+def growing_candidates(
+    models: Mapping[str, Any], scores: Mapping[str, Score] | None, bench: Workbench, rows: Rows
+) -> tuple[Callable[[Integers], tuple[dict[str, tuple[Any, Any]], AnyArray]], dict[str, Any]]:
+    """For a tuning split that grows: models fitted once on training rows, and their candidates on any rows taken so far."""
+    candidates = expand(models, scores)
+    outcomes = run_many(
+        _fit_or_reason, [(model, bench.train) for model in models.values()], n_jobs=bench.n_jobs, scheduler=bench.scheduler
+    )
+    fitted = {name: outcome for name, outcome in zip(models, outcomes, strict=True) if not isinstance(outcome, str)}
+
+    def look(taken: Integers) -> tuple[dict[str, tuple[Any, Any]], AnyArray]:
+        part = rows.take(taken)
+        now = Workbench(bench.train, part, None, bench.uniform_seed, bench.fold_seed, bench.classes, fitted)
+        tried = try_models({name: models[name] for name in fitted}, [c for c in candidates if c.model_name in fitted], now)
+        table = {c.name: (c.score, tried[c.model_name].predictions[c.kind]) for c in candidates if _worked(tried, c)}
+        if not table:
+            raise ValueError("Every candidate failed on the training rows: " + "; ".join(str(o) for o in outcomes))
+        return table, part.y
+
+    return look, fitted
+
+
+def _fit_or_reason(job: tuple[Any, Rows]) -> Any:
+    try:
+        return fit_model(*job)
+    except Exception as error:  # reported again, by name, when the candidates are ranked
+        return f"{type(error).__name__}: {error}"
+
+
+def _worked(tried: Mapping[str, Tried], candidate: Candidate) -> bool:
+    return candidate.model_name in tried and tried[candidate.model_name].failure is None
+
+
+@dataclass(frozen=True, eq=False)
+class Selection:
+    """The outcome of a search: the ranking, the candidate that won, and its fit on the training rows."""
+
+    ranking: Ranking
+    winner: Candidate
+    fitted: Any
+    candidates: int
+    failures: Mapping[str, str]
+
+
+def rank_candidates(
+    candidates: Sequence[Candidate],
+    tried: Mapping[str, Tried],
+    bench: Workbench,
+    *,
+    alpha: Level,
+    conditions: AnyArray | str | None,
+    failures: Mapping[str, str],
+) -> Ranking:
+    """Exact search over the candidates whose model did not fail."""
+    table: dict[str, tuple[Any, Any]] = {}
+    for candidate in candidates:
+        outcome = tried[candidate.model_name]
+        if outcome.failure is None:
+            prediction = outcome.predictions[candidate.kind]
+            pieced = isinstance(prediction, PiecedPrediction)
+            table[candidate.name] = (PiecedScore(candidate.score) if pieced else candidate.score, prediction)
+    if not table:
+        reasons = "; ".join(f"{name}: {reason}" for name, reason in failures.items())
+        shape = f"n_samples={len(bench.train)}, n_features={bench.train.X.shape[1]}"
+        raise ValueError(f"Every candidate failed on the training rows ({shape}). {reasons}")
+    rows = bench.tuning_rows()
+    return tune(table, rows.y, alpha=alpha, conditions=conditions, groups=rows.groups)
+
+
+def select(
+    models: Mapping[str, Any],
+    scores: Mapping[str, Score] | None,
+    bench: Workbench,
+    *,
+    alpha: Level,
+    conditions: AnyArray | str | None = None,
+    ensemble: bool = False,
+    search: Strategy | None = None,
+) -> Selection:
+    """Try the candidates on training and tuning rows and keep the one with the smallest sets."""
+    candidates = expand(models, scores) if models else []
+    if search is None:
+        tried = try_models(models, candidates, bench)
+    else:
+        candidates, tried = _searched(search, candidates, bench, alpha=alpha, conditions=conditions)
+    failures = {c.name: str(tried[c.model_name].failure) for c in candidates if tried[c.model_name].failure is not None}
+    ranking = rank_candidates(candidates, tried, bench, alpha=alpha, conditions=conditions, failures=failures)
+    if ensemble:
+        candidates, tried = _with_ensemble(candidates, tried, ranking)
+        ranking = rank_candidates(candidates, tried, bench, alpha=alpha, conditions=conditions, failures=failures)
+    failures |= {entry.name: entry.reason for entry in ranking.failed}
+    winner = next(candidate for candidate in candidates if candidate.name == ranking.best)
+    fits = tried[winner.model_name].fits
+    return Selection(ranking, winner, fits[0] if len(fits) == 1 else None, len(candidates), failures)
+
+
+def _searched(
+    search: Strategy, listed: Sequence[Candidate], bench: Workbench, *, alpha: Level, conditions: AnyArray | str | None
+) -> tuple[list[Candidate], dict[str, Tried]]:
+    """Let a strategy propose models and scores; each proposal is judged on the tuning rows, each model fitted once."""
+    candidates: list[Candidate] = []
+    tried: dict[str, Tried] = {}
+    known = {(id(candidate.model), candidate.score): candidate for candidate in listed}
+    names: dict[str, str] = {}
+
+    def proposed(model: Any, score: Score) -> Candidate:
+        candidate = known.get((id(model), score))
+        if candidate is None:
+            name = names.setdefault(f"{type(model).__name__}{model.get_params()!r}", f"trial {len(candidates)}")
+            found = suitable(f"{name}: {type(model).__name__}", model, {score_label(score): score})
+            if not found:
+                raise IncompatibleScoreError(f"The score {score_label(score)} does not suit {type(model).__name__}.")
+            candidate = found[0]
+        return candidate
+
+    def evaluate(model: Any, score: Score) -> float:
+        new = proposed(model, score)
+        if all(candidate.name != new.name for candidate in candidates):
+            candidates.append(new)
+        own = [candidate for candidate in candidates if candidate.model_name == new.model_name]
+        if new.model_name not in tried or new.kind not in tried[new.model_name].predictions:
+            tried.update(try_models({new.model_name: model}, own, bench))
+        failure = tried[new.model_name].failure
+        if failure is not None:
+            raise ValueError(failure)
+        ranking = rank_candidates([new], tried, bench, alpha=alpha, conditions=conditions, failures={})
+        return float(ranking.table[0].mean_size)
+
+    found = search.search(evaluate, [(candidate.model, candidate.score) for candidate in listed])
+    if not candidates:
+        raise ValueError(
+            "The search proposed no candidate that could be tried. " + "; ".join(t.reason for t in found.trials)
+        )
+    return candidates, tried
+
+
+def _with_ensemble(
+    candidates: list[Candidate], tried: dict[str, Tried], ranking: Ranking, members: int = 3
+) -> tuple[list[Candidate], dict[str, Tried]]:
+    """Add the average of the best few distinct models that give the winner's kind of record, with each of its scores."""
+    by_name = {candidate.name: candidate for candidate in candidates}
+    best = by_name[ranking.best]
+    same_kind = [by_name[row.name] for row in ranking.table if by_name[row.name].kind is best.kind]
+    chosen = list({candidate.model_name: candidate for candidate in reversed(same_kind)}.values())[::-1][:members]
+    if len(chosen) < 2:
+        return candidates, tried
+    model = AveragedModel([candidate.model for candidate in chosen])
+    name = "average of " + ", ".join(candidate.model_name for candidate in chosen)
+    fits = [tried[candidate.model_name].fits for candidate in chosen]
+    averaged = [model.of_fitted(list(members_of_piece)) for members_of_piece in zip(*fits, strict=True)]
+    records = [tried[candidate.model_name].predictions[best.kind] for candidate in chosen]
+    if isinstance(records[0], PiecedPrediction):
+        pieces = zip(*(record.records for record in records), strict=True)
+        prediction: Any = PiecedPrediction(
+            tuple(AveragedModel.average(list(piece)) for piece in pieces), records[0].rows, records[0].classes
+        )
+    else:
+        prediction = AveragedModel.average(records)
+    scores = {score_label(candidate.score): candidate.score for candidate in same_kind}
+    new = [Candidate(f"{name} / {label}", name, model, score, best.kind) for label, score in scores.items()]
+    return candidates + new, {**tried, name: Tried(tuple(averaged), {best.kind: prediction})}
