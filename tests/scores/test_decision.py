@@ -1,0 +1,222 @@
+from __future__ import annotations
+
+from fractions import Fraction
+from itertools import product
+
+import numpy as np
+import pytest
+from scipy.stats import betabinom
+
+from dco.predictions import ClassDraws, ClassProbabilities
+from dco.scores.decision import RiskAverse, RiskOptimal, act
+from dco.sets import LabelSets
+from dco.thresholds import split_conformal
+
+LOSSES = np.array([[0.0, 2, 9], [3, 0, 5], [4, 4, 0], [2, 2, 2]])
+BOTH = [RiskAverse, RiskOptimal]
+
+
+def random_problem(rng, k, n_actions):
+    """Probabilities in sixteenths (some 0) and small whole losses, so that floats hold every mass exactly."""
+    weights = rng.multinomial(16, rng.dirichlet(np.ones(k)))
+    return [Fraction(int(w), 16) for w in weights], rng.integers(0, 7, size=(n_actions, k))
+
+
+def brute_force_score(kind, p, losses):
+    """The definition in fractions: every t in {0, 1} and every cumulative mass, every action, every price that matters."""
+    n_actions, k = losses.shape
+    levels = {Fraction(0), Fraction(1)}
+    for a in range(n_actions):
+        levels |= {sum(p[y] for y in range(k) if losses[a, y] <= v) for v in losses[a]}
+
+    def quantile(a, t):
+        return min(int(v) for v in losses[a] if sum(p[y] for y in range(k) if losses[a, y] <= v) >= t)
+
+    def point(t):
+        def value(a):
+            if kind is RiskAverse:
+                return Fraction(quantile(a, t) if t > 0 else min(int(v) for v in losses[a]))
+            if t == 0:
+                return Fraction(int(losses[a].max()))
+            return t * quantile(a, t) + (1 - t) * int(losses[a].max())
+
+        best = min(value(a) for a in range(n_actions))
+        ties = [a for a in range(n_actions) if value(a) == best]
+        if kind is RiskOptimal and t == 0:
+            return best, [set(range(k))]
+        return best, [{y for y in range(k) if losses[a, y] <= quantile(a, t)} for a in ties]
+
+    points = {t: point(t) for t in levels}
+
+    def chosen(b):
+        least = min(v - b * t for t, (v, _) in points.items())
+        return max(t for t, (v, _) in points.items() if v - b * t == least)
+
+    prices = {Fraction(0)}
+    for (t, (v, _)), (s, (w, _)) in product(points.items(), repeat=2):
+        if s > t and w > v:
+            prices.add((w - v) / (s - t))
+    prices = sorted(prices)
+    middles = [(a + b) / 2 for a, b in zip(prices, [*prices[1:], prices[-1] + 2], strict=True)]
+    # tied actions may give different sets: a problem with such a tie has no single answer
+    if any(len({frozenset(s) for s in points[chosen(b)][1]}) > 1 for b in (*prices, *middles)):
+        return None
+    scores = []
+    for y in range(k):
+        start = Fraction(0)
+        for price, middle, end in zip(prices, middles, [*prices[1:], None], strict=True):
+            inside = [y in points[chosen(b)][1][0] for b in (price, middle)]
+            assert inside[0] == inside[1]  # the choice changes at these prices only
+            if not inside[0]:
+                start = end
+                if end is None:
+                    break
+        scores.append(np.inf if start is None else float(start))
+    return scores
+
+
+@pytest.mark.parametrize("kind", BOTH)
+def test_envelope_against_its_definition_in_fractions(kind):
+    rng = np.random.default_rng(0)
+    checked = nested = 0
+    while checked < 150:
+        k, n_actions = int(rng.integers(2, 5)), int(rng.integers(1, 5))
+        p, losses = random_problem(rng, k, n_actions)
+        truth = brute_force_score(kind, p, losses)
+        if truth is None:
+            continue
+        ours = kind(losses).every_label(ClassProbabilities([[float(x) for x in p]]))[0]
+        assert ours == pytest.approx(truth, rel=1e-12, abs=1e-12)
+        checked += 1
+        nested += len(set(truth)) > 1
+    assert nested > 50  # the problems were not all trivial
+
+
+@pytest.mark.parametrize("kind", BOTH)
+def test_scores_agree_in_every_way_of_asking(kind):
+    rng = np.random.default_rng(1)
+    prediction = ClassProbabilities(rng.dirichlet(np.ones(3), size=200))
+    y = rng.integers(0, 3, size=200)
+    score = kind(LOSSES)
+    observed, everything = score.observed(prediction, y), score.every_label(prediction)
+    assert np.array_equal(observed, everything[np.arange(200), y])
+    for t in [0.0, *np.quantile(observed, [0.3, 0.7, 0.95]), np.inf]:
+        sets = score.sets(prediction, float(t))
+        assert np.array_equal(sets.contains(y), observed <= t)
+        assert np.array_equal(sets.to_dense(), everything <= t)
+        assert np.array_equal(score.sizes(prediction, float(t)), sets.sizes())
+
+
+def test_zero_one_loss_gives_sets_of_the_most_likely_labels():
+    """With loss 1[a != y], RAC at price 0 is the top label; labels then come in one step, at a price of 1 / (1 - p_max)."""
+    p = np.random.default_rng(2).dirichlet(np.ones(4), size=50)
+    scores = RiskAverse(1 - np.eye(4)).every_label(ClassProbabilities(p))
+    top = p.argmax(axis=1)
+    assert np.all(scores[np.arange(50), top] == 0)
+    others = ~np.eye(4, dtype=bool)[top]
+    assert scores[others].reshape(50, 3) == pytest.approx(np.repeat(1 / (1 - p.max(axis=1)), 3).reshape(50, 3))
+
+
+@pytest.mark.parametrize("kind", BOTH)
+def test_coverage_follows_the_law_of_split_conformal(kind):
+    """Covered test rows in 300 repetitions are at least as many as Beta-binomial laws allow; ties only add coverage."""
+    rng = np.random.default_rng(3)
+    covered, rows, shortfall = [], 40, 0
+    for _ in range(300):
+        p = rng.dirichlet(0.7 * np.ones(3), size=60 + rows)
+        y = (rng.uniform(size=(len(p), 1)) > np.cumsum(p, axis=1)).sum(axis=1).clip(max=2)
+        prediction, score = ClassProbabilities(p), kind(LOSSES)
+        observed = score.observed(prediction, y)
+        threshold = split_conformal(observed[:60], alpha=0.2)
+        hits = score.sets(ClassProbabilities(p[60:]), threshold).contains(y[60:]).sum()
+        covered.append(hits)
+        shortfall += betabinom.cdf(hits, rows, threshold.rank, 61 - threshold.rank) < 0.05
+    assert np.mean(covered) / rows >= 0.8 - 3 * np.sqrt(0.2 * 0.8 * (1 / rows + 1 / 62) / 300)
+    assert shortfall <= 300 * 0.05 + 3 * np.sqrt(300 * 0.05 * 0.95)
+
+
+@pytest.mark.parametrize("kind", BOTH)
+def test_labels_by_name_and_labels_never_seen(kind):
+    p = np.random.default_rng(4).dirichlet(np.ones(2), size=20)
+    named = ClassProbabilities(p, classes=["c", "a"], unseen=["b"])
+    score = kind(LOSSES, labels=["a", "b", "c"])
+    scores = score.every_label(named)
+    assert np.all(np.isinf(scores[:, 2]))
+    permuted = ClassProbabilities(np.column_stack([p[:, 1], np.zeros(20), p[:, 0]]), classes=["a", "b", "c"])
+    finite = np.isfinite(scores[:, :2])
+    assert np.array_equal(scores[:, :2][finite], score.every_label(permuted)[:, [2, 0]][finite])
+    assert np.isinf(score.observed(named, ["b"] * 20)).all()
+    with pytest.raises(ValueError, match="name them with labels="):
+        kind(LOSSES).every_label(named)
+    with pytest.raises(ValueError, match="no column for the label"):
+        kind(LOSSES, labels=["x", "y", "z"]).every_label(named)
+
+
+def test_scores_are_values():
+    assert RiskAverse(LOSSES) == RiskAverse(LOSSES.tolist())
+    assert hash(RiskOptimal(LOSSES)) == hash(RiskOptimal(LOSSES))
+    assert RiskAverse(LOSSES) != RiskOptimal(LOSSES)
+    draws = np.random.default_rng(5).dirichlet(np.ones(3), size=(4, 10))
+    assert np.array_equal(
+        RiskAverse(LOSSES).every_label(ClassDraws(draws)), RiskAverse(LOSSES).every_label(ClassProbabilities(draws.mean(0)))
+    )
+
+
+@pytest.mark.parametrize("alpha", [None, 0.1, 0.4])
+def test_actions_against_plain_loops(alpha):
+    """The criterion is the largest expected loss over laws that give the set at least 1 - alpha: two-point laws suffice."""
+    rng = np.random.default_rng(6)
+    members = rng.uniform(size=(60, 3)) < 0.5
+    members[0], members[1] = False, True
+    chosen = act(LabelSets.from_dense(members), loss_matrix=LOSSES, alpha=alpha)
+    for i, row in enumerate(members):
+        inside = row if row.any() else np.ones(3, bool)
+        criteria = []
+        for a in range(4):
+            worst = LOSSES[a, inside].max()
+            if alpha is not None and not inside.all():
+                # mass 1 - alpha or more inside: best for the adversary is all inside, or alpha on the worst outside
+                worst = max(worst, (1 - alpha) * worst + alpha * LOSSES[a, ~inside].max())
+            criteria.append(worst)
+        assert chosen.robust_loss[i] == pytest.approx(min(criteria))
+        assert criteria[chosen.actions[i]] == pytest.approx(min(criteria))
+        assert chosen.worst_loss[i] == LOSSES[chosen.actions[i], inside].max()
+
+
+def test_equal_actions_are_told_apart_by_expected_loss():
+    losses = [[1.0, 1.0], [1.0, 0.0]]
+    sets = LabelSets.from_dense([[True, True]])
+    assert act(sets, loss_matrix=losses).actions.tolist() == [0]
+    assert act(sets, ClassProbabilities([[0.5, 0.5]]), loss_matrix=losses).actions.tolist() == [1]
+
+
+def test_methods_of_the_scores_are_the_two_rules():
+    sets = LabelSets.from_dense([[True, False, False], [True, True, False], [False, False, False]])
+    averse, optimal = RiskAverse(LOSSES).act(sets), RiskOptimal(LOSSES).act(sets, alpha=0.1)
+    assert averse.actions.tolist() == [0, 0, 3]
+    assert averse.worst_loss.tolist() == [0, 2, 2]
+    assert optimal.robust_loss.tolist() == pytest.approx([0.9, 2.0, 2.0])
+    assert len(optimal) == 3
+
+
+def test_the_certified_loss_bound_holds():
+    """P(loss of the action <= worst loss over the set) >= coverage, row by row."""
+    rng = np.random.default_rng(7)
+    p = rng.dirichlet(np.ones(3), size=400)
+    y = rng.integers(0, 3, size=400)
+    score, prediction = RiskAverse(LOSSES), ClassProbabilities(p)
+    sets = score.sets(prediction, float(np.quantile(score.observed(prediction, y), 0.6)))
+    result = score.act(sets, prediction)
+    kept = LOSSES[result.actions, y] <= result.worst_loss
+    assert np.all(kept[sets.contains(y)])
+
+
+def test_bad_matrices_are_refused():
+    with pytest.raises(ValueError, match="a row an action"):
+        RiskAverse([1.0, 2.0])
+    with pytest.raises(ValueError, match="finite"):
+        RiskAverse([[np.inf, 1.0]])
+    with pytest.raises(ValueError, match="distinct labels"):
+        RiskAverse(LOSSES, labels=["a", "a", "b"])
+    with pytest.raises(ValueError, match="3 columns, but the prediction has 2"):
+        RiskAverse(LOSSES).every_label(ClassProbabilities([[0.5, 0.5]]))

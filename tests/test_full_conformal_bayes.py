@@ -1,0 +1,157 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.stats import norm
+
+from dco.full_conformal_bayes import (
+    CollapsedWeightsWarning,
+    _widened,
+    full_conformal_intervals,
+    full_conformal_labels,
+    full_conformal_p_values,
+)
+from dco.predictions import ClassDraws, GaussianMixtures
+
+COINS = np.array([0.1, 0.35, 0.6, 0.9])  # every value that the parameter can take
+
+
+def coin_table(x):
+    """P(label | x, theta) for three labels; x in {0, 1} swaps two of them."""
+    first = np.where(x[None, :] == 0, COINS[:, None], 1 - COINS[:, None])
+    return np.stack([0.8 * first, 0.8 * (1 - first), np.full_like(first, 0.2)], axis=2)
+
+
+def posterior(x, y):
+    table = coin_table(x)
+    weights = np.prod(np.take_along_axis(table, y[None, :, None], axis=2)[:, :, 0], axis=1)
+    return weights / weights.sum()
+
+
+def test_sets_are_those_of_the_posterior_refitted_with_each_candidate():
+    """With the exact posterior on finitely many parameters, add-one-in is full conformal prediction: refit and compare."""
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        x, y = rng.integers(0, 2, size=9), rng.integers(0, 3, size=9)
+        x_new = np.array([0, 1])
+        ours = full_conformal_labels(
+            ClassDraws(coin_table(x)), y, ClassDraws(coin_table(x_new)), alpha=0.3, weights=posterior(x, y),
+            least_effective_draws=0,
+        )  # fmt: skip
+        dense = ours.sets.to_dense()
+        for i, new in enumerate(x_new):
+            for label in range(3):
+                x_all, y_all = np.append(x, new), np.append(y, label)
+                refitted = posterior(x_all, y_all)
+                sigma = refitted @ np.take_along_axis(coin_table(x_all), y_all[None, :, None], axis=2)[:, :, 0]
+                rank = np.count_nonzero(sigma <= sigma[-1] * (1 + 1e-10))
+                assert ours.ranks[i, label] == rank
+                assert dense[i, label] == (rank > 3)  # alpha (n + 1) = 3 exactly
+    assert ours.p_values == pytest.approx(ours.ranks / 10)
+
+
+def test_coverage_when_the_model_is_wrong():
+    """Labels come from none of the coins; with the exact posterior coverage is 1 - alpha all the same (ties add to it)."""
+    rng = np.random.default_rng(1)
+    hits = 0
+    repetitions = 2000
+    for _ in range(repetitions):
+        x = rng.integers(0, 2, size=10)
+        y = rng.choice(3, size=10, p=[0.15, 0.25, 0.6])
+        result = full_conformal_labels(
+            ClassDraws(coin_table(x[:9])), y[:9], ClassDraws(coin_table(x[9:])), alpha=0.3,
+            weights=posterior(x[:9], y[:9]), least_effective_draws=0,
+        )  # fmt: skip
+        hits += bool(result.sets.contains(y[9:])[0])
+    assert hits / repetitions >= 0.7 - 3 * np.sqrt(0.21 / repetitions)
+
+
+def normal_problem(n, n_draws, seed):
+    """y ~ N(theta, 1) with a flat prior: the posterior is N(mean, 1 / n)."""
+    rng = np.random.default_rng(seed)
+    y = rng.normal(size=n)
+    theta = rng.normal(y.mean(), 1 / np.sqrt(n), size=n_draws)
+    return y, theta, GaussianMixtures(np.tile(theta, (n, 1)), np.ones(n_draws))
+
+
+def test_normal_mean_against_the_conjugate_answer():
+    """With n + 1 rows, sigma_i is the N(mean of all, 1 + 1 / (n + 1)) density: it ranks rows by their distance to it."""
+    n = 40
+    y, theta, train = normal_problem(n, 20_000, 2)
+    candidates = np.linspace(-4, 4, 81)
+    test = GaussianMixtures(theta[None, :], np.ones(len(theta)))
+    ours = full_conformal_intervals(train, y, test, candidates, alpha=0.1)
+    for g, candidate in enumerate(candidates):
+        everything = np.append(y, candidate)
+        distance = np.abs(everything - everything.mean())
+        rank = np.count_nonzero(distance >= distance[-1] - 1e-12)
+        if abs(candidate) < 3:  # further out the weights rest on few draws
+            assert abs(ours.ranks[0, g] - rank) <= 1
+    (low, high), (inside,) = ours.sets.pieces(0)[0], ours.sets.pieces(0)[:, 0].shape
+    assert inside == 1
+    assert low == pytest.approx(norm.ppf(0.05), abs=0.6)
+    assert high == pytest.approx(norm.ppf(0.95), abs=0.6)
+
+
+def test_p_values_at_exact_responses_agree_with_the_grid():
+    y, theta, train = normal_problem(30, 2000, 3)
+    candidates = np.linspace(-2, 2, 9)
+    one = GaussianMixtures(theta[None, :], np.ones(len(theta)))
+    many = GaussianMixtures(np.tile(theta, (9, 1)), np.ones(len(theta)))
+    grid = full_conformal_intervals(train, y, one, candidates, alpha=0.2, least_effective_draws=0)
+    assert np.array_equal(grid.p_values[0], full_conformal_p_values(train, y, many, candidates))
+
+
+def test_runs_are_widened_to_the_candidates_that_are_out():
+    y, theta, train = normal_problem(30, 2000, 4)
+    candidates = np.linspace(-6, 6, 61)
+    test = GaussianMixtures(theta[None, :], np.ones(len(theta)))
+    result = full_conformal_intervals(train, y, test, candidates, alpha=0.2, least_effective_draws=0)
+    kept = np.flatnonzero(result.p_values[0] > 0.2)
+    assert result.sets.pieces(0).tolist() == [[candidates[kept[0] - 1], candidates[kept[-1] + 1]]]
+    narrow = full_conformal_intervals(train, y, test, [-0.1, 0.0, 0.1], alpha=0.2, least_effective_draws=0)
+    assert narrow.sets.is_infinite().all()  # the grid ends inside the set, and the set says so
+
+
+def test_runs_that_touch_are_joined_and_others_stay_separate():
+    grid = np.arange(7.0)
+    sets = _widened(np.array([[1, 1, 0, 0, 1, 0, 1], [0, 0, 0, 0, 0, 0, 0], [0, 1, 0, 0, 0, 1, 0]], dtype=bool), grid)
+    assert sets.pieces(0).tolist() == [[-np.inf, 2.0], [3.0, np.inf]]
+    assert sets.pieces(1).tolist() == []
+    assert sets.pieces(2).tolist() == [[0.0, 2.0], [4.0, 6.0]]
+    assert sets.is_empty().tolist() == [False, True, False]
+
+
+def test_effective_draws_and_the_warning():
+    """Equal probabilities in all draws: all T count. One draw that alone allows a label: one counts, and it is said."""
+    flat = ClassDraws(np.full((50, 4, 2), 0.5))
+    result = full_conformal_labels(flat, [0, 1, 0, 1], flat, alpha=0.3)
+    assert result.effective_draws == pytest.approx(50)
+    assert result.n_draws == 50
+    spiky = np.full((50, 1, 2), [[1.0, 0.0]])
+    spiky[0] = [0.0, 1.0]
+    with pytest.warns(CollapsedWeightsWarning, match=r"1 of 1 rows .* \(lowest: 1.0\)"):
+        full_conformal_labels(flat, [0, 1, 0, 1], ClassDraws(spiky), alpha=0.3)
+
+
+def test_a_label_that_no_draw_allows_is_out():
+    train = ClassDraws(np.full((30, 5, 2), 0.5))
+    test = ClassDraws(np.full((30, 1, 2), [[1.0, 0.0]]))
+    result = full_conformal_labels(train, [0, 1, 0, 1, 0], test, alpha=0.3)
+    assert result.sets.to_lists() == [[0]]
+    assert result.ranks.tolist() == [[6, 1]]
+
+
+def test_bad_input_is_refused():
+    draws = ClassDraws(np.full((5, 4, 2), 0.5))
+    with pytest.raises(ValueError, match="must be the same"):
+        full_conformal_labels(draws, [0, 1, 0, 1], ClassDraws(np.full((6, 1, 2), 0.5)), alpha=0.1)
+    with pytest.raises(ValueError, match="one model"):
+        full_conformal_labels(draws, [0, 1, 0, 1], ClassDraws(np.full((5, 1, 3), 1 / 3)), alpha=0.1)
+    with pytest.raises(ValueError, match="each of the 5 draws"):
+        full_conformal_labels(draws, [0, 1, 0, 1], draws, alpha=0.1, weights=[1.0])
+    mixture = GaussianMixtures(np.zeros((3, 2)), [1.0, 1.0])
+    with pytest.raises(ValueError, match="ascending"):
+        full_conformal_intervals(mixture, np.zeros(3), mixture, [1.0, 0.0], alpha=0.1)
+    with pytest.raises(ValueError, match="one finite number"):
+        full_conformal_intervals(mixture, [0.0, np.nan, 0.0], mixture, [0.0, 1.0], alpha=0.1)
