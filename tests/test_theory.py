@@ -108,6 +108,10 @@ def test_consistency_sees_too_low_and_too_high():
     assert fine.consistent
     assert fine.verdict == "consistent with the guarantee"
     assert (fine.coverage, fine.expected_coverage) == (0.905, 0.9)
+    unusual = theory.coverage_consistency(870, 1000, rank=900, n_cal=999)
+    assert 0.01 <= unusual.p_value < 0.05
+    assert unusual.consistent
+    assert unusual.verdict == "lower than usual, and still within chance"
 
 
 def test_ties_excuse_high_coverage_and_never_low():

@@ -23,6 +23,7 @@ TuningMethod: TypeAlias = Literal["uniform", "paper"]
 QuantileMethod: TypeAlias = Literal["exact", "paper"]
 
 _LARGEST_SCAN = 20_000_000  # rows; a wish that needs more than this is a slip of the pen
+_UNUSUAL = 0.05  # below this p-value an observed coverage is called unusual
 _DOUBTFUL = 0.01  # below this p-value an observed coverage is called inconsistent with its law
 
 
@@ -152,8 +153,10 @@ def coverage_consistency(
 
 
 def _verdict(p_value: float, *, below: bool, tied: bool) -> str:
-    if p_value >= _DOUBTFUL:
+    if p_value >= _UNUSUAL:
         return "not below what the guarantee allows" if tied else "consistent with the guarantee"
+    if p_value >= _DOUBTFUL:
+        return f"{'lower' if below else 'higher'} than usual, and still within chance"
     if below:
         return (
             "lower than the guarantee allows: these rows are not like the calibration rows, or calibration rows were used "
