@@ -1,6 +1,7 @@
 """Label sets from given probabilities: calibration scores, threshold and sets, as multiples of a floor.
 
-The floor is one compare-and-count pass over the same arrays. Every figure is the best of several runs in one process:
+The floor is one compare-and-count pass over the same arrays. Every figure is the least CPU time of several runs in one
+process; set OMP_NUM_THREADS=1 so that no library spends the time of several cores:
 
     python benchmarks/label_sets.py --calibrate 10000 --test 20000 --classes 1000
 """
@@ -48,12 +49,12 @@ def softmax_rows(n: int, n_classes: int, *, spread: float, dtype: str, seed: int
 
 
 def seconds(job: Callable[[], object], repeats: int) -> float:
-    """The least time of several runs."""
+    """The least CPU time of several runs."""
     times = []
     for _ in range(repeats):
-        start = time.perf_counter()
+        start = time.process_time()
         job()
-        times.append(time.perf_counter() - start)
+        times.append(time.process_time() - start)
     return min(times)
 
 
@@ -82,8 +83,10 @@ def main() -> None:
     deploy = ClassProbabilities(test, uniforms=rng.uniform(size=len(test)))
     floor = seconds(lambda: compare_and_count(cal, test), 5 * given.repeats)
 
-    print(f"{given.calibrate} calibration and {given.test} test rows x {given.classes} classes, {given.dtype}, best of")
-    print(f"{given.repeats}; floor (one compare-and-count pass over both arrays) {1e3 * floor:.1f} ms.\n")
+    print(
+        f"{given.calibrate} calibration and {given.test} test rows x {given.classes} classes, {given.dtype}. CPU time, best"
+    )
+    print(f"of {given.repeats}, as a multiple of one compare-and-count pass over both arrays ({1e3 * floor:.1f} ms).\n")
     print("| score | calibration scores | sets | together | sizes only | mean size | coverage |")
     print("|---|---:|---:|---:|---:|---:|---:|")
     for name in given.only:

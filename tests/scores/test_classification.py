@@ -139,7 +139,7 @@ def problems(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 @every_score
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(problem=problems(), data=st.data())
 def test_a_set_holds_exactly_the_labels_that_score_at_most_the_threshold(score, problem, data):
     """observed, every_label, sets and sizes agree to the last bit, at thresholds that are scores and beside them."""

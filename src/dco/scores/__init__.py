@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from dco.scores.bayesian_classes import AddOneIn, PosteriorNLL
     from dco.scores.classification import APS, LAC, RAPS, SAPS, LabelScore, Margin, TopK
+    from dco.scores.density import HighestDensityMass, PredictiveDensity
+    from dco.scores.regression import AbsoluteResidual, NormalisedResidual, QuantileResidual
     from dco.scores.score import Score
 
 _HOME = {
@@ -19,7 +21,6 @@ _HOME = {
     "bayesian_classes": "AddOneIn PosteriorNLL",
     "regression": "AbsoluteResidual NormalisedResidual QuantileResidual",
     "density": "HighestDensityMass PredictiveDensity",
-    "decision": "RiskAverse RiskOptimal",
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names.split()}
 
@@ -37,8 +38,6 @@ __all__ = [
     "PosteriorNLL",
     "PredictiveDensity",
     "QuantileResidual",
-    "RiskAverse",
-    "RiskOptimal",
     "Score",
     "TopK",
 ]

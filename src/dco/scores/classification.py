@@ -30,7 +30,7 @@ from dco.ranks import as_count
 from dco.scores.score import Cutoff, cutoff, expect
 from dco.sets.labels import LabelSets
 
-_CHUNK = 2**16  # elements a chunk: its float64 copy is half a megabyte
+_CHUNK = 2**17  # elements a chunk: its float64 copy is one megabyte
 _BLOCK = 32  # ranks summed together when the place of a threshold along the ranks is looked for
 _LARGEST_MASS = 8.0  # below it, sums of multiples of 2**-50 are exact
 
@@ -66,7 +66,7 @@ class LabelScore(ABC):
     def row_sizes(self, probabilities: Floats, uniforms: Doubles, thresholds: Sequence[float | Doubles]) -> Integers:
         """How many labels of each row score at most each threshold, (J, rows)."""
         scores = self.row_scores(probabilities, uniforms)
-        return np.stack([np.count_nonzero(scores <= value, axis=1) for value in thresholds])
+        return np.stack([_count(np.asarray(scores <= value)) for value in thresholds])
 
     def observed(self, prediction: ClassProbabilities | ClassDraws, y: ArrayLike) -> Doubles:
         """The score of the label that happened, (n,); +inf for a label that the model has never seen."""
@@ -174,7 +174,7 @@ class LAC(LabelScore):
 
     def row_sizes(self, probabilities: Floats, uniforms: Doubles, thresholds: Sequence[float | Doubles]) -> Integers:
         """Members counted."""
-        return np.stack([np.count_nonzero(self.row_members(probabilities, uniforms, t), axis=1) for t in thresholds])
+        return np.stack([_count(self.row_members(probabilities, uniforms, t)) for t in thresholds])
 
 
 @dataclass(frozen=True)
@@ -221,15 +221,14 @@ class RankScore(LabelScore):
         """Rank and mass of one label a row, by one pass of comparisons: no sort."""
         own = _picked(probabilities, codes)[:, None]
         greater = probabilities > own
-        ahead = np.count_nonzero(greater, axis=1)
-        earlier = _equals_before(probabilities, own, codes, ahead)
+        ahead, earlier = _count(greater), _equals_before(probabilities, own, codes)
         own_mass, before = _rounded(own), np.zeros((len(own), 1))
         if self.uses_mass:
             before[:, 0] = np.vecdot(_rounded(probabilities), greater.astype(np.float64))
             before += earlier[:, None] * own_mass
             _checked_mass(before + own_mass)
         top = probabilities.max(axis=1, keepdims=True).astype(np.float64)
-        rank = (1.0 + ahead + earlier)[:, None]
+        rank = (1 + ahead + earlier)[:, None].astype(np.float64)
         return self.formula(before, own_mass, top, rank, uniforms)[:, 0]
 
     def row_members(self, probabilities: Floats, uniforms: Doubles, threshold: float | Doubles) -> Bools:
@@ -237,44 +236,42 @@ class RankScore(LabelScore):
         if not _is_by_row(threshold):
             return super().row_members(probabilities, uniforms, threshold)
         falling = _falling(probabilities)
-        count = self._lengths(falling, uniforms, [threshold])[0]
+        count = self._lengths(falling, probabilities.shape[1], uniforms, [threshold])[0]
         return _first_labels(probabilities, falling, count)
 
     def row_sizes(self, probabilities: Floats, uniforms: Doubles, thresholds: Sequence[float | Doubles]) -> Integers:
         """The number of ranks at or below each threshold; no label is looked up."""
         if not all(_is_by_row(threshold) for threshold in thresholds):
             return super().row_sizes(probabilities, uniforms, thresholds)
-        falling = _falling(probabilities) if self.uses_mass else -probabilities.max(axis=1, keepdims=True)
-        return self._lengths(falling, uniforms, thresholds, n_labels=probabilities.shape[1])
+        if self.uses_mass:
+            falling = _falling(probabilities)
+        else:
+            falling = np.zeros((len(probabilities), _padded(probabilities.shape[1])), dtype=probabilities.dtype)
+            falling[:, 0] = -probabilities.max(axis=1)
+        return self._lengths(falling, probabilities.shape[1], uniforms, thresholds)
 
-    def _lengths(
-        self, falling: Floats, uniforms: Doubles, thresholds: Sequence[float | Doubles], n_labels: int | None = None
-    ) -> Integers:
-        """How many ranks score at most each threshold, (J, rows), given the negated probabilities in ascending order.
+    def _lengths(self, falling: Floats, k: int, uniforms: Doubles, thresholds: Sequence[float | Doubles]) -> Integers:
+        """How many of k ranks score at most each threshold, (J, rows), given what `_falling` returns.
 
         First whole blocks of ranks are placed by the score at their end, then ranks inside the one block that is cut.
         """
-        n, k = len(falling), n_labels or falling.shape[1]
-        n_blocks = -(-k // _BLOCK)
-        masses = np.zeros((n, n_blocks, _BLOCK))
-        if self.uses_mass:
-            flat = masses.reshape(n, -1)[:, :k]
-            np.subtract(4.0, falling, out=flat, dtype=np.float64)
-            np.subtract(flat, 4.0, out=flat)
+        n, n_blocks = len(falling), falling.shape[1] // _BLOCK
+        own_masses = _rounded(np.negative(falling)) if self.uses_mass else np.zeros(falling.shape)
+        masses = own_masses.reshape(n, n_blocks, _BLOCK)
         top = -falling[:, :1].astype(np.float64)
-        ends = _checked_mass(np.cumsum(masses.reshape(-1, _BLOCK).dot(np.ones(_BLOCK)).reshape(n, n_blocks), axis=1))
+        ends = _checked_mass(np.cumsum(own_masses.reshape(-1, _BLOCK).dot(np.ones(_BLOCK)).reshape(n, n_blocks), axis=1))
         last_rank = np.minimum(np.arange(1, n_blocks + 1) * _BLOCK, k)
-        last = masses.reshape(n, -1)[:, last_rank - 1]
+        last = own_masses[:, last_rank - 1]
         end_scores = self.formula(ends - last, last, top, last_rank.astype(np.float64), uniforms)
         row, inside = np.arange(n), np.arange(1.0, _BLOCK + 1)
         lengths = np.empty((len(thresholds), n), dtype=np.int64)
         for length, threshold in zip(lengths, thresholds, strict=True):
-            whole = np.count_nonzero(end_scores <= threshold, axis=1)
+            whole = _count(end_scores <= threshold)
             cut = np.minimum(whole, n_blocks - 1)
             own = masses[row, cut]
             mass = np.cumsum(own, axis=1) + np.where(cut > 0, ends[row, cut - 1], 0.0)[:, None]
             rank = cut[:, None] * float(_BLOCK) + inside
-            partial = np.count_nonzero(self.formula(mass - own, own, top, rank, uniforms) <= threshold, axis=1)
+            partial = _count(self.formula(mass - own, own, top, rank, uniforms) <= threshold)
             length[:] = np.where(whole == n_blocks, k, whole * _BLOCK + partial)
         return lengths
 
@@ -401,8 +398,10 @@ def _two_largest(probabilities: Floats) -> tuple[Floats, Floats]:
 
 def _rounded(probabilities: Floats) -> Doubles:
     """Probabilities rounded to multiples of 2**-50, the spacing of doubles between 4 and 8."""
-    shifted = np.add(probabilities, 4.0, dtype=np.float64)
-    return np.subtract(shifted, 4.0, out=shifted)
+    shifted = probabilities.astype(np.float64)
+    shifted += 4.0
+    shifted -= 4.0
+    return shifted
 
 
 def _checked_mass(mass: Doubles) -> Doubles:
@@ -423,20 +422,32 @@ def _order(probabilities: Floats) -> Integers:
     return order
 
 
-def _equals_before(probabilities: Floats, own: Floats, codes: Integers, ahead: Integers) -> Integers:
+def _count(mask: Bools) -> Integers:
+    """True values in each row; faster than np.count_nonzero along an axis."""
+    return np.asarray(mask.view(np.uint8).sum(axis=1, dtype=np.uint32), dtype=np.int64)
+
+
+def _equals_before(probabilities: Floats, own: Floats, codes: Integers) -> Integers:
     """How many labels with the same probability stand in an earlier column than the label itself."""
-    ties = np.count_nonzero(probabilities >= own, axis=1) - ahead
-    earlier = np.zeros(len(own), dtype=np.int64)
-    tied = np.flatnonzero(ties > 1)
-    same = probabilities[tied] == own[tied]
-    earlier[tied] = np.count_nonzero(same & (np.arange(probabilities.shape[1]) < codes[tied, None]), axis=1)
+    same = np.asarray(probabilities == own)
+    earlier = _count(same) - 1
+    tied = np.flatnonzero(earlier)
+    earlier[tied] = _count(same[tied] & (np.arange(probabilities.shape[1]) < codes[tied, None]))
     return earlier
 
 
+def _padded(k: int) -> int:
+    """The least multiple of a block that holds k ranks."""
+    return -(-k // _BLOCK) * _BLOCK
+
+
 def _falling(probabilities: Floats) -> Floats:
-    """Negated probabilities in ascending order, so that ranks run from left to right."""
-    falling = np.negative(probabilities)
-    falling.sort(axis=1)
+    """Negated probabilities in ascending order, so that ranks run from left to right; zeros fill the last block."""
+    n, k = probabilities.shape
+    falling = np.zeros((n, _padded(k)), dtype=probabilities.dtype)
+    ranked = falling[:, :k]
+    np.negative(probabilities, out=ranked)
+    ranked.sort(axis=1)
     return falling
 
 
@@ -450,7 +461,7 @@ def _first_labels(probabilities: Floats, falling: Floats, count: Integers) -> Bo
     if tied.size:
         some, limit = probabilities[tied], last[tied, None]
         same = some == limit
-        left = count[tied, None] - np.count_nonzero(some > limit, axis=1)[:, None]
+        left = count[tied, None] - _count(some > limit)[:, None]
         members[tied] = (some > limit) | (same & (np.cumsum(same, axis=1) <= left))
     return members
 
