@@ -1,0 +1,573 @@
+"""The estimators: scikit-learn's contract, roles, candidates, guarantees, and what bad input gets."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, clone
+from sklearn.compose import make_column_transformer
+from sklearn.datasets import load_iris, load_wine, make_classification, make_regression
+from sklearn.ensemble import HistGradientBoostingRegressor, RandomForestClassifier
+from sklearn.frozen import FrozenEstimator
+from sklearn.linear_model import BayesianRidge, LogisticRegression, Ridge
+from sklearn.model_selection import GridSearchCV, cross_validate
+from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
+from sklearn.svm import LinearSVC
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import dco
+from dco.models import QuantilePair
+from dco.scores import APS, LAC, RAPS, AbsoluteResidual, NormalisedResidual, QuantileResidual
+
+CONTRACT = [dco.DecoupledClassifier(LogisticRegression()), dco.DecoupledRegressor(Ridge())]
+
+
+def regression_rows(n: int = 300, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    X, y = make_regression(n_samples=n, n_features=4, noise=20.0, random_state=seed)
+    return X, y
+
+
+def class_rows(n: int = 400, classes: int = 3, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    X, y = make_classification(
+        n_samples=n, n_features=6, n_informative=4, n_classes=classes, n_clusters_per_class=1, flip_y=0.1, random_state=seed
+    )
+    return X, y
+
+
+@parametrize_with_checks(CONTRACT)
+def test_the_contract_of_scikit_learn(estimator, check) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # tiny data: too few calibration rows, which is said by a warning
+        check(estimator)
+
+
+class Counting(RegressorMixin, BaseEstimator):
+    """A model that counts how often it is fitted and asked."""
+
+    fits = 0
+    predicts = 0
+
+    def fit(self, X, y):
+        type(self).fits += 1
+        self.mean_ = float(np.mean(y))
+        return self
+
+    def predict(self, X, return_std=False):
+        type(self).predicts += 1
+        mean = np.full(len(X), self.mean_)
+        return (mean, np.ones(len(X))) if return_std else mean
+
+
+class Failing(RegressorMixin, BaseEstimator):
+    def fit(self, X, y):
+        raise RuntimeError("no luck today")
+
+    def predict(self, X):  # pragma: no cover
+        return np.zeros(len(X))
+
+
+class NanLater(RegressorMixin, BaseEstimator):
+    """Predicts NaN, but only for rows with a large first column."""
+
+    def fit(self, X, y):
+        self.fitted_ = True
+        return self
+
+    def predict(self, X):
+        return np.where(X[:, 0] > 100, np.nan, 0.0)
+
+
+# ---------------------------------------------------------------------------------------------------- contract
+
+
+def test_a_clone_has_the_same_parameters() -> None:
+    est = dco.DecoupledClassifier(
+        {"lr": LogisticRegression(C=2), "rf": RandomForestClassifier(5)}, [LAC(), APS()], alpha=0.2
+    )
+    copy = clone(est)
+    assert copy is not est
+    assert copy.get_params()["models__lr__C"] == 2
+    assert copy.scores == [LAC(), APS()]
+
+
+@pytest.mark.parametrize("models", [{"a": Ridge(), "b": BayesianRidge()}, [Ridge(), BayesianRidge()]])
+def test_models_in_a_container_are_reached_by_name(models) -> None:
+    est = dco.DecoupledRegressor(models)
+    first = "a" if isinstance(models, dict) else "ridge"
+    est.set_params(**{f"models__{first}__alpha": 7.0, "alpha": 0.3})
+    assert est.get_params()[f"models__{first}__alpha"] == 7.0
+    assert est.alpha == 0.3
+    est.set_params(**{f"models__{first}": Ridge(alpha=3.0)})
+    assert est.get_params()[f"models__{first}__alpha"] == 3.0
+    with pytest.raises(ValueError, match="no model"):
+        est.set_params(models__nobody__alpha=1)
+
+
+def test_it_works_inside_cross_validation_and_grid_search() -> None:
+    X, y = regression_rows()
+    est = dco.DecoupledRegressor(Ridge(), random_state=0)
+    found = cross_validate(est, X, y, cv=3, scoring={"size": dco.scoring.mean_size, "coverage": dco.scoring.coverage})
+    assert np.all(found["test_size"] < 0)
+    assert np.all(found["test_coverage"] > 0.7)
+    search = GridSearchCV(est, {"models__alpha": [0.1, 10000.0]}, cv=2, scoring=dco.scoring.mean_size).fit(X, y)
+    assert search.best_params_["models__alpha"] == 0.1
+    assert 0.8 < make_pipeline(StandardScaler(), est).fit(X, y).score(X, y) <= 1.0
+
+
+def test_a_pipeline_is_a_model() -> None:
+    X, y = class_rows()
+    est = dco.DecoupledClassifier(make_pipeline(StandardScaler(), LogisticRegression()), random_state=0).fit(X, y)
+    scaler = est.predictor_.structure.model[0]
+    assert scaler.n_samples_seen_ == est.splits_.train.size + est.splits_.tune.size  # never a calibration row
+
+
+@pytest.mark.parametrize("make", [pd.DataFrame, pl.DataFrame], ids=["pandas", "polars"])
+def test_frames_with_categories_reach_the_models_untouched(make) -> None:
+    rng = np.random.default_rng(0)
+    seen: list[type] = []
+
+    class Peek(RegressorMixin, BaseEstimator):
+        def fit(self, X, y):
+            seen.append(type(X))
+            assert list(X.columns) == ["kind", "x"]
+            self.inner_ = make_pipeline(
+                make_column_transformer((OneHotEncoder(handle_unknown="ignore"), ["kind"]), remainder="passthrough"), Ridge()
+            ).fit(X, y)
+            return self
+
+        def predict(self, X):
+            seen.append(type(X))
+            return self.inner_.predict(X)
+
+    kind = rng.choice(["a", "b"], size=200)
+    x = rng.normal(size=200)
+    frame = make({"kind": kind, "x": x})
+    if make is pd.DataFrame:
+        frame["kind"] = frame["kind"].astype("category")
+    y = (kind == "b") * 5.0 + x + 0.1 * rng.normal(size=200)
+    est = dco.DecoupledRegressor(Peek(), random_state=0).fit(frame, y)
+    assert set(seen) == {type(frame)}
+    assert est.predict_set(frame).sizes().max() < 1.0
+    assert list(est.feature_names_in_) == ["kind", "x"]
+    with pytest.raises(ValueError, match="feature names"):
+        est.predict_set(make({"kind": kind, "z": x}))
+
+
+@pytest.mark.parametrize("labels", [np.array(["cat", "dog", "emu"]), np.array([-5, 17, 40])])
+def test_labels_of_any_kind(labels) -> None:
+    X, codes = load_iris(return_X_y=True)
+    y = labels[codes]
+    est = dco.DecoupledClassifier(LogisticRegression(max_iter=1000), random_state=0).fit(X, y)
+    sets = est.predict_set(X)
+    assert set(np.concatenate([row for row in sets.to_lists() if row])) <= set(labels.tolist())
+    assert list(est.classes_) == sorted(labels.tolist())
+    assert np.mean(sets.contains(y)) > 0.85
+    assert set(est.predict(X)) <= set(labels.tolist())
+    np.testing.assert_allclose(est.predict_proba(X).sum(axis=1), 1.0)
+
+
+def test_sample_weights_reach_the_models_and_not_the_calibration() -> None:
+    X, y = regression_rows(200)
+    weights = np.where(np.arange(200) < 100, 0.0, 1.0)
+    est = dco.DecoupledRegressor(Ridge(alpha=1e-9), random_state=0).fit(X, y, sample_weight=weights)
+    rows = np.concatenate([est.splits_.train, est.splits_.tune])
+    by_hand = Ridge(alpha=1e-9).fit(X[rows], y[rows], sample_weight=weights[rows])
+    np.testing.assert_allclose(est.predict(X), by_hand.predict(X))
+    assert est.certificate_.thresholds[0].n == est.splits_.calibrate.size
+    inside = dco.DecoupledRegressor(make_pipeline(StandardScaler(), Ridge()), random_state=0).fit(
+        X, y, sample_weight=weights
+    )
+    assert inside.certificate_.guarantee == "marginal"
+
+
+def test_a_model_that_takes_no_weights_is_reported_and_left_out() -> None:
+    X, y = regression_rows(200)
+    est = dco.DecoupledRegressor([Ridge(), KNeighborsRegressor()], random_state=0).fit(X, y, sample_weight=np.ones(200))
+    assert list(est.certificate_.failed_candidates) == ["kneighborsregressor / AbsoluteResidual"]
+    assert "sample_weight" in est.certificate_.failed_candidates["kneighborsregressor / AbsoluteResidual"]
+
+
+def test_weights_must_be_given_for_tuning_rows_too_when_the_winner_is_refitted() -> None:
+    X, y = regression_rows(300)
+    parts = {"tune": (X[100:200], y[100:200]), "calibrate": (X[200:], y[200:])}
+    with pytest.raises(ValueError, match="refit=False"):
+        dco.DecoupledRegressor(Ridge()).fit(X[:100], y[:100], **parts, sample_weight=np.ones(100))
+    parts["tune"] = (X[100:200], y[100:200], {"sample_weight": np.ones(100)})
+    est = dco.DecoupledRegressor(Ridge()).fit(X[:100], y[:100], **parts, sample_weight=np.ones(100))
+    assert est.certificate_.rows == {"train": 100, "tune": 100, "calibrate": 100}
+
+
+# ---------------------------------------------------------------------------------------------------- candidates
+
+
+def test_each_model_is_fitted_once_and_predicts_once_for_each_kind_of_record() -> None:
+    X, y = regression_rows(200)
+    Counting.fits = Counting.predicts = 0
+    scores = [NormalisedResidual(), NormalisedResidual(floor=0.5), NormalisedResidual(floor=1.0)]
+    est = dco.DecoupledRegressor(Counting(), scores, refit=False, random_state=0).fit(X, y)
+    assert est.certificate_.candidates == 3
+    assert Counting.fits == 1
+    assert Counting.predicts == 3  # the tuning rows, the calibration rows, and some of these again
+
+
+def test_the_winner_is_refitted_on_training_and_tuning_rows() -> None:
+    X, y = regression_rows(200)
+    est = dco.DecoupledRegressor(Ridge(), random_state=0).fit(X, y)
+    rows = np.concatenate([est.splits_.train, est.splits_.tune])
+    np.testing.assert_allclose(est.predict(X), Ridge().fit(X[rows], y[rows]).predict(X))
+    paper = dco.DecoupledRegressor(Ridge(), refit=False, random_state=0).fit(X, y)
+    np.testing.assert_allclose(paper.predict(X), Ridge().fit(X[paper.splits_.train], y[paper.splits_.train]).predict(X))
+    assert not paper.certificate_.refit
+
+
+def test_a_fitted_model_is_fitted_again_and_a_frozen_one_is_not() -> None:
+    X, y = regression_rows(300)
+    fitted = Ridge().fit(X[:100], y[:100] + 1000.0)
+    again = dco.DecoupledRegressor(fitted, random_state=0).fit(X[100:], y[100:])
+    assert abs(np.mean(again.predict(X) - y)) < 50
+    frozen = dco.DecoupledRegressor(FrozenEstimator(fitted), random_state=0).fit(X[100:], y[100:])
+    np.testing.assert_allclose(frozen.predict(X), fitted.predict(X))
+    assert frozen.certificate_.rows == {"train": 0, "tune": 100, "calibrate": 100}
+    assert frozen.certificate_.training_rows.startswith("not checked")
+    assert "frozen model" in frozen.certificate_.assumption
+    folded = dco.DecoupledRegressor(FrozenEstimator(fitted), tune_folds=3, random_state=0).fit(X[100:], y[100:])
+    np.testing.assert_allclose(folded.predict(X), fitted.predict(X))
+
+
+def test_models_and_scores_that_do_not_meet_are_named() -> None:
+    X, y = regression_rows(100)
+    with pytest.raises(dco.IncompatibleScoreError, match=r"(?s)QuantileResidual.*ridge|ridge.*QuantileResidual"):
+        dco.DecoupledRegressor(Ridge(), QuantileResidual()).fit(X, y)
+    pair = QuantilePair(HistGradientBoostingRegressor(max_iter=5))
+    with pytest.raises(dco.IncompatibleScoreError, match="NormalisedResidual"):
+        dco.DecoupledRegressor([pair, Ridge()], [QuantileResidual(), AbsoluteResidual(), NormalisedResidual()]).fit(X, y)
+
+
+def test_classifiers_without_probabilities_work() -> None:
+    X, y = load_wine(return_X_y=True)
+    est = dco.DecoupledClassifier(make_pipeline(StandardScaler(), LinearSVC()), random_state=1).fit(X, y)
+    assert est.predict_set(X).sizes().mean() < 2
+
+
+def test_a_search_reaches_the_models_that_it_proposes() -> None:
+    X, y = regression_rows(200)
+    many = dco.grid(Ridge(), alpha=[0.01, 1.0, 100.0, 10000.0])
+    all_of_them = dco.DecoupledRegressor(many, random_state=0).fit(X, y)
+    some = dco.DecoupledRegressor(many, search=dco.search.Random(2, seed=0), random_state=0).fit(X, y)
+    assert all_of_them.certificate_.candidates == 4
+    assert some.certificate_.candidates == 2
+
+    def space(trial):
+        return Ridge(alpha=trial.suggest_float("alpha", 1e-3, 1e4, log=True)), AbsoluteResidual()
+
+    optuna = dco.search.Optuna(space, trials=6, seed=0)
+    tuned = dco.DecoupledRegressor(Ridge(), search=optuna, random_state=0).fit(X, y)
+    again = dco.DecoupledRegressor(Ridge(), search=optuna, random_state=0).fit(X, y)
+    assert tuned.certificate_.candidates == 6
+    assert tuned.certificate_.thresholds == again.certificate_.thresholds
+
+
+def test_an_average_of_the_best_can_win() -> None:
+    X, y = class_rows(600)
+    models = [LogisticRegression(), KNeighborsClassifier(15), RandomForestClassifier(30, random_state=0)]
+    alone = dco.DecoupledClassifier(models, LAC(), random_state=0).fit(X, y)
+    helped = dco.DecoupledClassifier(models, LAC(), ensemble=True, random_state=0).fit(X, y)
+    assert helped.certificate_.candidates == alone.certificate_.candidates + 1
+    assert helped.ranking_.table[0].mean_size <= alone.ranking_.table[0].mean_size
+    assert any(row.name.startswith("average of") for row in helped.ranking_.table)
+
+
+def test_folds_use_every_row_that_is_not_sealed() -> None:
+    X, y = regression_rows(200)
+    est = dco.DecoupledRegressor([Ridge(), KNeighborsRegressor()], tune_folds=5, random_state=0).fit(X, y)
+    assert est.certificate_.rows == {"train": 150, "tune": 0, "calibrate": 50}
+    assert est.ranking_.n == 150
+    with pytest.raises(ValueError, match="refit"):
+        dco.DecoupledRegressor(Ridge(), tune_folds=5, refit=False).fit(X, y)
+
+
+def test_results_do_not_depend_on_the_number_of_jobs() -> None:
+    X, y = class_rows()
+    models = [LogisticRegression(), RandomForestClassifier(10)]
+    one = dco.DecoupledClassifier(models, random_state=3).fit(X, y)
+    two = dco.DecoupledClassifier(models, random_state=3, n_jobs=2).fit(X, y)
+    assert one.certificate_.thresholds == two.certificate_.thresholds
+    assert one.ranking_.table == two.ranking_.table
+
+
+# ---------------------------------------------------------------------------------------------------- rows
+
+
+def test_roles_given_by_the_caller() -> None:
+    X, y = regression_rows(300)
+    est = dco.DecoupledRegressor(Ridge(), random_state=0)
+    est.fit(X[:200], y[:200], calibrate=(X[200:], y[200:]))
+    assert est.certificate_.rows == {"train": 150, "tune": 50, "calibrate": 100}
+    est.fit(X[:100], y[:100], tune=(X[100:200], y[100:200]), calibrate=(X[200:], y[200:]))
+    assert est.certificate_.rows == {"train": 100, "tune": 100, "calibrate": 100}
+    est.fit(X[:200], y[:200], tune=(X[200:], y[200:]))
+    assert est.certificate_.rows == {"train": 150, "tune": 100, "calibrate": 50}
+
+
+@pytest.mark.parametrize("role", ["train", "tune"])
+def test_a_calibration_row_in_another_role_is_refused(role) -> None:
+    X, y = regression_rows(300)
+    parts = {"train": [X[:100], y[:100]], "tune": [X[100:200], y[100:200]]}
+    parts[role] = [np.vstack([parts[role][0], X[205:207]]), np.append(parts[role][1], y[205:207])]
+    est = dco.DecoupledRegressor(Ridge())
+    with pytest.raises(dco.OverlappingRolesError, match=rf"{role} and calibrate share 2 rows \(first: calibration row 5\)"):
+        est.fit(*parts["train"], tune=tuple(parts["tune"]), calibrate=(X[200:], y[200:]))
+    est.set_params(duplicates="allow").fit(*parts["train"], tune=tuple(parts["tune"]), calibrate=(X[200:], y[200:]))
+    assert est.certificate_.repeats_shared[f"{role} and calibrate"] == 2
+
+
+def test_a_float32_copy_of_a_calibration_row_is_a_warning() -> None:
+    X, y = regression_rows(300)
+    copied = np.vstack([X[:100], X[200:203].astype(np.float32).astype(float)])
+    target = np.append(y[:100], y[200:203].astype(np.float32).astype(float))
+    with pytest.warns(UserWarning, match="float32"):
+        dco.DecoupledRegressor(Ridge()).fit(copied, target, tune=(X[100:200], y[100:200]), calibrate=(X[200:], y[200:]))
+
+
+def test_repeats_in_own_roles_are_counted_or_dropped() -> None:
+    X, y = regression_rows(100)
+    X, y = np.vstack([X, X]), np.append(y, y)
+    counted = dco.DecoupledRegressor(Ridge(), random_state=0).fit(X, y)
+    assert counted.certificate_.repeats_shared["train and calibrate"] > 0
+    dropped = dco.DecoupledRegressor(Ridge(), duplicates="drop", random_state=0).fit(X, y)
+    assert sum(dropped.certificate_.rows.values()) == 100
+    assert dropped.certificate_.repeats_shared["train and calibrate"] == 0
+    assert "distinct" in dropped.certificate_.statement
+
+
+def test_a_tuning_split_that_grows_leaves_the_rest_to_calibration() -> None:
+    X, y = regression_rows(600)
+    models = {"right": Ridge(), "wrong": Ridge(alpha=1e6)}
+    est = dco.DecoupledRegressor(models, tune_size="auto", random_state=0).fit(X, y)
+    rows = est.certificate_.rows
+    assert rows["train"] == 300
+    assert rows["tune"] + rows["calibrate"] == 300
+    assert rows["calibrate"] > 150  # one candidate is far better: few rows settle it
+    assert est.best_candidate_ == "right / AbsoluteResidual"
+
+
+def test_groups_stay_in_one_role() -> None:
+    X, y = regression_rows(400)
+    groups = np.arange(400) // 4
+    est = dco.DecoupledRegressor(Ridge(), random_state=0).fit(X, y, groups=groups)
+    parts = [set(groups[est.splits_[role]]) for role in ("train", "tune", "calibrate")]
+    assert not parts[0] & parts[1]
+    assert not parts[0] & parts[2]
+    assert not parts[1] & parts[2]
+    assert est.certificate_.thresholds[0].n == 25
+    assert "new group" in est.certificate_.statement
+    pac = dco.DecoupledRegressor(Ridge(), guarantee="pac", alpha=0.2, random_state=0).fit(X, y, groups=groups)
+    assert pac.certificate_.thresholds[0].n == 25
+    assert pac.certificate_.thresholds[0].rank == dco.pac_rank(25, alpha=0.2, delta=0.05)
+    with pytest.raises(ValueError, match="condition_on"):
+        dco.DecoupledRegressor(Ridge(), condition_on=0).fit(X, y, groups=groups)
+
+
+# ---------------------------------------------------------------------------------------------------- sets and levels
+
+
+def test_p_values_and_sets_are_one_statement() -> None:
+    X, y = class_rows(500)
+    est = dco.DecoupledClassifier(LogisticRegression(), random_state=0).fit(X[:400], y[:400])
+    p = est.predict_p(X[400:])
+    for alpha in (0.05, 0.1, 0.3):
+        np.testing.assert_array_equal(p > alpha, est.predict_set(X[400:], alpha=alpha).to_dense())
+    X, y = regression_rows(300)
+    reg = dco.DecoupledRegressor(Ridge(), random_state=0).fit(X[:200], y[:200])
+    for alpha in (0.05, 0.1, 0.3):
+        np.testing.assert_array_equal(reg.predict_p(X, y) > alpha, reg.predict_set(X, alpha=alpha).contains(y))
+
+
+def test_several_levels_from_one_calibration() -> None:
+    X, y = regression_rows(300)
+    est = dco.DecoupledRegressor(Ridge(), random_state=0).fit(X, y)
+    wide, narrow = est.predict_set(X, alpha=[0.05, 0.4])
+    assert np.all(wide.sizes() > narrow.sizes())
+    fresh = clone(est).set_params(alpha=0.4).fit(X, y)
+    np.testing.assert_array_equal(fresh.predict_set(X).sizes(), narrow.sizes())
+
+
+def test_pac_and_marginal_differ_only_in_the_rank() -> None:
+    X, y = regression_rows(300)
+    marginal = dco.DecoupledRegressor(Ridge(), random_state=0).fit(X, y)
+    pac = dco.DecoupledRegressor(Ridge(), guarantee="pac", random_state=0).fit(X, y)
+    a, b = marginal.certificate_.thresholds[0], pac.certificate_.thresholds[0]
+    assert (a.n, a.rank) == (75, dco.conformal_rank(75, alpha=0.1))
+    assert (b.n, b.rank) == (75, dco.pac_rank(75, alpha=0.1, delta=0.05))
+    assert marginal.certificate_.scores_fingerprint == pac.certificate_.scores_fingerprint
+    assert pac.certificate_.guarantee == "pac"
+
+
+def test_every_group_has_its_own_threshold() -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(1200, 2))
+    X[:, 1] = rng.integers(0, 2, size=1200)
+    y = X[:, 0] + rng.normal(size=1200) * np.where(X[:, 1] == 1, 5.0, 0.5)
+    est = dco.DecoupledRegressor(Ridge(), condition_on=1, random_state=0).fit(X[:800], y[:800])
+    assert [entry.group for entry in est.certificate_.thresholds] == ["0.0", "1.0"]
+    sizes = est.predict_set(X[800:]).sizes()
+    assert sizes[X[800:, 1] == 1].min() > 5 * sizes[X[800:, 1] == 0].max()
+    unseen = X[800:801].copy()
+    unseen[:, 1] = 7
+    assert est.predict_set(unseen).is_infinite().all()
+    by_call = dco.DecoupledRegressor(Ridge(), condition_on=lambda Z: Z[:, 1] > 0.5, random_state=0).fit(X[:800], y[:800])
+    np.testing.assert_allclose(by_call.predict_set(X[800:]).sizes(), sizes)
+
+
+def test_small_groups_are_told_and_never_merged() -> None:
+    X, y = class_rows(400, classes=3)
+    y = np.where((y == 2) & (np.arange(400) > 60), 0, y)
+    with pytest.warns(dco.InfeasibleLevelWarning, match=r"1 of 3 groups \(2: \d+ rows\)"):
+        est = dco.DecoupledClassifier(LogisticRegression(), condition_on="label", alpha=0.1, random_state=0).fit(X, y)
+    assert est.predict_set(X).to_dense()[:, 2].all()  # the class with too few rows is in every set
+    shares = dco.DecoupledClassifier(
+        LogisticRegression(), condition_on="label", guarantee="pac", alpha=0.3, simultaneous=True, random_state=0
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", dco.InfeasibleLevelWarning)
+        shares.fit(X, y)
+    entry = shares.certificate_.thresholds[0]
+    assert entry.rank == dco.pac_rank(entry.n, alpha="0.3", delta=(dco.ranks.as_rational("0.05") / 3))
+    assert "all groups at once" in shares.certificate_.statement
+
+
+def test_randomised_scores_give_a_row_the_same_set_alone_and_in_a_batch() -> None:
+    X, y = class_rows(500)
+    est = dco.DecoupledClassifier(LogisticRegression(), APS(randomised=True), random_state=0).fit(X[:400], y[:400])
+    together = est.predict_set(X[400:]).to_lists()
+    assert together == [est.predict_set(X[i : i + 1]).to_lists()[0] for i in range(400, 500)]
+    assert len(set(est.predictor_.structure.prediction(X[400:]).uniforms)) == 100
+
+
+def test_a_label_that_training_never_saw_scores_infinity() -> None:
+    X, y = class_rows(300)
+    y = y.astype(object)
+    y[250] = "only once"
+    y = y.astype(str)
+    est = dco.DecoupledClassifier(LogisticRegression(), random_state=0)
+    est.fit(X[:150], y[:150], tune=(X[150:200], y[150:200]), calibrate=(X[200:], y[200:]))
+    assert "only once" in est.classes_
+    assert np.isinf(est.predictor_.calibration.scores).sum() == 1
+    assert est.certificate_.thresholds[0].n == 100  # it stays in n
+    assert not est.predict_set(X).to_dense()[:, list(est.predict_set(X[:1]).classes).index("only once")].any()
+    assert est.predict_set(X[:5], alpha=0.005).is_full().all()
+
+
+# ---------------------------------------------------------------------------------------------------- bad input
+
+
+def test_too_few_rows_give_full_sets_and_a_warning_or_an_error() -> None:
+    X, y = regression_rows(20)
+    with pytest.warns(dco.InfeasibleLevelWarning, match="At least 9 are needed"):
+        est = dco.DecoupledRegressor(Ridge(), random_state=0).fit(X, y)
+    assert est.predict_set(X).is_infinite().all()
+    with pytest.raises(dco.InfeasibleLevelError, match="At least 9"):
+        dco.DecoupledRegressor(Ridge(), on_infeasible="raise", random_state=0).fit(X, y)
+
+
+def test_bad_targets_are_refused() -> None:
+    X, y = regression_rows(100)
+    with pytest.raises(ValueError, match="NaN"):
+        dco.DecoupledRegressor(Ridge()).fit(X, np.where(np.arange(100) == 3, np.nan, y))
+    with pytest.raises(ValueError, match="one class"):
+        dco.DecoupledClassifier(LogisticRegression()).fit(X, np.zeros(100, dtype=int))
+    with pytest.raises(ValueError, match=r"100 rows .* 99|inconsistent"):
+        dco.DecoupledRegressor(Ridge()).fit(X, y[:99])
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "says"),
+    [
+        ("alpha", 1.5, "1.5"),
+        ("delta", 0, "delta"),
+        ("guarantee", "best", "best"),
+        ("duplicates", "maybe", "maybe"),
+        ("on_infeasible", "cry", "cry"),
+        ("search", 3, "search"),
+        ("models", [], "empty"),
+    ],
+)
+def test_bad_parameters_are_named(name, value, says) -> None:
+    X, y = regression_rows(60)
+    with pytest.raises(ValueError, match=says):
+        dco.DecoupledRegressor(Ridge()).set_params(**{name: value}).fit(X, y)
+
+
+def test_a_failed_candidate_is_reported_and_all_failed_is_one_error() -> None:
+    X, y = regression_rows(200)
+    est = dco.DecoupledRegressor({"ok": Ridge(), "bad": Failing()}, random_state=0).fit(X, y)
+    assert est.certificate_.failed_candidates == {"bad / AbsoluteResidual": "RuntimeError: no luck today"}
+    with pytest.raises(ValueError, match=r"(?s)a / Abs.*no luck.*b / Abs.*no luck"):
+        dco.DecoupledRegressor({"a": Failing(), "b": Failing()}).fit(X, y)
+
+
+def test_a_winner_that_gives_nan_on_a_calibration_row_is_an_error_and_no_row_is_dropped() -> None:
+    X, y = regression_rows(300)
+    X[250, 0] = 1000.0
+    with pytest.raises(ValueError, match="NanLater"):
+        dco.DecoupledRegressor(NanLater()).fit(X[:100], y[:100], tune=(X[100:200], y[100:200]), calibrate=(X[200:], y[200:]))
+
+
+def test_a_model_that_learns_while_it_predicts_is_caught() -> None:
+    class Learner(RegressorMixin, BaseEstimator):
+        def fit(self, X, y):
+            self.seen_ = 0
+            return self
+
+        def predict(self, X):
+            self.seen_ += len(X)
+            return np.full(len(X), float(self.seen_))
+
+    X, y = regression_rows(100)
+    with pytest.raises(dco.SealBrokenError, match="scored again"):
+        dco.DecoupledRegressor(Learner()).fit(X, y)
+
+
+def test_constant_scores_are_valid_and_said_to_be_tied() -> None:
+    X, _ = regression_rows(200)
+    est = dco.DecoupledRegressor(Ridge(), random_state=0).fit(X, np.zeros(200))
+    entry = est.certificate_.thresholds[0]
+    assert not entry.expected_is_exact
+    assert entry.coverage_high is None
+    assert est.predict_set(X).contains(np.zeros(200)).all()
+
+
+def test_another_number_of_columns_is_refused() -> None:
+    X, y = regression_rows(100)
+    est = dco.DecoupledRegressor(Ridge(), random_state=0).fit(X, y)
+    with pytest.raises(ValueError, match="features"):
+        est.predict_set(X[:, :2])
+
+
+def test_a_classifier_needs_labels_and_a_regressor_has_none_to_condition_on() -> None:
+    X, y = class_rows(100)
+    with pytest.raises(ValueError, match="label"):
+        dco.DecoupledRegressor(Ridge(), condition_on="label").fit(X, y.astype(float))
+
+
+class Coin(ClassifierMixin, BaseEstimator):
+    """Predicts one class with certainty: saturated probabilities, heavily tied scores."""
+
+    def fit(self, X, y):
+        self.classes_ = np.unique(y)
+        return self
+
+    def predict(self, X):
+        return np.full(len(X), self.classes_[0])
+
+
+def test_a_classifier_that_only_predicts_labels_works() -> None:
+    X, y = class_rows(400)
+    est = dco.DecoupledClassifier(Coin(), [LAC(), RAPS(penalty=0.1, rank_free=1)], random_state=0).fit(X[:300], y[:300])
+    assert est.evaluate(X[300:], y[300:]).coverage > 0.8
