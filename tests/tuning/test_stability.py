@@ -84,6 +84,27 @@ def test_repeated_splits_follow_their_hypergeometric_law():
     assert within(found.wins["sure"], times, hypergeom.sf(kept // 2 - 1, n, 19, kept))
 
 
+def test_groups_are_drawn_whole_and_weigh_the_same():
+    """Nine groups of 1, 2, .., 9 rows; a candidate's size is 1 in the first four groups: it loses to a sure 4.5 / 9 when
+    Bin(9, 4/9) >= 5, whatever the group sizes. Pooled rows would see 10 ones in 45."""
+    groups, times = np.repeat(np.arange(9), np.arange(1, 10)), 4000
+    entries = [fixed("varying", groups < 4), fixed("sure", np.full(45, 0.5))]
+    found = bootstrap_evaluated(entries, alpha=0.1, rng=np.random.default_rng(9), repetitions=times, groups=groups)
+    assert within(found.wins["sure"], times, binom.sf(4, 9, 4 / 9))
+    assert found.regret == pytest.approx((0.5 - 4 / 9) * found.wins["sure"] / times)
+    assert found.best == "varying"
+
+
+def test_group_sizes_beyond_machine_integers_are_handled():
+    """The least common multiple of 1..60 has 25 digits."""
+    groups = np.repeat(np.arange(60), np.arange(1, 61))
+    n = len(groups)
+    entries = [fixed("varying", groups < 20), fixed("sure", np.full(n, 0.4))]
+    found = bootstrap_evaluated(entries, alpha=0.1, rng=np.random.default_rng(10), repetitions=1000, groups=groups)
+    assert found.best == "varying"
+    assert within(found.wins["sure"], 1000, binom.sf(24, 60, 1 / 3) + 0.5 * binom.pmf(24, 60, 1 / 3))
+
+
 def test_identical_candidates_fall_to_the_first_every_time():
     rng = np.random.default_rng(4)
     prediction, y = ClassProbabilities(rng.dirichlet(np.ones(4), size=60)), rng.integers(4, size=60)
@@ -114,8 +135,8 @@ def test_unbounded_sizes_lose_and_do_not_turn_into_nan():
 
 def test_bad_resamples_are_refused():
     entry = fixed("a", np.ones(4))
-    with pytest.raises(ValueError, match="same number of rows"):
-        stability_of([entry], np.array([[1, 1, 0, 0], [1, 1, 1, 0]]), alpha=0.1)
+    with pytest.raises(ValueError, match="at least one row"):
+        stability_of([entry], np.array([[1, 1, 0, 0], [0, 0, 0, 0]]), alpha=0.1)
     with pytest.raises(ValueError, match="counts"):
         stability_of([entry], np.ones((2, 3), dtype=int), alpha=0.1)
     with pytest.raises(ValueError, match="repetitions"):

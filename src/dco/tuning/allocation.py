@@ -117,11 +117,13 @@ def grow_tuning_split(
 
     ``candidates_on(rows)`` gives ``({name: (score, prediction)}, y)`` for the rows it is handed.
     """
+    labels = None if groups is None else np.asarray(groups)
 
     def look(rows: Integers) -> Stability:
         candidates, y = candidates_on(rows)
         rng = np.random.default_rng([seed, len(rows)])
-        return bootstrap_stability(candidates, y, alpha=alpha, rng=rng, repetitions=repetitions)
+        own = None if labels is None else labels[rows]
+        return bootstrap_stability(candidates, y, alpha=alpha, rng=rng, repetitions=repetitions, groups=own)
 
     return grow_until_settled(
         order,

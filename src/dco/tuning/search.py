@@ -32,9 +32,10 @@ from dco.tuning.candidates import (
     exact_mean,
     failure,
     is_classification,
+    p95_of,
 )
 
-_TAIL = Fraction(1, 20)  # P95: the least size that at most a twentieth of the rows exceed
+_TAIL = Fraction(1, 20)  # P95 of weighted rows: the least size that at most a twentieth of the weight exceeds
 
 Grid: TypeAlias = int | Sequence[float] | Floats
 Conditions: TypeAlias = ArrayLike | Literal["label"]
@@ -129,6 +130,7 @@ class _Rule:
     matched: Fraction | None
     groups: AnyArray | None
     masses: Integers | None  # integer weights of rows, None when all weigh the same
+    weights: Floats | None  # the same as shares
 
     @classmethod
     def of(
@@ -156,17 +158,14 @@ class _Rule:
             # k = m + 1 deploys no finite threshold at all: every candidate has full sets, and ranking falls back to alpha
             matched = Fraction(rank, m + 1) if rank <= m else None
         labels = None if groups is None else np.asarray(groups)
-        return cls(n, level, level - margin, grid, matched, labels, None if labels is None else _masses(labels, n))
-
-    def weights(self) -> Floats | None:
-        """The share of each row, or None when all are equal."""
-        if self.masses is None:
-            return None
-        total = int(self.masses.sum())
-        return np.array([float(Fraction(int(mass), total)) for mass in self.masses])
+        if labels is None:
+            return cls(n, level, level - margin, grid, matched, None, None, None)
+        masses = row_masses(labels, n)
+        _, place, counts = np.unique(labels, return_inverse=True, return_counts=True)
+        return cls(n, level, level - margin, grid, matched, labels, masses, 1 / (len(counts) * counts[place]))
 
 
-def _masses(labels: AnyArray, n: int) -> Integers:
+def row_masses(labels: AnyArray, n: int) -> Integers:
     """Integer weights proportional to 1 / n_g: exact, whatever the group sizes."""
     if labels.shape != (n,):
         raise ValueError(f"groups must name a group for each of the {n} tuning rows, got shape {labels.shape}.")
@@ -272,11 +271,11 @@ def _measured(
 ) -> RankingRow:
     if sizes.shape != entry.scores.shape:
         raise ValueError(f"{entry.name} gave sizes of shape {sizes.shape} for {len(entry)} tuning rows.")
-    weights = rule.weights()
+    weights = rule.weights
     above = np.asarray(entry.scores > (threshold if cutoffs is None else cutoffs))
     mean = exact_mean(sizes, weights)
     miscoverage = int(np.count_nonzero(above)) / rule.n if weights is None else math.fsum(weights[above])
-    p95, _ = _best_threshold(sizes, _TAIL, None, rule.masses)
+    p95 = p95_of(sizes) if rule.masses is None else _best_threshold(sizes, _TAIL, None, rule.masses)[0]
     return RankingRow(entry.name, threshold, miscoverage, mean, p95, feasible and math.isfinite(mean), by_condition)
 
 
@@ -326,9 +325,8 @@ class _Members:
 
     def spread(self, thresholds: Floats) -> Floats:
         if self.n_labels is not None:
-            row = np.full(
-                self.n_labels, np.inf
-            )  # a label without tuning rows is in every set, as it will be when calibrated
+            # a label without tuning rows is in every set, as it will be when calibrated
+            row = np.full(self.n_labels, np.inf)
             row[self.columns] = thresholds
             return row[None, :]
         each = thresholds[self.codes]
@@ -357,7 +355,7 @@ def _conditional_row(entry: EvaluatedCandidate, rule: _Rule, members: _Members) 
     feasible = True
     for code in range(len(members.names)):
         rows = members.codes == code
-        masses = None if rule.groups is None else _masses(rule.groups[rows], int(np.count_nonzero(rows)))
+        masses = None if rule.groups is None else row_masses(rule.groups[rows], int(np.count_nonzero(rows)))
         thresholds[code], met = _best_threshold(entry.scores[rows], rule.level, rule.grid, masses)
         feasible = feasible and met
     by_condition = {name: float(value) for name, value in zip(members.names.tolist(), thresholds, strict=True)}

@@ -15,9 +15,17 @@ from numpy.typing import ArrayLike
 
 from dco.arrays import Floats, Integers
 from dco.ranks import Level, as_count, tuning_rank
-from dco.tuning.candidates import Candidates, EvaluatedCandidate, all_failed, evaluate_candidates
-from dco.tuning.search import rank_evaluated
+from dco.tuning.candidates import (
+    Candidates,
+    EvaluatedCandidate,
+    all_failed,
+    evaluate_candidates,
+    interpolated,
+    linear_quantile_places,
+)
+from dco.tuning.search import rank_evaluated, row_masses
 
+_LARGEST_MASS = 2**52  # up to here sums of integer weights are exact, as integers and as floats
 _AT_ONCE = 32  # thresholds whose sizes are held in memory together
 
 
@@ -42,10 +50,16 @@ class Stability:
 
 
 def bootstrap_stability(
-    candidates: Candidates, y_tune: ArrayLike, *, alpha: Level, rng: np.random.Generator, repetitions: int = 200
+    candidates: Candidates,
+    y_tune: ArrayLike,
+    *,
+    alpha: Level,
+    rng: np.random.Generator,
+    repetitions: int = 200,
+    groups: ArrayLike | None = None,
 ) -> Stability:
-    """Rerun the exact selection on `repetitions` bootstrap samples of the tuning rows."""
-    return bootstrap_evaluated(_evaluated(candidates, y_tune), alpha=alpha, rng=rng, repetitions=repetitions)
+    """Rerun the exact selection on `repetitions` bootstrap samples of the tuning rows (of whole groups, with `groups`)."""
+    return bootstrap_evaluated(_evaluated(candidates, y_tune), alpha=alpha, rng=rng, repetitions=repetitions, groups=groups)
 
 
 def split_stability(
@@ -62,11 +76,25 @@ def split_stability(
 
 
 def bootstrap_evaluated(
-    evaluated: Sequence[EvaluatedCandidate], *, alpha: Level, rng: np.random.Generator, repetitions: int = 200
+    evaluated: Sequence[EvaluatedCandidate],
+    *,
+    alpha: Level,
+    rng: np.random.Generator,
+    repetitions: int = 200,
+    groups: ArrayLike | None = None,
 ) -> Stability:
     """`bootstrap_stability` for candidates whose scores and size curves are already there."""
     n, times = _n_rows(evaluated), _repetitions(repetitions)
-    return stability_of(evaluated, rng.multinomial(n, np.full(n, 1 / n), size=times), alpha=alpha)
+    if groups is None:
+        return stability_of(evaluated, rng.multinomial(n, np.full(n, 1 / n), size=times), alpha=alpha)
+    labels = np.asarray(groups)
+    masses = row_masses(labels, n)
+    if masses.dtype == object or int(masses.sum()) > _LARGEST_MASS // n:  # too fine for machine integers: round the weights
+        masses = np.maximum(1, np.array([int(mass) * 2**30 // int(masses.max()) for mass in masses], dtype=np.int64))
+    _, place = np.unique(labels, return_inverse=True)
+    n_groups = int(place.max()) + 1
+    drawn = rng.multinomial(n_groups, np.full(n_groups, 1 / n_groups), size=times)
+    return stability_of(evaluated, drawn[:, place] * masses, alpha=alpha, groups=labels)
 
 
 def split_evaluated(
@@ -88,10 +116,12 @@ def split_evaluated(
     return stability_of(evaluated, counts, alpha=alpha)
 
 
-def stability_of(evaluated: Sequence[EvaluatedCandidate], counts: Integers, *, alpha: Level) -> Stability:
-    """Stability over given resamples: ``counts[b, i]`` says how often repetition b holds row i; all b hold equally many."""
+def stability_of(
+    evaluated: Sequence[EvaluatedCandidate], counts: Integers, *, alpha: Level, groups: ArrayLike | None = None
+) -> Stability:
+    """Stability over given resamples: ``counts[b, i]`` says how often repetition b holds row i, or its integer weight."""
     winners = winners_of(evaluated, counts, alpha=alpha)
-    full = rank_evaluated(evaluated, alpha=alpha)
+    full = rank_evaluated(evaluated, alpha=alpha, groups=groups)
     sizes = np.array([full[entry.name].mean_size for entry in evaluated])
     least = full[full.best].mean_size
     wins = np.bincount(winners, minlength=len(evaluated))
@@ -116,35 +146,43 @@ def winners_of(evaluated: Sequence[EvaluatedCandidate], counts: Integers, *, alp
     n = _n_rows(evaluated)
     if counts.ndim != 2 or counts.shape[1] != n or counts.shape[0] == 0 or np.any(counts < 0):
         raise ValueError(f"counts must have shape (repetitions, {n}) and hold no negative number, got shape {counts.shape}.")
-    held = np.unique(counts.sum(axis=1))
-    if held.size != 1 or held[0] == 0:
-        raise ValueError("every repetition must hold the same number of rows, at least one.")
-    keys = np.stack([_keys(entry, counts, int(held[0]), alpha) for entry in evaluated])  # (C, B, 3)
+    held = counts.sum(axis=1)
+    if np.any(held == 0):
+        raise ValueError("every repetition must hold at least one row.")
+    keys = np.stack([_keys(entry, counts, held, alpha) for entry in evaluated])  # (C, B, 3)
     order = np.lexsort((keys[..., 2].T, keys[..., 1].T, keys[..., 0].T), axis=-1)  # stable: candidate order decides last
     return np.asarray(order[:, 0])
 
 
-def _keys(entry: EvaluatedCandidate, counts: Integers, held: int, alpha: Level) -> Floats:
+def _keys(entry: EvaluatedCandidate, counts: Integers, held: Integers, alpha: Level) -> Floats:
     """Mean size, P95 size and threshold of one candidate in each repetition, (B, 3)."""
-    thresholds = _order_statistics(entry.scores, counts, tuning_rank(held, alpha=alpha))
+    ranks = np.array([tuning_rank(int(total), alpha=alpha) for total in held])
+    thresholds = _order_statistics(entry.scores, counts, ranks)
     keys = np.empty((len(counts), 3))
     keys[:, 2] = thresholds
-    tail = tuning_rank(held, alpha="0.05")
     visited = np.unique(thresholds)
     for part in np.array_split(visited, -(-len(visited) // _AT_ONCE)):
         for threshold, sizes in zip(part, entry.size_curves(part), strict=True):
             rows = np.flatnonzero(thresholds == threshold)
             with np.errstate(invalid="ignore"):
                 totals = np.where(counts[rows] > 0, counts[rows] * sizes, 0.0).sum(axis=1)
-            keys[rows, 0] = totals / held
-            keys[rows, 1] = _order_statistics(sizes, counts[rows], tail)
+            keys[rows, 0] = totals / held[rows]
+            keys[rows, 1] = _p95(sizes, counts[rows], held[rows])
     return keys
 
 
-def _order_statistics(values: Floats, counts: Integers, rank: int) -> Floats:
-    """The rank-th smallest value of each resample, (B,)."""
+def _p95(sizes: Floats, counts: Integers, held: Integers) -> Floats:
+    """The P95 size of each resample, (B,), as the ranking reports it."""
+    places = [linear_quantile_places(int(total), 0.95) for total in held]
+    below = _order_statistics(sizes, counts, np.array([low for low, _, _ in places]))
+    above = _order_statistics(sizes, counts, np.array([high for _, high, _ in places]))
+    return np.array([interpolated(a, b, share) for a, b, (_, _, share) in zip(below, above, places, strict=True)])
+
+
+def _order_statistics(values: Floats, counts: Integers, ranks: Integers) -> Floats:
+    """The ranks[b]-th smallest value of each resample b, (B,)."""
     order = np.argsort(values, kind="stable")
-    reached = np.cumsum(counts[:, order], axis=1) >= rank
+    reached = np.cumsum(counts[:, order], axis=1) >= ranks[:, None]
     return np.asarray(values[order][np.argmax(reached, axis=1)], dtype=np.float64)
 
 
