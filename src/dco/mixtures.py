@@ -85,7 +85,7 @@ def log_density(mixtures: GaussianMixtures, y: Floats, rows: Integers | None = N
     points = np.asarray(y, dtype=np.float64)
     chosen = np.arange(len(mixtures)) if rows is None else rows
     result = np.empty(points.shape)
-    flat_points, flat_result = points.reshape(len(points), -1), result.reshape(len(points), -1)
+    flat_points, flat_result = (a[:, None] if a.ndim == 1 else a for a in (points, result))
     scratch = _Scratch()
     with np.errstate(over="ignore", under="ignore", invalid="ignore", divide="ignore"):
         for block in _blocks(mixtures, chosen):
@@ -252,7 +252,7 @@ def _smooth_segments(
     at_ends = _product(coefficients, np.stack([(-1.0) ** orders, np.ones(nodes)], axis=1))
     resolved = (np.abs(coefficients[:, -3:]).max(axis=1) <= RESOLVED) & np.all(at_ends < 0, axis=1)
     left.append(rows[~resolved])
-    rows, centre, half, coefficients = (a[resolved] for a in (rows, centre, half, coefficients))
+    rows, centre, half, coefficients = rows[resolved], centre[resolved], half[resolved], coefficients[resolved]
     for density in GRID:
         if not rows.size:
             break
@@ -280,7 +280,7 @@ def _smooth_segments(
         left.append(rows[bad])
         keep = ~bad[owner]
         found.append((rows[owner[keep]][::2], ends[keep][::2], ends[keep][1::2]))
-        rows, centre, half, coefficients = (a[~clear] for a in (rows, centre, half, coefficients))
+        rows, centre, half, coefficients = rows[~clear], centre[~clear], half[~clear], coefficients[~clear]
     left.append(rows)
     return np.concatenate(left)
 
@@ -450,7 +450,7 @@ def _crossings(mixtures: GaussianMixtures, rows: Integers, levels: F64, within: 
         step = np.abs(target - point[todo])
         previous[todo] = step
         point[todo] = target
-        todo = todo[step > 1e-10 * smallest_sd[todo] + np.spacing(np.abs(target))]
+        todo = todo[step > 1e-12 * smallest_sd[todo] + np.spacing(np.abs(target))]
     return point
 
 

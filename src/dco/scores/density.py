@@ -127,8 +127,8 @@ def _solve_mass(mixtures: GaussianMixtures, masses: Floats) -> Floats:
         bracketed = np.isfinite(low[todo])
         with np.errstate(invalid="ignore", divide="ignore"):
             slope = (value - last_value[todo]) / (here - last_level[todo])
-            # -1 is the slope of a single Gaussian; where nothing is bracketed yet, go down boldly
-            slope = np.where((slope < 0) & bracketed, slope, -1.0 / (1.0 if turn < 4 else 2.0 ** (turn - 3)))
+            # -1 is the slope of a single Gaussian; where no level has been low enough after a few turns, go down boldly
+            slope = np.where((slope < 0) & (bracketed | (turn < 6)), slope, -1.0 if turn < 6 else -(2.0 ** (5 - turn)))
             target = here - value / slope
             usable = (target > low[todo]) & (target < high[todo]) & (~bracketed | (turn % 8 != 7))
             target = np.where(usable, target, 0.5 * (low[todo] + high[todo]))

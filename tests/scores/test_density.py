@@ -1,0 +1,446 @@
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import brentq, minimize_scalar
+from scipy.special import logsumexp
+from scipy.stats import beta, kstest, norm
+
+import dco.mixtures
+from dco.errors import IncompatibleScoreError
+from dco.mixtures import distribution, level_sets, log_density
+from dco.predictions import GaussianMixtures, Points, take
+from dco.scores.density import HighestDensityMass, PredictiveDensity
+from dco.scores.regression import NormalisedResidual
+from dco.scores.score import Score
+from dco.thresholds import Threshold, split_conformal
+
+DENSITY, MASS = PredictiveDensity(), HighestDensityMass()
+both = pytest.mark.parametrize("score", [DENSITY, MASS], ids=["density", "mass"])
+
+
+def reference(mu, s, y):
+    """log f at points y by SciPy, one row."""
+    return logsumexp(norm.logpdf(np.asarray(y, dtype=np.float64)[..., None], mu, s), axis=-1) - np.log(len(mu))
+
+
+def brute_force(mu, s, level, points=4001):
+    """The level set of one row by sign changes on a fine grid, finer still around each mean, and brentq: (p, 2)."""
+    reach = s.max() * np.sqrt(max(2 * (-np.log(s.min()) - level), 1.0)) + s.max()
+    local = (mu[:, None] + s[:, None] * np.linspace(-8, 8, 161)).ravel()
+    grid = np.unique(np.concatenate([np.linspace(mu.min() - reach, mu.max() + reach, points), local]))
+    inside = np.concatenate([reference(mu, s, part) for part in np.array_split(grid, 20)]) >= level
+    places = np.flatnonzero(inside[1:] != inside[:-1])
+    roots = [brentq(lambda y: reference(mu, s, y) - level, grid[i], grid[i + 1], xtol=1e-13) for i in places]
+    return np.reshape(roots, (-1, 2))
+
+
+def posterior(n, draws, *, spread=0.25, seed=0, rowwise=False):
+    """Rows like the posterior predictive of a linear regression: smooth, one mode."""
+    rng = np.random.default_rng(seed)
+    means = rng.normal(size=(n, 1)) + spread * rng.normal(size=(n, draws))
+    sds = 0.7 * np.exp(0.05 * rng.normal(size=(n, draws) if rowwise else draws))
+    return GaussianMixtures(means, sds)
+
+
+def awkward(seed):
+    """One row with up to four clusters of means, sds up to a factor of 20 apart."""
+    rng = np.random.default_rng(seed)
+    draws, clusters = int(rng.integers(2, 30)), int(rng.integers(1, 5))
+    centres = rng.normal(size=clusters) * rng.choice([0.5, 2, 10])
+    mu = centres[rng.integers(0, clusters, draws)] + rng.normal(size=draws) * rng.choice([0.01, 0.3, 1])
+    s = np.exp(rng.normal(size=draws) * rng.choice([0, 0.1, 1])) * rng.choice([0.1, 1])
+    return mu, s, -float(rng.choice([-0.5, 0, 0.5, 1, 2, 3, 5, 10, 50]))
+
+
+# --- the density and its level sets
+
+
+@pytest.mark.parametrize("rowwise", [False, True])
+def test_the_log_density_is_scipys_to_rounding(rowwise):
+    mixtures = posterior(50, 70, rowwise=rowwise)
+    y = np.linspace(-60, 60, 50)  # far tails included: an unshifted sum would be log(0) there
+    expected = [reference(mixtures.means[i], mixtures.sds[i] if rowwise else mixtures.sds, y[i]) for i in range(50)]
+    np.testing.assert_allclose(log_density(mixtures, y), expected, rtol=1e-13, atol=1e-13)
+    np.testing.assert_allclose(DENSITY.observed(mixtures, y), -np.array(expected), rtol=1e-13, atol=1e-13)
+
+
+@pytest.mark.parametrize("rowwise", [False, True])
+@pytest.mark.parametrize("level", [0.1, -0.7, -1.5, -3.0, -20.0, -400.0])
+def test_ends_of_smooth_rows_match_brute_force(rowwise, level):
+    """Below 1e-6 is the promise; root finding on the density itself gives 1e-9 of the smallest sd."""
+    mixtures = posterior(8, 60, rowwise=rowwise)
+    found = level_sets(mixtures, np.full(8, level))
+    for row in range(8):
+        sds = mixtures.sds[row] if rowwise else mixtures.sds
+        expected = brute_force(mixtures.means[row], sds, level)
+        pieces = slice(found.row_pointers[row], found.row_pointers[row + 1])
+        got = np.stack([found.lower[pieces], found.upper[pieces]], axis=1)
+        assert got.shape == expected.shape
+        np.testing.assert_allclose(got, expected, rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_pieces_of_awkward_rows_match_brute_force(seed):
+    mu, s, level = awkward(seed)
+    found = level_sets(GaussianMixtures(mu[None], s), np.array([level]))
+    expected = brute_force(mu, s, level)
+    got = np.stack([found.lower, found.upper], axis=1)
+    assert got.shape == expected.shape
+    np.testing.assert_allclose(got, expected, rtol=0, atol=1e-9 * max(1.0, np.abs(mu).max()))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_fast_and_the_certified_path_agree(seed, monkeypatch):
+    """The same rows with the Chebyshev path switched off."""
+    rng = np.random.default_rng(seed)
+    mixtures = posterior(20, 40, spread=rng.choice([0.1, 0.5, 1.0]), seed=seed, rowwise=True)
+    levels = -rng.uniform(0.3, 6, size=20)
+    fast = level_sets(mixtures, levels)
+    monkeypatch.setattr(dco.mixtures, "NODES", ())
+    slow = level_sets(mixtures, levels)
+    np.testing.assert_array_equal(fast.row_pointers, slow.row_pointers)
+    np.testing.assert_allclose(fast.lower, slow.lower, rtol=0, atol=1e-9)
+    np.testing.assert_allclose(fast.upper, slow.upper, rtol=0, atol=1e-9)
+
+
+def test_smooth_rows_take_the_fast_path(monkeypatch):
+    """Otherwise the test of agreement would compare a path with itself."""
+    sent = []
+    monkeypatch.setattr(dco.mixtures, "_certified_segments", lambda *a: sent.append(len(a[3])) or [])
+    level_sets(posterior(100, 200), np.full(100, -1.5))
+    assert sent == [0]
+
+
+@pytest.mark.parametrize(("modes", "pieces"), [(2, 2), (3, 3), (5, 5)])
+def test_each_mode_above_the_level_is_a_piece(modes, pieces):
+    means = 6.0 * np.arange(modes)
+    sets = DENSITY.sets(GaussianMixtures(means[None], np.ones(modes)), -np.log(0.1 / modes))
+    got = sets.pieces(0)
+    assert got.shape == (pieces, 2)
+    half = np.sqrt(2 * np.log(norm.pdf(0) / 0.1))
+    # a neighbour six sds away lifts the density by less than 2e-3 of the level, so the ends move by little
+    np.testing.assert_allclose(got, means[:, None] + [-half, half], atol=2e-3)
+    assert not sets.contains([3.0])[0]
+    assert sets.contains([6.0])[0]
+    hull = sets.hull()
+    assert hull.lower[0] == got[0, 0]
+    assert hull.upper[0] == got[-1, 1]
+
+
+def test_a_needle_beside_a_hill_is_found():
+    """One draw in a thousand with an sd of 1e-5, beside wide ones: no grid of a few hundred points would see it."""
+    means = np.concatenate([np.zeros(999), [4.2]])[None]
+    sds = np.concatenate([np.ones(999), [1e-5]])
+    got = DENSITY.sets(GaussianMixtures(means, sds), -np.log(0.05)).pieces(0)
+    expected = brute_force(means[0, 998:], sds[998:], np.log(0.05) + np.log(500))  # the needle by itself, same weight
+    assert got.shape == (2, 2)
+    np.testing.assert_allclose(got[0], np.array([-1, 1]) * np.sqrt(2 * np.log(0.999 * norm.pdf(0) / 0.05)), atol=1e-9)
+    np.testing.assert_allclose(got[1], expected[-1], atol=1e-8)
+    assert np.ptp(got[1]) < 1e-4
+
+
+def test_a_level_just_below_or_above_a_peak():
+    """Near the peak the set is tiny and then gone; it neither jumps nor fails."""
+    mixtures = posterior(1, 50)
+    mu, s = mixtures.means[0], mixtures.sds
+    mode = minimize_scalar(lambda y: -reference(mu, s, y), bounds=(mu.min(), mu.max()), options={"xatol": 1e-12}).x
+    peak = reference(mu, s, mode)
+    for drop in (1e-2, 1e-4, 1e-6, 1e-7):
+        found = level_sets(mixtures, np.array([peak - drop]))
+        expected = [brentq(lambda y: reference(mu, s, y) - peak + drop, mode, mode + side) for side in (-1, 1)]  # noqa: B023
+        np.testing.assert_allclose([found.lower[0], found.upper[0]], expected, rtol=0, atol=1e-8)
+    assert level_sets(mixtures, np.array([peak + 1e-6])).lower.size == 0
+
+
+def test_a_valley_that_touches_the_level():
+    """Two equal modes: just above the valley's depth there are two pieces, just below there is one."""
+    mixtures = GaussianMixtures([[-1.5, 1.5]], [1.0, 1.0])
+    depth = reference(mixtures.means[0], mixtures.sds, 0.0)
+    for shift, pieces in [(1e-3, 2), (1e-6, 2), (1e-9, 2), (-1e-9, 1), (-1e-6, 1), (-1e-3, 1)]:
+        assert len(level_sets(mixtures, np.array([depth + shift])).lower) == pieces
+
+
+@pytest.mark.parametrize("scale", [1e-150, 1e-9, 1.0, 1e9, 1e150])
+@pytest.mark.parametrize("seed", range(6))
+def test_units_do_not_matter(scale, seed):
+    mu, s, level = awkward(seed)
+    plain = level_sets(GaussianMixtures(mu[None], s), np.array([level]))
+    scaled = level_sets(GaussianMixtures(scale * mu[None], scale * s), np.array([level - np.log(scale)]))
+    np.testing.assert_allclose(scaled.lower / scale, plain.lower, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(scaled.upper / scale, plain.upper, rtol=1e-9, atol=1e-9)
+
+
+def test_far_from_zero_the_spacing_of_floats_is_the_limit():
+    plain = posterior(5, 40)
+    far = GaussianMixtures(plain.means + 1e9, plain.sds)
+    near_ends, far_ends = level_sets(plain, np.full(5, -1.5)), level_sets(far, np.full(5, -1.5))
+    np.testing.assert_allclose(far_ends.lower - 1e9, near_ends.lower, rtol=0, atol=1e-6)
+    np.testing.assert_allclose(far_ends.upper - 1e9, near_ends.upper, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("level", [-1e3, -1e6, -1e12])
+def test_the_response_range_is_never_cut_off(level):
+    """At any finite level the set is bounded, and its ends are on the level, however far out."""
+    found = level_sets(posterior(5, 30), np.full(5, level))
+    assert np.all(np.isfinite(found.lower))
+    np.testing.assert_allclose(log_density(posterior(5, 30), found.lower), level, rtol=1e-9)
+    np.testing.assert_allclose(log_density(posterior(5, 30), found.upper), level, rtol=1e-9)
+
+
+def test_memory_is_bounded_by_blocks():
+    """20 MB of means: no array of rows x draws x nodes, nor a second copy of the means, is made."""
+    import tracemalloc
+
+    mixtures = posterior(1250, 2000)
+    tracemalloc.start()
+    level_sets(mixtures, np.full(1250, -1.5))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < mixtures.means.nbytes / 2
+
+
+# --- facts that hold for both scores
+
+
+@both
+def test_membership_is_the_score_compared_with_the_threshold(score):
+    """Exactly: at random points, at the ends, one float beside the ends, and for thresholds that are themselves scores."""
+    rng = np.random.default_rng(0)
+    for mixtures in (posterior(40, 30), posterior(40, 3, spread=3.0, rowwise=True), posterior(40, 1)):
+        y = mixtures.means[:, 0] + rng.normal(size=40)
+        own = score.observed(mixtures, y)
+        for threshold in (float(own[0]), own, float(np.median(own)), np.inf, -np.inf, 0.0):
+            sets = score.sets(mixtures, threshold)
+            hull = sets.hull()
+            for value in (y, y.astype(np.float32), hull.lower, hull.upper, np.nextafter(hull.upper, np.inf)):
+                np.testing.assert_array_equal(sets.contains(value), score.observed(mixtures, value) <= threshold)
+        assert score.sets(mixtures, own).contains(y).all()
+
+
+@both
+@settings(derandomize=True, deadline=None, max_examples=60)
+@given(st.integers(0, 10_000), st.integers(0, 10_000), st.sampled_from([1e-100, 1.0, 1e100]), st.booleans())
+def test_the_pieces_are_what_membership_says(score, seed, place, scale, single):
+    """A point that is not within 1e-7 of an end is in a piece exactly when its score is at most the threshold."""
+    mu, s, _ = awkward(seed)
+    dtype = np.float32 if single and scale == 1.0 else np.float64
+    mixtures = GaussianMixtures((scale * mu[None]).astype(dtype), (scale * s).astype(dtype))
+    rng = np.random.default_rng(place)
+    pick = rng.integers(len(mu))
+    y = np.array([scale * (mu[pick] + s[pick] * rng.normal() * rng.choice([0.1, 1.0, 3.0]))])
+    other = scale * (mu[0] + s[0] * rng.normal())
+    threshold = float(score.observed(mixtures, [other])[0])
+    sets = score.sets(mixtures, threshold)
+    pieces = sets.pieces(0)
+    assert np.all(pieces[:, 0] <= pieces[:, 1])
+    assert np.all(pieces[1:, 0] > pieces[:-1, 1])
+    near = np.any(np.abs(pieces - y) <= 1e-7 * scale * (1 + np.abs(mu).max()))
+    by_pieces = bool(np.any((pieces[:, 0] <= y) & (y <= pieces[:, 1])))
+    assert near or by_pieces == bool(sets.contains(y)[0])
+    assert bool(sets.contains(y)[0]) == bool(score.observed(mixtures, y)[0] <= threshold)
+
+
+@both
+def test_sets_grow_with_the_threshold(score):
+    mixtures = posterior(30, 5, spread=2.0, rowwise=True)
+    thresholds = (
+        [-0.5, 0.0, 0.05, 0.3, 0.7, 0.9, 0.99, 1.0, np.inf] if score is MASS else [-1.0, 0.7, 1.5, 2.0, 3.0, 10.0, np.inf]
+    )
+    sizes = np.array([score.sizes(mixtures, t) for t in thresholds])
+    assert np.all(sizes[1:] >= sizes[:-1])
+    assert np.all(sizes[0] == 0)
+    assert np.all(np.isinf(sizes[-1]))
+    np.testing.assert_array_equal(sizes[3], score.sets(mixtures, thresholds[3]).sizes())
+    points = np.linspace(-4, 4, 30)
+    members = np.array([score.sets(mixtures, t).contains(points) for t in thresholds])
+    assert np.all(members[1:] >= members[:-1])
+
+
+@both
+def test_a_row_does_not_depend_on_its_neighbours_its_place_or_its_layout(score):
+    mixtures = posterior(300, 400, rowwise=True)
+    y = mixtures.means[:, 0]
+    plain = score.observed(mixtures, y)
+    order = np.random.default_rng(1).permutation(300)
+    np.testing.assert_array_equal(score.observed(take(mixtures, order), y[order]), plain[order])
+    for row in (0, 7, 299):
+        assert score.observed(take(mixtures, np.array([row])), y[[row]])[0] == plain[row]
+    means, sds = np.asfortranarray(mixtures.means), np.repeat(mixtures.sds, 2, axis=1)[:, ::2]
+    means.flags.writeable = False
+    np.testing.assert_array_equal(score.observed(GaussianMixtures(means, sds), y), plain)
+    threshold = float(np.median(plain))
+    one, many = score.sets(take(mixtures, np.array([5])), threshold), score.sets(mixtures, threshold)
+    np.testing.assert_array_equal(one.pieces(0), many.pieces(5))
+
+
+@both
+def test_shared_and_repeated_sds_are_the_same(score):
+    shared = posterior(20, 50)
+    repeated = GaussianMixtures(shared.means, np.tile(shared.sds, (20, 1)))
+    y = shared.means[:, 0] + 0.5
+    np.testing.assert_array_equal(score.observed(shared, y), score.observed(repeated, y))
+    np.testing.assert_array_equal(score.sets(shared, 0.9).lower, score.sets(repeated, 0.9).lower)
+
+
+@both
+def test_infinite_and_missing_responses(score):
+    mixtures = posterior(3, 20)
+    scores = score.observed(mixtures, [np.inf, -np.inf, np.nan])
+    assert np.isnan(scores[2])
+    np.testing.assert_array_equal(scores[:2], [1.0, 1.0] if score is MASS else [np.inf, np.inf])
+
+
+@both
+def test_thresholds_a_row_and_records(score):
+    mixtures = posterior(4, 20)
+    sets = score.sets(mixtures, np.array([0.9, np.inf, -np.inf, 0.9]))
+    np.testing.assert_array_equal(sets.is_infinite(), [False, True, False, False])
+    np.testing.assert_array_equal(sets.is_empty(), [False, False, True, False])
+    record = Threshold(0.9, rank=9, n=10, guarantee="marginal", alpha=0.1)
+    np.testing.assert_array_equal(score.sets(mixtures, record).pieces(3), sets.pieces(3))
+    with pytest.raises(IncompatibleScoreError, match="GaussianMixtures"):
+        score.observed(Points([0.0]), [0.0])
+    with pytest.raises(ValueError, match="each of the 4 rows"):
+        score.observed(mixtures, [0.0])
+
+
+@both
+def test_scores_are_scores_and_their_sets_pickle(score):
+    assert isinstance(score, Score)
+    assert pickle.loads(pickle.dumps(score)) == score
+    mixtures = posterior(6, 20)
+    y = mixtures.means[:, 0]
+    copy = pickle.loads(pickle.dumps(score.sets(mixtures, 0.9)))
+    np.testing.assert_array_equal(copy.contains(y), score.sets(mixtures, 0.9).contains(y))
+    empty = take(mixtures, np.arange(0))
+    assert score.observed(empty, []).shape == (0,)
+    assert len(score.sets(empty, 0.9)) == 0
+
+
+# --- closed forms and laws
+
+
+@pytest.mark.parametrize("draws", [1, 4])
+def test_one_gaussian_has_a_closed_form(draws):
+    """T equal draws are one Gaussian: half-width s sqrt(2 (t - log(s sqrt(2 pi)))), mass 2 Phi(z) - 1."""
+    mean, sd = np.array([-2.0, 0.0, 5.0]), np.array([0.1, 1.0, 30.0])
+    mixtures = GaussianMixtures(np.tile(mean[:, None], draws), np.tile(sd[:, None], draws))
+    peak = np.log(sd * np.sqrt(2 * np.pi))
+    for excess in (0.01, 1.0, 5.0, 300.0):
+        sets = DENSITY.sets(mixtures, peak + excess)
+        half = sd * np.sqrt(2 * excess)
+        np.testing.assert_allclose(sets.lower, mean - half, rtol=1e-11)
+        np.testing.assert_allclose(sets.upper, mean + half, rtol=1e-11)
+    assert DENSITY.sets(mixtures, peak - 1e-9).is_empty().all()
+    for z in (0.0, 0.3, 1.0, 2.5, 5.0):
+        np.testing.assert_allclose(MASS.observed(mixtures, mean + z * sd), 2 * norm.cdf(z) - 1, atol=1e-9)
+        np.testing.assert_allclose(DENSITY.observed(mixtures, mean - z * sd), peak + z**2 / 2, rtol=1e-12)
+    for mass in (0.01, 0.5, 0.9, 0.999):
+        half = sd * norm.ppf(0.5 + mass / 2)
+        sets = MASS.sets(mixtures, mass)
+        np.testing.assert_allclose(sets.lower, mean - half, rtol=1e-9)
+        np.testing.assert_allclose(sets.upper, mean + half, rtol=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_mass_is_the_integral_of_the_higher_densities(seed):
+    """Against a sum over 400,000 cells of a row with several modes."""
+    mu, s, _ = awkward(seed)
+    mixtures = GaussianMixtures(mu[None], s)
+    y = np.array([mu[0] + 0.8 * s[0]])
+    grid = np.linspace((mu - 9 * s).min(), (mu + 9 * s).max(), 400_001)
+    density = np.zeros_like(grid)
+    for m, sd in zip(mu, s, strict=True):
+        density += norm.pdf(grid, m, sd) / len(mu)
+    higher = density > np.exp(reference(mu, s, y))
+    cell = grid[1] - grid[0]
+    expected = np.sum(density[higher]) * cell
+    # each of the at most 2 T ends is misplaced by at most a cell
+    assert abs(MASS.observed(mixtures, y)[0] - expected) <= 4 * len(mu) * cell * density.max() * 0.5 + 1e-12
+
+
+@pytest.mark.parametrize("mass", [1e-3, 0.1, 0.5, 0.8, 0.95, 0.9999, 1 - 1e-12])
+def test_highest_density_sets_have_the_mass_asked_for(mass):
+    rows = [GaussianMixtures(mu[None], s) for mu, s, _ in map(awkward, range(25))]
+    for mixtures in [posterior(20, 100), posterior(20, 6, spread=2.0, rowwise=True), *rows]:
+        sets = MASS.sets(mixtures, mass)
+        row = np.repeat(np.arange(len(mixtures)), np.diff(sets.row_pointers))
+        held = distribution(mixtures, sets.upper, row) - distribution(mixtures, sets.lower, row)
+        np.testing.assert_allclose(np.bincount(row, held, len(mixtures)), mass, rtol=0, atol=1e-8)
+        ends = log_density(mixtures, sets.upper, row)
+        first = ends[sets.row_pointers[:-1]][row]
+        np.testing.assert_allclose(ends, first, atol=1e-6)  # one density level a row: nothing of equal mass is shorter
+
+
+def test_the_whole_line_and_nothing():
+    mixtures = posterior(3, 10)
+    for t in (1.0, 2.0, np.inf):
+        assert MASS.sets(mixtures, t).is_infinite().all()
+    for t in (-1e-9, -np.inf):
+        assert MASS.sets(mixtures, t).is_empty().all()
+    assert MASS.sets(mixtures, 1 - 1e-15).is_infinite().sum() == 0
+
+
+def draws_from(mixtures, rng):
+    n, t = mixtures.means.shape
+    pick = rng.integers(t, size=n)
+    sds = mixtures.sds[np.arange(n), pick] if mixtures.sds.ndim == 2 else mixtures.sds[pick]
+    return mixtures.means[np.arange(n), pick] + sds * rng.normal(size=n)
+
+
+def test_the_mass_of_a_draw_is_uniform():
+    """If y comes from the mixture its mass is U(0, 1), several modes included; Kolmogorov-Smirnov at 0.001."""
+    mixtures = posterior(3000, 4, spread=2.0, rowwise=True)
+    scores = MASS.observed(mixtures, draws_from(mixtures, np.random.default_rng(2)))
+    assert kstest(scores, "uniform").pvalue > 0.001
+
+
+def test_coverage_follows_its_beta_law():
+    """With true mixtures, the coverage of HPD-split is its threshold, Beta(k, n + 1 - k); Kolmogorov-Smirnov at 0.001."""
+    rng = np.random.default_rng(3)
+    mixtures = posterior(500 * 19, 4, spread=2.0, rowwise=True)
+    scores = MASS.observed(mixtures, draws_from(mixtures, rng)).reshape(500, 19)
+    coverage = [split_conformal(row, alpha=0.1).value for row in scores]
+    assert kstest(coverage, beta(18, 2).cdf).pvalue > 0.001
+
+
+@both
+def test_calibrated_sets_cover_new_rows(score):
+    """Test coverage given the calibration rows is within 4 standard errors of 0.9."""
+    rng = np.random.default_rng(4)
+    mixtures = posterior(4000, 5, spread=1.5, rowwise=True)
+    y = draws_from(mixtures, rng)
+    cal, new = np.arange(2000), np.arange(2000, 4000)
+    threshold = split_conformal(score.observed(take(mixtures, cal), y[cal]), alpha=0.1)
+    sets = score.sets(take(mixtures, new), threshold)
+    assert abs(sets.contains(y[new]).mean() - 0.9) < 4 * np.sqrt(2 * 0.09 / 2000)
+
+
+def test_sizes_are_the_oracle_sizes_and_density_sets_are_the_smallest():
+    """Gaussian truth with unequal spreads. At marginal coverage 0.9 the best sets cut all densities at one level: their mean
+    width solves E[2 Phi(half / s) - 1] = 0.9 with half = s sqrt(2 (t - log(s sqrt(2 pi))))_+. HPD-split gives 2 z s."""
+    rng = np.random.default_rng(5)
+    s = rng.uniform(0.5, 3.0, size=20_000)
+    mean = rng.normal(size=20_000)
+    y = mean + s * rng.normal(size=20_000)
+    truth = GaussianMixtures(mean[:, None], s[:, None])
+
+    def half(t):
+        return s * np.sqrt(2 * np.maximum(t - np.log(s * np.sqrt(2 * np.pi)), 0))
+
+    level = brentq(lambda t: np.mean(2 * norm.cdf(half(t) / s) - 1) - 0.9, 0, 20)
+    best = 2 * half(level).mean()
+    cal, new = np.arange(10_000), np.arange(10_000, 20_000)
+    sizes = {}
+    for score in (DENSITY, MASS, NormalisedResidual()):
+        threshold = split_conformal(score.observed(take(truth, cal), y[cal]), alpha=0.1)
+        sizes[score] = score.sizes(take(truth, new), threshold).mean()
+    assert abs(sizes[DENSITY] / best - 1) < 0.03
+    assert abs(sizes[MASS] / (2 * norm.ppf(0.95) * s.mean()) - 1) < 0.03
+    assert sizes[DENSITY] < sizes[MASS]
+    np.testing.assert_allclose(sizes[MASS], sizes[NormalisedResidual()], rtol=1e-6)  # the same sets, by another road

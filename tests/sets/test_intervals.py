@@ -1,0 +1,109 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dco.sets import Intervals, IntervalUnions, PredictionSets
+
+
+def unions() -> IntervalUnions:
+    """Rows: two pieces, none, the whole line, one point."""
+    return IntervalUnions(np.array([0, 2, 2, 3, 4]), np.array([-3.0, 1.0, -np.inf, 5.0]), np.array([-1.0, 2.0, np.inf, 5.0]))
+
+
+def test_both_kinds_are_prediction_sets():
+    assert isinstance(Intervals(np.zeros(1), np.ones(1)), PredictionSets)
+    assert isinstance(unions(), PredictionSets)
+
+
+def test_an_interval_holds_its_ends_and_a_crossed_one_holds_nothing():
+    sets = Intervals(np.array([0.0, 0.0, 2.0, -np.inf]), np.array([1.0, 1.0, 1.0, np.inf]))
+    np.testing.assert_array_equal(sets.contains([0.0, 1.0, 1.5, 1e300]), [True, True, False, True])
+    np.testing.assert_array_equal(sets.sizes(), [1.0, 1.0, 0.0, np.inf])
+    np.testing.assert_array_equal(sets.is_empty(), [False, False, True, False])
+    np.testing.assert_array_equal(sets.is_infinite(), [False, False, False, True])
+    assert len(sets) == 4
+
+
+def test_a_union_counts_each_piece():
+    sets = unions()
+    np.testing.assert_array_equal(sets.sizes(), [3.0, 0.0, np.inf, 0.0])
+    np.testing.assert_array_equal(sets.is_empty(), [False, True, False, False])
+    np.testing.assert_array_equal(sets.is_infinite(), [False, False, True, False])
+    np.testing.assert_array_equal(sets.pieces(0), [[-3.0, -1.0], [1.0, 2.0]])
+    np.testing.assert_array_equal(sets.pieces(-1), [[5.0, 5.0]])
+    assert sets.pieces(1).shape == (0, 2)
+    with pytest.raises(IndexError):
+        sets.pieces(4)
+
+
+def test_a_union_leaves_its_gaps_out():
+    sets = unions()
+    for y, expected in [
+        ([-2.0, 0.0, 0.0, 5.0], [True, False, True, True]),
+        ([0.0, 0.0, 1e308, 4.0], [False, False, True, False]),
+        ([1.0, 0.0, -np.inf, 6.0], [True, False, True, False]),
+        ([np.nan] * 4, [False] * 4),
+    ]:
+        np.testing.assert_array_equal(sets.contains(y), expected)
+
+
+def test_the_hull_spans_the_pieces_and_stays_empty_where_there_are_none():
+    hull = unions().hull()
+    np.testing.assert_array_equal(hull.lower, [-3.0, np.inf, -np.inf, 5.0])
+    np.testing.assert_array_equal(hull.upper, [2.0, -np.inf, np.inf, 5.0])
+    np.testing.assert_array_equal(hull.is_empty(), [False, True, False, False])
+    np.testing.assert_array_equal(hull.sizes(), [5.0, 0.0, np.inf, 0.0])
+
+
+def test_a_given_rule_decides_membership_for_both_kinds():
+    def odd(y):
+        return np.asarray(y) % 2 == 1
+
+    y = np.array([1.0, 2.0])
+    assert Intervals(np.zeros(2), np.zeros(2), odd).contains(y).tolist() == [True, False]
+    assert IntervalUnions(np.zeros(3, dtype=int), np.zeros(0), np.zeros(0), odd).contains(y).tolist() == [True, False]
+
+
+def test_lengths_beyond_the_largest_float_are_infinite():
+    big = np.array([1.7e308])
+    assert Intervals(-big, big).is_infinite().all()
+    assert IntervalUnions(np.array([0, 1]), -big, big).is_infinite().all()
+
+
+def test_no_rows_are_no_trouble():
+    empty = IntervalUnions(np.zeros(1, dtype=int), np.zeros(0), np.zeros(0))
+    assert len(empty) == 0
+    assert empty.sizes().shape == empty.contains([]).shape == empty.hull().lower.shape == (0,)
+
+
+@pytest.mark.parametrize("sets", [Intervals(np.zeros(3), np.ones(3)), unions()])
+def test_a_wrong_number_of_responses_is_refused(sets):
+    with pytest.raises(ValueError, match="one number for each"):
+        sets.contains([0.0, 1.0])
+
+
+def test_frames_show_ends_pieces_and_sizes():
+    pytest.importorskip("pandas")
+    frame = unions().to_frame(index=list("abcd"))
+    assert frame.loc["a", "pieces"] == [(-3.0, -1.0), (1.0, 2.0)]
+    assert frame["size"].tolist() == [3.0, 0.0, np.inf, 0.0]
+    plain = Intervals(np.array([0.0]), np.array([2.0])).to_frame()
+    assert plain.to_dict("records") == [{"lower": 0.0, "upper": 2.0, "size": 2.0}]
+
+
+@settings(derandomize=True, deadline=None, max_examples=100)
+@given(st.lists(st.lists(st.integers(-20, 20), max_size=8, unique=True), min_size=1, max_size=6), st.integers(-21, 21))
+def test_a_union_agrees_with_its_pieces_one_by_one(rows, value):
+    """Any even number of distinct ends, sorted, is a union; membership and length follow from the pieces."""
+    pieces = [np.sort(ends[: len(ends) // 2 * 2]).reshape(-1, 2).astype(float) for ends in rows]
+    pointers = np.concatenate([[0], np.cumsum([len(p) for p in pieces])])
+    flat = np.concatenate(pieces)
+    sets = IntervalUnions(pointers, flat[:, 0], flat[:, 1])
+    np.testing.assert_array_equal(
+        sets.contains(np.full(len(rows), float(value))),
+        [bool(np.any((p[:, 0] <= value) & (value <= p[:, 1]))) for p in pieces],
+    )
+    np.testing.assert_allclose(sets.sizes(), [np.sum(p[:, 1] - p[:, 0]) for p in pieces])
