@@ -273,8 +273,9 @@ def _tuning_note(wish: _Wish, now: Outlook, candidates: int) -> str:
     sharper = tuning_accuracy(now.tune, candidates=candidates, size_bound=1.0)
     return (
         f"What theory proves about the choice among {candidates} candidates: Proposition 3.2 (80 thresholds each), "
-        f"miscoverage to within {paper.risk_error:.3f} and sizes to within {paper.size_error:.1%} of the largest set, {_weight(paper, wish)}; the "
-        f"uniform bound, {sharper.risk_error:.3f} and {sharper.size_error:.1%}, {_weight(sharper, wish)}. The guarantee of "
+        f"miscoverage to within {paper.risk_error:.3f} and sizes to within {paper.size_error:.1%} of the largest set, "
+        f"{_weight(paper, wish)}; the uniform bound, {sharper.risk_error:.3f} and {sharper.size_error:.1%}, "
+        f"{_weight(sharper, wish)}. The guarantee of "
         "coverage needs neither."
     )
 
