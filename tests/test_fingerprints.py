@@ -305,6 +305,8 @@ def test_calibration_rows_seen_in_train_or_tune_are_refused_with_count_and_place
     with pytest.raises(OverlappingRolesError, match=r"tune and calibrate share 2 rows \(first: calibration row 10\)"):
         check_overlap(leaked, train=train, tune=tune)
     assert check_overlap(leaked, train=train, tune=tune, duplicates="allow") == {"train": 0, "tune": 2}
+    with pytest.raises(ValueError, match="one of natural, drop, allow; got 'keep'"):
+        check_overlap(calibrate, train=train, duplicates="keep")
     relabelled = (leaked[0], np.concatenate([y[20:], 1 - y[12:14]]))
     assert check_overlap(relabelled, train=train, tune=tune)["tune"] == 0
 
@@ -376,3 +378,35 @@ def test_a_fitted_model_keeps_its_fingerprint_through_pickle_and_loses_it_when_r
     assert structure_fingerprint(model) == first
     assert structure_fingerprint(ensemble.RandomForestRegressor(5, random_state=0).fit(X, y)) == first
     assert structure_fingerprint(ensemble.RandomForestRegressor(5, random_state=0).fit(X[1:], y[1:])) != first
+
+
+def test_a_model_that_counts_its_queries_keeps_its_fingerprint():
+    neighbors = pytest.importorskip("sklearn.neighbors")
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(80, 3)), rng.normal(size=80)
+    model = neighbors.KNeighborsRegressor(algorithm="kd_tree").fit(X, y)
+    first = structure_fingerprint(model)
+    model.predict(X)
+    assert structure_fingerprint(model) == first
+    assert structure_fingerprint(neighbors.KNeighborsRegressor(algorithm="kd_tree").fit(X + 1e-9, y)) != first
+
+
+@pytest.mark.parametrize("make", [np.random.RandomState, np.random.default_rng])
+def test_a_random_generator_counts_by_its_state(make):
+    used = make(0)
+    used.normal()
+    assert structure_fingerprint(make(0)) == structure_fingerprint(make(0))
+    assert len({structure_fingerprint(source) for source in (make(0), make(1), used)}) == 3
+
+
+@pytest.mark.parametrize(
+    "name", ["ensemble.GradientBoostingRegressor", "gaussian_process.GaussianProcessRegressor", "svm.SVR"]
+)
+def test_a_fitted_model_keeps_its_fingerprint_through_skops(name):
+    io = pytest.importorskip("skops.io")
+    module, kind = name.split(".")
+    X = np.random.default_rng(0).normal(size=(40, 3))
+    model = getattr(pytest.importorskip(f"sklearn.{module}"), kind)().fit(X, X[:, 0])
+    data = io.dumps(model)
+    again = io.loads(data, trusted=io.get_untrusted_types(data=data))
+    assert structure_fingerprint(again) == structure_fingerprint(model)

@@ -26,7 +26,7 @@ from enum import Enum, IntEnum
 from fractions import Fraction
 from hashlib import blake2b
 from itertools import combinations, pairwise
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -143,6 +143,8 @@ def check_overlap(
     repeats are natural (a fresh row is as likely to be a repeat), and only counts them. Rows that agree at float32 and
     not at float64 give a warning: they may be rounded copies.
     """
+    if duplicates not in get_args(Duplicates):
+        raise ValueError(f"duplicates must be one of {', '.join(get_args(Duplicates))}; got {duplicates!r}.")
     exact = row_fingerprints(*calibrate)
     rounded: Hashes | None = None
     counts: dict[str, int] = {}
@@ -520,6 +522,12 @@ def _encoded_callable(value: Any, above: tuple[int, ...]) -> bytes:
 
 
 def _encoded_object(value: Any, above: tuple[int, ...]) -> bytes:
+    if isinstance(value, np.random.RandomState):
+        return _tagged("random", _encoded(value.get_state(legacy=False), above))
+    if isinstance(value, np.random.Generator):
+        return _tagged("random", _encoded(value.bit_generator.state, above))
+    if hasattr(value, "get_arrays") and hasattr(value, "reset_n_calls"):  # scikit-learn's search trees count their queries
+        return _tagged("tree", _name_of(type(value)), *(_encoded(np.asarray(part), above) for part in value.get_arrays()))
     try:
         reduced = value.__reduce_ex__(4)
     except TypeError:

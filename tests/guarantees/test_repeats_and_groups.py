@@ -19,7 +19,7 @@ from dco.thresholds import bayesian_quadrature, split_conformal
 from dco.thresholds.grouped import grouped_conformal, one_row_per_group
 
 FULL = os.environ.get("DCO_GUARANTEES") == "full"
-REPEATS = 20_000 if FULL else 2_000
+REPEATS = 10_000 if FULL else 2_000
 pytestmark = pytest.mark.guarantee
 
 ALPHA, ATOM, N = 0.1, 0.15, 120
