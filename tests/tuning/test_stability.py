@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -110,6 +111,31 @@ def test_identical_candidates_fall_to_the_first_every_time():
     prediction, y = ClassProbabilities(rng.dirichlet(np.ones(4), size=60)), rng.integers(4, size=60)
     found = bootstrap_stability({"a": (LAC(), prediction), "b": (LAC(), prediction)}, y, alpha=0.1, rng=rng)
     assert (found.modal, found.modal_share, found.regret) == ("a", 1.0, 0.0)
+
+
+def test_expensive_size_curves_are_asked_for_at_few_thresholds_and_agree_with_exact_ones():
+    """300 rows, intervals: the winners from 16 knots are those from every threshold but for near-ties (at most 1 in 50)."""
+    rng = np.random.default_rng(11)
+    scores = np.abs(rng.standard_normal((2, 300)))
+    spreads = rng.uniform(0.5, 1.5, size=(2, 300))
+    asked = []
+
+    def curve(c, threshold):
+        asked.append(threshold)
+        return 2 * spreads[c] * np.sqrt(np.maximum(threshold, 0))
+
+    knots = [EvaluatedCandidate(str(c), scores[c], partial(curve, c)) for c in range(2)]
+    exact = [
+        EvaluatedCandidate(
+            str(c), scores[c], partial(curve, c), lambda ts, c=c: 2 * spreads[c] * np.sqrt(np.asarray(ts))[:, None]
+        )
+        for c in range(2)
+    ]
+    counts = rng.multinomial(300, np.full(300, 1 / 300), size=500)
+    by_knots = winners_of(knots, counts, alpha=0.1)
+    assert 16 < len(asked) <= 32
+    assert 0.05 < by_knots.mean() < 0.95
+    assert np.count_nonzero(by_knots != winners_of(exact, counts, alpha=0.1)) <= 10
 
 
 def test_the_same_rng_gives_the_same_answer_and_a_clear_winner_is_stable():

@@ -7,7 +7,7 @@ observed score near the tuning rank, so a few dozen size evaluations serve hundr
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,6 +26,7 @@ from dco.tuning.candidates import (
 from dco.tuning.search import rank_evaluated, row_masses
 
 _LARGEST_MASS = 2**52  # up to here sums of integer weights are exact, as integers and as floats
+_KNOTS = 16  # thresholds at which an expensive size curve is evaluated
 _AT_ONCE = 32  # thresholds whose sizes are held in memory together
 
 
@@ -161,14 +162,35 @@ def _keys(entry: EvaluatedCandidate, counts: Integers, held: Integers, alpha: Le
     keys = np.empty((len(counts), 3))
     keys[:, 2] = thresholds
     visited = np.unique(thresholds)
+    curve = _curve(entry, visited)
     for part in np.array_split(visited, -(-len(visited) // _AT_ONCE)):
-        for threshold, sizes in zip(part, entry.size_curves(part), strict=True):
+        for threshold, sizes in zip(part, curve(part), strict=True):
             rows = np.flatnonzero(thresholds == threshold)
             with np.errstate(invalid="ignore"):
                 totals = np.where(counts[rows] > 0, counts[rows] * sizes, 0.0).sum(axis=1)
             keys[rows, 0] = totals / held[rows]
             keys[rows, 1] = _p95(sizes, counts[rows], held[rows])
     return keys
+
+
+def _curve(entry: EvaluatedCandidate, visited: Floats) -> Callable[[Floats], Floats]:
+    """Sizes at thresholds among `visited`: exact, or linear between knots where each threshold costs a search for roots.
+
+    Sets on the line grow smoothly between thresholds this close; label counts jump, and have a pass for many thresholds.
+    """
+    if entry.sizes_at_each is not None or len(visited) <= _KNOTS or not np.all(np.isfinite(visited)):
+        return entry.size_curves
+    knots = visited[np.linspace(0, len(visited) - 1, _KNOTS).round().astype(int)]
+    known = entry.size_curves(knots)
+    if not np.all(np.isfinite(known)):
+        return entry.size_curves
+
+    def between(thresholds: Floats) -> Floats:
+        left = np.clip(np.searchsorted(knots, thresholds, side="right") - 1, 0, _KNOTS - 2)
+        share = ((thresholds - knots[left]) / (knots[left + 1] - knots[left]))[:, None]
+        return np.asarray((1 - share) * known[left] + share * known[left + 1])
+
+    return between
 
 
 def _p95(sizes: Floats, counts: Integers, held: Integers) -> Floats:
