@@ -1,0 +1,105 @@
+"""ResidualSpread: the spread is learned from rows that the model has not seen."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import sklearn
+from sklearn.base import clone
+from sklearn.ensemble import HistGradientBoostingRegressor, RandomForestRegressor
+from sklearn.linear_model import LinearRegression, Ridge
+from sklearn.model_selection import GroupKFold, KFold, cross_val_predict
+from sklearn.neighbors import KNeighborsRegressor
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import dco
+from dco.models.residual_spread import ResidualSpread
+
+
+def rows(n, seed=0):
+    """y = x1 + |x2| e, e standard normal: the expected absolute error of the true mean is |x2| sqrt(2 / pi)."""
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-1, 1, size=(n, 2))
+    return X, X[:, 0] + np.abs(X[:, 1]) * rng.normal(size=n)
+
+
+@parametrize_with_checks(
+    [
+        ResidualSpread(HistGradientBoostingRegressor(max_iter=10)),
+        ResidualSpread(Ridge(), KNeighborsRegressor(3), cv=3),
+    ]
+)
+def test_is_a_scikit_learn_estimator(estimator, check):
+    check(estimator)
+
+
+def test_the_spread_is_the_expected_absolute_residual():
+    X, y = rows(4000)
+    model = ResidualSpread(LinearRegression(), HistGradientBoostingRegressor(max_leaf_nodes=6, max_iter=50)).fit(X, y)
+    grid = np.column_stack([np.zeros(5), [0.2, 0.4, 0.6, 0.8, 0.95]])
+    record = model.predict_distribution(grid)
+    assert isinstance(record, dco.PointsWithSpread)
+    np.testing.assert_allclose(record.spread, grid[:, 1] * np.sqrt(2 / np.pi), atol=0.1)
+    np.testing.assert_array_equal(record.mean, model.predict(grid))
+
+
+def test_a_forest_knows_how_far_off_it_is_on_rows_it_has_not_seen():
+    """In-sample residuals of full-grown trees are some 2.5 times too small; out-of-fold ones are right on average."""
+    X, y = rows(600)
+    fresh, truth = rows(3000, seed=1)
+    forest = RandomForestRegressor(50, random_state=0)
+    model = ResidualSpread(forest, RandomForestRegressor(50, min_samples_leaf=20, random_state=0)).fit(X, y)
+    error = np.abs(truth - model.predict(fresh)).mean()
+    assert np.abs(y - model.predict(X)).mean() < 0.5 * error
+    assert 0.85 * error < model.predict_distribution(fresh).spread.mean() < 1.15 * error
+
+
+def test_residuals_are_those_of_the_folds():
+    X, y = rows(60)
+    folds = KFold(4, shuffle=True, random_state=3)
+    model = ResidualSpread(KNeighborsRegressor(1), KNeighborsRegressor(1), cv=folds, floor=1e-9).fit(X, y)
+    residuals = np.abs(y - cross_val_predict(KNeighborsRegressor(1), X, y, cv=folds))
+    np.testing.assert_allclose(model.predict_distribution(X).spread, residuals)  # the nearest neighbour of a row is itself
+    assert np.all(model.predict(X) == y)  # whose in-sample residuals are zero
+
+
+def test_the_spread_is_positive_even_where_the_spread_model_is_not():
+    X, y = rows(200)
+    model = ResidualSpread(LinearRegression(), LinearRegression(), floor=0.2).fit(X, X[:, 0] + X[:, 1] * np.abs(y))
+    far = np.array([[0.0, 50.0], [0.0, -50.0], [50.0, 0.0], [-50.0, 0.0]])
+    assert model.spread_estimator_.predict(far).min() < 0
+    assert model.predict_distribution(far).spread.min() == model.floor_
+    perfect = ResidualSpread(LinearRegression()).fit(X, np.zeros(200))
+    assert np.all(perfect.predict_distribution(X).spread > 0)
+
+
+def test_the_spread_follows_the_unit_of_y():
+    X, y = rows(100)
+    one, thousand = (ResidualSpread(Ridge(), KNeighborsRegressor(5)).fit(X, y * unit) for unit in (1, 1000))
+    np.testing.assert_allclose(thousand.predict_distribution(X).spread, 1000 * one.predict_distribution(X).spread, rtol=1e-9)
+
+
+@pytest.mark.parametrize("routing", [False, True])
+def test_groups_stay_together_and_weights_reach_the_models(routing):
+    """Copies of a row in one group: grouped folds never see a row's copy, so its residual is not zero."""
+    X, y = rows(40)
+    X, y, groups = np.repeat(X, 2, axis=0), np.repeat(y, 2), np.repeat(np.arange(40), 2)
+    with sklearn.config_context(enable_metadata_routing=routing):
+        model = ResidualSpread(KNeighborsRegressor(1), KNeighborsRegressor(1), cv=GroupKFold(5), floor=1e-9)
+        assert np.all(model.fit(X, y, groups=groups).predict_distribution(X).spread > 1e-6)
+        assert np.all(model.set_params(cv=KFold(5, shuffle=True)).fit(X, y).predict(X) == y)
+        base = Ridge(alpha=1e-6)
+        base = base.set_fit_request(sample_weight=True) if routing else base
+        weight = np.repeat([1.0, 0.0], 40)
+        weighted = ResidualSpread(base).fit(X, y, sample_weight=weight)
+        np.testing.assert_allclose(weighted.estimator_.coef_, clone(base).fit(X[:40], y[:40]).coef_, atol=1e-6)
+        assert weighted.spread_estimator_.coef_.shape == (2,)
+
+
+def test_few_rows_leave_one_out_and_bad_settings_are_refused():
+    X, y = rows(3)
+    assert len(ResidualSpread(Ridge(), cv=5).fit(X, y).predict_distribution(X)) == 3
+    with pytest.raises(ValueError, match="at least 2 folds"):
+        ResidualSpread(Ridge(), cv=1).fit(X, y)
+    with pytest.raises(ValueError, match="floor must be greater than 0"):
+        ResidualSpread(Ridge(), floor=0.0).fit(X, y)
