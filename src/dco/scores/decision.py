@@ -152,8 +152,8 @@ class RiskAverse(DecisionScore):
 class RiskOptimal(DecisionScore):
     """Risk-optimal conformal prediction: sets made for the largest expected loss given only that they cover.
 
-    From the paper (arXiv 2602.00989): V(x, t), the sets and the action. Ours: the nested-envelope score, the closed form of
-    the largest expected loss in `act`, and the finite-sample statement that split conformal prediction gives.
+    From the paper (arXiv 2602.00989): V(x, t), the sets and the action. Ours: the nested-envelope score. A price of 0
+    already charges for what the set leaves out, so that the sets may cover more than 1 - alpha: many scores are then 0.
     """
 
     def values(self, masses: Doubles, quantiles: Doubles, worst: Doubles) -> Doubles:
