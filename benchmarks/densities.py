@@ -1,0 +1,183 @@
+"""Regression scores against the arithmetic they need, and mixture densities against a SciPy grid.
+
+Every figure is a ratio of two times measured in this run, each the best of several. Run: python benchmarks/densities.py
+
+The 400-point grid is timed on a few hundred rows and scaled to all of them (it is linear in rows: each row is by itself).
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from time import perf_counter
+
+import numpy as np
+from scipy.special import logsumexp
+
+from dco.predictions import GaussianMixtures, PointsWithSpread, Quantiles, take
+from dco.scores.density import HighestDensityMass, PredictiveDensity
+from dco.scores.regression import AbsoluteResidual, NormalisedResidual, QuantileResidual
+
+
+def best(work: Callable[[], object], repeats: int) -> float:
+    times = []
+    for _ in range(repeats):
+        start = perf_counter()
+        work()
+        times.append(perf_counter() - start)
+    return min(times)
+
+
+def alternating(ours: Callable[[], object], floor: Callable[[], object], repeats: int) -> tuple[float, float]:
+    """Both timed in turn, so that a busy spell on the machine hits both."""
+    pairs = [(best(ours, 1), best(floor, 1)) for _ in range(repeats)]
+    return min(p[0] for p in pairs), min(p[1] for p in pairs)
+
+
+def residuals(rows: int, repeats: int) -> None:
+    rng = np.random.default_rng(0)
+    mean, spread, y = rng.normal(size=rows), rng.uniform(0.5, 2, size=rows), rng.normal(size=rows)
+    low, high = mean - spread, mean + spread
+    middle = mean + 0.1 * spread
+    centred, quantiles = PointsWithSpread(mean, spread), Quantiles(low, high, middle)
+    t = 1.3
+
+    def plain_sets() -> tuple[object, object]:
+        return mean - t, mean + t
+
+    def scaled_sets() -> tuple[object, object]:
+        half = t * spread
+        return mean - half, mean + half
+
+    def relative_observed() -> object:
+        width = high - low
+        return np.maximum((low - y) / width, (y - high) / width)
+
+    def relative_sets() -> tuple[object, object]:
+        half = t * (high - low)
+        return low - half, high + half
+
+    def median_observed() -> object:
+        return np.maximum((low - y) / (middle - low), (y - high) / (high - middle))
+
+    def median_sets() -> tuple[object, object]:
+        return low - t * (middle - low), high + t * (high - middle)
+
+    cases = [
+        (AbsoluteResidual(), centred, lambda: np.abs(y - mean), plain_sets),
+        (NormalisedResidual(), centred, lambda: np.abs(y - mean) / spread, scaled_sets),
+        (QuantileResidual(), quantiles, lambda: np.maximum(low - y, y - high), lambda: (low - t, high + t)),
+        (QuantileResidual("relative"), quantiles, relative_observed, relative_sets),
+        (QuantileResidual("median"), quantiles, median_observed, median_sets),
+    ]
+    print(f"\n{rows:,} rows: time over that of the bare NumPy arithmetic (target: at most 3)\n")
+    print("| score | observed | sets | contains | sizes |")
+    print("|---|---|---|---|---|")
+    for score, prediction, observed, ends in cases:
+        ratios = []
+        sets = score.sets(prediction, t)
+
+        def compare(observed: Callable[[], np.ndarray] = observed) -> object:
+            return observed() <= t
+
+        def lengths(ends: Callable[[], tuple[np.ndarray, np.ndarray]] = ends) -> object:
+            lower, upper = ends()
+            return upper - lower
+
+        for ours, floor in (
+            (lambda s=score, p=prediction: s.observed(p, y), observed),
+            (lambda s=score, p=prediction: s.sets(p, t), ends),
+            (lambda c=sets: c.contains(y), compare),
+            (lambda s=score, p=prediction: s.sizes(p, t), lengths),
+        ):
+            mine, bare = alternating(ours, floor, repeats)
+            ratios.append(f"{mine / bare:.2f}")
+        print(f"| {score!r} | " + " | ".join(ratios) + " |")
+
+
+def grid_sets(mixtures: GaussianMixtures, level: float, points: int = 400) -> np.ndarray:
+    """What people do: the log-density on a grid, row by row; the ends by linear interpolation."""
+    log_peaks = -np.log(mixtures.sds) - 0.5 * np.log(2 * np.pi) - np.log(mixtures.means.shape[1])
+    ends = np.empty((len(mixtures), 2))
+    for row, means in enumerate(mixtures.means):
+        grid = np.linspace(means.mean() - 6, means.mean() + 6, points)
+        heights = logsumexp(log_peaks - 0.5 * ((grid[:, None] - means) / mixtures.sds) ** 2, axis=1) - level
+        inside = np.flatnonzero(heights >= 0)
+        for side, (a, b) in enumerate(((inside[0] - 1, inside[0]), (inside[-1], inside[-1] + 1))):
+            ends[row, side] = grid[a] + (grid[b] - grid[a]) * heights[a] / (heights[a] - heights[b])
+    return ends
+
+
+def exact_ends(mixtures: GaussianMixtures, level: float, start: np.ndarray) -> np.ndarray:
+    """Float64 brute force: bisection of SciPy's log-density from the grid's answer, to the last bit."""
+    log_peaks = -np.log(mixtures.sds) - 0.5 * np.log(2 * np.pi) - np.log(mixtures.means.shape[1])
+    ends = np.empty_like(start)
+    for side, outward in enumerate((-0.05, 0.05)):
+        inside, outside = start[:, side] - outward, start[:, side] + outward
+        for _ in range(50):
+            middle = 0.5 * (inside + outside)
+            heights = logsumexp(log_peaks - 0.5 * ((middle[:, None] - mixtures.means) / mixtures.sds) ** 2, axis=1)
+            held = heights >= level
+            inside, outside = np.where(held, middle, inside), np.where(held, outside, middle)
+        ends[:, side] = inside
+    return ends
+
+
+def densities(rows: int, draws: int, sample: int, repeats: int) -> None:
+    rng = np.random.default_rng(1)
+    means = rng.normal(size=(rows, 1)) + 0.25 * rng.normal(size=(rows, draws))
+    sds = 0.7 * np.exp(0.05 * rng.normal(size=draws))
+    mixtures = GaussianMixtures(means, sds)
+    few = take(mixtures, slice(0, sample))
+    assert isinstance(few, GaussianMixtures)
+    y = means[:, 0] + 0.7 * rng.normal(size=rows)
+    score = PredictiveDensity()
+    t = float(np.quantile(score.observed(mixtures, y), 0.9))
+
+    ours = best(lambda: score.sets(mixtures, t), repeats)
+    grid = best(lambda: grid_sets(few, -t), repeats) * rows / sample
+    one_pass = best(lambda: score.observed(mixtures, y), repeats)
+    by_grid = grid_sets(few, -t)
+    truth = exact_ends(few, -t, by_grid)
+    sets = score.sets(few, t)
+    error = max(np.abs(sets.lower - truth[:, 0]).max(), np.abs(sets.upper - truth[:, 1]).max())
+    mass = HighestDensityMass()
+    mass_observed = best(lambda: mass.observed(mixtures, y), 1)
+    mass_sets = best(lambda: mass.sets(mixtures, 0.9), 1)
+
+    print(f"\n{rows:,} rows x {draws:,} draws, one density each; the grid timed on {sample} rows and scaled\n")
+    print("| what | result |")
+    print("|---|---|")
+    print(f"| 400-point SciPy grid / our sets (target: at least 20) | {grid / ours:.0f} x |")
+    print(f"| our sets / one evaluation of the density a row (the floor) | {ours / one_pass:.1f} x |")
+    print(f"| highest-density mass observed / the same floor | {mass_observed / one_pass:.1f} x |")
+    print(f"| highest-density mass sets / the same floor | {mass_sets / one_pass:.1f} x |")
+    print(f"| 400-point SciPy grid / highest-density mass sets | {grid / mass_sets:.0f} x |")
+    print(f"| largest error of our ends (target: below 1e-6) | {error:.1e} |")
+    print(f"| largest error of the grid's ends, interpolated | {np.abs(by_grid - truth).max():.1e} |")
+
+
+def growth(draws: int, repeats: int) -> None:
+    rng = np.random.default_rng(2)
+    sizes = np.array([500, 1000, 2000, 4000])
+    times = []
+    for rows in sizes:
+        mixtures = GaussianMixtures(rng.normal(size=(rows, 1)) + 0.25 * rng.normal(size=(rows, draws)), np.full(draws, 0.7))
+        times.append(best(lambda m=mixtures: PredictiveDensity().sets(m, 2.0), repeats))
+    slope = np.polyfit(np.log(sizes), np.log(times), 1)[0]
+    print(f"| growth in rows, slope of log time over log rows at {', '.join(map(str, sizes))} rows | {slope:.2f} |")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="a tenth of the rows, to see that it runs")
+    quick = parser.parse_args().quick
+    print(f"Python {sys.version.split()[0]}, NumPy {np.__version__}")
+    residuals(100_000 if quick else 1_000_000, repeats=5 if quick else 15)
+    densities(1_000 if quick else 10_000, 1_000, sample=20 if quick else 100, repeats=2 if quick else 3)
+    growth(500, repeats=3)
+
+
+if __name__ == "__main__":
+    main()
