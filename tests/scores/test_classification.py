@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import tracemalloc
 from fractions import Fraction
 from typing import Any
 
@@ -422,3 +423,27 @@ def test_scores_of_passes_do_not_depend_on_the_layout_in_memory(score):
     for layout in (np.asfortranarray(draws), np.ascontiguousarray(draws.transpose(1, 2, 0)).transpose(2, 0, 1)):
         assert np.array_equal(score.every_label(ClassDraws(layout)), wanted)
         assert np.array_equal(score.observed(ClassDraws(layout), y), wanted[np.arange(6), y])
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Memory.
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+@every_score
+def test_memory_beside_the_result_is_that_of_a_chunk(score):
+    """Neither sets, sizes nor observed scores make a second n x K matrix, nor a second T x n x K array."""
+    rng = np.random.default_rng(13)
+    values, y = softmax(rng, 3000, 1000, dtype="float32"), rng.integers(1000, size=3000)
+    prediction = record(score, values, rng.uniform(size=3000))
+    threshold = float(np.quantile(score.observed(prediction, y), 0.05))
+    for job in (
+        lambda: score.sets(prediction, threshold),
+        lambda: score.sizes(prediction, threshold),
+        lambda: score.observed(prediction, y),
+    ):
+        tracemalloc.start()
+        job()
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert peak < 10e6 < values.nbytes

@@ -261,7 +261,7 @@ class RankScore(LabelScore):
         top = -falling[:, :1].astype(np.float64)
         ends = _checked_mass(np.cumsum(own_masses.reshape(-1, _BLOCK).dot(np.ones(_BLOCK)).reshape(n, n_blocks), axis=1))
         last_rank = np.minimum(np.arange(1, n_blocks + 1) * _BLOCK, k)
-        last = own_masses[:, last_rank - 1]
+        last = np.take(own_masses, last_rank - 1, axis=1)
         end_scores = self.formula(ends - last, last, top, last_rank.astype(np.float64), uniforms)
         row, inside = np.arange(n), np.arange(1.0, _BLOCK + 1)
         lengths = np.empty((len(thresholds), n), dtype=np.int64)
