@@ -11,13 +11,14 @@ import io
 import json
 import os
 import pickle
+import pkgutil
 import re
 import secrets
 import types
 import warnings
 import zipfile
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 from decimal import Decimal
 from fractions import Fraction
 from importlib import import_module
@@ -51,7 +52,7 @@ from sklearn import (
     tree,
 )
 from sklearn.base import BaseEstimator
-from sklearn.ensemble import HistGradientBoostingRegressor, RandomForestRegressor
+from sklearn.ensemble import HistGradientBoostingRegressor, RandomForestClassifier, RandomForestRegressor
 from sklearn.frozen import FrozenEstimator
 from sklearn.gaussian_process import kernels
 from sklearn.linear_model import Ridge
@@ -60,6 +61,8 @@ from sklearn.utils import all_estimators
 import dco
 import dco.storage
 import dco.trusted_types
+from dco.models.quantile_pair import QuantilePair
+from dco.models.residual_spread import ResidualSpread
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(60, 5))
@@ -666,7 +669,70 @@ def test_the_file_says_its_format_and_the_versions_that_wrote_it(saved):
         assert {entry.compress_type for entry in archive.infolist()} == {zipfile.ZIP_DEFLATED}
 
 
+# --- our own classes --------------------------------------------------------------------------------------------------
+
+
 def test_every_own_class_on_the_list_exists_under_that_name():
     for name in dco.trusted_types.OWN:
         module, _, attribute = name.rpartition(".")
         assert getattr(import_module(module), attribute).__module__ == module
+
+
+def own_classes(package):
+    for module in pkgutil.walk_packages(import_module(package).__path__, f"{package}."):
+        for name, thing in vars(import_module(module.name)).items():
+            if isinstance(thing, type) and thing.__module__ == module.name and not name.startswith("_"):
+                yield f"{module.name}.{name}", thing
+
+
+def test_every_score_and_every_model_of_ours_can_be_loaded_without_asking():
+    """A base class that others build on is no score of its own: it cannot be made, or it is no dataclass."""
+    scores = {name for name, cls in own_classes("dco.scores") if hasattr(cls, "observed") and is_dataclass(cls)}
+    scores -= {name for name, cls in own_classes("dco.scores") if inspect.isabstract(cls) or cls.__subclasses__()}
+    models = {name for name, cls in own_classes("dco.models") if issubclass(cls, BaseEstimator)}
+    assert len(scores) >= 10
+    assert len(models) >= 4
+    missing = (scores | models) - set(dco.trusted_types.OWN)
+    assert not missing, sorted(missing)
+
+
+WIDE = np.random.default_rng(1).normal(size=(400, 3))
+LINE = WIDE[:, 0] + np.random.default_rng(2).normal(size=400)
+ANIMALS = np.array(["ant", "bee", "cow"])[(WIDE[:, 0] > -0.5).astype(int) + (WIDE[:, 1] > 0.5)]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: dco.DecoupledRegressor(Ridge(), random_state=0).fit(WIDE, LINE),
+        lambda: dco.DecoupledRegressor(
+            {"pair": QuantilePair(HistGradientBoostingRegressor(max_iter=5)), "spread": ResidualSpread(Ridge())},
+            guarantee="pac",
+            random_state=0,
+        ).fit(WIDE, LINE),
+        lambda: dco.DecoupledRegressor(
+            [Ridge(), RandomForestRegressor(5, random_state=0)], tune_folds=3, ensemble=True, random_state=0
+        ).fit(WIDE, LINE),
+        lambda: dco.DecoupledRegressor(FrozenEstimator(Ridge().fit(X[:, :3], NUMBERS)), random_state=0).fit(WIDE, LINE),
+        lambda: dco.DecoupledClassifier(
+            linear_model.LogisticRegression(), [dco.scores.RAPS(0.1, 1, randomised=True), dco.scores.LAC()], random_state=0
+        ).fit(WIDE, ANIMALS),
+        lambda: dco.DecoupledClassifier(
+            RandomForestClassifier(5, random_state=0), condition_on="label", random_state=0
+        ).fit(WIDE, ANIMALS),
+    ],
+    ids=["ridge", "pair and spread", "folds and ensemble", "frozen", "randomised", "by label"],
+)  # fmt: skip
+def test_a_calibrated_estimator_comes_back_with_its_sets_and_its_certificate(make, tmp_path):
+    estimator = make()
+    dco.save(estimator, tmp_path / "model.dco")
+    copy = dco.load(tmp_path / "model.dco")
+    assert copy.certificate_ == estimator.certificate_
+    assert copy.best_candidate_ == estimator.best_candidate_
+    for alpha in (0.1, 0.3):
+        one, other = copy.predict_set(WIDE, alpha=alpha), estimator.predict_set(WIDE, alpha=alpha)
+        if isinstance(one, dco.LabelSets):
+            assert one.to_lists() == other.to_lists()
+        else:
+            np.testing.assert_array_equal(one.sizes(), other.sizes())
+    assert copy.get_params().keys() == estimator.get_params().keys()
