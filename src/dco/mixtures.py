@@ -401,31 +401,33 @@ def _certified_segments(mixtures: GaussianMixtures, summary: _Summary, levels: F
 def _decide(mixtures: GaussianMixtures, rows: Integers, levels: F64, low: F64, high: F64) -> tuple[Bools, Bools, Bools]:
     """For each interval: f >= level throughout, f < level throughout, or f monotone; all three proved by bounds.
 
-    Each component is bounded on its own: N is largest at the point nearest to its mean and smallest at the farthest; N'
-    has its extremes at one sd from the mean or at the ends of the interval.
+    Wide intervals: each component is largest at the point nearest to its mean and smallest at the farthest. Narrow ones: a
+    Taylor polynomial at the midpoint, with |N''| <= max(1, z^2) exp(-z^2 / 2) / s^2 times the peak as its remainder.
     """
     inside, outside, monotone = (np.zeros(len(rows), dtype=bool) for _ in range(3))
-    ceiling = 600.0  # keeps exp finite; f' is not judged where it bites
+    ceiling = 600.0  # keeps exp finite; the polynomial is not trusted where it bites
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         for block in _blocks(mixtures, rows):
             where = block.where
+            half = (0.5 * high[where] - 0.5 * low[where])[:, None] * block.inverse  # in sds of each component
+            middle = (0.5 * high[where] + 0.5 * low[where])[:, None]
+            offset = (block.means - middle) * block.inverse
             excess = block.log_peaks - levels[where, None]
-            left = (low[where, None] - block.means) * block.inverse
-            right = (high[where, None] - block.means) * block.inverse
-            near = np.maximum(0, np.maximum(left, -right))
-            far = np.maximum(np.abs(left), np.abs(right))
+            distance = np.abs(offset)
+            near, far = np.maximum(distance - half, 0), distance + half
             largest = excess - 0.5 * np.square(near)
-            inside[where] = np.exp(np.minimum(excess - 0.5 * np.square(far), ceiling)).sum(axis=1) > 1 + 1e-12
-            outside[where] = np.exp(np.minimum(largest, ceiling)).sum(axis=1) < 1 - 1e-12
-            unit = block.inverse / block.inverse.max(axis=1, keepdims=True)
-            at_left = -left * np.exp(np.minimum(excess - 0.5 * np.square(left), ceiling))
-            at_right = -right * np.exp(np.minimum(excess - 0.5 * np.square(right), ceiling))
-            turn = np.exp(np.minimum(excess - 0.5, ceiling))
-            most = np.where((left < -1) & (right > -1), turn, np.maximum(at_left, at_right)) * unit
-            least = np.where((left < 1) & (right > 1), -turn, np.minimum(at_left, at_right)) * unit
-            slack = 1e-12 * np.maximum(np.abs(most), np.abs(least)).sum(axis=1)
-            one_way = (least.sum(axis=1) > slack) | (most.sum(axis=1) < -slack)
-            monotone[where] = one_way & (largest.max(axis=1) < ceiling)
+            most = np.exp(np.minimum(largest, ceiling))
+            least = np.exp(np.minimum(excess - 0.5 * np.square(far), ceiling))
+            here = np.exp(np.minimum(excess - 0.5 * np.square(offset), ceiling))
+            value = here.sum(axis=1)
+            change = (here * offset * half).sum(axis=1)  # f' times half the width
+            bend = (most * np.maximum(1, np.square(far)) * np.square(half)).sum(axis=1)
+            trusted = (largest.max(axis=1) < ceiling) & np.isfinite(bend)
+            slack = 1e-12 * value
+            margin = np.abs(change) + 0.5 * bend + slack
+            inside[where] = (least.sum(axis=1) > 1 + 1e-12) | (trusted & (value - margin > 1))
+            outside[where] = (most.sum(axis=1) < 1 - 1e-12) | (trusted & (value + margin < 1))
+            monotone[where] = trusted & (np.abs(change) > bend + 1e-12 * (here * distance * half).sum(axis=1))
     return inside, outside & ~inside, monotone & ~inside & ~outside
 
 
