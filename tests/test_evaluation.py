@@ -42,12 +42,13 @@ def test_intervals_by_hand():
 
 
 def test_unions_by_hand():
-    """The whole line in one piece is full; two half lines are infinite and not full."""
-    pointers = np.array([0, 2, 3, 5, 5])
-    lower, upper = np.array([0.0, 3.0, -np.inf, -np.inf, 1.0]), np.array([1.0, 5.0, np.inf, 0.0, np.inf])
-    result = evaluate(IntervalUnions(pointers, lower, upper), [2.0, 0.0, 0.5, 0.0])
-    assert result.coverage == 0.25
-    assert (result.empty, result.full, result.infinite) == (0.25, 0.25, 0.5)
+    """The whole line in one piece is full; two half lines are infinite and not full, nor is one half line."""
+    pointers = np.array([0, 2, 3, 5, 5, 6])
+    lower = np.array([0.0, 3.0, -np.inf, -np.inf, 1.0, 4.0])
+    upper = np.array([1.0, 5.0, np.inf, 0.0, np.inf, np.inf])
+    result = evaluate(IntervalUnions(pointers, lower, upper), [2.0, 0.0, 0.5, 0.0, 3.0])
+    assert result.coverage == 0.2
+    assert (result.empty, result.full, result.infinite) == (0.2, 0.2, 0.6)
     assert result.mean_finite_size == 1.5
 
 

@@ -433,16 +433,18 @@ def test_size_after_recalibration_holds_when_the_whole_procedure_is_run():
     assert bound.probability == pytest.approx(0.8)
     assert not bound.vacuous
     best = min(bound.oracle_level ** (1 / c) for c in shapes)
-    failures, above_ranking, above_expected = 0, 0, 0
+    failures, above_ranking, above_expected, above_oracle = 0, 0, 0, 0
     for _ in range(runs):
         tuned = [np.sort(rng.uniform(size=n_tune) ** (1 / c))[math.ceil(bound.ranking_level * n_tune) - 1] for c in shapes]
         chosen = shapes[int(np.argmin(tuned))]
         deployed = np.sort(rng.uniform(size=n_cal) ** (1 / chosen))[k - 1]
         failures += deployed > best + bound.size_excess
         above_ranking += deployed > min(tuned)
+        above_oracle += np.any(np.array(tuned) > bound.oracle_level ** (1 / shapes))
         above_expected += deployed > (k / (n_cal + 1)) ** (1 / chosen)
     assert failures / runs <= 0.2
     assert above_ranking / runs <= 0.2  # the step of the proof that asks for the level u + eR
+    assert above_oracle / runs <= 0.1  # the step that asks for the level u + 2 eR
     assert above_expected / runs > 0.3  # ranking at the expected coverage would not do
 
 
