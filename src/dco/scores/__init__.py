@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from dco.scores.bayesian_classes import AddOneIn, PosteriorNLL
     from dco.scores.classification import APS, LAC, RAPS, SAPS, LabelScore, Margin, TopK
+    from dco.scores.decision import RiskAverse, RiskOptimal
     from dco.scores.density import HighestDensityMass, PredictiveDensity
     from dco.scores.regression import AbsoluteResidual, NormalisedResidual, QuantileResidual
     from dco.scores.score import Score
@@ -20,6 +21,7 @@ _HOME = {
     "classification": "APS LAC RAPS SAPS LabelScore Margin TopK",
     "bayesian_classes": "AddOneIn PosteriorNLL",
     "regression": "AbsoluteResidual NormalisedResidual QuantileResidual",
+    "decision": "RiskAverse RiskOptimal",
     "density": "HighestDensityMass PredictiveDensity",
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names.split()}
@@ -38,6 +40,8 @@ __all__ = [
     "PosteriorNLL",
     "PredictiveDensity",
     "QuantileResidual",
+    "RiskAverse",
+    "RiskOptimal",
     "Score",
     "TopK",
 ]
