@@ -284,7 +284,7 @@ def _halves(chains: Floats) -> Floats:
     return np.concatenate([chains[:, :n], chains[:, chains.shape[1] - n :]], axis=0)
 
 
-class SparseBayesianRegression(RegressorMixin, BaseEstimator):  # type: ignore[misc]
+class SparseBayesianRegression(RegressorMixin, BaseEstimator):
     """Linear regression with a Laplace prior on the slopes; `prior_scale` is the c of the noise prior τ ~ HalfNormal(c).
 
     Inputs and targets are standardised on the rows given to `fit`, so c is in units of the targets' standard deviation, and

@@ -1,0 +1,361 @@
+"""Monte-Carlo-dropout classification heads on fixed features, the classification structures that the paper tunes.
+
+A head is Linear-ReLU-Dropout for each hidden layer and a last Linear. Its `passes` dropout masks are drawn once and frozen:
+the passes are then T fixed networks, the score is one fixed function of a row, and calibration rows and test rows stay
+exchangeable. Weights and masks are NumPy arrays; JAX (extra `bayes`) trains and predicts, on whatever device it finds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
+from numbers import Integral, Real
+from typing import Any, Literal, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.utils import check_random_state
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from dco.arrays import AnyArray, Bools, Floats, Integers
+from dco.extras import require
+from dco.predictions import ClassDraws
+
+# Rows are predicted in batches of one fixed shape: a row's numbers do not depend on how many rows it comes with.
+ROWS_AT_ONCE = 256
+
+
+class MCDropoutClassifier(ClassifierMixin, BaseEstimator):
+    """A dropout network on fixed features; its posterior draws are `passes` fixed dropout masks, shared by all rows.
+
+    Trained by Adam with coupled L2 (the penalty enters the gradient, as torch's `weight_decay` does) on shuffled batches,
+    the last short one kept. `standardise` centres and scales each feature by the training rows; a constant feature stays 0.
+    `passes=0` switches dropout off when predicting: one pass of the whole network. Dropout is on in training all the same.
+
+    After `fit`: `classes_`; `weights_` and `biases_`, one array a layer; `masks_`, (T, width) booleans, one array a hidden
+    layer; `feature_mean_`, `feature_scale_`.
+    """
+
+    def __init__(
+        self,
+        hidden: Sequence[int] = (512, 256),
+        dropout: float = 0.1,
+        passes: int = 20,
+        epochs: int = 15,
+        batch_size: int = 128,
+        learning_rate: float = 1e-3,
+        weight_decay: float = 1e-4,
+        standardise: bool = True,
+        random_state: int | np.random.RandomState | None = None,
+    ) -> None:
+        self.hidden = hidden
+        self.dropout = dropout
+        self.passes = passes
+        self.epochs = epochs
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.weight_decay = weight_decay
+        self.standardise = standardise
+        self.random_state = random_state
+
+    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
+        """Train on these rows. Labels that are not among them have no column: `classes_` lists those that are."""
+        _train([(self, self._prepare(X, y))])
+        return self
+
+    @classmethod
+    def fit_many(
+        cls,
+        datasets: Iterable[tuple[ArrayLike, ArrayLike]],
+        heads: Sequence[MCDropoutClassifier],
+        *,
+        memory: float | None = None,
+    ) -> list[list[MCDropoutClassifier]]:
+        """Train a clone of every head on every (X, y); `result[i][j]` is data set i with head j.
+
+        Heads of one shape on data of one shape train side by side in one compiled program, in groups that need at most
+        `memory` bytes (by default 256 MiB on a CPU, where larger groups gain nothing, and half the memory of a GPU). Each is
+        the head that `fit` would give, up to rounding in single precision.
+        """
+        fits: list[list[MCDropoutClassifier]] = []
+        tasks: list[tuple[MCDropoutClassifier, _Task]] = []
+        for X, y in datasets:
+            row = [clone(head) for head in heads]
+            shared: dict[bool, _Task] = {}
+            for head in row:
+                first = shared.get(bool(head.standardise))
+                task = head._prepare(X, y, features=None if first is None else first.features)
+                shared.setdefault(bool(head.standardise), task)
+                tasks.append((head, task))
+            fits.append(row)
+        _train(tasks, memory=memory)
+        return fits
+
+    def predict(self, X: ArrayLike) -> AnyArray:
+        """The label with the largest mean probability over passes."""
+        log_mean = self.predict_log_mean(X)
+        return np.asarray(self.classes_[np.argmax(log_mean, axis=1)])
+
+    def predict_proba(self, X: ArrayLike) -> Floats:
+        """The mean probability over passes, (n, K)."""
+        return np.exp(self.predict_log_mean(X))
+
+    def predict_log_mean(self, X: ArrayLike) -> Floats:
+        """log p̄ = log (1/T) Σ_t p_t, (n, K), summed pass by pass: its negative is the posterior NLL score."""
+        return np.asarray(self._in_batches(X, "log_mean"))
+
+    def predict_log_add_one_in(self, X: ArrayLike) -> Floats:
+        """log p̃ = log (Σ_t p_t² / Σ_t p_t), (n, K), summed pass by pass: its negative is the add-one-in score."""
+        return np.asarray(self._in_batches(X, "log_add_one_in"))
+
+    def predict_draws(self, X: ArrayLike) -> ClassDraws:
+        """The probabilities of every pass, (T, n, K) in single precision."""
+        return ClassDraws(self._in_batches(X, "draws"), classes=self.classes_)
+
+    def predict_distribution(self, X: ArrayLike) -> ClassDraws:
+        """What scores ask for: the same as `predict_draws`."""
+        return self.predict_draws(X)
+
+    def _in_batches(self, X: ArrayLike, what: Literal["log_mean", "log_add_one_in", "draws"]) -> Any:
+        check_is_fitted(self)
+        rows = validate_data(self, X, dtype=np.float32, reset=False)
+        keep = 1.0 if self.passes == 0 else 1.0 - float(self.dropout)
+        layers = require("jax", extra="bayes").device_put(
+            (self.weights_, self.biases_, [(mask / keep).astype(np.float32) for mask in self.masks_])
+        )
+        program = _prediction_program(what)
+        n, k, t = len(rows), len(self.classes_), len(self.masks_[0])
+        result = np.empty((t, n, k), np.float32) if what == "draws" else np.empty((n, k), np.float64)
+        block = np.zeros((ROWS_AT_ONCE, rows.shape[1]), dtype=np.float32)
+        for start in range(0, n, ROWS_AT_ONCE):
+            here = rows[start : start + ROWS_AT_ONCE]
+            block[: len(here)] = (here - self.feature_mean_) / self.feature_scale_
+            result[..., start : start + len(here), :] = np.asarray(program(*layers, block))[..., : len(here), :]
+        return result
+
+    def _prepare(self, X: ArrayLike, y: ArrayLike, *, features: _Features | None = None) -> _Task:
+        """Check the input, and draw from `random_state` all that training needs, in an order that no batching changes."""
+        self._check_parameters()
+        rows, labels = validate_data(self, X, y, dtype=np.float32)
+        check_classification_targets(labels)
+        self.classes_, codes = np.unique(labels, return_inverse=True)
+        if features is None:
+            features = _Features.of(rows, standardise=self.standardise)
+        self.feature_mean_, self.feature_scale_ = features.mean, features.scale
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        start, order, frozen, noise = np.random.SeedSequence(seed).spawn(4)
+        widths = (rows.shape[1], *(int(width) for width in self.hidden), len(self.classes_))
+        rng = np.random.default_rng(start)
+        weights, biases = [], []
+        for fan_in, fan_out in pairwise(widths):
+            bound = 1 / np.sqrt(fan_in)  # torch's default for a linear layer
+            weights.append(rng.uniform(-bound, bound, (fan_in, fan_out)).astype(np.float32))
+            biases.append(rng.uniform(-bound, bound, fan_out).astype(np.float32))
+        rng = np.random.default_rng(frozen)
+        keep = 1.0 - float(self.dropout)
+        self.masks_ = [
+            rng.random((self.passes, width)) < keep if self.passes else np.ones((1, width), dtype=bool)
+            for width in widths[1:-1]
+        ]
+        return _Task(
+            features=features,
+            codes=codes.astype(np.int32),
+            widths=widths,
+            weights=weights,
+            biases=biases,
+            batches=_batches(np.random.default_rng(order), len(rows), int(self.batch_size), int(self.epochs)),
+            noise_seed=int(noise.generate_state(1)[0]),
+        )
+
+    def _check_parameters(self) -> None:
+        hidden = self.hidden
+        if not isinstance(hidden, Sequence) or not hidden or not all(_is_count(w, 1) for w in hidden):
+            raise ValueError(
+                f"hidden must list the width of each hidden layer, one at least, e.g. (512, 256), got {hidden!r}."
+            )
+        for name, least in (("passes", 0), ("epochs", 1), ("batch_size", 1)):
+            if not _is_count(getattr(self, name), least):
+                raise ValueError(f"{name} must be an integer of at least {least}, got {getattr(self, name)!r}.")
+        if not (isinstance(self.dropout, Real) and 0 <= float(self.dropout) < 1):
+            raise ValueError(f"dropout must lie in [0, 1), got {self.dropout!r}.")
+        if not (isinstance(self.learning_rate, Real) and 0 < float(self.learning_rate) < np.inf):
+            raise ValueError(f"learning_rate must be a finite number greater than 0, got {self.learning_rate!r}.")
+        if not (isinstance(self.weight_decay, Real) and 0 <= float(self.weight_decay) < np.inf):
+            raise ValueError(f"weight_decay must be a finite number of at least 0, got {self.weight_decay!r}.")
+
+
+def _is_count(value: object, least: int) -> bool:
+    return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= least
+
+
+@dataclass(frozen=True, eq=False)
+class _Features:
+    """One data set's features in single precision, standardised or as they are, and the way there."""
+
+    rows: Floats
+    mean: Floats
+    scale: Floats
+
+    @classmethod
+    def of(cls, rows: Floats, *, standardise: bool) -> _Features:
+        width = rows.shape[1]
+        if not standardise:
+            return cls(rows, np.zeros(width, np.float32), np.ones(width, np.float32))
+        mean, spread = rows.mean(axis=0, dtype=np.float64), rows.std(axis=0, dtype=np.float64)
+        scale = np.where(spread > 1e-6 * np.abs(mean), spread, np.inf)  # dividing by inf: a constant feature stays 0
+        mean, scale = mean.astype(np.float32), scale.astype(np.float32)
+        return cls((rows - mean) / scale, mean, scale)
+
+
+@dataclass(frozen=True, eq=False)
+class _Task:
+    """All that training one head on one data set needs."""
+
+    features: _Features
+    codes: Integers
+    widths: tuple[int, ...]
+    weights: list[Floats]
+    biases: list[Floats]
+    batches: tuple[Integers, Bools]  # (steps, batch) row numbers, and which of them are real
+    noise_seed: int
+
+
+def _batches(rng: np.random.Generator, n: int, size: int, epochs: int) -> tuple[Integers, Bools]:
+    """Row numbers of every step, (epochs · ceil(n / size), min(size, n)): shuffled each epoch, the last batch padded."""
+    size = min(size, n)
+    per_epoch = -(-n // size)
+    rows = np.zeros((epochs, per_epoch * size), dtype=np.int32)
+    for epoch in rows:
+        epoch[:n] = rng.permutation(n)
+    real = np.broadcast_to(np.arange(per_epoch * size) < n, rows.shape)
+    return rows.reshape(-1, size), real.reshape(-1, size)
+
+
+def _train(tasks: Sequence[tuple[MCDropoutClassifier, _Task]], *, memory: float | None = None) -> None:
+    """Train every head, those of one shape together in groups, and hand each its weights."""
+    shapes: dict[tuple[Any, ...], list[tuple[MCDropoutClassifier, _Task]]] = {}
+    for head, task in tasks:
+        shapes.setdefault((task.widths, len(task.codes), task.batches[0].shape), []).append((head, task))
+    for (widths, _, (_, batch)), alike in shapes.items():
+        for group in _groups(alike, _group_size(widths, batch, memory)):
+            weights, biases = _run_training(group)
+            for i, (head, _) in enumerate(group):
+                head.weights_ = [np.asarray(w[i]) for w in weights]
+                head.biases_ = [np.asarray(b[i]) for b in biases]
+                if not all(np.all(np.isfinite(a)) for a in (*head.weights_, *head.biases_)):
+                    raise ValueError(
+                        "Training diverged: a weight is not finite. Use standardise=True, or a smaller learning_rate than "
+                        f"{head.learning_rate}."
+                    )
+
+
+def _groups(items: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:
+    for start in range(0, len(items), size):
+        yield items[start : start + size]
+
+
+def _group_size(widths: tuple[int, ...], batch: int, memory: float | None) -> int:
+    """How many heads train at once: weights, gradients, both Adam moments and their updates, and the activations."""
+    weights = sum(a * b + b for a, b in pairwise(widths))
+    need = 4 * (6 * weights + 6 * batch * sum(widths))
+    if memory is None:
+        device = require("jax", extra="bayes").devices()[0]
+        on_cpu = device.platform == "cpu"
+        memory = 2**28 if on_cpu else 0.5 * (device.memory_stats() or {}).get("bytes_limit", 2**32)
+    return max(1, int(memory // need))
+
+
+def _run_training(group: Sequence[tuple[MCDropoutClassifier, _Task]]) -> tuple[list[Any], list[Any]]:
+    tasks = [task for _, task in group]
+    tables: dict[int, tuple[int, Floats, Integers]] = {}
+    for task in tasks:  # heads on the same rows share them
+        tables.setdefault(id(task.features), (len(tables), task.features.rows, task.codes))
+    # NumPy arrays throughout: stacking them in JAX would compile a small program for each shape.
+    per_head = {
+        "table": np.asarray([tables[id(task.features)][0] for task in tasks], dtype=np.int32),
+        "weights": [np.stack(layer) for layer in zip(*(task.weights for task in tasks), strict=True)],
+        "biases": [np.stack(layer) for layer in zip(*(task.biases for task in tasks), strict=True)],
+        "rows": np.stack([task.batches[0] for task in tasks]),
+        "seed": np.asarray([task.noise_seed for task in tasks], dtype=np.uint32),
+        "dropout": np.asarray([head.dropout for head, _ in group], dtype=np.float32),
+        "learning_rate": np.asarray([head.learning_rate for head, _ in group], dtype=np.float32),
+        "weight_decay": np.asarray([head.weight_decay for head, _ in group], dtype=np.float32),
+    }
+    features = np.stack([rows for _, rows, _ in tables.values()])
+    codes = np.stack([codes for _, _, codes in tables.values()])
+    weights, biases = _training_program()(features, codes, tasks[0].batches[1], per_head)
+    return [np.asarray(w) for w in weights], [np.asarray(b) for b in biases]
+
+
+@lru_cache(maxsize=1)
+def _training_program() -> Any:
+    """One compiled program for each shape; JAX keeps them for the process (and on disk, if the caller has set its cache)."""
+    jax, jnp, optax = (require(name, extra="bayes") for name in ("jax", "jax.numpy", "optax"))
+
+    def loss(layers: Any, x: Any, y: Any, real: Any, key: Any, dropout: Any) -> Any:
+        weights, biases = layers
+        # One draw for all hidden layers: the generator is most of the time that compiling takes.
+        ends = np.cumsum([len(bias) for bias in biases[:-1]])
+        chances = jnp.split(jax.random.uniform(key, (len(x), int(ends[-1]))), ends[:-1], axis=1)
+        for weight, bias, chance in zip(weights[:-1], biases[:-1], chances, strict=True):
+            x = jnp.where(chance >= dropout, jax.nn.relu(x @ weight + bias) / (1 - dropout), 0.0)
+        log_p = jax.nn.log_softmax(x @ weights[-1] + biases[-1])
+        return -jnp.sum(jnp.take_along_axis(log_p, y[:, None], axis=1)[:, 0] * real) / jnp.sum(real)
+
+    def train(features: Any, codes: Any, real: Any, head: Any) -> Any:
+        adam = optax.chain(
+            optax.add_decayed_weights(head["weight_decay"]),  # before Adam's scaling: coupled L2
+            optax.scale_by_adam(),
+            optax.scale(-head["learning_rate"]),
+        )
+
+        def step(state: Any, batch: Any) -> Any:
+            layers, moments = state
+            number, rows, mask = batch
+            x, y = features[head["table"], rows], codes[head["table"], rows]
+            key = jax.random.fold_in(noise, number)
+            gradient = jax.grad(loss)(layers, x, y, mask, key, head["dropout"])
+            change, moments = adam.update(gradient, moments, layers)
+            return (optax.apply_updates(layers, change), moments), None
+
+        noise = jax.random.key(head["seed"])
+        layers = (head["weights"], head["biases"])
+        numbers = jnp.arange(len(head["rows"]))
+        (layers, _), _ = jax.lax.scan(step, (layers, adam.init(layers)), (numbers, head["rows"], real))
+        return layers
+
+    return jax.jit(jax.vmap(train, in_axes=(None, None, None, 0)))
+
+
+@lru_cache(maxsize=4)
+def _prediction_program(what: Literal["log_mean", "log_add_one_in", "draws"]) -> Any:
+    """Rows to log p̄, log p̃ or all passes. The first layer is the same for all passes, and most of the arithmetic."""
+    jax, jnp = require("jax", extra="bayes"), require("jax.numpy", extra="bayes")
+
+    def run(weights: Any, biases: Any, masks: Any, x: Any) -> Any:
+        first = jax.nn.relu(x @ weights[0] + biases[0])
+
+        def log_p(mask: Any) -> Any:
+            h = first * mask[0]
+            for weight, bias, on in zip(weights[1:-1], biases[1:-1], mask[1:], strict=True):
+                h = jax.nn.relu(h @ weight + bias) * on
+            return jax.nn.log_softmax(h @ weights[-1] + biases[-1])
+
+        if what == "draws":
+            return jax.lax.map(lambda mask: jnp.exp(log_p(mask)), masks)
+
+        def add(sums: Any, mask: Any) -> Any:
+            now = log_p(mask)
+            return [jnp.logaddexp(total, power * now) for power, total in enumerate(sums, start=1)], None
+
+        # In logarithms: p_t² of an unlikely label underflows in single precision, its logarithm does not.
+        powers = 1 if what == "log_mean" else 2
+        nothing = jnp.full((x.shape[0], weights[-1].shape[1]), -jnp.inf)
+        sums, _ = jax.lax.scan(add, [nothing] * powers, masks)
+        return sums[0] - jnp.log(len(masks[0])) if what == "log_mean" else sums[1] - sums[0]
+
+    return jax.jit(run)
