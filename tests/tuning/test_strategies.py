@@ -92,12 +92,16 @@ def test_pruning_stops_a_hopeless_trial():
 
 
 def test_optuna_is_quiet_and_its_verbosity_is_put_back(capfd):
-    before = optuna.logging.get_verbosity()
-    Optuna(parabola, trials=3, seed=0).search(evaluate_parabola)
-    assert optuna.logging.get_verbosity() == before
-    with pytest.raises(KeyboardInterrupt):
-        Optuna(parabola, trials=3, seed=0).search(_interrupt)
-    assert optuna.logging.get_verbosity() == before
+    at_first = optuna.logging.get_verbosity()
+    try:
+        optuna.logging.set_verbosity(optuna.logging.INFO)
+        Optuna(parabola, trials=3, seed=0).search(evaluate_parabola)
+        assert optuna.logging.get_verbosity() == optuna.logging.INFO
+        with pytest.raises(KeyboardInterrupt):
+            Optuna(parabola, trials=3, seed=0).search(_interrupt)
+        assert optuna.logging.get_verbosity() == optuna.logging.INFO
+    finally:
+        optuna.logging.set_verbosity(at_first)
     assert capfd.readouterr() == ("", "")
 
 
