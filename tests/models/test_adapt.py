@@ -35,6 +35,7 @@ from sklearn.utils import all_estimators
 
 import dco
 from dco.models.adapt import convert, is_frozen, name_of, predict_record, records_of
+from dco.models.averaged import AveragedModel
 from dco.models.quantile_pair import QuantilePair
 from dco.models.residual_spread import ResidualSpread
 
@@ -345,6 +346,22 @@ def test_every_regressor_of_scikit_learn_gives_its_points():
         record = predict_record(model, X[:20], dco.Points)
         np.testing.assert_array_equal(record.mean, np.ravel(model.predict(X[:20])), err_msg=name)
     assert seen >= 35
+
+
+@pytest.mark.parametrize("wrap", [lambda m: m, lambda m: make_pipeline(StandardScaler(), m)])
+def test_an_average_of_models_gives_what_all_its_members_give(wrap):
+    numbers = wrap(AveragedModel([BayesianRidge(), ResidualSpread(Ridge())])).fit(X, Y)
+    assert records_of(numbers) == (dco.PointsWithSpread, dco.Points)
+    members = [predict_record(wrap(model).fit(X, Y), X) for model in (BayesianRidge(), ResidualSpread(Ridge()))]
+    record = predict_record(numbers, X)
+    np.testing.assert_allclose(record.mean, (members[0].mean + members[1].mean) / 2)
+    np.testing.assert_allclose(record.spread, (members[0].spread + members[1].spread) / 2)
+    classes = wrap(AveragedModel([LogisticRegression(), LinearSVC()])).fit(X, LABELS)
+    record = predict_record(classes, X, uniforms=np.full(80, 0.5), unseen=["dog"])
+    assert isinstance(record, dco.ClassProbabilities)
+    np.testing.assert_array_equal(record.classes, ["ant", "bee", "cow"])
+    np.testing.assert_array_equal(record.uniforms, np.full(80, 0.5))
+    np.testing.assert_array_equal(record.unseen, ["dog"])
 
 
 def test_models_without_scikit_learns_tags_are_known_by_what_they_offer():

@@ -52,6 +52,9 @@ _ONE = 1e-3  # half-precision softmax outputs are this far from summing to one; 
 def records_of(model: Any) -> tuple[type, ...]:
     """The prediction records that a model can give, fitted or not, the richest first."""
     last = last_model(model)
+    if hasattr(last, "predict_kind"):  # a model of models, which gives what its members give
+        records: tuple[type, ...] = last.records()
+        return records
     native: list[type] = []
     if hasattr(last, "predict_distribution"):
         native += _announced(last)
@@ -183,6 +186,10 @@ class _PredictionError(ValueError):
 
 def _predict(model: Any, X: Any, kind: type) -> Prediction:
     last = last_model(model)
+    if hasattr(last, "predict_kind"):
+        last, rows = _peel(model, X)
+        combined: Prediction = last.predict_kind(rows, kind)
+        return combined
     if hasattr(last, "predict_distribution") and any(kind in _DERIVED[record] for record in _announced(last)):
         if kind is Points and hasattr(last, "predict"):
             return _points(model.predict(X))

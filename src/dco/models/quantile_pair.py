@@ -17,7 +17,7 @@ from dco.arrays import Floats
 from dco.predictions import Quantiles
 
 
-class QuantilePair(MetaEstimatorMixin, RegressorMixin, BaseEstimator):  # type: ignore[misc]
+class QuantilePair(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
     """Quantile regression at two levels, for conformalised quantile regression (Romano, Patterson & Candès, 2019).
 
     estimator: a regressor with a quantile loss: scikit-learn's `HistGradientBoostingRegressor` (the default),

@@ -18,7 +18,7 @@ from dco.arrays import Floats
 from dco.predictions import PointsWithSpread
 
 
-class ResidualSpread(MetaEstimatorMixin, RegressorMixin, BaseEstimator):  # type: ignore[misc]
+class ResidualSpread(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
     """A model of y, and a model of its absolute residuals, for normalised residual scores (Lei et al., 2018).
 
     The residuals that the spread model learns from are out-of-fold: each comes from a model that has not seen its row.
