@@ -181,6 +181,28 @@ def test_calibrated_sets_are_the_oracle_s_and_no_larger(score):
     assert reversed_sets.sum(axis=1).mean() > 2 * sets.sizes().mean()
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_membership_is_exact_on_the_tied_probabilities_of_a_forest(dtype):
+    """Nine trees with pure leaves on digits: probabilities are ninths, they repeat within rows, and thresholds are scores of other rows."""
+    from sklearn.datasets import load_digits
+    from sklearn.ensemble import RandomForestClassifier
+
+    X, y = load_digits(return_X_y=True)
+    forest = RandomForestClassifier(9, random_state=0).fit(X[:600], y[:600])
+    p = forest.predict_proba(X).astype(dtype)
+    assert np.mean([len(np.unique(row)) < 10 for row in p]) > 0.5
+    uniforms = np.random.default_rng(27).uniform(size=len(y))
+    calibrate = ClassProbabilities(p[600:1200], uniforms=uniforms[600:1200])
+    test = ClassProbabilities(p[1200:], uniforms=uniforms[1200:])
+    for score in {*TIED.values(), *CONTINUOUS.values()} - {AddOneIn()}:
+        every, seen = score.every_label(test), score.observed(test, y[1200:])
+        for alpha in (0.02, 0.1, 0.3, 0.7):
+            threshold = split_conformal(score.observed(calibrate, y[600:1200]), alpha=alpha)
+            sets = score.sets(test, threshold)
+            assert np.array_equal(sets.to_dense(), every <= threshold.value)
+            assert np.array_equal(sets.contains(y[1200:]), seen <= threshold.value)
+
+
 def test_lac_is_the_smallest_where_probabilities_are_right():
     """Sadinle et al. (2019): of all sets with its coverage LAC's are the smallest on average, given the truth.
 
