@@ -78,6 +78,11 @@ def test_every_container_gives_the_row_of_the_plain_array(table):
 def test_sparse_rows_with_stored_zeros_and_repeated_entries_equal_their_dense_form():
     stored = sparse.coo_array((np.array([2.0, 3.0, 0.0, -0.0, np.nan]), ([0, 0, 0, 1, 1], [1, 1, 0, 2, 0])), shape=(2, 3))
     assert (row_fingerprints(stored) == row_fingerprints(np.array([[0, 5, 0], [np.nan, 0, 0]]))).all()
+    raw = sparse.csr_array(
+        (np.array([2.0, 1.0, 3.0]), np.array([2, 0, 2]), np.array([0, 3])), shape=(1, 3)
+    )  # unsorted, twice
+    assert row_fingerprints(raw) == row_fingerprints(np.array([[1, 0, 5]]))
+    assert raw.data.tolist() == [2, 1, 3]  # the caller's matrix is left as it was
 
 
 MIXED = {

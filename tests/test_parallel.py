@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 import warnings
 
 import joblib
@@ -26,6 +27,15 @@ def test_results_come_in_order_and_do_not_depend_on_the_workers(n_jobs):
         results = run_many(draw, range(7), n_jobs=n_jobs, progress=lambda done, total: seen.append((done, total)))
     assert results == EXPECTED
     assert seen == [(i, 7) for i in range(1, 8)]
+
+
+def test_a_slow_first_call_stays_first():
+    def wait(seconds: float) -> float:
+        time.sleep(seconds)
+        return seconds
+
+    with joblib.parallel_config(backend="threading"):
+        assert run_many(wait, [0.3, 0.0, 0.1], n_jobs=2) == [0.3, 0.0, 0.1]
 
 
 def test_worker_processes_give_the_same_results():

@@ -128,6 +128,13 @@ def test_whole_groups_go_to_one_role_fold_and_step(labels, seed):
         assert not set(groups[first]) & set(groups[rest])
 
 
+def test_groups_are_dealt_evenly_whatever_their_size():
+    """Each of 5 groups is the one calibration group equally often: 4,000 seeds, chi-square at level 0.001."""
+    groups = np.repeat(np.arange(5), [1, 1, 2, 5, 20])
+    chosen = [groups[assign_roles(29, tune=1, calibrate=1, groups=groups, seed=s).calibrate[0]] for s in range(4_000)]
+    assert chisquare(np.bincount(chosen, minlength=5)).pvalue > 0.001
+
+
 def test_growth_takes_rows_in_one_order_fixed_in_advance():
     pool = np.array([4, 8, 15, 16, 23, 42])
     order = random_order(pool, seed=0)
@@ -160,6 +167,8 @@ def test_stratified_rows_are_dealt_evenly_within_a_label():
     labels = np.repeat([0, 1], 8)
     chosen = [assign_roles(16, tune=0, calibrate=2, stratify=labels, seed=s).calibrate for s in range(4_000)]
     assert chisquare(np.bincount(np.concatenate(chosen), minlength=16)).pvalue > 0.001
+    first = [int(labels[random_order(16, stratify=labels, seed=s).rows[0]]) for s in range(1_000)]
+    assert abs(np.mean(first) - 0.5) < 4 * 0.5 / np.sqrt(1_000)  # no label is always first
 
 
 @given(st.integers(2, 50), st.integers(2, 10), st.integers(0, 3))
