@@ -69,7 +69,7 @@ def test_row_wise_roles_keep_coverage_with_repeated_rows():
 
 
 def test_tying_copies_to_one_role_breaks_coverage():
-    """The same population with copies tied together (as groups of equal rows): about 0.84 at level 0.90, by an exact law."""
+    """The same population with copies tied together (as groups of equal rows): 0.852 at level 0.90, by an exact law."""
     rng = np.random.default_rng(1)
     coverage = []
     for _ in range(REPEATS):
