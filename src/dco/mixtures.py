@@ -30,6 +30,7 @@ F64: TypeAlias = NDArray[np.float64]
 Segments: TypeAlias = tuple[Integers, F64, F64]  # row, lower end, upper end
 
 BLOCK = 1 << 15  # numbers in a working array: 256 KiB, so that a node's few passes stay in the cache
+ROWS = 1024  # rows searched together: what is kept for each of them, some hundred numbers, stays a few megabytes
 NODES = (16, 32, 64)  # Chebyshev nodes a row, tried in this order before the certified search
 GRID = (
     4,
@@ -207,9 +208,11 @@ def level_sets(mixtures: GaussianMixtures, levels: Floats) -> LevelSets:
             segments.append((filled, summary.lower[filled], summary.upper[filled]))
         else:
             open_rows: Integers = finite[summary.lower[finite] < summary.upper[finite]]
-            for nodes in NODES:
-                open_rows = _smooth_segments(mixtures, summary, wanted, open_rows, nodes, segments)
-            segments.extend(_certified_segments(mixtures, summary, wanted, open_rows))
+            for start in range(0, len(open_rows), ROWS):
+                batch = open_rows[start : start + ROWS]
+                for nodes in NODES:
+                    batch = _smooth_segments(mixtures, summary, wanted, batch, nodes, segments)
+                segments.extend(_certified_segments(mixtures, summary, wanted, batch))
     return _merged(n, segments)
 
 
@@ -234,10 +237,10 @@ def _smooth_segments(
     mixtures: GaussianMixtures, summary: _Summary, levels: F64, rows: Integers, nodes: int, found: list[Segments]
 ) -> Integers:
     """Append the pieces of the rows that `nodes` nodes resolve to `found`; return the other rows."""
-    centre = 0.5 * (summary.lower[rows] + summary.upper[rows])
+    centre = 0.5 * summary.lower[rows] + 0.5 * summary.upper[rows]
     # a little wider than the bound, so that a crossing on the bound itself is inside
-    half = 0.5 * (summary.upper[rows] - summary.lower[rows]) * 1.01
-    fine = np.pi * half <= nodes * summary.smallest_sd[rows]  # neighbouring nodes closer than the smallest sd
+    half = 0.505 * summary.upper[rows] - 0.505 * summary.lower[rows]
+    fine = half <= nodes / np.pi * summary.smallest_sd[rows]  # neighbouring nodes closer than the smallest sd
     fine &= half > 1e-9 * np.abs(centre)  # otherwise the spacing of floats shows
     left = [rows[~fine]]
     rows, centre, half = rows[fine], centre[fine], half[fine]

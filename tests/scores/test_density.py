@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pickle
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -194,14 +195,24 @@ def test_the_response_range_is_never_cut_off(level):
 
 def test_memory_is_bounded_by_blocks():
     """20 MB of means: no array of rows x draws x nodes, nor a second copy of the means, is made."""
-    import tracemalloc
-
     mixtures = posterior(1250, 2000)
     tracemalloc.start()
     level_sets(mixtures, np.full(1250, -1.5))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < mixtures.means.nbytes / 2
+
+
+def test_many_rows_are_searched_in_batches():
+    """60,000 rows of few draws: a 65-point curve of each would be 31 MB; what is kept is a few numbers a row."""
+    mixtures = posterior(60_000, 3)
+    tracemalloc.start()
+    found = level_sets(mixtures, np.full(60_000, -1.5))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert len(found.lower) >= 59_000
+    assert peak < 24e6
+    np.testing.assert_allclose(log_density(mixtures, found.upper, found.rows()), -1.5, atol=1e-9)
 
 
 # --- facts that hold for both scores

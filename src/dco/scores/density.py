@@ -134,7 +134,7 @@ def _solve_mass(mixtures: GaussianMixtures, masses: Floats) -> Floats:
             target = np.where(usable, target, 0.5 * (low[todo] + high[todo]))
         last_level[todo], last_value[todo] = here, value
         level[todo] = target
-        close = np.abs(mass - masses[todo]) <= 1e-13
+        close = np.abs(mass - masses[todo]) <= 1e-12
         narrow = bracketed & (high[todo] - low[todo] <= 1e-13 * np.maximum(1.0, np.abs(high[todo])))
         todo = todo[~(close | narrow)]
     return answer
