@@ -183,7 +183,7 @@ def test_calibrated_sets_are_the_oracle_s_and_no_larger(score):
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_membership_is_exact_on_the_tied_probabilities_of_a_forest(dtype):
-    """Nine trees with pure leaves on digits: probabilities are ninths, they repeat within rows, and thresholds are scores of other rows."""
+    """Nine trees with pure leaves on digits: probabilities are ninths, and thresholds are scores of other rows."""
     from sklearn.datasets import load_digits
     from sklearn.ensemble import RandomForestClassifier
 

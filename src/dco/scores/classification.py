@@ -388,12 +388,15 @@ def _picked(probabilities: Floats, codes: Integers) -> Floats:
 
 
 def _two_largest(probabilities: Floats) -> tuple[Floats, Floats]:
-    """The largest and the second largest probability of each row, (rows, 1); equal where the largest is tied."""
-    k = probabilities.shape[1]
-    if k == 1:
-        return probabilities, np.zeros_like(probabilities)
-    ordered = np.partition(probabilities, k - 2, axis=1)
-    return ordered[:, k - 1 :], ordered[:, k - 2 : k - 1]
+    """The largest and the second largest probability of each row, (rows, 1).
+
+    They are equal where the largest is tied; the second is 0 where there is one label only.
+    """
+    first = probabilities.max(axis=1, keepdims=True)
+    smaller = np.asarray(probabilities != first)
+    below = (probabilities * smaller).max(axis=1, keepdims=True)
+    tied = _count(smaller)[:, None] < probabilities.shape[1] - 1
+    return first, np.where(tied, first, below)
 
 
 def _rounded(probabilities: Floats) -> Doubles:
