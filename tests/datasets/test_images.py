@@ -1,0 +1,220 @@
+"""Image features: folders, archives and CIFAR-100's records; caching and going on; the features on disk."""
+
+from __future__ import annotations
+
+import os
+import tarfile
+import zipfile
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from dco.datasets import images as module
+from dco.datasets.images import Cifar100, ClassFolders, extract_features, load_cifar100_features, open_images, resnet50
+from dco.errors import MissingExtraError
+
+COLOURS = {"n01498041": (250, 10, 10), "n01531178": (10, 250, 10), "n01534433": (10, 10, 250)}
+
+
+def mean_colour(images):
+    """A stand-in for a network: three features an image."""
+    return np.stack([image.reshape(-1, 3).mean(axis=0) for image in images])
+
+
+class Counting:
+    """A network that counts its images, and stops as a cut power cord would."""
+
+    def __init__(self, stop_after=None):
+        self.seen = 0
+        self.stop_after = stop_after
+
+    def __call__(self, images):
+        if self.stop_after is not None and self.seen >= self.stop_after:
+            raise KeyboardInterrupt
+        self.seen += len(images)
+        return mean_colour(images)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    root = tmp_path / "imagenet-a"
+    for name, colour in COLOURS.items():
+        (root / name).mkdir(parents=True)
+        for i in range(3):
+            shade = tuple(c - 2 * i for c in colour)
+            Image.new("RGB", (20 + i, 30), shade).save(root / name / f"{i}.png")
+    (root / "README.txt").write_text("not an image")
+    return root
+
+
+def _packed(folder, kind):
+    path = folder.parent / f"images.{kind}"
+    if kind == "zip":
+        with zipfile.ZipFile(path, "w") as archive:
+            for file in sorted(folder.rglob("*"), reverse=True):
+                archive.write(file, file.relative_to(folder.parent))
+    else:
+        with tarfile.open(path, "w:gz" if kind == "tar.gz" else "w") as archive:
+            archive.add(folder, folder.name)
+    return path
+
+
+@pytest.mark.parametrize("kind", ["folder", "zip", "tar", "tar.gz"])
+def test_class_folders_are_read_from_disk_and_from_archives(folder, kind, tmp_path):
+    images = open_images(folder if kind == "folder" else _packed(folder, kind))
+    assert isinstance(images, ClassFolders)
+    assert images.class_names == tuple(COLOURS)
+    np.testing.assert_array_equal(images.labels, np.repeat([0, 1, 2], 3))
+    result = extract_features(images, mean_colour, cache=tmp_path / "cache", name="mean", batch_size=4, progress=False)
+    expected = [[c - 2 * i for c in colour] for colour in COLOURS.values() for i in range(3)]
+    np.testing.assert_array_equal(result.features, expected)
+    assert result.features.dtype == np.float32
+    assert len(result) == 9
+
+
+def test_grey_and_transparent_images_become_three_colours(folder):
+    Image.new("L", (4, 4), 99).save(folder / "n01498041" / "grey.png")
+    Image.new("RGBA", (4, 4), (1, 2, 3, 4)).save(folder / "n01498041" / "glass.png")
+    assert {image.shape[2] for image in ClassFolders.of(folder).read(0, 11)} == {3}
+
+
+def _cifar(root, n=5):
+    rng = np.random.default_rng(0)
+    records = rng.integers(0, 100, (2 * n, 2 + 3072), dtype=np.uint8)
+    root.mkdir()
+    (root / "train.bin").write_bytes(records[:n].tobytes())
+    (root / "test.bin").write_bytes(records[n:].tobytes())
+    (root / "fine_label_names.txt").write_text("\n".join(f"class{i}" for i in range(100)) + "\n")
+    return records
+
+
+@pytest.mark.parametrize("kind", ["folder", "tar.gz"])
+def test_cifar_records_give_fine_labels_and_channel_last_pixels(tmp_path, kind):
+    root = tmp_path / "cifar-100-binary"
+    records = _cifar(root)
+    images = open_images(root if kind == "folder" else _packed(root, kind))
+    assert isinstance(images, Cifar100)
+    np.testing.assert_array_equal(images.labels, records[:, 1])
+    assert images.class_names[99] == "class99"
+    third = images.read(2, 3)[0]
+    assert third.shape == (32, 32, 3)
+    # Row 4, column 7: offsets 4 · 32 + 7 in the red, green and blue planes.
+    np.testing.assert_array_equal(third[4, 7], records[2, 2 + 135 :: 1024][:3])
+
+
+def test_an_interrupted_run_goes_on_where_it_stopped(folder, tmp_path):
+    images, cache = ClassFolders.of(folder), tmp_path / "cache"
+    with pytest.raises(KeyboardInterrupt):
+        extract_features(images, Counting(stop_after=4), cache=cache, name="mean", batch_size=2, progress=False)
+    rest = Counting()
+    result = extract_features(images, rest, cache=cache, name="mean", batch_size=2, progress=False)
+    assert rest.seen == 9 - 4
+    np.testing.assert_array_equal(result.features, mean_colour(images.read(0, 9)).astype(np.float32))
+    nothing = Counting()
+    again = extract_features(images, nothing, cache=cache, name="mean", batch_size=2, progress=False)
+    assert nothing.seen == 0
+    np.testing.assert_array_equal(again.features, result.features)
+    assert not list(cache.glob("*.part"))
+
+
+def test_a_cache_of_other_origin_is_refused(folder, tmp_path):
+    cache = tmp_path / "cache"
+    extract_features(ClassFolders.of(folder), mean_colour, cache=cache, name="mean", batch_size=4, progress=False)
+    with pytest.raises(ValueError, match=r"made with network = 'mean', not 'resnet50'"):
+        extract_features(ClassFolders.of(folder), mean_colour, cache=cache, name="resnet50", batch_size=4, progress=False)
+    with pytest.raises(ValueError, match="made with batch_size = 4"):
+        extract_features(ClassFolders.of(folder), mean_colour, cache=cache, name="mean", batch_size=5, progress=False)
+    Image.new("RGB", (9, 9)).save(folder / "n01498041" / "0.png")
+    with pytest.raises(ValueError, match="made with images"):
+        extract_features(ClassFolders.of(folder), mean_colour, cache=cache, name="mean", batch_size=4, progress=False)
+
+
+def test_progress_counts_batches(folder, tmp_path, capsys):
+    extract_features(ClassFolders.of(folder), mean_colour, cache=tmp_path / "cache", name="mean", batch_size=2)
+    assert "mean: features" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("network", "message"),
+    [
+        (lambda images: np.zeros(len(images)), "one row an image"),
+        (lambda images: np.zeros((1, 4)), "one row an image"),
+        (lambda images: np.full((len(images), 2), np.nan), "not finite for image 0"),
+    ],
+)
+def test_a_network_that_gives_something_else_is_named(folder, tmp_path, network, message):
+    with pytest.raises(ValueError, match=message):
+        extract_features(ClassFolders.of(folder), network, cache=tmp_path / "c", name="bad", batch_size=4, progress=False)
+
+
+def test_bad_sources_are_named(folder, tmp_path):
+    with pytest.raises(FileNotFoundError, match="does not exist"):
+        open_images(tmp_path / "nowhere")
+    with pytest.raises(ValueError, match="neither a folder nor"):
+        open_images(folder / "README.txt")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ValueError, match="holds no images"):
+        open_images(tmp_path / "empty")
+    with pytest.raises(ValueError, match=r"holds no train\.bin"):
+        Cifar100.of(tmp_path / "empty")
+    (folder / "n01498041" / "broken.png").write_bytes(b"no image")
+    with pytest.raises(ValueError, match=r"broken\.png.*cannot be read as an image"):
+        ClassFolders.of(folder).read(0, 10)
+    Image.new("RGB", (9, 9)).save(folder / "loose.png")
+    with pytest.raises(ValueError, match="in no folder"):
+        ClassFolders.of(folder)
+    _cifar(tmp_path / "cifar")
+    (tmp_path / "cifar" / "test.bin").write_bytes(b"\0" * 100)
+    with pytest.raises(ValueError, match="cut short"):
+        Cifar100.of(tmp_path / "cifar")
+    (folder / "loose.png").unlink()
+    with pytest.raises(ValueError, match="batch_size must be at least 1"):
+        extract_features(ClassFolders.of(folder), mean_colour, cache=tmp_path / "c", name="x", batch_size=0)
+
+
+@pytest.mark.skipif(find_spec("torch") is not None, reason="torch is installed")
+def test_without_torch_the_extra_is_named():
+    with pytest.raises(MissingExtraError, match=r"\[images\]"):
+        resnet50()
+
+
+@pytest.mark.skipif(find_spec("torchvision") is None, reason="torchvision (extra images) is not installed")
+def test_an_untrained_resnet_gives_2048_features(folder, tmp_path):
+    images = ClassFolders.of(folder)
+    network = resnet50(pretrained=False, device="cpu")
+    result = extract_features(images, network, cache=tmp_path / "cache", name="resnet50", batch_size=4, progress=False)
+    assert result.features.shape == (9, 2048)
+    np.testing.assert_allclose(network(images.read(8, 9))[0], result.features[8], rtol=1e-3, atol=1e-4)
+
+
+def _data_home():
+    return Path(os.environ.get("DCO_DATA_HOME") or Path(__file__).parents[3] / "shared" / "data")
+
+
+def test_real_features_are_loaded_from_their_folder(monkeypatch):
+    home = _data_home()
+    if not (home / module.CIFAR100_FEATURES).exists():
+        pytest.skip(f"the CIFAR-100 features are not in {home}")
+    data = load_cifar100_features(home)
+    assert data.features.shape == (20_000, 1280)
+    assert data.features.dtype == np.float32
+    np.testing.assert_array_equal(np.bincount(data.labels), np.full(100, 200))
+    monkeypatch.setenv("DCO_DATA_HOME", str(home))
+    np.testing.assert_array_equal(load_cifar100_features().labels, data.labels)
+
+
+def test_missing_and_foreign_feature_files_are_named(tmp_path, monkeypatch):
+    monkeypatch.delenv("DCO_DATA_HOME", raising=False)
+    with pytest.raises(FileNotFoundError, match="DCO_DATA_HOME"):
+        load_cifar100_features()
+    with pytest.raises(FileNotFoundError):
+        load_cifar100_features(tmp_path)
+    np.savez(tmp_path / module.CIFAR100_FEATURES, features=np.zeros((2, 3)))
+    with pytest.raises(ValueError, match="no array 'labels'"):
+        load_cifar100_features(tmp_path)
+    np.savez(tmp_path / module.CIFAR100_FEATURES, features=np.zeros((2, 3)), labels=np.zeros(3))
+    with pytest.raises(ValueError, match="labels of shape"):
+        load_cifar100_features(tmp_path)
