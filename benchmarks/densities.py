@@ -135,8 +135,8 @@ def densities(rows: int, draws: int, sample: int, repeats: int) -> None:
     score = PredictiveDensity()
     t = float(np.quantile(score.observed(mixtures, y), 0.9))
 
-    ours = best(lambda: score.sets(mixtures, t), repeats)
-    grid = best(lambda: grid_sets(few, -t), repeats) * rows / sample
+    ours, grid = alternating(lambda: score.sets(mixtures, t), lambda: grid_sets(few, -t), repeats)
+    grid *= rows / sample
     one_pass = best(lambda: score.observed(mixtures, y), repeats)
     by_grid = grid_sets(few, -t)
     truth = exact_ends(few, -t, by_grid)
