@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from dco.errors import InfeasibleLevelWarning
+from dco.losses import accepted, selective_error
 from dco.thresholds import (
     bayesian_quadrature_risk,
     bq_confidence,
@@ -199,3 +200,36 @@ def test_several_risks_at_once_are_all_controlled():
         bad += bool(np.any((1 - chosen > 0.3 + 1e-9) | (0.3 * chosen > 0.25 + 1e-9)))
     print(f"LTT with two risks: P(some certified setting breaks a limit) = {bad / repetitions:.4f} (delta = {DELTA})")
     assert bad / repetitions <= allowed(repetitions)
+
+
+def test_the_error_among_accepted_rows_is_controlled():
+    """Doubt u is uniform and a prediction is wrong with probability u / 2: among rows with u <= t the error is t / 4."""
+    rng = np.random.default_rng(7)
+    grid = np.linspace(0.2, 1, 17)
+    bad, chosen = 0, []
+    for _ in range(REPETITIONS):
+        doubt = rng.uniform(size=1000)
+        wrong = rng.uniform(size=1000) < 0.5 * doubt
+        certified = learn_then_test(
+            selective_error(doubt, wrong, grid), alpha=0.1, delta=DELTA, test="binomial", where=accepted(doubt, grid)
+        )
+        boldest = grid[certified.indices].max(initial=0.0)
+        chosen.append(boldest)
+        bad += boldest / 4 > 0.1 + 1e-9
+    share = bad / REPETITIONS
+    print(f"selective prediction: P(error among accepted > alpha) = {share:.4f}, mean threshold {np.mean(chosen):.3f}")
+    assert share <= allowed(REPETITIONS)
+    assert np.mean(chosen) > 0.2  # it does certify something: the largest safe threshold is 0.4
+
+
+def test_leaving_out_where_would_be_seen():
+    """The share of all rows that are accepted and wrong is a weaker statement; taken for the other, the check refuses it."""
+    rng = np.random.default_rng(8)
+    grid = np.linspace(0.05, 1, 20)
+    bad = 0
+    for _ in range(100):
+        doubt = rng.uniform(size=300)
+        wrong = rng.uniform(size=300) < 0.5 * doubt
+        certified = learn_then_test(selective_error(doubt, wrong, grid), alpha=0.1, delta=DELTA, test="binomial")
+        bad += grid[certified.indices].max(initial=0.0) / 4 > 0.1 + 1e-9
+    assert bad / 100 > allowed(100)
