@@ -111,8 +111,11 @@ class ClassDraws:
         return _codes(y, len(self), self.n_known, self.classes, self.unseen)
 
     def mean(self) -> ClassProbabilities:
-        """The posterior predictive probabilities: the mean over draws."""
-        return ClassProbabilities(self.draws.mean(axis=0), self.classes, self.uniforms, self.unseen)
+        """The posterior predictive probabilities: the mean over draws, added in order so that memory layout is irrelevant."""
+        total = np.zeros(self.draws.shape[1:])
+        for draw in self.draws:
+            total += draw
+        return ClassProbabilities(total / len(self.draws), self.classes, self.uniforms, self.unseen)
 
 
 @dataclass(frozen=True, eq=False)
