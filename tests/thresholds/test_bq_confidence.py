@@ -118,7 +118,7 @@ def test_confidence_rises_with_alpha_and_falls_with_losses():
 
 
 def test_it_is_fast():
-    """The best of three, so that a busy machine does not fail it."""
+    """The best of five, so that a busy machine does not fail it."""
 
     def best(losses, alpha):
         times = []

@@ -14,7 +14,7 @@ from typing import Literal, TypeAlias, get_args
 import numpy as np
 from scipy.special import betaincc
 
-from dco.arrays import Bools, Floats, Integers
+from dco.arrays import Bools, Floats
 from dco.ranks import pac_rank
 from dco.thresholds.loss_matrix import ceil_total, is_zero_one
 
@@ -25,22 +25,20 @@ TestName: TypeAlias = Literal["wsr", "hoeffding-bentkus", "binomial"]
 class RiskTest:
     """One test of every column of `losses` (n, J), scaled to [0, 1], at `level`.
 
-    `order` is the row order of the WSR martingale, the same for every column and fixed without looking at the losses.
-    `wager` is the delta that its bets are sized for; any value is valid. `counted` (n, J) marks the rows that belong to
-    a column's population; without it all do.
+    The order of the rows is that of the WSR martingale, the same for every column. `wager` is the delta that its bets are
+    sized for; any value is valid. `counted` (n, J) marks the rows that belong to a column's population; without it all do.
     """
 
     losses: Floats
     level: Fraction
     name: TestName
     wager: float
-    order: Integers
     counted: Bools | None = None
 
     def column(self, index: int) -> Floats:
-        """The losses that count in one column, in the order of testing."""
-        values: Floats = self.losses[self.order, index]
-        return values if self.counted is None else values[self.counted[self.order, index]]
+        """The losses that count in one column."""
+        values: Floats = self.losses[:, index]
+        return values if self.counted is None else values[self.counted[:, index]]
 
     def p_value(self, index: int) -> float:
         """The p-value of one column; 1 where no row counts."""
@@ -65,14 +63,14 @@ class RiskTest:
 def risk_test(
     losses: Floats, level: Fraction, *, name: str, wager: float, seed: int, counted: Bools | None = None
 ) -> RiskTest:
-    """A test by its name; the row order is one permutation drawn from `seed`."""
+    """A test by its name; the row order is one permutation drawn from `seed`, without looking at the losses."""
     if name not in get_args(TestName):
         raise ValueError(f"test must be one of {', '.join(map(repr, get_args(TestName)))}, got {name!r}.")
     relevant = losses if counted is None else losses[counted]
     if name == "binomial" and not is_zero_one(relevant, 1.0):
         raise ValueError('test="binomial" counts errors, so every loss must be 0 or the bound. Use "wsr" for other losses.')
     order = np.random.default_rng(seed).permutation(len(losses))
-    return RiskTest(losses, level, name, wager, order, counted)  # type: ignore[arg-type]
+    return RiskTest(losses[order], level, name, wager, None if counted is None else counted[order])  # type: ignore[arg-type]
 
 
 def binomial_p_value(errors: int, n: int, level: Fraction) -> float:
