@@ -26,7 +26,7 @@ if TYPE_CHECKING:
         UntrustedTypeError,
     )
     from dco.estimators import DecoupledClassifier, DecoupledRegressor
-    from dco.evaluation import Evaluation, evaluate, paired_wilcoxon
+    from dco.evaluation import Evaluation, evaluate, paired_comparison, paired_wilcoxon
     from dco.models.grid import grid
     from dco.planning import Plan, plan
     from dco.predictions import (
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
         risk_controlling,
         split_conformal,
     )
-    from dco.tuning import Ranking, direct_tune, tune
+    from dco.tuning import Ranking, bootstrap_stability, direct_tune, split_stability, tune, tune_levels
 
 _HOME = {
     "dco.certificate": "Certificate",
@@ -62,7 +62,7 @@ _HOME = {
         "NonFiniteScoreError OverlappingRolesError SealBrokenError UntrustedTypeError"
     ),
     "dco.estimators": "DecoupledClassifier DecoupledRegressor",
-    "dco.evaluation": "Evaluation evaluate paired_wilcoxon",
+    "dco.evaluation": "Evaluation evaluate paired_comparison paired_wilcoxon",
     "dco.models.grid": "grid",
     "dco.planning": "Plan plan",
     "dco.predictions": "ClassDraws ClassProbabilities GaussianMixtures Points PointsWithSpread Quantiles",
@@ -75,7 +75,7 @@ _HOME = {
         "Threshold bayesian_quadrature bayesian_quadrature_risk bq_confidence conformal_risk_control grouped_conformal "
         "learn_then_test risk_controlling split_conformal"
     ),
-    "dco.tuning": "Ranking direct_tune tune",
+    "dco.tuning": "Ranking bootstrap_stability direct_tune split_stability tune tune_levels",
 }
 _MODULES = ("datasets", "models", "scores", "scoring", "search", "sets", "theory")
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names.split()}

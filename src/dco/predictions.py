@@ -111,7 +111,7 @@ class ClassDraws:
         return _codes(y, len(self), self.n_known, self.classes, self.unseen)
 
     def mean(self) -> ClassProbabilities:
-        """The posterior predictive probabilities: the mean over draws, added in order so that memory layout is irrelevant."""
+        """The posterior predictive probabilities: the mean over draws, added in order so that layout is irrelevant."""
         total = np.zeros(self.draws.shape[1:])
         for draw in self.draws:
             total += draw
