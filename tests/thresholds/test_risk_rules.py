@@ -263,6 +263,12 @@ class TestLearnThenTest:
         assert np.array_equal(both.p_values, np.maximum(*alone))
         stacked = learn_then_test(np.stack([first, second], axis=2), alpha=[0.2, 0.4], delta=0.1, test="binomial")
         assert np.array_equal(stacked.p_values, both.p_values)
+        marks = rng.uniform(size=(80, 4, 2)) < 0.7
+        options = {"alpha": [0.2, 0.4], "delta": 0.1, "test": "binomial"}
+        in_a_list = learn_then_test([first, second], where=[marks[:, :, 0], marks[:, :, 1]], **options)
+        in_one_array = learn_then_test(np.stack([first, second], axis=2), where=marks, **options)
+        assert np.array_equal(in_a_list.p_values, in_one_array.p_values)
+        assert not np.array_equal(in_a_list.p_values, both.p_values)
         assert both.alpha == (0.2, 0.4)
 
     def test_where_is_the_test_on_the_rows_that_count(self):

@@ -156,6 +156,8 @@ def _counted(where: Any, scaled: list[Floats]) -> list[Bools | None]:
         return [None] * len(scaled)
     if isinstance(where, (list, tuple)) and len(where) == len(scaled) and all(w is None or np.ndim(w) == 2 for w in where):
         each: list[Any] = list(where)
+    elif np.ndim(where) == 3:
+        each = list(np.moveaxis(np.asarray(where), 2, 0))
     else:
         each = [where] * len(scaled)
     marks: list[Bools | None] = []
