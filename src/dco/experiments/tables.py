@@ -1,0 +1,148 @@
+"""Result tables: cells as numbers, written as text, Markdown, CSV or JSON."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A mean over splits and its standard deviation over them (divisor n - 1); one split has no standard deviation."""
+
+    mean: float
+    sd: float
+
+    @classmethod
+    def of(cls, values: Iterable[float]) -> Measured:
+        """Mean and standard deviation of these numbers."""
+        array = np.asarray(list(values), dtype=np.float64)
+        return cls(float(array.mean()), float(array.std(ddof=1)) if array.size > 1 else math.nan)
+
+
+Cell: TypeAlias = str | int | float | Measured | None
+
+
+@dataclass(frozen=True)
+class ResultTable:
+    """A table with a title, a caption that says what was measured, named columns, and rows of cells.
+
+    `digits` are the decimals of numbers in text and Markdown; CSV and JSON keep full precision. A `Measured` cell prints as
+    "mean ± sd" and becomes two columns in CSV.
+    """
+
+    title: str
+    caption: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    digits: int = 3
+
+    def __post_init__(self) -> None:
+        for row in self.rows:
+            if len(row) != len(self.columns):
+                raise ValueError(
+                    f"table {self.title!r} has {len(self.columns)} columns, but a row has {len(row)}: {row!r:.200}"
+                )
+
+    @property
+    def slug(self) -> str:
+        """The title as a file name."""
+        return re.sub(r"[^a-z0-9]+", "-", self.title.lower()).strip("-")
+
+    def column(self, name: str) -> list[Cell]:
+        """The cells of one column."""
+        place = self.columns.index(name)
+        return [row[place] for row in self.rows]
+
+    def to_text(self, *, width: int = 160) -> str:
+        """The table for a terminal, drawn by rich."""
+        from rich.console import Console
+        from rich.table import Table
+
+        drawn = Table(title=self.title, caption=self.caption, title_justify="left", caption_justify="left")
+        for place, name in enumerate(self.columns):
+            numbers = any(not isinstance(row[place], str) for row in self.rows)
+            drawn.add_column(name, justify="right" if numbers else "left")
+        for row in self.rows:
+            drawn.add_row(*(_shown(cell, self.digits) for cell in row))
+        page = io.StringIO()
+        Console(file=page, width=width, color_system=None, force_terminal=False).print(drawn)
+        return page.getvalue()
+
+    def to_markdown(self) -> str:
+        """Title, table and caption in Markdown."""
+        lines = [f"### {self.title}", "", _bar(self.columns), _bar("---" for _ in self.columns)]
+        lines += [_bar(_shown(cell, self.digits).replace("|", "\\|") for cell in row) for row in self.rows]
+        return "\n".join([*lines, "", self.caption, ""])
+
+    def to_csv(self) -> str:
+        """The numbers in full precision; a `Measured` column becomes two."""
+        double = [any(isinstance(row[place], Measured) for row in self.rows) for place in range(len(self.columns))]
+        page = io.StringIO()
+        writer = csv.writer(page, lineterminator="\n")
+        writer.writerow([part for name, two in zip(self.columns, double, strict=True) for part in _header(name, two)])
+        for row in self.rows:
+            writer.writerow([part for cell, two in zip(row, double, strict=True) for part in _raw(cell, two)])
+        return page.getvalue()
+
+    def to_json(self) -> str:
+        """The table as one JSON object; numbers that are not finite become strings."""
+        cells = [[_json_cell(cell) for cell in row] for row in self.rows]
+        return json.dumps(
+            {"title": self.title, "caption": self.caption, "columns": list(self.columns), "rows": cells},
+            ensure_ascii=False,
+            allow_nan=False,
+        )
+
+
+def spread_of(cells: Sequence[Cell]) -> list[float]:
+    """The means of `Measured` cells, other numbers as they are; for drawing and comparing."""
+    return [cell.mean if isinstance(cell, Measured) else float(cell) for cell in cells if cell is not None]
+
+
+def _shown(cell: Cell, digits: int) -> str:
+    if cell is None:
+        return ""
+    if isinstance(cell, Measured):
+        shown = _number(cell.mean, digits)
+        return shown if math.isnan(cell.sd) else f"{shown} ± {_number(cell.sd, digits)}"
+    if isinstance(cell, float):
+        return _number(cell, digits)
+    return str(cell)
+
+
+def _number(value: float, digits: int) -> str:
+    if math.isfinite(value) and value != 0 and abs(value) < 0.5 * 10.0**-digits:
+        return f"{value:.1e}"
+    return f"{value:.{digits}f}"
+
+
+def _bar(parts: Iterable[str]) -> str:
+    return "| " + " | ".join(parts) + " |"
+
+
+def _header(name: str, two: bool) -> list[str]:
+    return [name, f"{name} sd"] if two else [name]
+
+
+def _raw(cell: Cell, two: bool) -> list[str]:
+    if isinstance(cell, Measured):
+        return [repr(cell.mean), repr(cell.sd)]
+    shown = "" if cell is None else repr(cell) if isinstance(cell, float) else str(cell)
+    return [shown, ""] if two else [shown]
+
+
+def _json_cell(cell: Cell) -> Any:
+    if isinstance(cell, Measured):
+        return {"mean": _json_cell(cell.mean), "sd": _json_cell(cell.sd)}
+    if isinstance(cell, float) and not math.isfinite(cell):
+        return str(cell)
+    return cell

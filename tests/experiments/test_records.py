@@ -1,0 +1,130 @@
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+from dco.experiments import catalogue
+from dco.experiments.experiment import Experiment, Options, Records
+from dco.experiments.records import append, plain, read, run_splits
+from dco.experiments.tables import Measured, ResultTable
+
+OPTIONS = Options(alphas=(0.2,))
+
+
+def draws(seed: int, options: Options) -> list[dict[str, object]]:
+    """Numbers that depend on the seed and on sums that BLAS may order by threads."""
+    matrix = np.random.default_rng(seed).standard_normal((200, 200))
+    return [
+        {"method": "sum", "alpha": alpha, "value": float(np.linalg.svd(matrix @ matrix)[1].sum())}
+        for alpha in options.alphas
+    ]
+
+
+def many_draws(seeds: object, options: Options) -> list[list[dict[str, object]]]:
+    return [draws(seed, options) for seed in seeds]  # type: ignore[attr-defined]
+
+
+def mean_table(records: Records, options: Options) -> list[ResultTable]:
+    values = [row["value"] for record in records for row in record.rows]
+    return [ResultTable("Means", "The mean of sums.", ("rows", "value"), ((len(values), Measured.of(values)),))]
+
+
+EXPERIMENT = Experiment("sums", "sums of singular values", "nothing", 0.1, mean_table, run_split=draws)
+CHUNKED = Experiment("sums", "the same, three at a time", "nothing", 0.1, mean_table, run_chunk=many_draws, chunk=3)
+
+
+def table_of(experiment: Experiment, path: object, **how: object) -> str:
+    records = run_splits(experiment, path, seeds=range(8), options=OPTIONS, **how)  # type: ignore[arg-type]
+    return experiment.tables(records, OPTIONS)[0].to_json()
+
+
+@pytest.mark.parametrize("experiment", [EXPERIMENT, CHUNKED], ids=["one by one", "in chunks"])
+def test_two_jobs_and_a_resumed_run_give_the_table_of_one_process(experiment, tmp_path):
+    whole = table_of(experiment, tmp_path / "whole.jsonl", jobs=1)
+    assert table_of(experiment, tmp_path / "jobs.jsonl", jobs=2) == whole
+
+    lines = (tmp_path / "whole.jsonl").read_text().splitlines()
+    killed = tmp_path / "killed.jsonl"
+    killed.write_text("\n".join(lines[:4]) + "\n" + lines[4][: len(lines[4]) // 2])
+    assert table_of(experiment, killed, jobs=1) == whole
+    kept = [json.loads(line) for line in killed.read_text().splitlines()]
+    assert [entry["seed"] for entry in kept] == list(range(8))
+
+
+def test_a_finished_split_is_not_run_again(tmp_path):
+    path = tmp_path / "records.jsonl"
+    run_splits(EXPERIMENT, path, seeds=range(2), options=OPTIONS, jobs=1)
+    marked = [json.loads(line) for line in path.read_text().splitlines()]
+    marked[0]["rows"][0]["value"] = -1.0
+    path.write_text("\n".join(json.dumps(entry) for entry in marked) + "\n")
+    records = run_splits(EXPERIMENT, path, seeds=range(3), options=OPTIONS, jobs=1)
+    assert records[0].rows[0]["value"] == -1.0
+    assert records[2].rows[0]["value"] > 0
+
+
+def test_records_of_other_settings_are_kept_and_not_used(tmp_path):
+    path, other = tmp_path / "records.jsonl", Options(alphas=(0.1, 0.05))
+    run_splits(EXPERIMENT, path, seeds=range(2), options=other, jobs=1)
+    assert read(path, EXPERIMENT, OPTIONS) == {}
+    run_splits(EXPERIMENT, path, seeds=range(2), options=OPTIONS, jobs=1)
+    assert len(read(path, EXPERIMENT, other)) == len(read(path, EXPERIMENT, OPTIONS)) == 2
+
+
+def test_progress_counts_splits_and_says_how_long_is_left(tmp_path):
+    seen: list[tuple[int, int, float]] = []
+    path = tmp_path / "records.jsonl"
+    run_splits(CHUNKED, path, seeds=range(3), options=OPTIONS, jobs=1)
+    run_splits(CHUNKED, path, seeds=range(8), options=OPTIONS, jobs=1, progress=lambda *now: seen.append(now))
+    assert [(done, total) for done, total, _ in seen] == [(6, 8), (8, 8)]
+    assert seen[0][2] > 0
+    assert seen[-1][2] == 0
+
+
+def test_a_record_has_seconds_and_versions(tmp_path):
+    run_splits(EXPERIMENT, tmp_path / "records.jsonl", seeds=[5], options=OPTIONS, jobs=1)
+    entry = json.loads((tmp_path / "records.jsonl").read_text())
+    assert entry["seed"] == 5
+    assert entry["versions"]["numpy"] == np.__version__
+    assert entry["seconds"] >= 0
+
+
+def test_an_append_after_a_cut_line_loses_only_that_line(tmp_path):
+    path = tmp_path / "records.jsonl"
+    path.write_text('{"experiment": "su')
+    run_splits(EXPERIMENT, path, seeds=[1], options=OPTIONS, jobs=1)
+    append(path, [])
+    assert set(read(path, EXPERIMENT, OPTIONS)) == {1}
+
+
+def test_numbers_that_are_not_finite_come_back():
+    assert math.isinf(float(plain({"threshold": np.float64(np.inf)})["threshold"]))
+    assert plain((np.int64(3), np.array([1.5]), True)) == [3, [1.5], True]
+
+
+def test_a_table_keeps_its_numbers_in_every_format():
+    table = ResultTable(
+        "A | title", "Caption.", ("method", "width", "p"), (("a|b", Measured(1.25, 0.5), 3.1e-12), ("c", None, 0.5))
+    )
+    assert table.to_csv().splitlines() == ["method,width,width sd,p", "a|b,1.25,0.5,3.1e-12", "c,,,0.5"]
+    assert json.loads(table.to_json())["rows"][0] == ["a|b", {"mean": 1.25, "sd": 0.5}, 3.1e-12]
+    assert "| a\\|b | 1.250 ± 0.500 | 3.1e-12 |" in table.to_markdown()
+    assert "1.250 ± 0.500" in table.to_text()
+    assert table.slug == "a-title"
+    with pytest.raises(ValueError, match="3 columns"):
+        ResultTable("t", "c", ("a", "b", "c"), ((1, 2),))
+
+
+def test_reproduce_writes_what_it_returns_and_refuses_other_names(tmp_path, monkeypatch):
+    lacking = Experiment("lacking", "s", "data", 1.0, mean_table, run_split=draws, missing=lambda options: "no data here.")
+    monkeypatch.setattr(catalogue, "experiments", lambda: {"sums": EXPERIMENT, "lacking": lacking})
+    result = catalogue.reproduce("all", out=tmp_path, splits=2, alpha=0.3, jobs=1)
+    assert result.skipped == ("lacking: no data here.",)
+    assert all(path.is_file() for path in result.paths)
+    assert result.tables[0].to_markdown() in (tmp_path / "sums" / "tables.md").read_text()
+    with pytest.raises(FileNotFoundError, match="no data here"):
+        catalogue.reproduce("lacking", out=tmp_path)
+    with pytest.raises(ValueError, match="nothing called 'table-9'"):
+        catalogue.reproduce("table-9", out=tmp_path)
