@@ -656,6 +656,55 @@ def test_a_forest_whose_trees_expect_other_columns_is_corrupt(tmp_path):
         dco.storage.load(tmp_path / "model.dco")
 
 
+def nodes_of(part):
+    if isinstance(part, dict):
+        if "__loader__" in part:
+            yield part
+        part = list(part.values())
+    if isinstance(part, list):
+        for entry in part:
+            yield from nodes_of(entry)
+
+
+def test_files_mangled_at_random_load_or_are_refused(saved):
+    """Loaders, classes and contents exchanged, with hashes that fit: no other error escapes, and nothing hangs."""
+    rng = np.random.default_rng(0)
+    members = members_of(saved.read_bytes())
+    trusted = sorted(dco.trusted_types.trusted_names())
+    loaders = ["ConstructorFromReduceNode", "ListNode", "DictNode", "TypeNode", "LossNode", "PartialNode", "CachedNode"]
+    refused = 0
+    for _ in range(150):
+        schema = json.loads(members["schema.json"])
+        nodes = list(nodes_of(schema))
+        one, other = (nodes[index] for index in rng.integers(len(nodes), size=2))
+        match rng.integers(4):
+            case 0:
+                one["__loader__"] = str(rng.choice(loaders))
+            case 1:
+                one["__module__"], _, one["__class__"] = str(rng.choice(trusted)).rpartition(".")
+            case 2:
+                one["content"] = json.loads(json.dumps(other.get("content")))
+            case _:
+                one.pop(str(rng.choice(list(one))))
+        saved.write_bytes(archive_of({**members, "schema.json": json.dumps(schema).encode()}))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                dco.storage.load(saved)
+            except (dco.CorruptModelError, dco.UntrustedTypeError):
+                refused += 1
+    assert refused >= 30
+
+
+def test_a_link_stays_a_link(tmp_path):
+    (tmp_path / "folder").mkdir()
+    link, real = tmp_path / "link.dco", tmp_path / "folder" / "real.dco"
+    link.symlink_to(real)
+    dco.storage.save(Ridge(), link)
+    assert link.is_symlink()
+    assert isinstance(dco.storage.load(real), Ridge)
+
+
 def test_a_missing_file_is_a_missing_file(tmp_path):
     with pytest.raises(FileNotFoundError):
         dco.storage.load(tmp_path / "nothing.dco")

@@ -40,7 +40,7 @@ def save(estimator: Any, path: str | os.PathLike[str]) -> None:
     The file is written beside its target, loaded back and compared with the original attribute by attribute, and only then
     moved into place: what cannot be read back is a TypeError that names the attribute, and leaves an older file as it was.
     """
-    target = Path(path)
+    target = Path(path).resolve()  # a link stays a link, and its target is what is replaced
     try:
         data = _packed(estimator)
     except Exception as failure:
