@@ -273,6 +273,70 @@ def test_a_search_reaches_the_models_that_it_proposes() -> None:
     assert tuned.certificate_.thresholds == again.certificate_.thresholds
 
 
+def test_a_search_by_folds_may_prune() -> None:
+    X, y = regression_rows(200)
+    seen: list[float] = []
+
+    class StopTheRidiculous:
+        """Prunes what shrinks everything to nothing, after its first fold."""
+
+        def prune(self, study, trial):
+            return trial.params["alpha"] > 1e4
+
+    def space(trial):
+        seen.append(trial.suggest_float("alpha", 1e-3, 1e8, log=True))
+        return Ridge(alpha=seen[-1]), AbsoluteResidual()
+
+    import optuna
+
+    class Pruner(StopTheRidiculous, optuna.pruners.BasePruner):
+        pass
+
+    search = dco.search.Optuna(space, trials=10, seed=0, pruner=Pruner())
+    est = dco.DecoupledRegressor([], search=search, tune_folds=3, random_state=0).fit(X, y)
+    kept = sum(value <= 1e4 for value in seen)
+    assert 0 < kept < 10
+    assert est.certificate_.candidates == kept
+
+
+def _worker_killer(mark: str) -> type:
+    """A model whose first fit on a cluster kills the process it runs in."""
+
+    class Killer(RegressorMixin, BaseEstimator):
+        def fit(self, X, y):
+            import os
+            import signal
+
+            if not os.path.exists(mark):
+                with open(mark, "w") as file:
+                    file.write("killed")
+                os.kill(os.getpid(), signal.SIGKILL)
+            self.mean_ = float(np.mean(y))
+            return self
+
+        def predict(self, X):
+            return np.full(len(X), self.mean_)
+
+    return Killer
+
+
+def test_a_cluster_that_loses_a_worker_gives_the_same_result(tmp_path) -> None:
+    from distributed import LocalCluster
+
+    X, y = regression_rows(200)
+    mark = tmp_path / "mark"
+    killer = _worker_killer(str(mark))
+    models = {"killer": killer(), **dco.grid(Ridge(), alpha=[0.1, 1.0, 10.0])}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what a dying worker leaves behind
+        with LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None) as cluster:
+            far = dco.DecoupledRegressor(models, scheduler=cluster.scheduler_address, random_state=0).fit(X, y)
+    assert mark.exists()  # a worker was killed in mid-search
+    near = dco.DecoupledRegressor(models, random_state=0).fit(X, y)
+    assert far.ranking_.table == near.ranking_.table
+    assert far.certificate_.thresholds == near.certificate_.thresholds
+
+
 def test_an_average_of_the_best_can_win() -> None:
     X, y = class_rows(600)
     models = [LogisticRegression(), KNeighborsClassifier(15), RandomForestClassifier(30, random_state=0)]

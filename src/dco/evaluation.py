@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from dco.arrays import AnyArray, Bools, Floats
 from dco.sets.intervals import Intervals, IntervalUnions
 from dco.sets.labels import LabelSets
-from dco.sets.prediction_sets import PredictionSets
+from dco.sets.prediction_sets import PredictionSets, size_quantile
 from dco.theory import Consistency, coverage_consistency
 from dco.thresholds.threshold import Threshold
 
@@ -131,17 +131,6 @@ def evaluate(
         consistency=consistency,
         by_group=() if groups is None else _by_group(hits, sizes, np.asarray(groups)),
     )
-
-
-def size_quantile(sizes: Floats, level: float) -> float:
-    """The quantile of sizes by linear interpolation (NumPy's default), right also where sizes are infinite.
-
-    ``np.quantile`` subtracts infinity from infinity and answers NaN.
-    """
-    ordered = np.sort(np.asarray(sizes, dtype=np.float64))
-    position = (ordered.size - 1) * level
-    below, above = float(ordered[math.floor(position)]), float(ordered[math.ceil(position)])
-    return below if below == above else below + (position - math.floor(position)) * (above - below)
 
 
 def _is_full(sets: PredictionSets) -> Bools:

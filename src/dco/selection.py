@@ -6,9 +6,10 @@ Each distinct model is fitted once, and predicts the tuning rows once for each k
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -227,34 +228,42 @@ def _is_set(score: Score, entry: Field[Any]) -> bool:
 
 def try_models(models: Mapping[str, Any], candidates: Sequence[Candidate], bench: Workbench) -> dict[str, Tried]:
     """Fit every model and predict the tuning rows, in parallel; a model that raises is a failed one."""
-    tuning, pieces = bench.tuning_rows(), bench.pieces()
-    randomised = any(getattr(candidate.score, "randomised", False) for candidate in candidates)
+    pieces = bench.pieces()
+    jobs = {name: _jobs(name, model, candidates, bench, pieces) for name, model in models.items()}
+    flat = [job for own in jobs.values() for job in own]
+    outcomes = iter(run_many(_fit_and_predict, flat, n_jobs=bench.n_jobs, scheduler=bench.scheduler))
+    return {name: _assemble([next(outcomes) for _ in own], own, pieces, bench) for name, own in jobs.items() if own}
+
+
+Job: TypeAlias = tuple[Any, Any, Rows, Rows, tuple[type, ...], Floats | None, AnyArray | None]
+Outcome: TypeAlias = tuple[Any, Any, str | None]
+
+
+def _jobs(
+    name: str, model: Any, candidates: Sequence[Candidate], bench: Workbench, pieces: list[tuple[Rows, Integers]]
+) -> list[Job]:
+    """What is to be done for one model: a fit and its predictions for each piece, nothing if no candidate has the model."""
+    own = [candidate for candidate in candidates if candidate.model_name == name]
+    if not own:
+        return []
+    tuning, kinds = bench.tuning_rows(), tuple({candidate.kind: None for candidate in own})
+    randomised = any(getattr(candidate.score, "randomised", False) for candidate in own)
     uniforms = row_uniforms(tuning.X, seed=bench.uniform_seed) if randomised else None
-    kinds = {name: tuple({c.kind: None for c in candidates if c.model_name == name}) for name in models}
-    names = [name for name in models if kinds[name]]
-    jobs = [
+    return [
         (
             bench.prefitted.get(name),
-            models[name],
+            model,
             fit_rows,
             tuning.take(places),
-            kinds[name],
+            kinds,
             None if uniforms is None else uniforms[places],
             bench.classes,
         )
-        for name in names
         for fit_rows, places in pieces
     ]
-    outcomes = iter(run_many(_fit_and_predict, jobs, n_jobs=bench.n_jobs, scheduler=bench.scheduler))
-    return {
-        name: _assemble([next(outcomes) for _ in pieces], [places for _, places in pieces], kinds[name], bench.classes)
-        for name in names
-    }
 
 
-def _fit_and_predict(
-    job: tuple[Any, Any, Rows, Rows, tuple[type, ...], Floats | None, AnyArray | None],
-) -> tuple[Any, Any, str | None]:
+def _fit_and_predict(job: Job) -> Outcome:
     fitted, model, fit_rows, predict_rows, kinds, uniforms, classes = job
     try:
         fitted = fit_model(model, fit_rows) if fitted is None else fitted
@@ -264,17 +273,35 @@ def _fit_and_predict(
     return fitted, records, None
 
 
-def _assemble(
-    outcomes: list[tuple[Any, Any, str | None]], places: list[Integers], kinds: tuple[type, ...], classes: AnyArray | None
-) -> Tried:
+def try_fold_by_fold(
+    candidate: Candidate, bench: Workbench, *, alpha: Level, report: Callable[[int, float], bool]
+) -> Tried | None:
+    """Like `try_models` for one candidate, reporting its mean size after each fold; None if it was told to stop."""
+    pieces = bench.pieces()
+    jobs = _jobs(candidate.model_name, candidate.model, [candidate], bench, pieces)
+    outcomes: list[Outcome] = []
+    for step, job in enumerate(jobs):
+        outcomes.append(_fit_and_predict(job))
+        _, records, failure = outcomes[-1]
+        if failure is not None:
+            break
+        size = tune({candidate.name: (candidate.score, records[candidate.kind])}, job[3].y, alpha=alpha).table[0].mean_size
+        if report(step, size):
+            return None
+    return _assemble(outcomes, jobs, pieces, bench)
+
+
+def _assemble(outcomes: list[Outcome], jobs: list[Job], pieces: list[tuple[Rows, Integers]], bench: Workbench) -> Tried:
     failure = next((text for _, _, text in outcomes if text is not None), None)
     if failure is not None:
         return Tried((), {}, failure)
     fits = tuple(fitted for fitted, _, _ in outcomes)
     if len(outcomes) == 1:
         return Tried(fits, outcomes[0][1])
+    places = tuple(held_out for _, held_out in pieces)
     pieced = {
-        kind: PiecedPrediction(tuple(records[kind] for _, records, _ in outcomes), tuple(places), classes) for kind in kinds
+        kind: PiecedPrediction(tuple(records[kind] for _, records, _ in outcomes), places, bench.classes)
+        for kind in jobs[0][4]
     }
     return Tried(fits, pieced)
 
@@ -440,8 +467,13 @@ def _searched(
             candidate = found[0]
         return candidate
 
-    def evaluate(model: Any, score: Score) -> float:
+    def evaluate(model: Any, score: Score, report: Callable[[int, float], bool] | None = None) -> float:
         new = proposed(model, score)
+        if report is not None and bench.n_folds is not None and new.model_name not in tried:
+            outcome = try_fold_by_fold(new, bench, alpha=alpha, report=report)
+            if outcome is None:
+                return math.inf  # pruned: it is no candidate
+            tried[new.model_name] = outcome
         if all(candidate.name != new.name for candidate in candidates):
             candidates.append(new)
         own = [candidate for candidate in candidates if candidate.model_name == new.model_name]

@@ -195,21 +195,3 @@ def exact_mean(values: Floats, weights: Floats | None = None) -> float:
         return math.fsum(values) / len(values)
     inside = weights > 0  # 0 times an infinite size is nothing
     return math.fsum(values[inside] * weights[inside])
-
-
-def linear_quantile_places(n: int, level: float) -> tuple[int, int, float]:
-    """Which two order statistics (1-based) of n the linear quantile lies between, and how far."""
-    position = (n - 1) * level
-    return math.floor(position) + 1, math.ceil(position) + 1, position - math.floor(position)
-
-
-def p95_of(sizes: Floats) -> float:
-    """The P95 size by linear interpolation, as evaluations report it; right also where sizes are infinite."""
-    low, high, share = linear_quantile_places(len(sizes), 0.95)
-    ordered = np.partition(sizes, (low - 1, high - 1))
-    return interpolated(float(ordered[low - 1]), float(ordered[high - 1]), share)
-
-
-def interpolated(below: float, above: float, share: float) -> float:
-    """A share of the way from one number to another; between equal infinities there is no way to go."""
-    return below if below == above or share == 0 else below + share * (above - below)

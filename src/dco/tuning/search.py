@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike
 
 from dco.arrays import AnyArray, Floats, Integers
 from dco.ranks import Level, as_count, as_rational, tuning_rank
+from dco.sets.prediction_sets import size_quantile
 from dco.thresholds.threshold import order_statistic
 from dco.tuning.candidates import (
     Candidates,
@@ -32,7 +33,6 @@ from dco.tuning.candidates import (
     exact_mean,
     failure,
     is_classification,
-    p95_of,
 )
 
 _TAIL = Fraction(1, 20)  # P95 of weighted rows: the least size that at most a twentieth of the weight exceeds
@@ -275,7 +275,7 @@ def _measured(
     above = np.asarray(entry.scores > (threshold if cutoffs is None else cutoffs))
     mean = exact_mean(sizes, weights)
     miscoverage = int(np.count_nonzero(above)) / rule.n if weights is None else math.fsum(weights[above])
-    p95 = p95_of(sizes) if rule.masses is None else _best_threshold(sizes, _TAIL, None, rule.masses)[0]
+    p95 = size_quantile(sizes, 0.95) if rule.masses is None else _best_threshold(sizes, _TAIL, None, rule.masses)[0]
     return RankingRow(entry.name, threshold, miscoverage, mean, p95, feasible and math.isfinite(mean), by_condition)
 
 

@@ -15,13 +15,12 @@ from numpy.typing import ArrayLike
 
 from dco.arrays import Floats, Integers
 from dco.ranks import Level, as_count, tuning_rank
+from dco.sets.prediction_sets import interpolated, linear_quantile_places
 from dco.tuning.candidates import (
     Candidates,
     EvaluatedCandidate,
     all_failed,
     evaluate_candidates,
-    interpolated,
-    linear_quantile_places,
 )
 from dco.tuning.search import rank_evaluated, row_masses
 
