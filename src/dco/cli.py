@@ -1,0 +1,98 @@
+"""The command ``dco``: one small command a stage. A command is loaded when it is called, so ``dco --help`` is quick."""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from importlib import import_module
+from typing import Any
+
+import click
+
+# name: the line of `dco --help`; the module dco.commands.<name> holds the rest
+COMMANDS = {
+    "plan": "How many rows each role needs, and what they buy, before any row is looked at.",
+    "fit": "Fit, tune and calibrate on a table; write a model file.",
+    "predict": "Prediction sets for a table of any size.",
+    "evaluate": "Coverage and sizes on rows with known targets.",
+    "compare": "The methods of the paper on your own table, over repeated splits.",
+    "audit": "Recompute what a model's certificate claims.",
+    "report": "One HTML page that explains a model or the results of a comparison.",
+    "reproduce": "Rebuild a table or a figure of the paper.",
+}
+
+
+class BadInputError(click.ClickException):
+    """One sentence: what is wrong, where, and what to do next. Exit status 2."""
+
+    exit_code = 2
+
+    def __init__(self, message: str) -> None:
+        super().__init__(" ".join(message.split()))
+
+
+class Commands(click.Group):
+    """The commands by name, imported when asked for; errors that a user can mend end as one sentence."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """In the order in which they are usually called."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command of that name, from its module."""
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = import_module(f"dco.commands.{cmd_name}").command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The list of commands, without loading any."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a command; what goes wrong is told in a sentence."""
+        for stream in (sys.stdout, sys.stderr):
+            if hasattr(stream, "reconfigure"):
+                stream.reconfigure(errors="replace")  # a label that this terminal cannot show is no reason to fail
+        try:
+            with warnings.catch_warnings():
+                return super().invoke(ctx)
+        except (click.ClickException, click.exceptions.Exit, click.Abort, SystemExit):
+            raise
+        except KeyboardInterrupt:
+            click.echo(
+                "Stopped. Nothing half-written was left behind; --resume goes on where a command offers it.", err=True
+            )
+            ctx.exit(130)
+        except Exception as error:
+            if os.environ.get("DCO_TRACEBACK"):
+                raise
+            raise BadInputError(_sentence(error)) from error
+
+
+def _sentence(error: Exception) -> str:
+    from dco.errors import DcoError
+
+    if isinstance(error, (DcoError, ValueError)):
+        return str(error) or type(error).__name__
+    if isinstance(error, OSError):
+        where = f"{error.filename}: " if error.filename else ""
+        return f"{where}{error.strerror or error}. Check the path and its permissions."
+    if isinstance(error, MemoryError):
+        return "There is not enough memory for this table; give fewer rows, or smaller batches by --batch-rows."
+    return (
+        f"Something unexpected went wrong ({type(error).__name__}: {error}). This is a fault of dco: run again with "
+        "DCO_TRACEBACK=1 and report what it prints."
+    )
+
+
+@click.command(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(package_name="decoupled-conformal", prog_name="dco")
+def main() -> None:
+    """Prediction sets with a guarantee that survives tuning.
+
+    Start with `dco plan --rows 2000 --alpha 0.1`, then `dco fit DATA.csv --target COLUMN`. Every command takes --help, which
+    ends with an example, and --json for machines.
+    """

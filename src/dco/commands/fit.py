@@ -1,0 +1,191 @@
+"""``dco fit``: from a table to a calibrated model file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from dco.commands.options import (
+    FILE,
+    SizeType,
+    chosen_alpha,
+    example,
+    force_option,
+    guarantee_options,
+    level_options,
+    work_options,
+)
+from dco.commands.printing import as_json, note, noted_warnings, print_json, print_table, progress, say
+
+
+@click.command("fit", epilog=example("dco fit patients.csv --target progression --alpha 0.1 --seed 0 --out model.dco"))
+@click.argument("data", type=FILE)
+@click.option("--target", required=True, metavar="COL", help="The column to predict.")
+@level_options
+@guarantee_options
+@click.option("--task", type=click.Choice(["classification", "regression"]), help="Otherwise found out, and said.")
+@click.option("--models", metavar="LIST", help="linear, forest, boosting; for numbers also quantiles, spread.")
+@click.option("--scores", metavar="LIST", help="lac, aps, raps, saps, topk, margin; absolute, normalised, quantile.")
+@click.option("--groups", metavar="COL", help="Rows with one value here stay in one role; the column is not a feature.")
+@click.option("--condition-on", metavar="COL", help="A threshold for each value of this column (Mondrian).")
+@click.option("--by", metavar="COL", help="Evaluate by this column, on rows set aside (see --test-size).")
+@click.option("--key", metavar="COL", help="A column that names the rows; it is not a feature.")
+@click.option("--drop", multiple=True, metavar="COL", help="A column that is not a feature; may be given again.")
+@click.option("--tune-size", type=SizeType(auto=True), default="0.25", show_default=True, help="Rows that rank candidates.")
+@click.option("--calibrate-size", type=SizeType(), default="0.25", show_default=True, help="Rows that calibrate.")
+@click.option("--tune-folds", type=click.IntRange(min=2), help="Rank candidates by folds; tuning then costs no rows.")
+@click.option("--test-size", type=SizeType(none=True), help="Rows to evaluate on.  [default: 0, with --by 0.2]")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Fixes roles and models.")
+@work_options
+@click.option("--out", type=FILE, default=Path("model.dco"), show_default=True, help="The model file to write.")
+@click.option("--report", type=FILE, help="Write an HTML page that explains the model.")
+@force_option
+@as_json
+def command(data: Path, target: str, as_json: bool, **options: Any) -> None:
+    """Fit models on DATA (CSV, Parquet or Feather), pick the smallest sets, calibrate once, write a model file.
+
+    Rows are dealt to training, tuning and calibration at random. Models and scores compete on training and tuning rows; the
+    calibration rows are opened once, for the winner. Missing values and categories are handled inside each model.
+    """
+    from dco.commands.outputs import check_output
+    from dco.storage import save
+
+    alpha = chosen_alpha(options.pop("alpha"), options.pop("confidence"))
+    out, report, force = options["out"], options["report"], options["force"]
+    check_output(out, force=force)
+    if report is not None:
+        check_output(report, force=force)
+        if report.resolve() == out.resolve():
+            raise ValueError(f"--out and --report both name {out}; give them different names.")
+    notes: list[str] = []
+    with progress("Fitting", None, quiet=as_json), noted_warnings(notes):
+        fitted = fit_table(data, target, alpha=alpha, **options)
+    save(fitted.model, out)
+    if report is not None:
+        from dco.report import page  # type: ignore[attr-defined,unused-ignore]
+
+        page.write_page(
+            fitted.model, report, X=fitted.X_test, y=fitted.y_test, by=fitted.by, title=f"{target} in {data.name}"
+        )
+    if as_json:
+        print_json(fitted.to_dict() | {"notes": notes, "model": str(out), "report": None if report is None else str(report)})
+        return
+    _show(fitted)
+    for sentence in notes:
+        note(f"Note: {sentence}")
+    say(f"Wrote {out}." + ("" if report is None else f" Wrote {report}."))
+
+
+class Fitted:
+    """A fitted model, and what there is to say about it."""
+
+    def __init__(self, model: Any, why: str, X_test: Any, y_test: Any, by: Any, evaluation: Any) -> None:
+        self.model = model
+        self.why = why
+        self.X_test = X_test
+        self.y_test = y_test
+        self.by = by
+        self.evaluation = evaluation
+
+    def ranking(self) -> list[dict[str, Any]]:
+        """The candidates, best first."""
+        return [
+            {
+                "name": row.name,
+                "mean_size": row.mean_size,
+                "p95_size": row.p95_size,
+                "miscoverage": row.miscoverage,
+                "feasible": row.feasible,
+            }
+            for row in self.model.ranking_.table
+        ]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything, for --json."""
+        import json
+
+        return {
+            "task": self.model.table_["layout"]["task"],
+            "why": self.why,
+            "candidate": self.model.best_candidate_,
+            "ranking": self.ranking(),
+            "failed": dict(self.model.certificate_.failed_candidates),
+            "certificate": json.loads(self.model.certificate_.to_json()),
+            "evaluation": None if self.evaluation is None else self.evaluation.to_dict(),
+        }
+
+
+def fit_table(
+    data: Path, target: str, *, alpha: Any, by: str | None, test_size: Any, groups: str | None, **o: Any
+) -> Fitted:
+    """Read, set test rows aside, fit, evaluate."""
+    import numpy as np
+
+    from dco.commands.candidates import DEFAULT_MODELS, MODELS, SCORES, chosen_names, make_models, make_scores
+    from dco.commands.reading import features, labels, make_layout, need_column, read_table, targets
+    from dco.estimators import DecoupledClassifier, DecoupledRegressor
+    from dco.splits import assign_roles
+
+    table = read_table(data)
+    layout, why = make_layout(
+        table,
+        path=data,
+        target=target,
+        task=o["task"],
+        condition=o["condition_on"],
+        groups=groups,
+        key=o["key"],
+        drop=o["drop"],
+    )
+    if by is not None:
+        need_column(table.column_names, by, path=data, option="--by")
+    models = chosen_names(o["models"], tuple(MODELS[layout.task]), option="--models", default=DEFAULT_MODELS[layout.task])
+    scores = chosen_names(o["scores"], SCORES[layout.task], option="--scores", default=None)
+    assert models is not None
+    X, y = features(table, layout, path=data), targets(table, layout, path=data)
+    group_of = None if groups is None else labels(table, groups)
+    share = (0.2 if by is not None else 0) if test_size is None else test_size
+    dealt = assign_roles(len(y), tune=0, calibrate=0, test=share, groups=group_of, seed=np.random.SeedSequence(
+        [o["seed"], 2]).generate_state(1)[0])  # fmt: skip
+    kept, tested = np.sort(dealt.train), np.sort(dealt.test)
+    maker = DecoupledClassifier if layout.task == "classification" else DecoupledRegressor
+    model = maker(
+        make_models(models, layout, alpha=alpha),
+        make_scores(scores),
+        alpha=alpha,
+        guarantee=o["guarantee"],
+        delta=o["delta"],
+        tune_size=o["tune_size"],
+        calibrate_size=o["calibrate_size"],
+        tune_folds=o["tune_folds"],
+        condition_on=o["condition_on"],
+        n_jobs=o["jobs"],
+        scheduler=o["scheduler"],
+        random_state=o["seed"],
+    )
+    model.fit(X.iloc[kept].reset_index(drop=True), y[kept], groups=None if group_of is None else group_of[kept])
+    model.table_ = {"layout": layout.to_plain(), "rows": len(y), "fitted_rows": kept, "source": data.name}
+    if not tested.size:
+        return Fitted(model, why, None, None, None, None)
+    X_test, y_test = X.iloc[tested].reset_index(drop=True), y[tested]
+    by_test = None if by is None else labels(table, by)[tested]
+    return Fitted(model, why, X_test, y_test, by_test, model.evaluate(X_test, y_test, by=by_test))
+
+
+def _show(fitted: Fitted) -> None:
+    from dco.commands.evaluate import show_evaluation
+
+    say(fitted.why)
+    rows = fitted.ranking()
+    print_table(
+        ["candidate", "mean size", "P95 size", "miscoverage", "feasible"],
+        [[r["name"], r["mean_size"], r["p95_size"], r["miscoverage"], "yes" if r["feasible"] else "no"] for r in rows],
+        title=f"{len(rows)} candidates on the tuning rows, best first",
+    )
+    for name, reason in fitted.model.certificate_.failed_candidates.items():
+        note(f"Note: {name} failed: {reason}")
+    say(*str(fitted.model.certificate_).splitlines())
+    if fitted.evaluation is not None:
+        show_evaluation(fitted.evaluation, title="Rows set aside")

@@ -1,0 +1,115 @@
+"""Options that several commands share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+FILE = click.Path(path_type=Path)
+
+
+class LevelType(click.ParamType[float]):
+    """A probability strictly between 0 and 1, as a decimal, a fraction (1/20) or a percentage (5%)."""
+
+    name = "level"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """The number that was written, exactly, as the nearest float."""
+        try:
+            text = str(value).strip()
+            exact = Fraction(text[:-1]) / 100 if text.endswith("%") else Fraction(text)
+        except (ValueError, ZeroDivisionError):
+            self.fail(f"{value!r} is not a number; write 0.1, 1/10 or 10%.", param, ctx)
+        if not 0 < exact < 1:
+            self.fail(f"{value!r} must lie strictly between 0 and 1.", param, ctx)
+        return float(exact)
+
+
+class SizeType(click.ParamType[int | float | str]):
+    """A number of rows (500), or a share of them (0.25); "auto" where it is offered."""
+
+    name = "rows or share"
+
+    def __init__(self, *, auto: bool = False, none: bool = False) -> None:
+        self.auto = auto
+        self.none = none
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | float | str:
+        """An integer is a count, a number below 1 a share."""
+        if self.auto and value == "auto":
+            return "auto"
+        text = str(value).strip()
+        if text.isdigit() and (int(text) > 0 or self.none):
+            return int(text)
+        try:
+            share = float(text)
+        except ValueError:
+            share = 0.0
+        if not 0 < share < 1:
+            word = ', or "auto"' if self.auto else ""
+            self.fail(f"{value!r} is neither a number of rows nor a share between 0 and 1{word}.", param, ctx)
+        return share
+
+
+LEVEL = LevelType()
+
+
+def example(*lines: str) -> str:
+    """The last lines of a command's help: an example that works."""
+    return "\b\nExample:\n" + "\n".join(f"  {line}" for line in lines)
+
+
+def level_options(function: Function) -> Function:
+    """--alpha and --confidence, of which one may be given."""
+    function = click.option("--confidence", type=LEVEL, help="1 − alpha, for those who prefer to say it so.")(function)
+    return click.option("--alpha", type=LEVEL, help="The share of rows that may be missed.  [default: 0.1]")(function)
+
+
+def chosen_alpha(alpha: float | None, confidence: float | None, *, default: float | None = 0.1) -> float | None:
+    """The one level that was asked for."""
+    if alpha is not None and confidence is not None:
+        raise click.UsageError("--alpha and --confidence say the same thing twice: give one of them.")
+    if confidence is not None:
+        return float(1 - Fraction(str(confidence)))
+    return default if alpha is None else alpha
+
+
+def guarantee_options(function: Function) -> Function:
+    """--guarantee and --delta."""
+    function = click.option(
+        "--delta", type=LEVEL, default=0.05, show_default=True, help="How often a PAC promise may fail."
+    )(function)
+    return click.option(
+        "--guarantee",
+        type=click.Choice(["marginal", "pac"]),
+        default="marginal",
+        show_default=True,
+        help="marginal: over rows and calibration together. pac: for this calibration, with confidence 1 − delta.",
+    )(function)
+
+
+def work_options(function: Function) -> Function:
+    """--jobs and --scheduler."""
+    function = click.option("--scheduler", metavar="ADDRESS", help="Run on a Dask cluster, e.g. tcp://host:8786.")(function)
+    return click.option("--jobs", type=int, default=1, show_default=True, help="Processes; -1 is one a core.")(function)
+
+
+def force_option(function: Function) -> Function:
+    """--force: outputs are otherwise never overwritten."""
+    return click.option("--force", is_flag=True, help="Replace an output that is there already.")(function)
+
+
+def trust_option(function: Function) -> Function:
+    """--trust TYPE, for model files with types of one's own."""
+    return click.option(
+        "--trust",
+        multiple=True,
+        metavar="TYPE",
+        help="Build this type, named in full, from the model file; only for files whose writer you trust.",
+    )(function)

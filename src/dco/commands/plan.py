@@ -1,0 +1,134 @@
+"""``dco plan``: how many rows for each role, before any row is looked at."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from dco.commands.options import FILE, chosen_alpha, example, force_option, guarantee_options, level_options
+from dco.commands.printing import as_json, note, print_json, print_table, say
+
+_FACTORS = (0.25, 0.5, 1, 2, 4)
+
+
+@click.command(
+    "plan", epilog=example("dco plan --rows 2000 --alpha 0.1", "dco plan --rows 2000 --alpha 0.1 --plot plan.svg --json")
+)
+@click.option("--rows", type=click.IntRange(min=1), required=True, help="How many rows with known targets there are.")
+@level_options
+@guarantee_options
+@click.option("--spread", type=float, default=0.02, show_default=True, help="The standard deviation of coverage to aim at.")
+@click.option("--candidates", type=click.IntRange(min=1), default=16, show_default=True, help="How many structures compete.")
+@click.option("--tune-folds", type=click.IntRange(min=2), help="Rank candidates by folds; tuning then costs no rows.")
+@click.option("--test", type=click.IntRange(min=0), default=0, show_default=True, help="Rows to set aside for evaluation.")
+@click.option("--plot", type=FILE, help="Write the plot to a PNG or SVG file as well.")
+@force_option
+@as_json
+def command(
+    rows: int,
+    alpha: float | None,
+    confidence: float | None,
+    guarantee: Any,
+    delta: float,
+    spread: float,
+    candidates: int,
+    tune_folds: int | None,
+    test: int,
+    plot: Path | None,
+    force: bool,
+    as_json: bool,
+) -> None:
+    """How many rows each role should get and why, the coverage to expect, and what more rows would buy.
+
+    A rule of thumb shares the rows; the coverage law that follows from the calibration rows is exact.
+    """
+    from dco.commands.outputs import check_output, plot_suffix
+    from dco.errors import InfeasibleLevelError
+    from dco.planning import plan
+
+    wish: dict[str, Any] = {
+        "alpha": chosen_alpha(alpha, confidence),
+        "guarantee": guarantee,
+        "delta": delta,
+        "spread": spread,
+        "candidates": candidates,
+        "tune_folds": tune_folds,
+        "test": test,
+    }
+    if plot is not None:
+        plot_suffix(plot)
+        check_output(plot, force=force)
+    answer = plan(rows, **wish)
+    outlooks = []
+    for factor in _FACTORS:
+        try:
+            outlooks.append(plan(round(factor * rows), **wish).now)
+        except InfeasibleLevelError:
+            continue  # fewer rows than a finite threshold needs: nothing to draw
+    if plot is not None:
+        _draw(plot, outlooks, answer.alpha)
+    if as_json:
+        print_json(answer.to_dict() | {"outlooks": [vars(entry) for entry in outlooks]})
+        return
+    level = f"alpha = {answer.alpha:g}" + ("" if answer.delta is None else f", delta = {answer.delta:g}")
+    print_table(
+        ["role", "rows", "why"],
+        [[row.role, row.rows, row.reason] for row in answer.rows],
+        title=f"{answer.n} rows, {answer.guarantee} guarantee, {level}",
+    )
+    print_table(
+        ["rows", "train", "tune", "calibrate", "coverage, 5 % to 95 %", ""],
+        [
+            [
+                entry.n,
+                entry.train,
+                entry.tune,
+                entry.calibrate,
+                f"{entry.coverage_low:.3f} to {entry.coverage_high:.3f}",
+                _bar(entry, outlooks, answer.alpha),
+            ]
+            for entry in outlooks
+        ],
+        title=f"Coverage to expect; | marks {1 - answer.alpha:g}, o the mean, ─ nine of ten draws of the calibration rows",
+    )
+    say(*answer.notes)
+    if plot is not None:
+        note(f"Wrote {plot}.")
+
+
+def _bar(entry: Any, outlooks: list[Any], alpha: float, width: int = 41) -> str:
+    """One line of the terminal's plot: the range of coverage on a scale that all lines share."""
+    left = min(min(other.coverage_low for other in outlooks), 1 - alpha)
+    right = max(max(other.coverage_high for other in outlooks), 1 - alpha)
+
+    def place(value: float) -> int:
+        return 0 if right == left else round((value - left) / (right - left) * (width - 1))
+
+    signs = [" "] * width
+    for position in range(place(entry.coverage_low), place(entry.coverage_high) + 1):
+        signs[position] = "─"
+    signs[place(1 - alpha)] = "|"
+    signs[place(entry.expected_coverage)] = "o"
+    return "".join(signs)
+
+
+def _draw(path: Path, outlooks: list[Any], alpha: float) -> None:
+    from dco.commands.outputs import written_beside
+    from dco.extras import require
+
+    figures = require("matplotlib.figure", extra="report")
+    figure = figures.Figure(figsize=(6.4, 3.6), layout="constrained")
+    axes = figure.subplots()
+    rows = [entry.n for entry in outlooks]
+    low, high = [entry.coverage_low for entry in outlooks], [entry.coverage_high for entry in outlooks]
+    axes.fill_between(rows, low, high, alpha=0.25, label="5 % to 95 % of calibration draws")
+    axes.plot(rows, [entry.expected_coverage for entry in outlooks], marker="o", label="mean coverage")
+    axes.axhline(1 - alpha, linestyle="--", color="black", linewidth=1, label=f"1 − alpha = {1 - alpha:g}")
+    axes.set(xscale="log", xlabel="rows", ylabel="coverage", xticks=rows)
+    axes.set_xticks(rows, [f"{n:,}" for n in rows])
+    axes.minorticks_off()
+    axes.legend(frameon=False)
+    with written_beside(path) as beside:
+        figure.savefig(beside, format=path.suffix.lower().lstrip("."))

@@ -1,0 +1,140 @@
+"""What the commands print: tables and sentences for people, strict JSON for machines, progress on terminals only."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import click
+
+_WIDE = 100_000  # not a terminal: nothing is cut or wrapped
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def as_json(function: Function) -> Function:
+    """The option --json."""
+    return click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")(function)
+
+
+def print_json(value: Any) -> None:
+    """Strict JSON: infinity is the string "inf", NaN is null."""
+    click.echo(json.dumps(plain(value), indent=2, allow_nan=False, ensure_ascii=False))
+
+
+def plain(value: Any) -> Any:
+    """Nested numbers and texts that JSON can hold; NumPy's numbers become Python's."""
+    if isinstance(value, bool) or value is None or isinstance(value, (int, str)):
+        return value
+    if isinstance(value, float):
+        if math.isnan(value):
+            return None
+        return value if math.isfinite(value) else ("inf" if value > 0 else "-inf")
+    if isinstance(value, Mapping):
+        return {str(key): plain(entry) for key, entry in value.items()}
+    if hasattr(value, "tolist"):
+        return plain(value.tolist())
+    if isinstance(value, (list, tuple)):
+        return [plain(entry) for entry in value]
+    return str(value)
+
+
+def say(*sentences: str) -> None:
+    """Sentences to standard output, wrapped on a terminal only."""
+    console = _console()
+    for sentence in sentences:
+        console.print(printable(sentence), soft_wrap=not console.is_terminal)
+
+
+def note(sentence: str) -> None:
+    """A sentence beside the result, to standard error."""
+    click.echo(printable(" ".join(sentence.split())), err=True)
+
+
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, title: str | None = None) -> None:
+    """A table: numbers to the right; full width when the output is not a terminal."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    body = [[cell if isinstance(cell, str) else number(cell) for cell in row] for row in rows]
+    right = [all(_is_numeric(row[j]) for row in body) for j in range(len(columns))]
+    console = _console()
+    table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False)
+    for name, numeric in zip(columns, right, strict=True):
+        table.add_column(
+            Text(name), justify="right" if numeric else "left", no_wrap=not console.is_terminal, overflow="fold"
+        )
+    for row in body:
+        table.add_row(*(Text(printable(cell)) for cell in row))
+    console.print(table)
+
+
+def number(value: Any) -> str:
+    """A number in four significant digits, a count in full."""
+    if value is None:
+        return "–"
+    if isinstance(value, float):
+        return "–" if math.isnan(value) else f"{value:.4g}"
+    return str(value)
+
+
+def printable(text: str) -> str:
+    """Text from a table may hold control characters, which a terminal would obey."""
+    return "".join(sign if sign.isprintable() or sign == "\n" else "�" for sign in text)
+
+
+@contextmanager
+def progress(description: str, total: int | None, *, quiet: bool = False) -> Iterator[Callable[[int], None]]:
+    """A progress bar on standard error, on terminals only; yields ``advance(steps)``. Without a total, a running clock."""
+    if quiet or not sys.stderr.isatty():
+        yield lambda steps: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+    columns: list[Any] = [TextColumn("{task.description}"), BarColumn()]
+    columns += [TimeElapsedColumn()] if total is None else [TaskProgressColumn(), TimeRemainingColumn()]
+    with Progress(*columns, console=Console(file=sys.stderr), transient=True) as bar:
+        task = bar.add_task(description, total=total)
+        yield lambda steps: bar.advance(task, steps)
+
+
+@contextmanager
+def noted_warnings(notes: list[str]) -> Iterator[None]:
+    """Collect warnings as sentences, each once, instead of Python's file names and line numbers."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        yield
+    for warning in caught:
+        if issubclass(warning.category, (DeprecationWarning, PendingDeprecationWarning, ResourceWarning)):
+            continue
+        text = " ".join(str(warning.message).split())
+        if text not in notes:
+            notes.append(text)
+
+
+def _console() -> Any:
+    from rich.console import Console
+
+    terminal = sys.stdout.isatty()
+    return Console(file=sys.stdout, highlight=False, markup=False, emoji=False, width=None if terminal else _WIDE)
+
+
+def _is_numeric(cell: str) -> bool:
+    return (
+        cell in ("–", "inf")
+        or cell.replace("%", "")
+        .replace(" ", "")
+        .replace("−", "-")
+        .lstrip("-")
+        .replace(".", "", 1)
+        .replace("e-", "")
+        .replace("e+", "")
+        .isdigit()
+    )

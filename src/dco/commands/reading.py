@@ -1,0 +1,475 @@
+"""Tables from files: CSV, Parquet and Feather, at once or in batches, with the same cells whichever way they come.
+
+Every table goes through Arrow. Columns of a CSV are read as text and become numbers if all their cells are numbers, so that a
+label such as ``TRUE`` or ``007`` means the same in every file. What a model needs to know of its columns is its `Layout`.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dco.arrays import AnyArray
+from dco.extras import require
+
+MISSING = "(missing)"
+_CSV, _PARQUET, _FEATHER = (".csv", ".tsv", ".csv.gz", ".tsv.gz"), (".parquet", ".pq"), (".feather", ".arrow")
+_BLOCK = 4 * 2**20  # bytes of a CSV at a time
+_FEW_LABELS = 20  # whole numbers with more values than this are quantities, not classes
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The columns of a table by what they are for; it travels with the model."""
+
+    target: str | None
+    task: str
+    numbers: tuple[str, ...]
+    texts: tuple[str, ...]
+    order: tuple[str, ...]
+    condition: str | None = None
+    groups: str | None = None
+    key: str | None = None
+    dropped: tuple[str, ...] = ()
+
+    def to_plain(self) -> dict[str, Any]:
+        """Lists and texts only, so that it can be stored in a model file."""
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
+
+    @classmethod
+    def from_plain(cls, data: Mapping[str, Any]) -> Layout:
+        """The inverse of `to_plain`."""
+        return cls(**{name: tuple(value) if isinstance(value, list) else value for name, value in data.items()})
+
+    @property
+    def known(self) -> set[str]:
+        """Every column that the model has an opinion about."""
+        named = {self.target, self.groups, self.key} - {None}
+        return {*self.order, *self.dropped, *(name for name in named if name is not None)}
+
+
+def table_format(path: Path) -> str:
+    """csv, parquet, feather, or folder (of Parquet files), by name."""
+    name = path.name.lower()
+    if path.is_dir():
+        return "folder"
+    for kind, endings in (("csv", _CSV), ("parquet", _PARQUET), ("feather", _FEATHER)):
+        if name.endswith(endings):
+            return kind
+    raise ValueError(
+        f"{path} is not a table that dco knows by its name: give a file that ends in .csv, .tsv, .parquet or .feather, or a "
+        "folder of Parquet files."
+    )
+
+
+def partitions(folder: Path) -> list[Path]:
+    """The Parquet files of a folder, in the order of their names; hidden files and those that begin with _ are left out."""
+    found = sorted(
+        path
+        for path in folder.rglob("*")
+        if path.name.lower().endswith(_PARQUET) and path.is_file() and not path.name.startswith((".", "_"))
+    )
+    if not found:
+        raise ValueError(f"The folder {folder} holds no Parquet file (*.parquet); give a table or such a folder.")
+    return found
+
+
+def column_names(path: Path) -> list[str]:
+    """The names of the columns, from the head of the file alone."""
+    with _told(path):
+        names = _column_names(path)
+    named = [name for name in names if name]  # the unnamed first column of many CSV files is a row number
+    twice = sorted({name for name in named if named.count(name) > 1})
+    if twice:
+        raise ValueError(f"{path} has more than one column called {twice[0]!r}; give each column its own name.")
+    if not named:
+        raise ValueError(f"{path} has no column names in its first line; the first line must name the columns.")
+    return named
+
+
+def read_table(path: Path, columns: Sequence[str] | None = None) -> Any:
+    """The whole table, or some of its columns, as an Arrow table."""
+    names = column_names(path) if columns is None else list(columns)
+    arrow = require("pyarrow", extra="tables")
+    parts = list(batches(path, names, rows=2**20))
+    if not parts:
+        raise ValueError(f"{path} has column names and no rows; give a table with rows.")
+    if table_format(path) == "folder":
+        with _told(path):
+            return arrow.concat_tables([arrow.Table.from_batches([part]) for part in parts], promote_options="permissive")
+    return arrow.Table.from_batches(parts)
+
+
+def batches(path: Path, columns: Sequence[str], *, rows: int) -> Iterator[Any]:
+    """Arrow record batches of at most `rows` rows, in order, with the columns in the order given; memory stays flat."""
+    with _told(path):
+        for batch in _batches(path, list(columns)):
+            ordered = batch.select(list(columns))
+            for start in range(0, ordered.num_rows, rows):
+                yield ordered.slice(start, rows)
+
+
+def even_batches(path: Path, columns: Sequence[str], *, rows: int) -> Iterator[Any]:
+    """Arrow tables of exactly `rows` rows but for the last, wherever the file's own batches end: so that runs can go on."""
+    arrow = require("pyarrow", extra="tables")
+    waiting: list[Any] = []
+    count = 0
+    for batch in batches(path, columns, rows=rows):
+        waiting.append(batch)
+        count += batch.num_rows
+        if count >= rows:
+            table = arrow.Table.from_batches(waiting)
+            yield table.slice(0, rows)
+            rest = table.slice(rows)
+            waiting, count = rest.to_batches() if rest.num_rows else [], rest.num_rows
+    if count:
+        yield arrow.Table.from_batches(waiting)
+
+
+def row_count(path: Path) -> int | None:
+    """How many rows there are, where the file says so."""
+    if table_format(path) != "parquet":
+        return None
+    parquet = require("pyarrow.parquet", extra="tables")
+    with _told(path), parquet.ParquetFile(path) as file:
+        return int(file.metadata.num_rows)
+
+
+# --- cells --------------------------------------------------------------------------------------------------------
+
+
+def make_layout(
+    table: Any,
+    *,
+    path: Path,
+    target: str,
+    task: str | None,
+    condition: str | None = None,
+    groups: str | None = None,
+    key: str | None = None,
+    drop: Iterable[str] = (),
+) -> tuple[Layout, str]:
+    """What each column is for, and a sentence that says which task was found and why."""
+    dropped = tuple(drop)
+    for name, option in ((target, "--target"), (condition, "--condition-on"), (groups, "--groups"), (key, "--key")):
+        if name is not None:
+            need_column(table.column_names, name, path=path, option=option)
+    for name in dropped:
+        need_column(table.column_names, name, path=path, option="--drop")
+    if condition is not None and condition in (target, groups, key, *dropped):
+        raise ValueError(f"--condition-on {condition} must be a column that the models may use; it has another role.")
+    left_out = {target, groups, key, *dropped}
+    order = tuple(name for name in table.column_names if name not in left_out)
+    if not order:
+        raise ValueError(f"{path} has no column left to predict {target!r} from; give a table with features.")
+    kinds = {name: _kind(table.column(name), name, path) for name in order}
+    task, why = _task(table.column(target), target, path, task)
+    layout = Layout(
+        target=target,
+        task=task,
+        numbers=tuple(name for name in order if kinds[name] == "number"),
+        texts=tuple(name for name in order if kinds[name] == "text"),
+        order=order,
+        condition=condition,
+        groups=groups,
+        key=key,
+        dropped=dropped,
+    )
+    return layout, why
+
+
+def need_column(names: Sequence[str], name: str, *, path: Path, option: str) -> None:
+    """The column is there, or a sentence lists what is."""
+    if name in names:
+        return
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, names, n=1)
+    hint = f"; did you mean {near[0]!r}?" if near else "."
+    shown = ", ".join(names[:12]) + (", ..." if len(names) > 12 else "")
+    raise ValueError(f"{path} has no column {name!r}, which {option} names{hint} Its columns are: {shown}.")
+
+
+def features(table: Any, layout: Layout, *, path: Path, first_row: int = 0) -> Any:
+    """The features as a pandas frame: numbers as float64 (NaN is missing), texts as str (None is missing)."""
+    pandas = require("pandas", extra="tables")
+    columns: dict[str, AnyArray] = {}
+    for name in layout.order:
+        if name in layout.texts:
+            columns[name] = _texts(table.column(name), fill=MISSING if name == layout.condition else None)
+        else:
+            columns[name] = numbers(table.column(name), name, path=path, first_row=first_row)
+    return pandas.DataFrame(columns, copy=False)
+
+
+def targets(table: Any, layout: Layout, *, path: Path, classes: AnyArray | None = None) -> AnyArray:
+    """The target column: float64 for a regression, whole numbers or texts for classes. No cell may be missing."""
+    assert layout.target is not None
+    column = table.column(layout.target)
+    if column.null_count:
+        row = _first(column.is_null())
+        raise ValueError(
+            f"{path}: the target {layout.target!r} is missing in {column.null_count} rows (first: row {row + 1}); leave such "
+            "rows out of the table."
+        )
+    if layout.task == "regression":
+        return numbers(column, layout.target, path=path)
+    whole = classes is None or classes.dtype.kind in "iu"
+    if whole and _kind(column, layout.target, path) == "number":
+        values = numbers(column, layout.target, path=path)
+        if np.all(values == np.floor(values)):
+            return values.astype(np.int64)
+    if classes is not None and classes.dtype.kind in "iu":
+        raise ValueError(
+            f"{path}: the target {layout.target!r} holds labels that are not whole numbers, unlike those that the model "
+            f"knows ({', '.join(map(str, classes[:5]))}); give the labels in the form used for fitting."
+        )
+    return np.asarray([str(value) for value in _texts(column)])
+
+
+def labels(table: Any, name: str) -> AnyArray:
+    """A column as texts, one a row, for groups."""
+    return np.asarray([str(value) for value in _texts(table.column(name), fill=MISSING)])
+
+
+def numbers(column: Any, name: str, *, path: Path, first_row: int = 0) -> AnyArray:
+    """A column as float64; a cell that is no number, or infinite, is an error that names it."""
+    arrow, compute = require("pyarrow", extra="tables"), require("pyarrow.compute", extra="tables")
+    values = _as_float(column)
+    if values is None:
+        row, cell = _first_text(column)
+        raise ValueError(
+            f"{path}: the column {name!r} holds {cell!r:.40} in row {first_row + row + 1}, where a number is expected; mend "
+            "the cell, or leave it empty if the value is missing."
+        )
+    if compute.any(compute.is_inf(values)).as_py():
+        row = _first(compute.is_inf(values))
+        raise ValueError(
+            f"{path}: the column {name!r} is infinite in row {first_row + row + 1}; write a finite number, or leave the cell "
+            "empty if the value is missing."
+        )
+    assert values.type == arrow.float64()
+    return np.asarray(values.to_numpy(zero_copy_only=False) if hasattr(values, "chunk") is False else values.to_numpy())
+
+
+def _kind(column: Any, name: str, path: Path) -> str:
+    """number or text; anything else cannot be used."""
+    types = require("pyarrow.types", extra="tables")
+    kind = column.type.value_type if types.is_dictionary(column.type) else column.type
+    if types.is_dictionary(column.type) or types.is_boolean(kind):
+        return "text"
+    if types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind):
+        return "text" if _as_float(column) is None else "number"
+    if types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind) or types.is_null(kind):
+        return "number"
+    if types.is_timestamp(kind) or types.is_date(kind) or types.is_duration(kind):
+        return "number"
+    raise ValueError(
+        f"{path}: the column {name!r} holds {kind}, which no model here can use; leave it out with --drop {name!r}, or turn "
+        "it into numbers or text."
+    )
+
+
+def _as_float(column: Any) -> Any:
+    """The column as float64, or None if a cell is no number. Dates become seconds since 1970."""
+    arrow, compute = require("pyarrow", extra="tables"), require("pyarrow.compute", extra="tables")
+    types = require("pyarrow.types", extra="tables")
+    kind = column.type
+    if types.is_boolean(kind) or types.is_dictionary(kind):
+        return None
+    try:
+        if types.is_timestamp(kind) or types.is_date(kind):
+            micro = compute.cast(column, arrow.timestamp("us"), safe=False).cast(arrow.int64())
+            return compute.divide(micro.cast(arrow.float64(), safe=False), 1e6)
+        if types.is_duration(kind):
+            micro = compute.cast(column, arrow.duration("us"), safe=False).cast(arrow.int64())
+            return compute.divide(micro.cast(arrow.float64(), safe=False), 1e6)
+        if types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind):
+            column = compute.utf8_trim_whitespace(column)
+        values = compute.cast(column, arrow.float64(), safe=False)
+        return compute.if_else(compute.is_nan(values), arrow.scalar(None, arrow.float64()), values)
+    except (arrow.ArrowInvalid, arrow.ArrowNotImplementedError):
+        return None
+
+
+def _texts(column: Any, fill: str | None = None) -> AnyArray:
+    arrow, types = require("pyarrow", extra="tables"), require("pyarrow.types", extra="tables")
+    if types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    if isinstance(column, arrow.ChunkedArray):
+        column = column.combine_chunks()
+    found = np.empty(len(column), dtype=object)
+    found[:] = [fill if value is None else _text(value) for value in column.to_pylist()]
+    return found
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return str(value)
+
+
+def _task(column: Any, target: str, path: Path, task: str | None) -> tuple[str, str]:
+    kind = _kind(column, target, path)
+    distinct = len(column.unique())
+    if task == "regression" and kind == "text":
+        row, cell = _first_text(column)
+        raise ValueError(
+            f"{path}: the target {target!r} holds {cell!r:.40} in row {row + 1}, and a regression needs numbers; mend the "
+            "cell, or say --task classification."
+        )
+    if task is not None:
+        return task, f"Task: {task}, as asked for."
+    if kind == "text":
+        return "classification", f"Task: classification, because the target {target!r} is text with {distinct} values."
+    values = numbers(column, target, path=path)
+    values = values[~np.isnan(values)]
+    if np.all(values == np.floor(values)) and distinct <= _FEW_LABELS:
+        return "classification", (
+            f"Task: classification, because the target {target!r} has {distinct} different whole numbers only; --task "
+            "regression treats it as a quantity."
+        )
+    return "regression", (
+        f"Task: regression, because the target {target!r} is a number with {distinct} different values; --task "
+        "classification treats them as labels."
+    )
+
+
+def _first(mask: Any) -> int:
+    """The place of the first true cell."""
+    return int(np.flatnonzero(np.asarray(mask.to_numpy(zero_copy_only=False) if not _chunked(mask) else mask.to_numpy()))[0])
+
+
+def _chunked(column: Any) -> bool:
+    return hasattr(column, "chunks")
+
+
+def _first_text(column: Any) -> tuple[int, str]:
+    """The first cell that is not a number, with its row."""
+    for row, cell in enumerate(column.to_pylist()):
+        try:
+            if cell is not None and not isinstance(cell, bool):
+                float(cell)
+                continue
+        except (TypeError, ValueError):
+            return row, str(cell)
+        if isinstance(cell, bool):
+            return row, str(cell)
+    return 0, str(column[0]) if len(column) else ""
+
+
+# --- files --------------------------------------------------------------------------------------------------------
+
+
+class _told:  # noqa: N801  # reads as a sentence: with told(path)
+    """Whatever the readers raise about a file becomes a sentence that names it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __enter__(self) -> None:
+        if not self.path.exists():
+            raise ValueError(f"There is no file {self.path}; check the name.")
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        if error is None or isinstance(error, (GeneratorExit, KeyboardInterrupt)) or not isinstance(error, Exception):
+            return
+        arrow = require("pyarrow", extra="tables")
+        if isinstance(error, PermissionError):
+            raise ValueError(f"{self.path} cannot be opened: permission denied.") from error
+        if isinstance(error, (arrow.ArrowException, UnicodeError, EOFError, gzip.BadGzipFile, OSError, csv.Error)):
+            raise ValueError(self._sentence(str(error))) from error
+
+    def _sentence(self, text: str) -> str:
+        text = " ".join(text.split()).rstrip(".")[:240]
+        if "Empty CSV" in text:
+            return f"{self.path} is empty; give a table with column names in its first line."
+        return f"{self.path} cannot be read as a {table_format(self.path)} table: {text}. Mend the file, or write it again."
+
+
+def _column_names(path: Path) -> list[str]:
+    kind = table_format(path)
+    if kind == "csv":
+        return _csv_head(path)[0]
+    if kind == "folder":
+        return _column_names(partitions(path)[0])
+    if kind == "parquet":
+        parquet = require("pyarrow.parquet", extra="tables")
+        with parquet.ParquetFile(path) as file:
+            return list(file.schema_arrow.names)
+    ipc = require("pyarrow.ipc", extra="tables")
+    with require("pyarrow", extra="tables").memory_map(str(path)) as source, ipc.open_file(source) as reader:
+        return list(reader.schema.names)
+
+
+def _csv_head(path: Path) -> tuple[list[str], str]:
+    """The column names and the delimiter, which is told by the first line."""
+    with (
+        gzip.open(path, "rt", encoding="utf-8-sig")
+        if path.name.endswith(".gz")
+        else open(path, encoding="utf-8-sig") as text
+    ):
+        first = text.readline(2**20)
+    if not first.strip():
+        raise ValueError(f"{path} is empty; give a table with column names in its first line.")
+    delimiter = max(",;\t", key=first.count)
+    if path.name.lower().startswith(".tsv") or first.count(delimiter) == 0:
+        delimiter = "\t" if ".tsv" in path.name.lower() else ","
+    names = next(csv.reader(io.StringIO(first), delimiter=delimiter, strict=True))
+    return names, delimiter
+
+
+def _batches(path: Path, columns: list[str]) -> Iterator[Any]:
+    kind = table_format(path)
+    if kind == "csv":
+        yield from _csv_batches(path, columns)
+    elif kind == "parquet":
+        parquet = require("pyarrow.parquet", extra="tables")
+        with parquet.ParquetFile(path) as file:
+            yield from file.iter_batches(batch_size=2**16, columns=columns, use_threads=False)
+    elif kind == "folder":
+        for part in partitions(path):
+            yield from batches(part, columns, rows=2**16)
+    else:
+        ipc, arrow = require("pyarrow.ipc", extra="tables"), require("pyarrow", extra="tables")
+        with arrow.memory_map(str(path)) as source, ipc.open_file(source) as reader:
+            for index in range(reader.num_record_batches):
+                yield reader.get_batch(index)
+
+
+def _csv_batches(path: Path, columns: list[str]) -> Iterator[Any]:
+    arrow, reader = require("pyarrow", extra="tables"), require("pyarrow.csv", extra="tables")
+    _, delimiter = _csv_head(path)
+    convert = reader.ConvertOptions(
+        column_types=dict.fromkeys(columns, arrow.string()), include_columns=columns, strings_can_be_null=True
+    )
+    parse = reader.ParseOptions(delimiter=delimiter, newlines_in_values=True)
+    read = reader.ReadOptions(use_threads=False, block_size=_BLOCK)
+    with reader.open_csv(str(path), read_options=read, parse_options=parse, convert_options=convert) as stream:
+        yield from stream
+
+
+def checked_columns(path: Path, layout: Layout, *, ignore_new: bool, also: Iterable[str] = ()) -> list[str]:
+    """The columns to read for a fitted model: all features are there, and nothing that the model never saw."""
+    names = column_names(path)
+    missing = [name for name in layout.order if name not in names]
+    if missing:
+        shown = ", ".join(repr(name) for name in missing[:5]) + (", ..." if len(missing) > 5 else "")
+        raise ValueError(f"{path} lacks {len(missing)} of the columns that the model was fitted on: {shown}; add them.")
+    new = [name for name in names if name not in layout.known and name not in also]
+    if new and not ignore_new:
+        shown = ", ".join(repr(name) for name in new[:5]) + (", ..." if len(new) > 5 else "")
+        raise ValueError(f"{path} has columns that the model was not fitted on: {shown}; remove them, or say --ignore-new.")
+    return [*layout.order, *(name for name in dict.fromkeys(also) if name not in layout.order)]
+
+
+def with_target(layout: Layout, target: str | None) -> Layout:
+    """The layout with a target named by the caller, where the model does not know one."""
+    return layout if target is None else replace(layout, target=target)
