@@ -216,7 +216,7 @@ METHODS: dict[str, Method] = {
     "rocp": Method(
         "ROCP", "structure", "tune", "calibrate",
         "least mean robust loss on tuning rows; then split CP of the nested-envelope score", "marginal",
-        "exchangeable rows", "arXiv 2602.00989 (2026); the envelope is ours", _rocp,
+        "exchangeable rows", "Wang and Dobriban (2026); the envelope is ours", _rocp,
     ),
     "dco_warmstart": Method(
         "DCO-Warmstart", "structure", "tune", "calibrate",

@@ -4,7 +4,7 @@ A loss matrix says what action a costs when the label is y. For a row x with cla
 q_t(a) be the t-quantile of loss[a, Y], Y ~ f, and M(a) the largest loss of action a. The value of covering a share t is
 
     RAC   V(x, t) = min over a of q_t(a)                             (risk-averse calibration, Kiyani et al. 2025)
-    ROCP  V(x, t) = min over a of t q_t(a) + (1 - t) M(a)            (risk-optimal conformal prediction, 2026)
+    ROCP  V(x, t) = min over a of t q_t(a) + (1 - t) M(a)            (Wang and Dobriban 2026)
 
 with the set C(x, t) = {y : loss[a_t, y] <= q_t(a_t)} for the best action a_t. A price b >= 0 for coverage picks one t a row,
 g(x, b) = argmin over t of V(x, t) - b t (ties to the largest t): the vertices of the lower convex hull of (t, V).
@@ -152,7 +152,7 @@ class RiskAverse(DecisionScore):
 class RiskOptimal(DecisionScore):
     """Risk-optimal conformal prediction: sets made for the largest expected loss given only that they cover.
 
-    From the paper (arXiv 2602.00989): V(x, t), the sets and the action. Ours: the nested-envelope score. A price of 0
+    From the paper (Wang and Dobriban 2026): V(x, t), the sets and the action. Ours: the nested-envelope score. A price of 0
     already charges for what the set leaves out, so that the sets may cover more than 1 - alpha: many scores are then 0.
     """
 
