@@ -412,12 +412,13 @@ def _decide(mixtures: GaussianMixtures, rows: Integers, levels: F64, low: F64, h
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         for block in _blocks(mixtures, rows):
             where = block.where
-            half = (0.5 * high[where] - 0.5 * low[where])[:, None] * block.inverse  # in sds of each component
-            middle = (0.5 * high[where] + 0.5 * low[where])[:, None]
-            offset = (block.means - middle) * block.inverse
-            excess = block.log_peaks - levels[where, None]
+            width = (0.5 * high[where] - 0.5 * low[where])[:, None]
+            offset = block.means - (0.5 * high[where] + 0.5 * low[where])[:, None]
             distance = np.abs(offset)
-            near, far = np.maximum(distance - half, 0), distance + half
+            near = np.maximum(distance - width, 0) * block.inverse
+            # what follows is in sds of each component, cut where its square could overflow: nothing is left of f there
+            far, offset, half = (np.clip(v * block.inverse, -1e70, 1e70) for v in (distance + width, offset, width))
+            excess = block.log_peaks - levels[where, None]
             largest = excess - 0.5 * np.square(near)
             most = np.exp(np.minimum(largest, ceiling))
             least = np.exp(np.minimum(excess - 0.5 * np.square(far), ceiling))
@@ -430,7 +431,7 @@ def _decide(mixtures: GaussianMixtures, rows: Integers, levels: F64, low: F64, h
             margin = np.abs(change) + 0.5 * bend + slack
             inside[where] = (least.sum(axis=1) > 1 + 1e-12) | (trusted & (value - margin > 1))
             outside[where] = (most.sum(axis=1) < 1 - 1e-12) | (trusted & (value + margin < 1))
-            monotone[where] = trusted & (np.abs(change) > bend + 1e-12 * (here * distance * half).sum(axis=1))
+            monotone[where] = trusted & (np.abs(change) > bend + 1e-12 * (here * np.abs(offset) * half).sum(axis=1))
     return inside, outside & ~inside, monotone & ~inside & ~outside
 
 
