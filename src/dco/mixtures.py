@@ -239,7 +239,8 @@ def _smooth_segments(
     """Append the pieces of the rows that `nodes` nodes resolve to `found`; return the other rows."""
     centre = 0.5 * summary.lower[rows] + 0.5 * summary.upper[rows]
     # a little wider than the bound, so that a crossing on the bound itself is inside
-    half = 0.505 * summary.upper[rows] - 0.505 * summary.lower[rows]
+    with np.errstate(over="ignore"):
+        half = 0.505 * summary.upper[rows] - 0.505 * summary.lower[rows]
     fine = half <= nodes / np.pi * summary.smallest_sd[rows]  # neighbouring nodes closer than the smallest sd
     fine &= half > 1e-9 * np.abs(centre)  # otherwise the spacing of floats shows
     left = [rows[~fine]]
@@ -439,7 +440,8 @@ def _crossings(mixtures: GaussianMixtures, rows: Integers, levels: F64, within: 
     """The one point between `within` (log f >= level) and `beyond` (log f < level): Newton steps kept in the bracket."""
     inner, outer = within.copy(), beyond.copy()
     point = 0.5 * inner + 0.5 * outer
-    previous = np.abs(outer - inner)
+    with np.errstate(over="ignore"):
+        previous = np.abs(outer - inner)
     todo = np.arange(len(rows))
     for _ in range(2200):  # bisection alone ends in fewer
         if not todo.size:
