@@ -93,7 +93,7 @@ def load(path: str | os.PathLike[str], *, trusted: Iterable[str | type] = ()) ->
 def _packed(estimator: Any) -> bytes:
     import skops.io
 
-    data: bytes = skops.io.dumps(estimator, compression=zipfile.ZIP_DEFLATED)
+    data: bytes = skops.io.dumps(estimator)
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         members = {name: archive.read(name) for name in archive.namelist()}
     manifest = {
