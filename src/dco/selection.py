@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 from dco.arrays import AnyArray, Floats, Integers
 from dco.errors import IncompatibleScoreError
 from dco.fingerprints import row_uniforms
-from dco.models.adapt import is_frozen, predict_record, records_of
+from dco.models.adapt import is_frozen, last_model, predict_record, records_of
 from dco.models.averaged import AveragedModel
 from dco.parallel import run_many
 from dco.predictions import ClassDraws, ClassProbabilities, GaussianMixtures, Points, PointsWithSpread, Prediction, Quantiles
@@ -184,7 +184,7 @@ def suitable(model_name: str, model: Any, scores: Mapping[str, Score] | None) ->
     offered = records_of(model)
     if scores is None:
         pairs = {score_label(score): score for kind in offered for score in DEFAULT_SCORES.get(kind, ())}
-        if Quantiles in offered and not getattr(model, "median", False):
+        if Quantiles in offered and not getattr(last_model(model), "median", False):
             pairs = {name: score for name, score in pairs.items() if getattr(score, "kind", "") != "median"}
     else:
         pairs = dict(scores)
