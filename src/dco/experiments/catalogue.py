@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from dco.errors import MissingExtraError
+from dco.experiments.coverage_z import all_z
 from dco.experiments.experiment import Experiment, Options
 from dco.experiments.records import machine, run_splits
 from dco.experiments.tables import ResultTable
@@ -124,6 +125,10 @@ def reproduce(
                 paths += experiment.figures(records, options, folder)
             except MissingExtraError as missing:
                 skipped.append(f"figures of {experiment.name}: {missing}")
+    together = all_z(tables) if len(chosen) > 1 else None
+    if together is not None:
+        tables.append(together)
+        paths += _written([together], Path(out) / name)
     return Reproduction(name, tuple(tables), tuple(paths), tuple(skipped), time.perf_counter() - begin)
 
 
@@ -164,4 +169,5 @@ def _written(tables: Sequence[ResultTable], folder: Path) -> list[Path]:
     }
     for file, text in pages.items():
         (folder / file).write_text(text, encoding="utf-8")
-    return [folder / "records.jsonl", *(folder / file for file in pages)]
+    records = folder / "records.jsonl"
+    return [*([records] if records.is_file() else []), *(folder / file for file in pages)]
