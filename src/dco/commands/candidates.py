@@ -1,7 +1,7 @@
 """The candidates that ``dco fit`` and ``dco compare`` try: named models with preparation of their own, and named scores.
 
-Each model is a pipeline that imputes, scales and encodes by itself. The preparation is fitted where the model is fitted, so it
-never sees a calibration row.
+Each model is a pipeline that imputes, scales and encodes by itself. The preparation is fitted where the model is fitted, so
+it never sees a calibration row.
 """
 
 from __future__ import annotations

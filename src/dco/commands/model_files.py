@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from dco.arrays import AnyArray, Integers
 from dco.commands.reading import Layout
 
 
@@ -36,8 +40,6 @@ def open_model(path: Path, trust: Sequence[str] = ()) -> Any:
 
 def layout_of(model: Any, names: Sequence[str], *, target: str | None, path: Path) -> Layout:
     """The columns of the model: as `dco fit` stored them, or as the estimator's own feature names tell."""
-    from dataclasses import replace
-
     stored = getattr(model, "table_", None)
     if stored is not None:
         layout = Layout.from_plain(stored["layout"])
@@ -59,3 +61,63 @@ def model_features(model: Any, table: Any, layout: Layout, *, path: Path, first_
 
     frame = features(table, layout, path=path, first_row=first_row)
     return frame if hasattr(model, "feature_names_in_") else frame.to_numpy()
+
+
+@dataclass(frozen=True, eq=False)
+class KnownRows:
+    """Rows with known targets, for a fitted model. `seen`: they are all the rows of the table that it was fitted on."""
+
+    X: Any
+    y: AnyArray
+    by: AnyArray | None
+    seen: bool
+
+
+def rows_with_targets(model: Any, path: Path, *, target: str | None, by: str | None, ignore_new: bool) -> KnownRows:
+    """Read features, targets and groups of a table as the model needs them."""
+    from dco.commands.reading import checked_columns, column_names, labels, need_column, read_table, targets
+
+    names = column_names(path)
+    layout = layout_of(model, names, target=target, path=path)
+    if layout.target is None:
+        raise ValueError("The model does not know its target column; name it by --target.")
+    need_column(names, layout.target, path=path, option="--target" if target is not None else "the model")
+    if by is not None:
+        need_column(names, by, path=path, option="--by")
+    also = [name for name in (layout.target, by) if name is not None]
+    table = read_table(path, checked_columns(path, layout, ignore_new=ignore_new, also=also))
+    X = model_features(model, table, layout, path=path)
+    y = targets(table, layout, path=path, classes=getattr(model, "classes_", None))
+    return KnownRows(X, y, None if by is None else labels(table, by), _was_fitted_on(model, X, y))
+
+
+def _was_fitted_on(model: Any, X: Any, y: AnyArray) -> bool:
+    """Whether these are, row for row, the rows of the fit: told by the calibration rows among them."""
+    from dco.fingerprints import role_fingerprint, row_fingerprints
+    from dco.rows import take_features
+
+    stored = getattr(model, "table_", None)
+    if stored is None or len(y) not in (stored["rows"], len(stored["fitted_rows"])):
+        return False
+    positions = calibration_positions(model, len(y))
+    digest = role_fingerprint(row_fingerprints(take_features(X, positions), y[positions]))
+    return bool(digest == model.certificate_.row_fingerprints.get("calibrate"))
+
+
+def calibration_positions(model: Any, rows: int) -> Integers:
+    """Where the calibration rows are in the table of the fit, or in the part of it that was not set aside."""
+    places: Integers = model.splits_.calibrate
+    stored = getattr(model, "table_", None)
+    if stored is not None and rows == stored["rows"]:
+        places = np.asarray(stored["fitted_rows"])[places]
+    return places
+
+
+def tell_level(model: Any, alpha: float | None) -> None:
+    """Warn where the level asked for now needs more calibration rows than there are: sets are then full."""
+    from dco.calibration import tell_infeasible
+
+    predictor = model.predictor_
+    statement = predictor.statement if alpha is None else replace(predictor.statement, alpha=alpha)
+    thresholds = predictor.thresholds(alpha)
+    tell_infeasible(thresholds, smallest=statement.smallest_n(len(thresholds)), on_infeasible="warn")

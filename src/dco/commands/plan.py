@@ -100,8 +100,8 @@ def command(
 
 def _bar(entry: Any, outlooks: list[Any], alpha: float, width: int = 41) -> str:
     """One line of the terminal's plot: the range of coverage on a scale that all lines share."""
-    left = min(min(other.coverage_low for other in outlooks), 1 - alpha)
-    right = max(max(other.coverage_high for other in outlooks), 1 - alpha)
+    left = min(*(other.coverage_low for other in outlooks), 1 - alpha)
+    right = max(*(other.coverage_high for other in outlooks), 1 - alpha)
 
     def place(value: float) -> int:
         return 0 if right == left else round((value - left) / (right - left) * (width - 1))

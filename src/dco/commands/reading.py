@@ -1,7 +1,8 @@
 """Tables from files: CSV, Parquet and Feather, at once or in batches, with the same cells whichever way they come.
 
-Every table goes through Arrow. Columns of a CSV are read as text and become numbers if all their cells are numbers, so that a
-label such as ``TRUE`` or ``007`` means the same in every file. What a model needs to know of its columns is its `Layout`.
+Every table goes through Arrow. Columns of a CSV are read as text and become numbers if all their cells are numbers; in a
+column of text a cell such as ``TRUE`` or ``007`` stays as it is written. What a model needs to know of its columns is its
+`Layout`, which travels with it.
 """
 
 from __future__ import annotations
@@ -46,7 +47,8 @@ class Layout:
     @classmethod
     def from_plain(cls, data: Mapping[str, Any]) -> Layout:
         """The inverse of `to_plain`."""
-        return cls(**{name: tuple(value) if isinstance(value, list) else value for name, value in data.items()})
+        values: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in data.items()}
+        return cls(**values)
 
     @property
     def known(self) -> set[str]:
@@ -216,8 +218,8 @@ def targets(table: Any, layout: Layout, *, path: Path, classes: AnyArray | None 
     if column.null_count:
         row = _first(column.is_null())
         raise ValueError(
-            f"{path}: the target {layout.target!r} is missing in {column.null_count} rows (first: row {row + 1}); leave such "
-            "rows out of the table."
+            f"{path}: the target {layout.target!r} is missing in {column.null_count} rows (first: row {row + 1}); leave "
+            "such rows out of the table."
         )
     if layout.task == "regression":
         return numbers(column, layout.target, path=path)
@@ -252,8 +254,8 @@ def numbers(column: Any, name: str, *, path: Path, first_row: int = 0) -> AnyArr
     if compute.any(compute.is_inf(values)).as_py():
         row = _first(compute.is_inf(values))
         raise ValueError(
-            f"{path}: the column {name!r} is infinite in row {first_row + row + 1}; write a finite number, or leave the cell "
-            "empty if the value is missing."
+            f"{path}: the column {name!r} is infinite in row {first_row + row + 1}; write a finite number, or leave "
+            "the cell empty if the value is missing."
         )
     assert values.type == arrow.float64()
     return np.asarray(values.to_numpy(zero_copy_only=False) if hasattr(values, "chunk") is False else values.to_numpy())

@@ -1,0 +1,102 @@
+"""``dco evaluate``: coverage and sizes on rows with known targets, and whether they agree with the guarantee."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from dco.commands.options import FILE, chosen_alpha, example, level_options, trust_option
+from dco.commands.printing import as_json, note, noted_warnings, print_json, print_table, progress, say
+
+
+@click.command("evaluate", epilog=example("dco evaluate model.dco new_patients.csv --by sex"))
+@click.argument("model", type=FILE)
+@click.argument("data", type=FILE)
+@click.option("--target", metavar="COL", help="The column with the true values.  [default: the one of `dco fit`]")
+@level_options
+@click.option("--by", metavar="COL", help="A table by the values of this column.")
+@click.option("--ignore-new", is_flag=True, help="Leave out columns that the model was not fitted on.")
+@trust_option
+@as_json
+def command(
+    model: Path,
+    data: Path,
+    target: str | None,
+    alpha: float | None,
+    confidence: float | None,
+    by: str | None,
+    ignore_new: bool,
+    trust: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Coverage with its expected range, sizes, by group, and whether the coverage agrees with the guarantee.
+
+    The rows of DATA must be new: rows that trained, tuned or calibrated prove nothing.
+    """
+    from dco.commands.model_files import open_model, rows_with_targets, tell_level
+
+    level = chosen_alpha(alpha, confidence, default=None)
+    notes: list[str] = []
+    with progress("Evaluating", None, quiet=as_json), noted_warnings(notes):
+        estimator = open_model(model, trust)
+        rows = rows_with_targets(estimator, data, target=target, by=by, ignore_new=ignore_new)
+        if rows.seen:
+            notes.append(f"{data} is the table that the model was fitted on: coverage on its rows proves nothing.")
+        tell_level(estimator, level)
+        evaluation = estimator.evaluate(rows.X, rows.y, alpha=level, by=rows.by)
+    if as_json:
+        certificate = estimator.certificate_
+        print_json(
+            evaluation.to_dict()
+            | {"alpha": certificate.alpha if level is None else level, "guarantee": certificate.guarantee, "notes": notes}
+        )
+        return
+    show_evaluation(evaluation, title=f"{evaluation.n} rows of {data}")
+    if level is None:
+        say(estimator.certificate_.statement)
+    for sentence in notes:
+        note(f"Note: {sentence}")
+
+
+def show_evaluation(evaluation: Any, *, title: str) -> None:
+    """Coverage with its range and verdict, sizes, and the table by group."""
+    law = evaluation.consistency
+    rows: list[list[Any]] = [["coverage", f"{evaluation.coverage:.4f}"]]
+    if law is not None:
+        rows.append(["expected coverage", f"{law.expected_coverage:.4f}"])
+        rows.append(["expected range, 90 %", f"{law.low:.4f} to {law.high:.4f}"])
+        rows.append(["verdict", f"{law.verdict} (p = {law.p_value:.3g})"])
+    rows += [
+        ["mean size", evaluation.mean_size],
+        ["median size", evaluation.median_size],
+        ["P95 size", evaluation.p95_size],
+        ["empty, full sets", f"{evaluation.empty:.1%}, {evaluation.full:.1%}"],
+    ]
+    if evaluation.infinite:
+        rows.append(["infinite sets", f"{evaluation.infinite:.1%}"])
+        rows.append(["mean of finite sizes", evaluation.mean_finite_size])
+    print_table(["", "value"], rows, title=title)
+    if law is None:
+        say(
+            "No single coverage law applies (thresholds by group, clustered rows, or no guarantee), so there is no verdict "
+            "for all rows together."
+        )
+    if evaluation.by_group:
+        print_table(
+            ["group", "rows", "coverage", "95 % interval", "mean size", "median", "P95"],
+            [
+                [
+                    str(row.group),
+                    row.n,
+                    f"{row.coverage:.4f}",
+                    f"{row.coverage_low:.4f} to {row.coverage_high:.4f}",
+                    row.mean_size,
+                    row.median_size,
+                    row.p95_size,
+                ]
+                for row in evaluation.by_group
+            ],
+            title="By group (a marginal guarantee promises nothing about a single group)",
+        )

@@ -1,0 +1,423 @@
+"""``dco predict``: prediction sets for tables of any size, batch by batch.
+
+Each finished batch is a part file in a folder beside the output, written beside and then renamed; at the end the parts are
+put together beside the output, which appears under its name when it is complete. ``--resume`` keeps parts that are there.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import shutil
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from dco.commands.options import FILE, chosen_alpha, example, force_option, level_options, trust_option, work_options
+from dco.commands.printing import as_json, note, noted_warnings, print_json, progress, say
+
+_PLAN = "plan.json"
+
+
+@click.command("predict", epilog=example("dco predict model.dco new_patients.csv --out sets.csv"))
+@click.argument("model", type=FILE)
+@click.argument("data", type=FILE)
+@click.option("--out", type=FILE, required=True, help="CSV, Parquet or Feather; a folder if DATA is a folder.")
+@level_options
+@click.option(
+    "--key", metavar="COL", help="Copy this column in front.  [default: the key of the model, or the row's number]"
+)
+@click.option(
+    "--batch-rows", type=click.IntRange(min=1), default=50_000, show_default=True, help="Rows in memory at a time."
+)
+@click.option("--ignore-new", is_flag=True, help="Leave out columns that the model was not fitted on.")
+@click.option("--resume", is_flag=True, help="Go on with a run that was stopped; the options must be the same.")
+@work_options
+@force_option
+@trust_option
+@as_json
+def command(
+    model: Path,
+    data: Path,
+    out: Path,
+    alpha: float | None,
+    confidence: float | None,
+    resume: bool,
+    force: bool,
+    jobs: int,
+    scheduler: str | None,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Write the prediction set of every row of DATA, in order; memory stays flat however long the table is.
+
+    The output has the row's key (or its number, from 0), the point prediction, the set and its size: labels, or the ends
+    lower and upper (and all pieces, where a set has several). A folder of Parquet files gives a folder with one output a
+    file, on a Dask cluster if --scheduler names one; its machines must see the same paths. A run that is killed leaves no
+    half-written file.
+    """
+    from dco.commands.reading import table_format
+
+    level = chosen_alpha(alpha, confidence, default=None)
+    order = Order(str(model), str(data), str(out), level, options["key"], options["batch_rows"], options["ignore_new"],
+                  tuple(options["trust"]))  # fmt: skip
+    notes: list[str] = []
+    with noted_warnings(notes):
+        if table_format(data) == "folder":
+            rows, files = _predict_folder(order, resume=resume, force=force, jobs=jobs, scheduler=scheduler, quiet=as_json)
+        elif scheduler is not None:
+            raise ValueError(f"--scheduler shares out the files of a Parquet folder, and {data} is one file; leave it out.")
+        else:
+            rows, files = _predict_file(order, resume=resume, force=force, quiet=as_json), 1
+    if as_json:
+        print_json({"rows": rows, "files": files, "out": str(out), "notes": notes})
+        return
+    for sentence in notes:
+        note(f"Note: {sentence}")
+    say(f"Wrote the sets of {rows:,} rows to {out}" + (f" ({files} files)." if files > 1 else "."))
+
+
+@dataclass(frozen=True)
+class Order:
+    """What was asked for: two runs with the same order give the same output. Plain data, so that it can travel."""
+
+    model: str
+    data: str
+    out: str
+    alpha: float | None
+    key: str | None
+    batch_rows: int
+    ignore_new: bool
+    trust: tuple[str, ...]
+    first_row: int = 0
+
+
+def output_format(path: Path) -> str:
+    """csv, parquet or feather, by the name of the output."""
+    from dco.commands.reading import table_format
+
+    name = path.name.lower()
+    kind = table_format(path) if not path.is_dir() else "folder"
+    if kind == "folder":
+        raise ValueError(f"{path} is a folder; give the name of a file, since DATA is one file.")
+    if name.endswith((".gz", ".tsv")):
+        raise ValueError(f"{path}: sets are written as .csv, .parquet or .feather; choose one of these endings.")
+    return kind
+
+
+def _identity(order: Order) -> dict[str, Any]:
+    """What must not change between a run and its continuation: the order, the model's bytes, the table's size and time."""
+    stat = Path(order.data).stat()
+    digest = hashlib.sha256(Path(order.model).read_bytes()).hexdigest()
+    described = asdict(order) | {"trust": list(order.trust)}
+    del described["out"], described["model"], described["data"]
+    return described | {"model": digest, "size": stat.st_size, "modified": stat.st_mtime_ns}
+
+
+@functools.lru_cache(maxsize=1)
+def _opened(path: str, modified: int, trust: tuple[str, ...]) -> Any:
+    """A worker that predicts many partitions reads the model once."""
+    from dco.commands.model_files import open_model
+
+    return open_model(Path(path), trust)
+
+
+def _model(order: Order) -> Any:
+    from dco.commands.model_files import open_model
+
+    path = Path(order.model)
+    if not path.is_file():
+        return open_model(path)  # says what is wrong
+    return _opened(order.model, path.stat().st_mtime_ns, order.trust)
+
+
+def _predict_file(order: Order, *, resume: bool, force: bool, quiet: bool) -> int:
+    from dco.commands.model_files import tell_level
+    from dco.commands.outputs import check_output
+    from dco.commands.reading import row_count
+
+    out, data = Path(order.out), Path(order.data)
+    output_format(out)
+    check_output(out, force=force)
+    model = _model(order)
+    _columns(order, model)
+    tell_level(model, order.alpha)
+    parts = out.with_name(f"{out.name}.parts")
+    begin_parts(parts, _identity(order), resume=resume, force=force)
+    try:
+        with progress("Predicting", row_count(data), quiet=quiet) as advance:
+            rows = _write_parts(order, model, parts, advance)
+        _assemble(parts, out)
+    except Exception:
+        if not resume:
+            shutil.rmtree(parts, ignore_errors=True)  # bad input: there is nothing to go on with
+        raise
+    shutil.rmtree(parts)
+    return rows
+
+
+def begin_parts(parts: Path, identity: dict[str, Any], *, resume: bool, force: bool) -> None:
+    """Make the folder for finished parts, or check that the one that is there belongs to the same order."""
+    from dco.commands.outputs import written_beside
+
+    plan = parts / _PLAN
+    if parts.exists() and not resume and not force:
+        raise ValueError(
+            f"{parts} holds the parts of a run that was stopped; --resume goes on with it, --force starts anew."
+        )
+    if parts.exists() and resume:
+        try:
+            same = json.loads(plan.read_text()) == identity
+        except (OSError, ValueError):
+            same = False
+        if not same:
+            raise ValueError(
+                f"{parts} belongs to a run with other options, another model or another table; --force without --resume "
+                "starts anew."
+            )
+        return
+    if parts.exists():
+        shutil.rmtree(parts)
+    parts.mkdir()
+    with written_beside(plan) as beside:
+        beside.write_text(json.dumps(identity))
+
+
+def _columns(order: Order, model: Any) -> tuple[Any, list[str], str | None]:
+    """The layout, the columns to read and the key column, all checked against the table before any work is done."""
+    from dco.commands.model_files import layout_of
+    from dco.commands.reading import checked_columns, column_names, need_column
+
+    data = Path(order.data)
+    names = column_names(data)
+    layout = layout_of(model, [name for name in names if name != order.key], target=None, path=data)
+    key = order.key
+    if key is not None:
+        need_column(names, key, path=data, option="--key")
+    elif layout.key is not None and layout.key in names:
+        key = layout.key
+    columns = checked_columns(data, layout, ignore_new=order.ignore_new, also=[] if key is None else [key])
+    return layout, columns, key
+
+
+def _write_parts(order: Order, model: Any, parts: Path, advance: Any) -> int:
+    from dco.commands.outputs import written_beside
+    from dco.commands.reading import even_batches
+
+    data, kind = Path(order.data), output_format(Path(order.out))
+    layout, columns, key = _columns(order, model)
+    row = 0
+    for index, table in enumerate(even_batches(data, columns, rows=order.batch_rows)):
+        part = parts / f"{index:09d}"
+        if not part.exists():
+            result = sets_table(model, table, layout, key=key, path=data, first_row=row, order=order, text=kind == "csv")
+            with written_beside(part) as beside:
+                write_arrow(result, beside, kind)
+        row += table.num_rows
+        advance(table.num_rows)
+    if row == 0:
+        raise ValueError(f"{data} has column names and no rows; give a table with rows.")
+    return row
+
+
+def sets_table(
+    model: Any, table: Any, layout: Any, *, key: str | None, path: Path, first_row: int, order: Order, text: bool
+) -> Any:
+    """Key, point prediction, set and size of each row, as an Arrow table."""
+    import numpy as np
+
+    from dco.commands.model_files import model_features
+    from dco.extras import require
+    from dco.sets import Intervals, IntervalUnions, LabelSets
+
+    arrow = require("pyarrow", extra="tables")
+    X = model_features(model, table, layout, path=path, first_row=first_row)
+    sets = model.predict_set(X, alpha=order.alpha)
+    start = order.first_row + first_row
+    columns: dict[str, Any] = {}
+    if key is None:
+        columns["row"] = np.arange(start, start + table.num_rows)
+    else:
+        columns[key] = table.column(key)
+    taken = set(columns)
+    columns[_free("prediction", taken)] = arrow.array(_point(model, X))
+    if isinstance(sets, LabelSets):
+        columns[_free("set", taken)] = _label_column(arrow, sets, text=text)
+    elif isinstance(sets, (Intervals, IntervalUnions)):
+        hull = sets.hull() if isinstance(sets, IntervalUnions) else sets
+        columns[_free("lower", taken)] = arrow.array(np.asarray(hull.lower, dtype=np.float64))
+        columns[_free("upper", taken)] = arrow.array(np.asarray(hull.upper, dtype=np.float64))
+        if isinstance(sets, IntervalUnions):
+            columns[_free("pieces", taken)] = arrow.array([_pieces(sets.pieces(row)) for row in range(len(sets))])
+    columns[_free("size", taken)] = arrow.array(sets.sizes())
+    return arrow.table(columns)
+
+
+def _free(name: str, taken: set[str]) -> str:
+    """A column name that the key has not taken."""
+    return name if name not in taken else _free(f"{name}_", taken)
+
+
+def _point(model: Any, X: Any) -> Any:
+    points = model.predict(X)
+    return points.tolist() if points.dtype.kind in "OU" else points
+
+
+def _label_column(arrow: Any, sets: Any, *, text: bool) -> Any:
+    """Lists of labels; in a CSV, labels joined by "|", or as a JSON list if a label itself holds that sign."""
+    lists = sets.to_lists()
+    if not text:
+        kind = arrow.string() if sets.classes is not None and sets.classes.dtype.kind in "OU" else arrow.int64()
+        return arrow.array(lists, type=arrow.list_(kind))
+    if any("|" in str(label) for label in (sets.classes if sets.classes is not None else ())):
+        return arrow.array([json.dumps([str(label) for label in labels], ensure_ascii=False) for labels in lists])
+    return arrow.array(["|".join(map(str, labels)) for labels in lists])
+
+
+def _pieces(ends: Any) -> str:
+    return "; ".join(f"{float(lower)!r} to {float(upper)!r}" for lower, upper in ends)
+
+
+def write_arrow(table: Any, path: Path, kind: str) -> None:
+    """One finished part; a CSV part has no header, so that parts can be put one after the other."""
+    from dco.extras import require
+
+    if kind == "csv":
+        writer = require("pyarrow.csv", extra="tables")
+        writer.write_csv(table, str(path), writer.WriteOptions(include_header=False))
+    elif kind == "parquet":
+        require("pyarrow.parquet", extra="tables").write_table(table, str(path))
+    else:
+        require("pyarrow.feather", extra="tables").write_feather(table, str(path))
+    _keep_names(table, path, kind)
+
+
+def _keep_names(table: Any, path: Path, kind: str) -> None:
+    """The header of a CSV is kept beside its first part."""
+    if kind != "csv":
+        return
+    header = path.parent / "header"
+    if not header.exists():
+        from dco.commands.outputs import written_beside
+        from dco.extras import require
+
+        writer = require("pyarrow.csv", extra="tables")
+        with written_beside(header) as beside:
+            writer.write_csv(table.slice(0, 0), str(beside))
+
+
+def _assemble(parts: Path, out: Path) -> None:
+    """Put the parts together beside the output, then give it its name."""
+    from dco.commands.outputs import written_beside
+    from dco.extras import require
+
+    kind = output_format(out)
+    files = sorted(path for path in parts.iterdir() if path.name.isdigit())
+    with written_beside(out) as beside:
+        if kind == "csv":
+            with open(beside, "wb") as target:
+                for file in [parts / "header", *files]:
+                    with open(file, "rb") as source:
+                        shutil.copyfileobj(source, target, 2**20)
+        elif kind == "parquet":
+            parquet = require("pyarrow.parquet", extra="tables")
+            with parquet.ParquetWriter(str(beside), parquet.read_schema(files[0])) as writer:
+                for file in files:
+                    writer.write_table(parquet.read_table(file))
+        else:
+            _assemble_feather(files, beside)
+
+
+def _assemble_feather(files: list[Path], beside: Path) -> None:
+    from dco.extras import require
+
+    ipc, feather = require("pyarrow.ipc", extra="tables"), require("pyarrow.feather", extra="tables")
+    options = ipc.IpcWriteOptions(compression="lz4")
+    with ipc.new_file(str(beside), feather.read_table(str(files[0])).schema, options=options) as writer:
+        for file in files:
+            writer.write_table(feather.read_table(str(file), memory_map=False))
+
+
+# --- folders ------------------------------------------------------------------------------------------------------
+
+
+def _predict_folder(
+    order: Order, *, resume: bool, force: bool, jobs: int, scheduler: str | None, quiet: bool
+) -> tuple[int, int]:
+    """One output file a partition, each complete or absent, so that --resume skips those that are there."""
+    import os
+    from dataclasses import replace
+
+    from dco.commands.model_files import tell_level
+    from dco.commands.outputs import check_folder
+    from dco.commands.reading import partitions, row_count
+    from dco.parallel import run_many
+
+    data, out = Path(order.data), Path(order.out)
+    if out.suffix:
+        raise ValueError(f"{data} is a folder, so the sets go to a folder, one file a partition; {out} looks like a file.")
+    if out.exists() and not out.is_dir():
+        raise ValueError(f"{out} is a file; give the name of a folder, since DATA is a folder.")
+    check_folder(out.parent if not out.exists() else out)
+    model = _model(order)
+    tell_level(model, order.alpha)
+    plan = out / f"_dco_{_PLAN}"
+    files = partitions(data)
+    identity = _identity(order) | {"files": [str(file.relative_to(data)) for file in files]}
+    if out.is_dir() and any(out.iterdir()):
+        if not (resume or force):
+            raise ValueError(
+                f"{out} is not empty and nothing is overwritten unasked; --resume goes on, --force writes anew."
+            )
+        if resume and (not plan.exists() or json.loads(plan.read_text()) != identity):
+            raise ValueError(
+                f"{out} does not belong to a stopped run with these options; --force without --resume writes anew."
+            )
+    offsets = [0]
+    for file in files:
+        offsets.append(offsets[-1] + (row_count(file) or 0))
+        _columns(replace(order, data=str(file)), model)
+    out.mkdir(exist_ok=True)
+    if not (resume and plan.exists()):
+        plan.write_text(json.dumps(identity))
+    orders = []
+    for file, first in zip(files, offsets[:-1], strict=True):
+        target = out / file.relative_to(data)
+        if not (resume and target.exists()):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            orders.append(
+                replace(order, model=os.path.abspath(order.model), data=os.path.abspath(file), out=os.path.abspath(target),
+                        first_row=first)
+            )  # fmt: skip
+    with progress("Predicting", len(orders), quiet=quiet) as advance:
+        run_many(predict_partition, orders, n_jobs=jobs, scheduler=scheduler, progress=lambda done, total: advance(1))
+    plan.unlink()
+    return offsets[-1], len(files)
+
+
+def predict_partition(order: Order) -> int:
+    """The sets of one Parquet file, streamed into one Parquet file that appears when it is complete."""
+    from dco.commands.outputs import written_beside
+    from dco.commands.reading import even_batches
+    from dco.extras import require
+
+    parquet = require("pyarrow.parquet", extra="tables")
+    model = _model(order)
+    layout, columns, key = _columns(order, model)
+    data, row, writer = Path(order.data), 0, None
+    with written_beside(Path(order.out)) as beside:
+        try:
+            for table in even_batches(data, columns, rows=order.batch_rows):
+                result = sets_table(model, table, layout, key=key, path=data, first_row=row, order=order, text=False)
+                writer = parquet.ParquetWriter(str(beside), result.schema) if writer is None else writer
+                writer.write_table(result)
+                row += table.num_rows
+        finally:
+            if writer is not None:
+                writer.close()
+        if writer is None:
+            raise ValueError(f"{data} has no rows; remove this file from the folder.")
+    return row

@@ -1,0 +1,74 @@
+"""``dco report``: one HTML page about a model, or about the results of a comparison."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from dco.commands.options import FILE, example, force_option, trust_option
+from dco.commands.printing import as_json, note, noted_warnings, print_json, progress, say
+
+
+@click.command("report", epilog=example("dco report model.dco --data new_patients.csv --by sex --out report.html"))
+@click.argument("model", type=FILE, metavar="MODEL|RESULTS")
+@click.option("--data", type=FILE, help="New rows with known targets: without them the page shows no coverage and no sizes.")
+@click.option("--target", metavar="COL", help="The target column of DATA.  [default: the one of `dco fit`]")
+@click.option("--by", metavar="COL", help="A table by the values of this column.")
+@click.option("--ignore-new", is_flag=True, help="Leave out columns that the model was not fitted on.")
+@click.option("--title", help="The title of the page.")
+@click.option("--out", type=FILE, default=Path("report.html"), show_default=True, help="The HTML file to write.")
+@force_option
+@trust_option
+@as_json
+def command(
+    model: Path,
+    data: Path | None,
+    target: str | None,
+    by: str | None,
+    ignore_new: bool,
+    title: str | None,
+    out: Path,
+    force: bool,
+    trust: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Write one self-contained HTML file about a model file, or about a folder of results of `dco compare`.
+
+    Coverage and sizes come from the rows given with --data and from nowhere else: calibration rows are never shown as
+    coverage.
+    """
+    from dco.commands.model_files import open_model, rows_with_targets
+    from dco.commands.outputs import check_output
+    from dco.extras import require
+
+    check_output(out, force=force)
+    require("jinja2", extra="report")
+    from dco.report.page import write_page, write_results_page
+
+    notes: list[str] = []
+    with progress("Writing the page", None, quiet=as_json), noted_warnings(notes):
+        if model.is_dir():
+            if data is not None:
+                raise ValueError("--data belongs to a model; a folder of results brings its own rows.")
+            write_results_page(model, out)
+        else:
+            estimator = open_model(model, trust)
+            rows = None
+            if data is not None:
+                rows = rows_with_targets(estimator, data, target=target, by=by, ignore_new=ignore_new)
+                if rows.seen:
+                    raise ValueError(
+                        f"{data} is the table that the model was fitted on: coverage on its rows proves nothing. Give other "
+                        "rows, or leave --data out."
+                    )
+            elif by is not None:
+                raise ValueError("--by needs rows to count: give them with --data.")
+            known = {} if rows is None else {"X": rows.X, "y": rows.y, "by": rows.by}
+            write_page(estimator, out, title=title, **known)
+    if as_json:
+        print_json({"report": str(out), "notes": notes})
+        return
+    for sentence in notes:
+        note(f"Note: {sentence}")
+    say(f"Wrote {out}.")
