@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from dco import datasets, models, scores, scoring, search, sets, theory
+    from dco import datasets, full_conformal_bayes, losses, models, scores, scoring, search, sets, theory
     from dco.certificate import Certificate
     from dco.errors import (
         CorruptModelError,
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
         conformal_risk_control,
         grouped_conformal,
         learn_then_test,
+        order_of_testing,
         risk_controlling,
         split_conformal,
     )
@@ -73,11 +74,11 @@ _HOME = {
     "dco.storage": "load save",
     "dco.thresholds": (
         "Threshold bayesian_quadrature bayesian_quadrature_risk bq_confidence conformal_risk_control grouped_conformal "
-        "learn_then_test risk_controlling split_conformal"
+        "learn_then_test order_of_testing risk_controlling split_conformal"
     ),
     "dco.tuning": "Ranking bootstrap_stability direct_tune split_stability tune tune_levels",
 }
-_MODULES = ("datasets", "models", "scores", "scoring", "search", "sets", "theory")
+_MODULES = ("datasets", "full_conformal_bayes", "losses", "models", "scores", "scoring", "search", "sets", "theory")
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names.split()}
 
 __all__ = [*_MODULES, *_MODULE_OF]  # noqa: PLE0604  # names, listed once above

@@ -32,7 +32,7 @@ def as_rational(level: Level, *, name: str = "alpha") -> Fraction:
     binary value.
     """
     try:
-        value = _rational(level)
+        value = rational(level)
     except (TypeError, ValueError, OverflowError, ZeroDivisionError, ArithmeticError):
         value = None
     if value is None or not 0 < value < 1:
@@ -41,7 +41,8 @@ def as_rational(level: Level, *, name: str = "alpha") -> Fraction:
 
 
 @lru_cache(maxsize=1024, typed=True)  # typed: Fraction(0.1) == 0.1 == Decimal(0.1), but only the float means one tenth
-def _rational(level: Level) -> Fraction | None:
+def rational(level: Level) -> Fraction | None:
+    """The rational number that `level` means, of any size; None for what is not a number."""
     if isinstance(level, (bool, np.bool_)):
         return None
     if isinstance(level, (str, Decimal, Fraction)):

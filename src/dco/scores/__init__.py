@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from dco.scores.bayesian_classes import AddOneIn, PosteriorNLL
     from dco.scores.classification import APS, LAC, RAPS, SAPS, LabelScore, Margin, TopK
-    from dco.scores.decision import RiskAverse, RiskOptimal
+    from dco.scores.decision import Actions, DecisionScore, RiskAverse, RiskOptimal, act
     from dco.scores.density import HighestDensityMass, PredictiveDensity
     from dco.scores.regression import AbsoluteResidual, NormalisedResidual, QuantileResidual
     from dco.scores.score import Score
@@ -21,7 +21,7 @@ _HOME = {
     "classification": "APS LAC RAPS SAPS LabelScore Margin TopK",
     "bayesian_classes": "AddOneIn PosteriorNLL",
     "regression": "AbsoluteResidual NormalisedResidual QuantileResidual",
-    "decision": "RiskAverse RiskOptimal",
+    "decision": "Actions DecisionScore RiskAverse RiskOptimal act",
     "density": "HighestDensityMass PredictiveDensity",
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names.split()}
@@ -32,7 +32,9 @@ __all__ = [
     "RAPS",
     "SAPS",
     "AbsoluteResidual",
+    "Actions",
     "AddOneIn",
+    "DecisionScore",
     "HighestDensityMass",
     "LabelScore",
     "Margin",
@@ -44,6 +46,7 @@ __all__ = [
     "RiskOptimal",
     "Score",
     "TopK",
+    "act",
 ]
 
 

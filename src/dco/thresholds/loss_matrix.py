@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 
 from dco.arrays import Floats
 from dco.errors import InfeasibleLevelWarning, NonFiniteScoreError
-from dco.ranks import Level, _rational, as_rational
+from dco.ranks import Level, as_rational, rational
 from dco.thresholds.threshold import Guarantee, Threshold
 
 
@@ -81,7 +81,7 @@ def relative_level(alpha: Level, bound: float) -> Fraction:
     if bound == 1:
         return as_rational(alpha)
     try:
-        level, scale = _rational(alpha), _rational(bound)
+        level, scale = rational(alpha), rational(bound)
     except (TypeError, ValueError, OverflowError, ArithmeticError):
         level = scale = None
     if level is None or scale is None or not 0 < level < scale:
@@ -91,7 +91,7 @@ def relative_level(alpha: Level, bound: float) -> Fraction:
 
 def absolute_level(level: Fraction, bound: float) -> Fraction:
     """The inverse of `relative_level`: level * bound."""
-    scale = _rational(bound)
+    scale = rational(bound)
     return level * (Fraction(bound) if scale is None else scale)
 
 
@@ -100,7 +100,7 @@ def exact_total(losses: Floats) -> Fraction:
     values, counts = np.unique(losses, return_counts=True)
     total = Fraction(0)
     for value, count in zip(values.tolist(), counts.tolist(), strict=True):
-        meant = _rational(value)
+        meant = rational(value)
         total += (Fraction(value) if meant is None else meant) * count
     return total
 
