@@ -109,7 +109,7 @@ def reproduce(
             count = min(count, experiment.quick_splits)
         records = run_splits(
             experiment,
-            Path(out) / experiment.name / "records.jsonl",
+            Path(out) / experiment.source / "records.jsonl",
             seeds=range(seed, seed + count),
             options=options,
             jobs=(1 if experiment.uses_all_cores else -1) if jobs is None else jobs,

@@ -51,7 +51,7 @@ class Experiment:
     ``tables(records, options)`` and ``figures(records, options, folder)`` see records as read back from disk, in order of
     seed. ``missing(options)`` says in one sentence what is not there to run it (None: nothing). `uses_all_cores` marks
     splits that bring their own threads (JAX); the others are held to one thread each, so that results do not depend on how
-    many run side by side.
+    many run side by side. `records_of` names the experiment whose records it shares: the same splits serve both.
     """
 
     name: str
@@ -69,10 +69,16 @@ class Experiment:
     quick_splits: int = 5
     uses_all_cores: bool = False
     part_of: str | None = None
+    records_of: str | None = None
 
     def __post_init__(self) -> None:
         if (self.run_split is None) == (self.run_chunk is None):
             raise ValueError(f"experiment {self.name!r} needs either run_split or run_chunk.")
+
+    @property
+    def source(self) -> str:
+        """The name under which its records are kept."""
+        return self.name if self.records_of is None else self.records_of
 
     def run(self, seeds: Sequence[int], options: Options) -> list[list[dict[str, Any]]]:
         """The rows of each of these seeds, which are one unit of work."""

@@ -47,7 +47,8 @@ class _Unit:
             results = self.experiment.run(seeds, self.options)
         seconds = (time.perf_counter() - begin) / len(seeds)
         lines = [
-            _line(self.experiment.name, seed, self.options, rows, seconds) for seed, rows in zip(seeds, results, strict=True)
+            _line(self.experiment.source, seed, self.options, rows, seconds)
+            for seed, rows in zip(seeds, results, strict=True)
         ]
         if self.path is not None:
             append(Path(self.path), lines)
@@ -111,7 +112,7 @@ def read(path: Path, experiment: Experiment, options: Options) -> dict[int, Spli
     return {
         int(entry["seed"]): SplitRecord(int(entry["seed"]), tuple(entry["rows"]), float(entry["seconds"]))
         for entry in _entries(path)
-        if entry["experiment"] == experiment.name and entry["settings"] == wanted
+        if entry["experiment"] == experiment.source and entry["settings"] == wanted
     }
 
 
@@ -144,7 +145,7 @@ def _sort(path: Path, experiment: Experiment, options: Options) -> None:
     wanted = _settings(options)
     others, ours = [], {}
     for entry in _entries(path):
-        if entry["experiment"] == experiment.name and entry["settings"] == wanted:
+        if entry["experiment"] == experiment.source and entry["settings"] == wanted:
             ours[int(entry["seed"])] = entry
         else:
             others.append(entry)
