@@ -143,7 +143,9 @@ def classification(folder):
     masks, whole.masks_ = whole.masks_, [np.ones((1, m.shape[1]), dtype=bool) for m in whole.masks_]
     off = whole.score(X_test, y_test)
     print("\n| CIFAR-100 features, 2,000 train / 2,000 test rows | CPU s | accuracy |\n|---|---|---|")
-    print(f"| train one head, plain loop over batches (with compilation) | {loop:.1f} | {looped.score(X_test, y_test):.3f} |")
+    print(
+        f"| train one head, plain loop over batches (with compilation) | {loop:.1f} | {looped.score(X_test, y_test):.3f} |"
+    )
     print(f"| train one head, `fit` (first call, with compilation) | {cold:.1f} | |")
     accuracy = np.mean(head.classes_[p_ours.argmax(1)] == y_test)
     print(f"| train one head, `fit` (again) | {warm:.1f} | {accuracy:.3f} |")
