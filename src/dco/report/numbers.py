@@ -1,0 +1,478 @@
+"""Every number of the report page, at every level that its control offers; nothing here knows about HTML."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from dco.arrays import AnyArray, Bools, Floats, Integers
+from dco.certificate import Certificate, CertifiedThreshold, certified_threshold
+from dco.evaluation import Evaluation, GroupEvaluation, evaluate
+from dco.fingerprints import role_fingerprint, row_fingerprints
+from dco.predictor import DecoupledPredictor
+from dco.ranks import Level, as_rational
+from dco.rows import n_rows, take_features
+from dco.sets.intervals import Intervals, IntervalUnions
+from dco.sets.labels import LabelSets
+from dco.sets.prediction_sets import PredictionSets, size_quantile
+from dco.theory import Consistency, coverage_consistency, simultaneous_slack
+from dco.tuning import Ranking
+
+GRID = tuple(k / 200 for k in range(1, 21)) + tuple(k / 100 for k in range(11, 51))
+PICKED_CONFIDENCE = 0.95  # of the bound that holds for a level picked by its result
+MOST_GROUPS = 12  # groups whose numbers follow the control; the largest come first
+MOST_LABELS = 12  # labels of one example that are named; the rest is counted
+MOST_PIECES = 4
+BINS = 24
+
+Kind = Literal["small", "typical", "large"]
+_EXAMPLE_PLACES: tuple[tuple[float, Kind], ...] = (
+    (0.0, "small"),
+    (0.1, "small"),
+    (0.45, "typical"),
+    (0.55, "typical"),
+    (0.9, "large"),
+    (1.0, "large"),
+)
+
+
+@dataclass(frozen=True)
+class ExampleSet:
+    """One row's set at one level: labels, most plausible first, or the ends of its pieces."""
+
+    size: float
+    covered: bool
+    labels: tuple[str, ...] = ()
+    pieces: tuple[tuple[float, float], ...] = ()
+    more: int = 0  # labels or pieces that are not listed
+
+
+@dataclass(frozen=True)
+class Example:
+    """A row that was given, why it was picked, and its set at each level."""
+
+    row: int
+    kind: Kind
+    truth: str
+    truth_value: float | None
+    prediction: str
+    sets: tuple[ExampleSet, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class ConditionNumbers:
+    """One Mondrian group at one level: its threshold, and what the rows of the group that were given show."""
+
+    threshold: CertifiedThreshold
+    evaluation: GroupEvaluation | None
+    consistency: Consistency | None
+
+
+@dataclass(frozen=True, eq=False)
+class LevelNumbers:
+    """All numbers of one level. `evaluation` is None where no rows were given."""
+
+    alpha: float
+    thresholds: tuple[CertifiedThreshold, ...]
+    picked_bound: float | None
+    evaluation: Evaluation | None = None
+    conditions: tuple[ConditionNumbers, ...] = ()
+    size_counts: Integers | None = None
+
+    @property
+    def threshold(self) -> CertifiedThreshold | None:
+        """The one threshold, or None where there is one a group."""
+        return self.thresholds[0] if len(self.thresholds) == 1 and self.thresholds[0].group is None else None
+
+    @property
+    def is_infinite(self) -> bool:
+        """Whether a threshold is infinite for want of calibration rows."""
+        return any(math.isinf(entry.value) for entry in self.thresholds)
+
+
+@dataclass(frozen=True, eq=False)
+class ScoreHistogram:
+    """Calibration scores of all rows (group None) or of one Mondrian group, counted in common bins."""
+
+    group: str | None
+    n: int
+    counts: Integers
+    above: int  # scores beyond the last edge, infinite ones included
+
+
+@dataclass(frozen=True, eq=False)
+class ReportNumbers:
+    """What the page shows. ``levels[start]`` is the level that was certified."""
+
+    certificate: Certificate
+    ranking: Ranking
+    classes: int | None
+    levels: tuple[LevelNumbers, ...]
+    start: int
+    score_edges: Floats
+    score_histograms: tuple[ScoreHistogram, ...]
+    n_rows: int = 0
+    size_edges: Floats | None = None
+    examples: tuple[Example, ...] = ()
+    by_name: str = "group"
+    groups: tuple[Any, ...] = ()
+    groups_left_out: int = 0
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether rows with known outcomes were given."""
+        return self.n_rows > 0
+
+
+def report_numbers(estimator: Any, X: Any = None, y: Any = None, *, by: Any = None) -> ReportNumbers:
+    """Evaluate a fitted estimator at some 60 levels on rows (X, y) that were used for nothing else.
+
+    Without rows there is no coverage and no size: calibration rows are never used in their place.
+    """
+    if (X is None) != (y is None):
+        raise ValueError("Give X and y together: coverage needs rows with their true values.")
+    if X is None and by is not None:
+        raise ValueError("by= groups the rows of X and y; give those too.")
+    if not hasattr(estimator, "predictor_"):
+        raise ValueError(
+            f"The report needs a fitted DecoupledClassifier or DecoupledRegressor, got {type(estimator).__name__}."
+        )
+    predictor: DecoupledPredictor = estimator.predictor_
+    levels = level_grid(predictor.statement.alpha)
+    start = [float(as_rational(level)) for level in levels].index(float(as_rational(predictor.statement.alpha)))
+    edges, histograms = _score_histograms(predictor)
+    shared: dict[str, Any] = {
+        "certificate": predictor.certificate,
+        "ranking": predictor.ranking,
+        "classes": None if predictor.structure.classes is None else len(predictor.structure.classes),
+        "start": start,
+        "score_edges": edges,
+        "score_histograms": histograms,
+    }
+    if X is None:
+        return ReportNumbers(levels=tuple(_without_rows(predictor, level) for level in levels), **shared)
+    rows = _GivenRows.checked(estimator, X, y, by)
+    numbers, examples, size_edges = rows.numbers(levels, start)
+    groups = rows.largest_groups()
+    return ReportNumbers(
+        levels=numbers,
+        n_rows=len(rows.y),
+        size_edges=size_edges,
+        examples=examples,
+        by_name=rows.by_name,
+        groups=groups[:MOST_GROUPS],
+        groups_left_out=max(0, len(groups) - MOST_GROUPS),
+        **shared,
+    )
+
+
+def level_grid(alpha: Level) -> tuple[Level, ...]:
+    """0.005 to 0.1 by 0.005, then to 0.5 by 0.01, with `alpha` itself in its place, as it was written."""
+    own = float(as_rational(alpha))
+    return tuple(sorted([*(level for level in GRID if level != own), alpha], key=lambda level: float(as_rational(level))))
+
+
+def certified_thresholds(predictor: DecoupledPredictor, alpha: Level) -> tuple[CertifiedThreshold, ...]:
+    """The thresholds at one level with the numbers of their coverage law, as the certificate has them at its own level."""
+    parts = predictor.calibration.parts()
+    guarantee = predictor.statement.guarantee
+    return tuple(
+        certified_threshold(
+            entry.value,
+            rank=entry.rank,
+            n=entry.n,
+            tied=predictor.calibration.is_tied(parts[name], entry, guarantee=guarantee),
+            group=None if name is None else str(name),
+        )
+        for name, entry in predictor.thresholds(alpha).items()
+    )
+
+
+def picked_bound(thresholds: tuple[CertifiedThreshold, ...], certificate: Certificate, alpha: float) -> float | None:
+    """1 - alpha - sqrt(log(1 / 0.05) / 2n): holds for all levels at once with confidence 95 %, in each group separately.
+
+    None where it does not hold: nothing is guaranteed at all, or rows come in groups and the threshold is no order
+    statistic of independent scores.
+    """
+    if certificate.guarantee not in ("marginal", "pac") or any(entry.rank is None for entry in thresholds):
+        return None
+    least = min(entry.n for entry in thresholds)
+    if least == 0:
+        return 0.0
+    return max(0.0, 1 - alpha - simultaneous_slack(least, delta=round(1 - PICKED_CONFIDENCE, 9)))
+
+
+def _without_rows(predictor: DecoupledPredictor, alpha: Level) -> LevelNumbers:
+    value, thresholds = float(as_rational(alpha)), certified_thresholds(predictor, alpha)
+    conditions = tuple(ConditionNumbers(entry, None, None) for entry in thresholds if entry.group is not None)
+    return LevelNumbers(
+        value, thresholds, picked_bound(thresholds, predictor.certificate, value), conditions=_largest(conditions)
+    )
+
+
+def _largest(conditions: tuple[ConditionNumbers, ...]) -> tuple[ConditionNumbers, ...]:
+    """The groups with the most calibration rows: the same ones at every level."""
+    return tuple(sorted(conditions, key=lambda entry: -entry.threshold.n)[:MOST_GROUPS])
+
+
+@dataclass(frozen=True, eq=False)
+class _GivenRows:
+    """Rows with known outcomes, their prediction (made once) and their groups."""
+
+    predictor: DecoupledPredictor
+    X: Any
+    y: AnyArray
+    by: AnyArray | None
+    by_name: str
+    conditions: AnyArray | None
+    points: AnyArray
+    prediction: Any
+
+    @classmethod
+    def checked(cls, estimator: Any, X: Any, y: Any, by: Any) -> _GivenRows:
+        features, target = estimator._features(X), np.asarray(y)
+        if target.shape != (n_rows(features),):
+            raise ValueError(f"X has {n_rows(features)} rows and y has shape {target.shape}: give one true value a row.")
+        predictor: DecoupledPredictor = estimator.predictor_
+        _refuse_used_rows(predictor, features, target)
+        conditions = predictor.structure.conditions(features, target)
+        groups = None if by is None else np.asarray(by)
+        if groups is not None and groups.shape != target.shape:
+            raise ValueError(f"by must hold one value for each of {len(target)} rows, got shape {groups.shape}.")
+        name = getattr(by, "name", None)
+        if by is None and conditions is not None:
+            given = predictor.structure.condition_on
+            name = given if isinstance(given, str) else None
+        return cls(
+            predictor,
+            features,
+            target,
+            groups,
+            "group" if name is None else str(name),
+            conditions,
+            np.asarray(estimator.predict(features)),
+            predictor.structure.prediction(features),
+        )
+
+    def sets(self, alpha: Level) -> PredictionSets:
+        return self.predictor.sets(self.X, alpha, prediction=self.prediction)
+
+    def table_groups(self) -> AnyArray | None:
+        """What the by-group table goes by: the groups given, or those of the conditions."""
+        return self.conditions if self.by is None else self.by
+
+    def largest_groups(self) -> tuple[Any, ...]:
+        groups = self.table_groups()
+        if groups is None:
+            return ()
+        found = evaluate(self.sets(0.5), self.y, groups=groups).by_group
+        return tuple(entry.group for entry in sorted(found, key=lambda entry: -entry.n))
+
+    def numbers(self, levels: tuple[Level, ...], start: int) -> tuple[tuple[LevelNumbers, ...], tuple[Example, ...], Floats]:
+        sizes = self._sizes_to_look_at(levels, start)
+        labels = self.predictor.structure.classes
+        edges = size_edges(sizes, classes=None if labels is None else len(labels))
+        picked = example_rows(np.asarray(self.sets(levels[start]).sizes(), dtype=np.float64))
+        order = self._label_order([row for row, _ in picked])
+        numbers, listed = [], []
+        for alpha in levels:
+            made = self.sets(alpha)
+            hits = np.asarray(made.contains(self.y), dtype=bool)
+            numbers.append(self._level(alpha, made, edges))
+            listed.append([example_set(made, row, hits, order.get(row)) for row, _ in picked])
+        examples = tuple(
+            Example(
+                row,
+                kind,
+                _plain(self.y[row]),
+                None if labels is not None else float(self.y[row]),
+                _plain(self.points[row]),
+                tuple(at[place] for at in listed),
+            )
+            for place, (row, kind) in enumerate(picked)
+        )
+        return tuple(numbers), examples, edges
+
+    def _sizes_to_look_at(self, levels: tuple[Level, ...], start: int) -> Floats:
+        """Finite sizes that set the axis: at the certified level, or at the next larger one that has any."""
+        for alpha in (*levels[start:], 0.5):
+            sizes = np.asarray(self.sets(alpha).sizes(), dtype=np.float64)
+            if np.any(np.isfinite(sizes)):
+                return sizes[np.isfinite(sizes)]
+        return np.ones(1)
+
+    def _label_order(self, rows: list[int]) -> dict[int, dict[Any, int]]:
+        """For each example the place of each label, most plausible first."""
+        every = getattr(self.predictor.structure.score, "every_label", None)
+        if every is None or self.predictor.structure.classes is None:
+            return {}
+        record = self.predictor.structure.prediction(take_features(self.X, np.asarray(rows)))
+        names = record.labels().tolist()  # type: ignore[union-attr]
+        order = np.argsort(np.asarray(every(record)), axis=1, kind="stable")
+        return {row: {names[code]: place for place, code in enumerate(order[i].tolist())} for i, row in enumerate(rows)}
+
+    def _level(self, alpha: Level, made: PredictionSets, edges: Floats) -> LevelNumbers:
+        value, thresholds = float(as_rational(alpha)), certified_thresholds(self.predictor, alpha)
+        one = self.predictor.thresholds(alpha).get(None)
+        evaluation = evaluate(
+            made,
+            self.y,
+            threshold=one,
+            groups=self.table_groups(),
+            tied=any(not entry.expected_is_exact for entry in thresholds),
+        )
+        conditions: tuple[ConditionNumbers, ...] = ()
+        if self.conditions is not None:
+            found = evaluation if self.by is None else evaluate(made, self.y, groups=self.conditions)
+            shown = {str(entry.group): entry for entry in found.by_group}
+            conditions = tuple(_condition(entry, shown.get(str(entry.group))) for entry in thresholds)
+        bound = picked_bound(thresholds, self.predictor.certificate, value)
+        counts = size_counts(np.asarray(made.sizes(), dtype=np.float64), edges)
+        return LevelNumbers(value, thresholds, bound, evaluation, _largest(conditions), counts)
+
+
+def _condition(entry: CertifiedThreshold, found: GroupEvaluation | None) -> ConditionNumbers:
+    if found is None or entry.rank is None:
+        return ConditionNumbers(entry, found, None)
+    hits = round(found.coverage * found.n)
+    tied = not entry.expected_is_exact
+    return ConditionNumbers(entry, found, coverage_consistency(hits, found.n, rank=entry.rank, n_cal=entry.n, tied=tied))
+
+
+def _refuse_used_rows(predictor: DecoupledPredictor, X: Any, y: AnyArray) -> None:
+    """Rows that made the predictor prove nothing; those that can be recognised are refused.
+
+    A whole role is recognised by its fingerprint. Calibration rows among others are recognised by their scores, where
+    those are all distinct: a new row then has the very score of a calibration row with probability 0.
+    """
+    digest = role_fingerprint(row_fingerprints(X, y))
+    for role, stated in predictor.certificate.row_fingerprints.items():
+        if stated == digest:
+            raise ValueError(f"These are the {role} rows of this predictor: coverage on them proves nothing. Give new rows.")
+    known = predictor.calibration.scores
+    if np.unique(known).size < known.size:
+        return
+    scores, _ = predictor.calibration_scores(X, y)
+    seen = int(np.count_nonzero(np.isin(scores, known)))
+    if seen > max(1, 0.1 * min(len(y), known.size)):
+        raise ValueError(
+            f"{seen} of the {len(y)} rows given have exactly the score of a calibration row, so they are calibration rows; "
+            "coverage on them proves nothing. Give rows that were used for nothing else."
+        )
+
+
+# ------------------------------------------------------------------------------------------ histograms and examples
+
+
+def nice_step(span: float, most: int) -> float:
+    """The least of 1, 2, 2.5, 5 times a power of ten that cuts `span` into at most `most` parts."""
+    if not (span > 0 and math.isfinite(span)):
+        return 1.0
+    power = 10.0 ** math.floor(math.log10(span / most))
+    return next(step * power for step in (1, 2, 2.5, 5, 10, 20) if span / (step * power) <= most + 1e-9)
+
+
+def size_edges(sizes: Floats, *, classes: int | None) -> Floats:
+    """Edges of the size histogram, common to all levels: up to 1.5 times the P99 size; larger sets are counted beyond."""
+    upper = 1.5 * size_quantile(sizes, 0.99)
+    if classes is not None:
+        top = classes if classes < BINS else min(classes, max(math.ceil(upper), BINS - 1))
+        width = max(1, math.ceil((top + 1) / BINS))
+        return np.arange(0, width * (math.ceil((top + 1) / width) + 1), width) - 0.5
+    if upper <= 0:
+        upper = 1.0
+    step = nice_step(upper, BINS)
+    return step * np.arange(math.ceil(upper / step - 1e-9) + 1)
+
+
+def size_counts(sizes: Floats, edges: Floats) -> Integers:
+    """Sets in each bin [a, b), and in the last place those at or beyond the last edge."""
+    place = np.searchsorted(edges, sizes, side="right") - 1
+    return np.bincount(np.clip(place, 0, len(edges) - 1), minlength=len(edges))
+
+
+def example_rows(sizes: Floats) -> list[tuple[int, Kind]]:
+    """Rows with small, typical and large sets, by their place in the order of sizes (earlier rows first among equals)."""
+    order = np.argsort(sizes, kind="stable")
+    found: dict[int, Kind] = {}
+    for share, kind in _EXAMPLE_PLACES:
+        found.setdefault(int(order[round(share * (len(order) - 1))]), kind)
+    return list(found.items())
+
+
+def example_set(made: PredictionSets, row: int, hits: Bools, order: dict[Any, int] | None) -> ExampleSet:
+    """One row's set, with at most `MOST_LABELS` labels or `MOST_PIECES` pieces listed."""
+    size, covered = float(made.sizes()[row]), bool(hits[row])
+    if isinstance(made, LabelSets):
+        labels = made[row].tolist()
+        if order is not None:
+            labels.sort(key=lambda label: order.get(label, len(order)))
+        more = max(0, len(labels) - MOST_LABELS)
+        return ExampleSet(size, covered, tuple(_plain(label) for label in labels[:MOST_LABELS]), more=more)
+    if isinstance(made, IntervalUnions):
+        pieces = [(float(low), float(high)) for low, high in made.pieces(row)]
+    elif isinstance(made, Intervals):
+        pieces = [] if made.is_empty()[row] else [(float(made.lower[row]), float(made.upper[row]))]
+    else:
+        raise TypeError(f"The report knows sets of labels and of intervals, not {type(made).__name__}.")
+    return ExampleSet(size, covered, pieces=tuple(pieces[:MOST_PIECES]), more=max(0, len(pieces) - MOST_PIECES))
+
+
+def _score_histograms(predictor: DecoupledPredictor) -> tuple[Floats, tuple[ScoreHistogram, ...]]:
+    """Scores in common bins; the axis ends where a long tail begins, and what lies beyond is counted."""
+    scores = predictor.calibration.scores.astype(np.float64)
+    finite = np.sort(scores[np.isfinite(scores)])
+    if finite.size == 0:
+        finite = np.array([0.0, 1.0])
+    low, middle, high = float(finite[0]), size_quantile(finite, 0.5), size_quantile(finite, 0.95)
+    top = min(float(finite[-1]), middle + 4 * (high - middle)) if high > middle else float(finite[-1])
+    step = nice_step(top - low, BINS)
+    first = math.floor(low / step + 1e-9)
+    edges = step * np.arange(first, math.floor(top / step + 1e-9) + 2)
+    parts = predictor.calibration.parts()
+    found = []
+    for name, rows in sorted(parts.items(), key=lambda part: -part[1].size)[:MOST_GROUPS]:
+        counts = size_counts(scores[rows], edges)
+        group = None if name is None else str(name)
+        found.append(ScoreHistogram(group, int(rows.size), counts[:-1], int(counts[-1])))
+    return edges, tuple(found)
+
+
+def _plain(value: Any) -> str:
+    """A label or a number as a reader would write it."""
+    if isinstance(value, (float, np.floating)):
+        return number(float(value))
+    return str(value)
+
+
+def decimals_for(values: Iterable[float], digits: int = 4) -> int:
+    """How many decimals give the largest of the values so many digits: one column, one number of decimals."""
+    largest = max((abs(value) for value in values if math.isfinite(value)), default=0.0)
+    return 0 if largest == 0 else min(max(digits - 1 - math.floor(math.log10(largest)), 0), 6)
+
+
+def fixed(value: float, decimals: int) -> str:
+    """A number with so many decimals, to stand under others in a column."""
+    if not math.isfinite(value) or abs(value) >= 1e7:
+        return number(value)
+    return f"{value:,.{decimals}f}".replace(",", "\u202f").replace("-", "−")
+
+
+def number(value: float) -> str:
+    """Four significant digits, no exponent where a person would write none."""
+    if math.isnan(value):
+        return "–"
+    if math.isinf(value):
+        return "∞" if value > 0 else "−∞"
+    size = abs(value)
+    if size >= 1e7 or 0 < size < 1e-4:
+        text = f"{value:.3e}".replace("e+0", "e").replace("e-0", "e-").replace("e+", "e")
+    elif size >= 1000:
+        text = f"{value:,.0f}".replace(",", "\u202f")
+    else:
+        text = f"{value:.4g}"
+    return text.replace("-", "−")

@@ -1,0 +1,53 @@
+"""One self-contained HTML page about a fitted estimator: nothing is fetched, and nothing is computed in the browser.
+
+`page_html` is pure; `write_page` writes beside the target and renames. All text that comes from the data (labels, column
+names, messages) is hostile: Jinja escapes it, and the embedded JSON holds no ``<``, ``>``, ``&``.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from dco.report.numbers import PICKED_CONFIDENCE, ReportNumbers, report_numbers
+from dco.report.rendering import render_template, text_only, write_text
+from dco.report.results import write_results_page
+from dco.report.view import build_view
+
+__all__ = ["page_html", "render", "write_page", "write_results_page"]
+
+_LONG_CERTIFICATE = 60_000  # characters; a longer one is written without indents
+
+
+def write_page(estimator: Any, path: Any, *, X: Any = None, y: Any = None, by: Any = None, title: str | None = None) -> Path:
+    """Write the report of a fitted estimator to `path`; coverage and sizes come from the rows (X, y), if any are given.
+
+    `by` holds one value a row and brings the table by group. An existing file is replaced only when the new one is whole.
+    """
+    return write_text(path, page_html(estimator, X=X, y=y, by=by, title=title))
+
+
+def page_html(estimator: Any, *, X: Any = None, y: Any = None, by: Any = None, title: str | None = None) -> str:
+    """The report as text; see `write_page`."""
+    return render(report_numbers(estimator, X, y, by=by), title=title)
+
+
+def render(numbers: ReportNumbers, *, title: str | None = None) -> str:
+    """The page of these numbers."""
+    view = build_view(numbers)
+    certificate = numbers.certificate
+    text = certificate.to_json()
+    if len(text) > _LONG_CERTIFICATE:
+        text = certificate.to_json(indent=None)
+    return render_template(
+        "page.html",
+        script="page.js",
+        title=title or f"Prediction sets of {certificate.candidate}",
+        numbers=numbers,
+        certificate=certificate,
+        certificate_text=text_only(text),
+        live=view.live,
+        view=view,
+        data=view.live.embedded(numbers),
+        picked_confidence=f"{100 * PICKED_CONFIDENCE:g} %",
+    )

@@ -1,0 +1,104 @@
+"""Templates, the content policy, JSON that is safe inside a page, and files that are never half written."""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+import os
+import tempfile
+from collections.abc import Mapping
+from hashlib import sha256
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from dco.extras import require
+from dco.report.numbers import fixed, number
+from dco.report.words import percent, shortened
+
+
+def write_text(path: Any, text: str) -> Path:
+    """Write beside the target, then rename: a reader never sees half a file."""
+    target = Path(path)
+    if not target.parent.is_dir():
+        raise ValueError(f"The folder {target.parent} does not exist; make it, or choose another place for {target.name}.")
+    handle, beside = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".part")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
+            file.write(text)
+        os.chmod(beside, 0o666 & ~_umask())
+        os.replace(beside, target)
+    except BaseException:
+        Path(beside).unlink(missing_ok=True)
+        raise
+    return target
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def render_template(name: str, *, script: str | None = None, images: bool = False, **values: Any) -> str:
+    """A template with the one style and script of the page, and a content policy that allows those two and nothing else."""
+    jinja = require("jinja2", extra="report")
+    environment = jinja.Environment(
+        loader=jinja.FunctionLoader(_source),
+        autoescape=True,
+        undefined=jinja.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"number": number, "fixed": fixed, "percent": percent, "short": shortened}
+    markup = require("markupsafe", extra="report").Markup
+    style = _source("page.css")
+    policy = [f"style-src '{_digest(style)}'", "base-uri 'none'", "form-action 'none'"]
+    code = None if script is None else _source(script)
+    if code is not None:
+        policy.append(f"script-src '{_digest(code)}'")
+    if images:
+        policy.append("img-src data:")
+    return str(
+        environment.get_template(name).render(
+            policy="; ".join(["default-src 'none'", *policy]),
+            style=markup(style),
+            code=None if code is None else markup(code),
+            **values,
+        )
+    )
+
+
+def text_only(text: str) -> Any:
+    """Text as element content: only ``&``, ``<`` and ``>`` matter there, and JSON is full of quotes."""
+    markup = require("markupsafe", extra="report").Markup
+    return markup(text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;"))
+
+
+def strict_json(value: Any) -> str:
+    """JSON for a script element: infinity is the string "inf", NaN is null, and no character can end the element."""
+    text = json.dumps(_strict(value), allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+    for character in "<>&\u2028\u2029":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return text
+
+
+def _strict(value: Any) -> Any:
+    if isinstance(value, float):
+        if math.isnan(value):
+            return None
+        return value if math.isfinite(value) else ("inf" if value > 0 else "-inf")
+    if isinstance(value, Mapping):
+        return {str(key): _strict(entry) for key, entry in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_strict(entry) for entry in value]
+    return value
+
+
+def _source(name: str) -> str:
+    return (files("dco.report") / name).read_text(encoding="utf-8")
+
+
+def _digest(text: str) -> str:
+    return "sha256-" + base64.b64encode(sha256(text.encode()).digest()).decode()

@@ -1,0 +1,171 @@
+"""A folder of reproduced results as one page: its tables, and its figures embedded as images."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import io
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dco.report.rendering import render_template, write_text
+
+_IMAGES = {".svg": "image/svg+xml", ".png": "image/png"}
+_TABLES = (".md", ".csv", ".json")  # for the same name the first that exists is shown
+_MOST_ROWS = 200
+
+
+@dataclass(frozen=True)
+class Block:
+    """A paragraph (`text`) or a table (`head`, `rows`); a column is aligned right where all its cells are numbers."""
+
+    text: str = ""
+    head: tuple[str, ...] = ()
+    rows: tuple[tuple[str, ...], ...] = ()
+    left_out: int = 0
+
+    @property
+    def numeric(self) -> tuple[bool, ...]:
+        """Whether each column holds numbers."""
+        return tuple(
+            bool(self.rows) and all(_is_number(row[place]) for row in self.rows if place < len(row) and row[place].strip())
+            for place in range(len(self.head))
+        )
+
+
+@dataclass(frozen=True)
+class Result:
+    """What one name in the folder holds: a heading, blocks, and a figure as a data address."""
+
+    name: str
+    title: str
+    blocks: tuple[Block, ...]
+    figure: str | None
+
+
+def write_results_page(folder: Any, path: Any) -> Path:
+    """Write the tables (``*.md``, ``*.csv``, ``*.json``) and figures (``*.svg``, ``*.png``) of `folder` as one page."""
+    return write_text(path, results_html(folder))
+
+
+def results_html(folder: Any) -> str:
+    """The page as text."""
+    place = Path(folder)
+    if not place.is_dir():
+        raise ValueError(f"{place} is not a folder of results; run `dco reproduce` first, or give another folder.")
+    results = read_results(place)
+    if not results:
+        raise ValueError(f"{place} holds no table (*.md, *.csv, *.json) and no figure (*.svg, *.png).")
+    return render_template("results.html", images=True, title=f"Results in {place.resolve().name}", results=results)
+
+
+def read_results(folder: Path) -> tuple[Result, ...]:
+    """One result a file name, in the order of names (numbers by their value)."""
+    names = {file.stem for file in folder.iterdir() if file.is_file() and file.suffix in (*_TABLES, *_IMAGES)}
+    found = []
+    for name in sorted(names, key=_natural):
+        title, blocks = _read_blocks(folder, name)
+        figure = next((_embedded(folder / f"{name}{end}") for end in _IMAGES if (folder / f"{name}{end}").is_file()), None)
+        if blocks or figure:
+            found.append(Result(name, title or name.replace("-", " ").replace("_", " "), blocks, figure))
+    return tuple(found)
+
+
+def _read_blocks(folder: Path, name: str) -> tuple[str, tuple[Block, ...]]:
+    readers = {".md": _markdown, ".csv": _csv, ".json": _json}
+    for end in _TABLES:
+        file = folder / f"{name}{end}"
+        if file.is_file():
+            title, blocks = readers[end](file.read_text(encoding="utf-8", errors="replace"))
+            if blocks:
+                return title, blocks
+    return "", ()
+
+
+def _markdown(text: str) -> tuple[str, tuple[Block, ...]]:
+    """Headings, paragraphs and pipe tables; all else is shown as it is written."""
+    title, place, lines = "", 0, text.splitlines()
+    blocks: list[Block] = []
+    paragraph: list[str] = []
+    while place < len(lines):
+        line = lines[place].strip()
+        is_table = (
+            line.startswith("|") and place + 1 < len(lines) and re.fullmatch(r"\|?[\s:|-]+\|?", lines[place + 1].strip())
+        )
+        if paragraph and (is_table or not line or line.startswith("#")):
+            blocks.append(Block(text=" ".join(paragraph)))
+            paragraph = []
+        if line.startswith("#"):
+            heading = line.lstrip("#").strip()
+            if title:
+                blocks.append(Block(text=heading))
+            title = title or heading
+        elif is_table:
+            rows = []
+            end = place + 2
+            while end < len(lines) and lines[end].strip().startswith("|"):
+                rows.append(_cells(lines[end]))
+                end += 1
+            blocks.append(_table(_cells(line), rows))
+            place = end
+            continue
+        elif line:
+            paragraph.append(line)
+        place += 1
+    if paragraph:
+        blocks.append(Block(text=" ".join(paragraph)))
+    return title, tuple(blocks)
+
+
+def _cells(line: str) -> tuple[str, ...]:
+    inside = line.strip().removeprefix("|").removesuffix("|")
+    return tuple(cell.strip().replace("\\|", "|").replace("**", "") for cell in re.split(r"(?<!\\)\|", inside))
+
+
+def _csv(text: str) -> tuple[str, tuple[Block, ...]]:
+    rows = [tuple(row) for row in csv.reader(io.StringIO(text)) if row]
+    return ("", (_table(rows[0], rows[1:]),)) if rows else ("", ())
+
+
+def _json(text: str) -> tuple[str, tuple[Block, ...]]:
+    """A list of records, or an object with such a list under "rows" and perhaps a "title"."""
+    try:
+        data = json.loads(text)
+    except json.JSONDecodeError:
+        return "", ()
+    title = str(data.get("title", "")) if isinstance(data, Mapping) else ""
+    records = data.get("rows") if isinstance(data, Mapping) else data
+    if not isinstance(records, list) or not records or not all(isinstance(record, Mapping) for record in records):
+        return title, ()
+    head = tuple(dict.fromkeys(str(key) for record in records for key in record))
+    rows = [tuple(_cell(record.get(key)) for key in head) for record in records]
+    return title, (_table(head, rows),)
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def _table(head: Iterable[str], rows: list[tuple[str, ...]]) -> Block:
+    return Block(head=tuple(head), rows=tuple(rows[:_MOST_ROWS]), left_out=max(0, len(rows) - _MOST_ROWS))
+
+
+def _is_number(text: str) -> bool:
+    return (
+        re.fullmatch(r"[-−+]?(\d[\d\s,.\u202f]*|inf|∞)(e[-+]?\d+)?\s*%?(\s*(±|\()\s*[\d.,]+\)?)?", text.strip()) is not None
+    )
+
+
+def _embedded(file: Path) -> str:
+    """An image as a data address: inside an image element an SVG runs no script and loads nothing."""
+    return f"data:{_IMAGES[file.suffix]};base64,{base64.b64encode(file.read_bytes()).decode()}"
+
+
+def _natural(name: str) -> list[tuple[int, str]]:
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", name) if part]
