@@ -8,7 +8,7 @@ import pytest
 
 from dco.experiments import catalogue
 from dco.experiments.experiment import Experiment, Options, Records
-from dco.experiments.records import append, plain, read, run_splits
+from dco.experiments.records import append, packed, plain, read, run_splits, unpacked
 from dco.experiments.tables import Measured, ResultTable
 
 OPTIONS = Options(alphas=(0.2,))
@@ -58,7 +58,9 @@ def test_a_finished_split_is_not_run_again(tmp_path):
     path = tmp_path / "records.jsonl"
     run_splits(EXPERIMENT, path, seeds=range(2), options=OPTIONS, jobs=1)
     marked = [json.loads(line) for line in path.read_text().splitlines()]
-    marked[0]["rows"][0]["value"] = -1.0
+    rows = unpacked(marked[0]["rows"])
+    rows[0]["value"] = -1.0
+    marked[0]["rows"] = packed(rows)
     path.write_text("\n".join(json.dumps(entry) for entry in marked) + "\n")
     records = run_splits(EXPERIMENT, path, seeds=range(3), options=OPTIONS, jobs=1)
     assert records[0].rows[0]["value"] == -1.0
@@ -102,6 +104,12 @@ def test_an_append_after_a_cut_line_loses_only_that_line(tmp_path):
 def test_numbers_that_are_not_finite_come_back():
     assert math.isinf(float(plain({"threshold": np.float64(np.inf)})["threshold"]))
     assert plain((np.int64(3), np.array([1.5]), True)) == [3, [1.5], True]
+
+
+def test_packed_rows_come_back_in_their_order():
+    rows = [{"a": 1, "b": "x"}, {"a": 2, "b": "y"}, {"c": [1, 2]}, {"a": 3, "b": "z"}]
+    assert unpacked(packed(rows)) == rows
+    assert len(packed(rows)) == 3
 
 
 def test_a_table_keeps_its_numbers_in_every_format():

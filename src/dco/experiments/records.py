@@ -1,6 +1,6 @@
 """A record for each split, appended as it finishes, so that a run that was ended goes on where it stopped.
 
-One line of JSON a split: seed, settings, seconds, versions, and the rows. Tables are always made from what was read back,
+One line of JSON a split: seed, settings, seconds, versions, and the rows (names of columns once, then values). Tables are always made from what was read back,
 so a run in one go, one that was resumed and one on many cores give the same tables.
 """
 
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
-from itertools import islice
+from itertools import groupby, islice
 from pathlib import Path
 from typing import Any
 
@@ -110,7 +110,7 @@ def read(path: Path, experiment: Experiment, options: Options) -> dict[int, Spli
     """The records of this experiment under these settings, by seed; a line cut short by a kill is passed over."""
     wanted = _settings(options)
     return {
-        int(entry["seed"]): SplitRecord(int(entry["seed"]), tuple(entry["rows"]), float(entry["seconds"]))
+        int(entry["seed"]): SplitRecord(int(entry["seed"]), tuple(unpacked(entry["rows"])), float(entry["seconds"]))
         for entry in _entries(path)
         if entry["experiment"] == experiment.source and entry["settings"] == wanted
     }
@@ -163,7 +163,7 @@ def _line(name: str, seed: int, options: Options, rows: Sequence[Mapping[str, An
             "settings": _settings(options),
             "seconds": round(seconds, 3),
             "versions": versions(),
-            "rows": [plain(row) for row in rows],
+            "rows": packed([plain(row) for row in rows]),
         }
     )
 
@@ -176,10 +176,23 @@ def _settings(options: Options) -> dict[str, Any]:
     return {**options.settings(), "dco": version("decoupled-conformal")}
 
 
-def plain(value: Any) -> Any:
-    """The value in JSON's types: NumPy scalars and arrays become numbers and lists, numbers that are not finite strings.
+def packed(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Rows as blocks of equal columns, which are named once: files a third as large."""
+    return [
+        {"columns": list(columns), "values": [list(row.values()) for row in block]}
+        for columns, block in groupby(rows, key=lambda row: tuple(row))
+    ]
 
-    ``float()`` turns those strings ("inf", "nan") back.
+
+def unpacked(blocks: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The rows of `packed`, in their order."""
+    return [dict(zip(block["columns"], values, strict=True)) for block in blocks for values in block["values"]]
+
+
+def plain(value: Any) -> Any:
+    """The value in JSON's types, floats to 12 digits: NumPy scalars and arrays become numbers and lists.
+
+    Numbers that are not finite become strings, which ``float()`` turns back ("inf", "nan").
     """
     if isinstance(value, Mapping):
         return {str(key): plain(item) for key, item in value.items()}
@@ -189,8 +202,8 @@ def plain(value: Any) -> Any:
         return [plain(item) for item in value]
     if isinstance(value, np.generic):
         return plain(value.item())
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
+    if isinstance(value, float):
+        return float(f"{value:.12g}") if math.isfinite(value) else str(value)
     return value
 
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import lru_cache, partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ import numpy as np
 from dco.arrays import Floats, Integers
 from dco.datasets.tabular import Table, find_file, load_california_housing, load_concrete, load_diabetes
 from dco.evaluation import paired_wilcoxon
+from dco.experiments import figures
 from dco.experiments.coverage_z import bonferroni_point, coverage_z, expected_coverage
 from dco.experiments.experiment import Experiment, Options, Records
 from dco.experiments.paper_values import (
@@ -184,7 +186,7 @@ def run_split(seed: int, options: Options, *, study: Study) -> list[dict[str, An
         rows += density_rows(candidates, refits, alpha=alpha, unit=unit)
         if study.baselines:
             rows += baseline_rows(table, splits, alpha=alpha, unit=unit, seed=seed)
-    return [{**row, "sizes": splits.sizes, **health} for row in rows]
+    return [{"sizes": splits.sizes, **health}, *rows]
 
 
 def fit_priors(table: Table, rows: Integers, *, seed: int, draws: int) -> list[Any]:
@@ -308,7 +310,7 @@ def rows_by(records: Records, alpha: float) -> dict[str, list[dict[str, Any]]]:
     found: dict[str, list[dict[str, Any]]] = {}
     for record in records:
         for row in record.rows:
-            if row["alpha"] == alpha:
+            if row.get("alpha") == alpha:
                 found.setdefault(row["method"], []).append(dict(row))
     return found
 
@@ -415,7 +417,7 @@ def study_tables(records: Records, options: Options, *, study: Study, title: str
         "concrete": CONCRETE,
     }[study.name]
     sizes = records[0].rows[0]["sizes"]
-    health = [row for record in records for row in record.rows]
+    health = [record.rows[0] for record in records]
     caption = (
         f"{title}: train {sizes['train']}, tune {sizes['tune']}, calibrate {sizes['calibrate']}, test {sizes['test']}. "
         f"{study.draws} posterior draws by exact Gibbs steps; over all fits at least {min(r['ess'] for r in health):.0f} "
@@ -513,6 +515,37 @@ def direct_tune_table(records: Records, options: Options) -> ResultTable:
     )
 
 
+SHOWN = ("BQ", "DCO-PAC", "Split CP, φ fixed, whole pool", "DCO-Warmstart", "DCO, refit", "DirectTune, searched Φ")
+
+
+def study_figures(records: Records, options: Options, folder: Path, *, study: Study) -> list[Path]:
+    """Distributions over splits, coverage against its law, size against level; on Diabetes the prior scales."""
+    paths: list[Path] = []
+    size = "mean width / sd of training targets"
+    for alpha in options.alphas:
+        found = rows_by(records, alpha)
+        end = f"-{1 - alpha:.2f}" if len(options.alphas) > 1 else ""
+        target = 1 - alpha
+        paths += figures.coverage_and_size(found, target=target, size=size, folder=folder, name=f"coverage-and-width{end}")
+        with_law = {method: found[method] for method in ("BQ", "DCO-PAC", "DCO-Warmstart")}
+        paths += figures.coverage_histograms(with_law, target=target, folder=folder, name=f"coverage-law{end}")
+        if study.name == "diabetes":
+            scales = {f"c = {c:g}": found[f"DCO, φ fixed (c = {c:g})"] for c in PRIOR_SCALES}
+            paths += figures.prior_scales(scales, folder=folder, name=f"prior-scale{end}")
+    if len(options.alphas) > 1:
+        by_level = {alpha: rows_by(records, alpha) for alpha in options.alphas}
+        curves = {
+            method: {
+                round(1 - alpha, 10): float(np.mean([row["width"] for row in found[method]]))
+                for alpha, found in by_level.items()
+            }
+            for method in SHOWN
+        }
+        guarantees = {method: str(by_level[options.alphas[0]][method][0]["guarantee"]) for method in SHOWN}
+        paths += figures.size_against_level(curves, guarantees, size=size, folder=folder, name="width-against-level")
+    return paths
+
+
 # ---- the catalogue's entries -----------------------------------------------------------------------------------------
 
 
@@ -542,6 +575,7 @@ def _experiment(
         minutes=minutes,
         run_split=partial(run_split, study=study),
         tables=partial(study_tables, study=study, title=title),
+        figures=partial(study_figures, study=study),
         missing=None if file is None else needs_file(name, file),
         alphas=alphas,
         quick_splits=4,

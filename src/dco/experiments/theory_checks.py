@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from scipy.special import ndtr, ndtri
 
 from dco.arrays import Floats
 from dco.datasets.synthetic import HeteroscedasticGaussian
+from dco.experiments import figures
 from dco.experiments.experiment import Experiment, Options, Records
 from dco.experiments.methods import METHODS
 from dco.experiments.tables import Cell, Measured, ResultTable
@@ -60,6 +62,7 @@ def asymptotics_split(seed: int, options: Options) -> list[dict[str, Any]]:
                         "alpha": alpha,
                         "schedule": schedule,
                         "rank": rank,
+                        "rank_dco": conformal_rank(m, alpha=alpha),
                         "dco": float(conformal),
                         "bq": float(quadrature),
                         "coverage_dco": POPULATION.normalised_coverage(float(conformal)),
@@ -88,6 +91,13 @@ def asymptotics_tables(records: Records, options: Options) -> list[ResultTable]:
     """Thresholds against λ* as m grows, and the quantile lemma against simulation."""
     rows = [row for record in records for row in record.rows]
     return [_agreement_table(rows, len(records)), _lemma_table(rows, len(records))]
+
+
+def asymptotics_figures(records: Records, options: Options, folder: Path) -> list[Path]:
+    """Both thresholds against m."""
+    rows = [row for record in records for row in record.rows if row["part"] == "agreement"]
+    truth = {alpha: population_threshold(alpha) for alpha in options.alphas}
+    return figures.asymptotics(rows, truth=truth, folder=folder, name="asymptotics")
 
 
 def _agreement_table(rows: Sequence[Any], replicates: int) -> ResultTable:
@@ -246,10 +256,10 @@ def tuning_oracle_tables(records: Records, options: Options) -> list[ResultTable
     return [
         ResultTable(
             "Tuning oracle",
-            f"{len(FLOORS)} structures |y - mean| / (spread + floor) on known truth, {len(records)} tuning sets of each size "
-            "n. 'Regret': mean width of the chosen structure less that of the best, each at the threshold where it covers "
-            f"exactly the target (best at the first level: {least:.3f}). 'Tightened': the proposition's rule risk <= α - ε "
-            "with its own threshold; its width less the best at α, and how often its risk exceeded α. Bounds on that "
+            f"{len(FLOORS)} structures |y - mean| / (spread + floor) on known truth, {len(records)} tuning sets of each "
+            "size n. 'Regret': mean width of the chosen structure less that of the best, each at the threshold where it "
+            f"covers exactly the target (best at the first level: {least:.3f}). 'Tightened': the proposition's rule risk <= "
+            "α - ε with its own threshold; its width less the best at α, and how often its risk exceeded α. Bounds on that "
             "difference with probability 95 %: the paper's (80 thresholds fixed in advance) and the uniform one (every "
             f"threshold), with B = {SIZE_BOUND:g}; last, the one for sets recalibrated on as many rows, which the paper "
             "leaves open. Empty: the bound says nothing at this n. The bounds hold and are loose: a few hundred rows choose "
@@ -259,6 +269,21 @@ def tuning_oracle_tables(records: Records, options: Options) -> list[ResultTable
             tuple(lines),
         )
     ]
+
+
+def tuning_oracle_figures(records: Records, options: Options, folder: Path) -> list[Path]:
+    """Regret and bounds against n at the first level."""
+    table = tuning_oracle_tables(records, options)[0]
+    target = round(1 - options.alphas[0], 10)
+    lines: dict[str, dict[int, float]] = {}
+    for label in ("regret", "tightened", "bound, paper", "bound, uniform", "bound, recalibrated"):
+        for row in table.rows:
+            cells = dict(zip(table.columns, row, strict=True))
+            cell, n = cells[label], cells["n"]
+            if cells["target"] == target and cell is not None and isinstance(n, int):
+                value = cell.mean if isinstance(cell, Measured) else float(cell)
+                lines.setdefault(label, {})[n] = value
+    return figures.tuning_regret(lines, folder=folder, name="tuning-oracle")
 
 
 def _bound(n: int, alpha: float, method: Any) -> float | None:
@@ -308,17 +333,44 @@ def methods_tables(records: Records, options: Options) -> list[ResultTable]:
     ]
 
 
+def methods_figures(records: Records, options: Options, folder: Path) -> list[Path]:
+    """The diagram of the pipeline."""
+    return figures.pipeline(folder)
+
+
 EXPERIMENTS = (
     Experiment(
-        "asymptotics", "Thresholds of DCO and BQ against the population's as m grows to a million; the quantile lemma.",
-        "nothing", 0.6, asymptotics_tables, run_split=asymptotics_split, splits=100, quick_splits=20, alphas=(0.2, 0.1),
+        "asymptotics",
+        "Thresholds of DCO and BQ against the population's as m grows to a million; the quantile lemma.",
+        "nothing",
+        0.6,
+        asymptotics_tables,
+        run_split=asymptotics_split,
+        figures=asymptotics_figures,
+        splits=100,
+        quick_splits=20,
+        alphas=(0.2, 0.1),
     ),
     Experiment(
-        "tuning-oracle", "Regret of the chosen structure against the number of tuning rows, beside the bounds.",
-        "nothing", 0.4, tuning_oracle_tables, run_split=tuning_oracle_split, splits=100, quick_splits=20, alphas=(0.2, 0.1),
+        "tuning-oracle",
+        "Regret of the chosen structure against the number of tuning rows, beside the bounds.",
+        "nothing",
+        0.4,
+        tuning_oracle_tables,
+        run_split=tuning_oracle_split,
+        figures=tuning_oracle_figures,
+        splits=100,
+        quick_splits=20,
+        alphas=(0.2, 0.1),
     ),
     Experiment(
-        "table-1", "The comparison of methods, from the registry.", "nothing", 0.0, methods_tables, run_split=methods_rows,
+        "table-1",
+        "The comparison of methods, from the registry; the diagram of the pipeline.",
+        "nothing",
+        0.0,
+        methods_tables,
+        run_split=methods_rows,
+        figures=methods_figures,
         splits=1,
     ),
-)  # fmt: skip
+)
