@@ -1,0 +1,125 @@
+"""The paper's classification tables: CIFAR-100, ImageNet-A, matched controls, split ratios, levels, and what goes beyond."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from dco.datasets.images import CIFAR100_FEATURES
+from dco.datasets.tabular import find_file
+from dco.experiments.classification_splits import (
+    LEVELS,
+    NEEDS_IMAGENET_A,
+    Study,
+    cifar100_rows,
+    find_imagenet_a,
+    imagenet_a_rows,
+    run_split,
+)
+from dco.experiments.classification_tables import (
+    beyond_table,
+    candidates_table,
+    confidence_table,
+    gain_table,
+    levels_table,
+    main_table,
+    matched_table,
+    paired_table,
+    ratio_table,
+    selection_table,
+    single_run_table,
+)
+from dco.experiments.experiment import Experiment, Options, Records
+from dco.experiments.tables import ResultTable
+
+CIFAR100 = Study(
+    "cifar100", "CIFAR-100", "CIFAR-100 features from a frozen EfficientNet-Lite2 (the paper's are ResNet-50's).",
+    cifar100_rows, beyond=True,
+)  # fmt: skip
+IMAGENET_A = Study(
+    "imagenet-a", "ImageNet-A", "ImageNet-A features from a frozen ResNet-50, the 198 classes with most images.",
+    imagenet_a_rows, stratified=True,
+)  # fmt: skip
+
+TableMaker = Callable[[Study, Records, Options], ResultTable]
+MAIN: tuple[TableMaker, ...] = (
+    partial(main_table, features="raw"),
+    partial(main_table, features="standardised"),
+    paired_table,
+    single_run_table,
+    confidence_table,
+    candidates_table,
+    selection_table,
+)
+CONTROLS: tuple[TableMaker, ...] = (matched_table, ratio_table, levels_table)
+
+
+def make_tables(records: Records, options: Options, *, study: Study, makers: Sequence[TableMaker]) -> list[ResultTable]:
+    """These tables of one study."""
+    return [maker(study, records, options) for maker in makers]
+
+
+def _needs_cifar100(options: Options) -> str | None:
+    try:
+        found = find_file(CIFAR100_FEATURES, options.data_home)
+    except FileNotFoundError:
+        found = None
+    if found is not None:
+        return None
+    return f"CIFAR-100 needs {CIFAR100_FEATURES}: give its folder by --data-home or the environment variable DCO_DATA_HOME."
+
+
+def _needs_imagenet_a(options: Options) -> str | None:
+    return NEEDS_IMAGENET_A if find_imagenet_a(options.data_home) is None else None
+
+
+def _on_cifar100(
+    name: str, summary: str, makers: Sequence[TableMaker], *, minutes: float = 0.1, part_of: str | None = None
+) -> Experiment:
+    return Experiment(
+        name=name,
+        summary=summary,
+        needs=CIFAR100_FEATURES,
+        minutes=minutes,
+        run_split=partial(run_split, study=CIFAR100),
+        tables=partial(make_tables, study=CIFAR100, makers=tuple(makers)),
+        missing=_needs_cifar100,
+        alphas=LEVELS,
+        quick_splits=3,
+        part_of=part_of,
+        records_of="cifar100",
+    )
+
+
+EXPERIMENTS = (
+    _on_cifar100(
+        "cifar100", "CIFAR-100 at three levels; single run, candidates, selection frequencies, BQ's confidence.", MAIN,
+        minutes=17.0,
+    ),
+    Experiment(
+        name="imagenet-a",
+        summary="ImageNet-A: main table, single run, candidates, selection frequencies, controls.",
+        needs="the images of ImageNet-A",
+        minutes=20.0,
+        run_split=partial(run_split, study=IMAGENET_A),
+        tables=partial(make_tables, study=IMAGENET_A, makers=(*MAIN, *CONTROLS)),
+        missing=_needs_imagenet_a,
+        alphas=LEVELS,
+        quick_splits=3,
+    ),
+    _on_cifar100(
+        "matched", "Matched candidate class and calibration mechanism on CIFAR-100, from the records of cifar100.",
+        (matched_table,),
+    ),
+    _on_cifar100(
+        "split-ratio", "Tuning against calibration rows, 20/80 to 80/20, on CIFAR-100, from the records of cifar100.",
+        (ratio_table,),
+    ),
+    _on_cifar100(
+        "alpha-levels", "Three target levels on CIFAR-100, from the records of cifar100.", (levels_table,),
+    ),
+    _on_cifar100(
+        "beyond-cifar100", "A stronger class on CIFAR-100 against the paper's DCO, from the records of cifar100.",
+        (beyond_table, gain_table), part_of="beyond",
+    ),
+)  # fmt: skip
