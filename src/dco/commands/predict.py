@@ -125,24 +125,15 @@ def _opened(path: str, modified: int, trust: tuple[str, ...]) -> Any:
     return open_model(Path(path), trust)
 
 
-def _model(order: Order) -> Any:
-    from dco.commands.model_files import open_model
-
-    path = Path(order.model)
-    if not path.is_file():
-        return open_model(path)  # says what is wrong
-    return _opened(order.model, path.stat().st_mtime_ns, order.trust)
-
-
 def _predict_file(order: Order, *, resume: bool, force: bool, quiet: bool) -> int:
-    from dco.commands.model_files import tell_level
+    from dco.commands.model_files import open_model, tell_level
     from dco.commands.outputs import check_output
     from dco.commands.reading import row_count
 
     out, data = Path(order.out), Path(order.data)
     output_format(out)
     check_output(out, force=force)
-    model = _model(order)
+    model = open_model(Path(order.model), order.trust)
     _columns(order, model)
     tell_level(model, order.alpha)
     parts = out.with_name(f"{out.name}.parts")
@@ -235,7 +226,8 @@ def sets_table(
 
     arrow = require("pyarrow", extra="tables")
     X = model_features(model, table, layout, path=path, first_row=first_row)
-    sets = model.predict_set(X, alpha=order.alpha)
+    record = model.predictor_.structure.prediction(X)
+    sets = model.predictor_.sets(X, order.alpha, prediction=record)
     start = order.first_row + first_row
     columns: dict[str, Any] = {}
     if key is None:
@@ -243,7 +235,7 @@ def sets_table(
     else:
         columns[key] = table.column(key)
     taken = set(columns)
-    columns[_free("prediction", taken)] = arrow.array(_point(model, X))
+    columns[_free("prediction", taken)] = arrow.array(_point(model, X, record))
     if isinstance(sets, LabelSets):
         columns[_free("set", taken)] = _label_column(arrow, sets, text=text)
     elif isinstance(sets, (Intervals, IntervalUnions)):
@@ -261,8 +253,11 @@ def _free(name: str, taken: set[str]) -> str:
     return name if name not in taken else _free(f"{name}_", taken)
 
 
-def _point(model: Any, X: Any) -> Any:
-    points = model.predict(X)
+def _point(model: Any, X: Any, record: Any) -> Any:
+    """The point prediction; a record of points holds it already, and asking the model again would double the time."""
+    from dco.predictions import Points
+
+    points = record.mean if isinstance(record, Points) else model.predict(X)
     return points.tolist() if points.dtype.kind in "OU" else points
 
 
@@ -351,7 +346,7 @@ def _predict_folder(
     import os
     from dataclasses import replace
 
-    from dco.commands.model_files import tell_level
+    from dco.commands.model_files import open_model, tell_level
     from dco.commands.outputs import check_folder
     from dco.commands.reading import partitions, row_count
     from dco.parallel import run_many
@@ -362,7 +357,7 @@ def _predict_folder(
     if out.exists() and not out.is_dir():
         raise ValueError(f"{out} is a file; give the name of a folder, since DATA is a folder.")
     check_folder(out.parent if not out.exists() else out)
-    model = _model(order)
+    model = open_model(Path(order.model), order.trust)
     tell_level(model, order.alpha)
     plan = out / f"_dco_{_PLAN}"
     files = partitions(data)
@@ -405,7 +400,7 @@ def predict_partition(order: Order) -> int:
     from dco.extras import require
 
     parquet = require("pyarrow.parquet", extra="tables")
-    model = _model(order)
+    model = _opened(order.model, Path(order.model).stat().st_mtime_ns, order.trust)
     layout, columns, key = _columns(order, model)
     data, row, writer = Path(order.data), 0, None
     with written_beside(Path(order.out)) as beside:

@@ -202,10 +202,11 @@ def need_column(names: Sequence[str], name: str, *, path: Path, option: str) -> 
 def features(table: Any, layout: Layout, *, path: Path, first_row: int = 0) -> Any:
     """The features as a pandas frame: numbers as float64 (NaN is missing), texts as str (None is missing)."""
     pandas = require("pandas", extra="tables")
-    columns: dict[str, AnyArray] = {}
+    columns: dict[str, Any] = {}
     for name in layout.order:
         if name in layout.texts:
-            columns[name] = _texts(table.column(name), fill=MISSING if name == layout.condition else None)
+            texts = _texts(table.column(name), fill=MISSING if name == layout.condition else None)
+            columns[name] = pandas.Series(texts, dtype=object)  # pandas would choose by its version
         else:
             columns[name] = numbers(table.column(name), name, path=path, first_row=first_row)
     return pandas.DataFrame(columns, copy=False)

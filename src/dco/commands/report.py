@@ -44,14 +44,14 @@ def command(
 
     check_output(out, force=force)
     require("jinja2", extra="report")
-    from dco.report.page import write_page, write_results_page
+    from dco.report import page
 
     notes: list[str] = []
     with progress("Writing the page", None, quiet=as_json), noted_warnings(notes):
         if model.is_dir():
             if data is not None:
                 raise ValueError("--data belongs to a model; a folder of results brings its own rows.")
-            write_results_page(model, out)
+            page.write_results_page(model, out)
         else:
             estimator = open_model(model, trust)
             rows = None
@@ -65,7 +65,7 @@ def command(
             elif by is not None:
                 raise ValueError("--by needs rows to count: give them with --data.")
             known = {} if rows is None else {"X": rows.X, "y": rows.y, "by": rows.by}
-            write_page(estimator, out, title=title, **known)
+            page.write_page(estimator, out, title=title, **known)
     if as_json:
         print_json({"report": str(out), "notes": notes})
         return

@@ -1,0 +1,173 @@
+"""dco fit: the task is said, roles stay apart, preparation sees no calibration row, and bad input is told."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import dco as library
+
+
+def fit(dco: Callable[..., Any], data: Path, out: Path, *more: object, target: str = "outcome", status: int = 0) -> Any:
+    return dco("fit", data, "--target", target, "--models", "linear", "--out", out, *more, status=status)
+
+
+def test_it_says_the_task_the_candidates_and_the_guarantee(dco: Callable[..., Any], home: Path, tmp_path: Path) -> None:
+    printed = fit(dco, home / "rows.csv", tmp_path / "m.dco").output
+    assert "Task: regression" in printed
+    assert "linear / AbsoluteResidual" in printed
+    assert "holds its true value with probability at least 90 %" in printed
+    assert library.load(tmp_path / "m.dco").table_["layout"]["target"] == "outcome"
+
+
+def test_default_candidates_are_named_and_all_work(dco: Callable[..., Any], home: Path, tmp_path: Path) -> None:
+    """Missing numbers, missing texts and categories reach every default model."""
+    for target, models in (
+        ("outcome", {"linear", "forest", "boosting", "quantiles"}),
+        ("grade", {"linear", "forest", "boosting"}),
+    ):
+        out = tmp_path / f"{target}.dco"
+        told = json.loads(dco("fit", home / "rows.csv", "--target", target, "--out", out, "--json").output)
+        assert {row["name"].split(" / ")[0] for row in told["ranking"]} == models
+        assert told["failed"] == {}
+        assert told["certificate"]["rows"] == {"train": 160, "tune": 80, "calibrate": 80}
+
+
+def test_preparation_is_fitted_without_calibration_rows(home: Path) -> None:
+    """The medians inside the winner are those of training and tuning rows, and not those of all rows."""
+    model = library.load(home / "numbers.dco")
+    frame = pd.read_csv(home / "rows.csv")
+    imputer = model.predictor_.structure.model["columns"].named_transformers_["numbers"]["impute"]
+    seen = np.concatenate([model.splits_.train, model.splits_.tune])
+    np.testing.assert_array_equal(imputer.statistics_, frame[["age", "dose"]].iloc[seen].median())
+    assert not np.array_equal(imputer.statistics_, frame[["age", "dose"]].median())
+
+
+def test_confidence_is_one_minus_alpha(dco: Callable[..., Any], home: Path, tmp_path: Path) -> None:
+    fit(dco, home / "rows.csv", tmp_path / "a.dco", "--alpha", "0.2")
+    fit(dco, home / "rows.csv", tmp_path / "b.dco", "--confidence", "80%")
+    first, second = (library.load(tmp_path / name).certificate_ for name in ("a.dco", "b.dco"))
+    assert first.thresholds == second.thresholds
+    assert first.alpha == second.alpha == 0.2
+    told = dco("fit", home / "rows.csv", "--target", "grade", "--alpha", "0.1", "--confidence", "0.9", status=2)
+    assert "give one of them" in told.output
+
+
+def test_groups_stay_together_and_are_no_feature(dco: Callable[..., Any], home: Path, tmp_path: Path) -> None:
+    fit(dco, home / "rows.csv", tmp_path / "m.dco", "--groups", "patient")
+    model = library.load(tmp_path / "m.dco")
+    patient = pd.read_csv(home / "rows.csv")["patient"].to_numpy()
+    train, tune, calibrate = (set(patient[model.splits_[role]]) for role in ("train", "tune", "calibrate"))
+    assert not train & calibrate
+    assert not tune & calibrate
+    assert not train & tune
+    assert "patient" not in model.feature_names_in_
+    assert "new group" in model.certificate_.statement
+
+
+def test_condition_on_gives_a_threshold_for_each_value_missing_ones_included(
+    dco: Callable[..., Any], home: Path, tmp_path: Path
+) -> None:
+    fit(dco, home / "rows.csv", tmp_path / "m.dco", "--condition-on", "ward", "--calibrate-size", 150)
+    model = library.load(tmp_path / "m.dco")
+    assert {entry.group for entry in model.certificate_.thresholds} == {"A1", "B2", "C3", "(missing)"}
+    out = tmp_path / "sets.csv"
+    dco("predict", tmp_path / "m.dco", home / "new.csv", "--out", out)
+    by_ward = pd.read_csv(out)["size"].round(9).groupby(pd.read_csv(home / "new.csv")["ward"].fillna("(missing)")).nunique()
+    assert (by_ward == 1).all(), "one width a ward: an absolute residual with a threshold for each"
+
+
+def test_rows_set_aside_are_evaluated_by_group_and_not_fitted(dco: Callable[..., Any], home: Path, tmp_path: Path) -> None:
+    told = json.loads(fit(dco, home / "rows.csv", tmp_path / "m.dco", "--by", "site", "--test-size", "80", "--json").output)
+    assert told["evaluation"]["n"] == 80
+    assert {row["group"] for row in told["evaluation"]["by_group"]} == {"north", "south", "east"}
+    assert sum(told["certificate"]["rows"].values()) == 240
+    dco("audit", tmp_path / "m.dco", "--data", home / "rows.csv")  # calibration rows are found again in the whole table
+
+
+def test_the_same_seed_gives_the_same_model(dco: Callable[..., Any], home: Path, tmp_path: Path) -> None:
+    for name in ("a.dco", "b.dco"):
+        dco("fit", home / "rows.csv", "--target", "grade", "--models", "forest", "--seed", "5", "--out", tmp_path / name)
+    a, b = (library.load(tmp_path / name).certificate_ for name in ("a.dco", "b.dco"))
+    assert a.thresholds == b.thresholds
+    assert a.scores_fingerprint == b.scores_fingerprint
+
+
+def test_a_csv_and_a_parquet_file_of_the_same_rows_give_the_same_model(
+    dco: Callable[..., Any], home: Path, tmp_path: Path
+) -> None:
+    fit(dco, home / "rows.csv", tmp_path / "a.dco")
+    fit(dco, home / "rows.parquet", tmp_path / "b.dco")
+    a, b = (library.load(tmp_path / name).certificate_ for name in ("a.dco", "b.dco"))
+    assert a.row_fingerprints == b.row_fingerprints
+    assert a.thresholds == b.thresholds
+
+
+BAD = {
+    "missing target column": (["--target", "outcom"], "no column 'outcom'.*did you mean 'outcome'"),
+    "unknown model": (["--target", "outcome", "--models", "linear,magic"], "names 'magic'"),
+    "score of the other task": (["--target", "outcome", "--scores", "lac"], "names 'lac'"),
+    "unknown group column": (["--target", "outcome", "--groups", "nobody"], "no column 'nobody'"),
+    "condition on the target": (
+        ["--target", "outcome", "--condition-on", "outcome"],
+        "must be a column that the models may use",
+    ),
+    "no rows left": (["--target", "outcome", "--tune-size", "200", "--calibrate-size", "200"], "more than there is"),
+    "level out of range": (["--target", "outcome", "--alpha", "1.5"], "strictly between 0 and 1"),
+    "folder that is not there": (["--target", "outcome", "--out", "nowhere/m.dco"], "no folder nowhere"),
+    "text as a quantity": (["--target", "grade", "--task", "regression"], "a regression needs numbers"),
+    "two outputs of one name": (["--target", "outcome", "--out", "x.html", "--report", "x.html"], "both name x.html"),
+    "groups and conditions": (
+        ["--target", "outcome", "--groups", "patient", "--condition-on", "site"],
+        "cannot be combined",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_is_one_sentence_and_writes_nothing(
+    dco: Callable[..., Any], home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    arguments, words = BAD[case]
+    told = dco("fit", home / "rows.csv", *arguments, status=2)
+    assert re.search(words, " ".join(told.output.split())), told.output
+    assert "unexpected" not in told.output
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("x,y\n" + "1,a\n" * 40, "one class only"),
+        ("x,y\n1,0.5\n2,0.75\n", "n_samples=2|too few|leaves"),
+        ("y\n" + "0.5\n0.25\n" * 20, "no column left"),
+        ("x,y\n" + "1,0.5\n" * 20 + "1,\n", "is missing in 1 rows"),
+    ],
+)
+def test_tables_that_cannot_be_fitted(dco: Callable[..., Any], tmp_path: Path, text: str, words: str) -> None:
+    (tmp_path / "t.csv").write_text(text)
+    told = dco("fit", tmp_path / "t.csv", "--target", "y", "--out", tmp_path / "m.dco", status=2)
+    assert re.search(words, told.output), told.output
+    assert "unexpected" not in told.output
+    assert not (tmp_path / "m.dco").exists()
+
+
+def test_nothing_is_overwritten_unasked(dco: Callable[..., Any], home: Path, tmp_path: Path) -> None:
+    (tmp_path / "m.dco").write_text("mine")
+    assert "--force" in fit(dco, home / "rows.csv", tmp_path / "m.dco", status=2).output
+    assert (tmp_path / "m.dco").read_text() == "mine"
+    fit(dco, home / "rows.csv", tmp_path / "m.dco", "--force")
+    assert library.load(tmp_path / "m.dco").best_candidate_
+
+
+def test_too_few_rows_for_the_level_is_a_note(dco: Callable[..., Any], home: Path, tmp_path: Path) -> None:
+    told = fit(dco, home / "rows.csv", tmp_path / "m.dco", "--alpha", "0.001")
+    assert "too few for alpha = 0.001" in told.output

@@ -1,0 +1,325 @@
+"""dco predict: the same sets as the estimator's, in order, whatever the format; killed runs leave nothing half-written."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import dco as library
+from dco.commands.reading import Layout, features, read_table
+
+
+def expected(home: Path, model: str) -> tuple[Any, Any]:
+    """The estimator and the features of the new rows, without the command."""
+    estimator = library.load(home / model)
+    layout = Layout.from_plain(estimator.table_["layout"])
+    return estimator, features(read_table(home / "new.csv"), layout, path=home / "new.csv")
+
+
+def read(path: Path) -> pd.DataFrame:
+    return {".csv": pd.read_csv, ".parquet": pd.read_parquet, ".feather": pd.read_feather}[path.suffix](path)
+
+
+@pytest.mark.parametrize("source", ["new.csv", "new.parquet", "new.feather"])
+@pytest.mark.parametrize("suffix", ["csv", "parquet", "feather"])
+def test_intervals_are_the_estimators_in_order(
+    dco: Callable[..., Any], home: Path, tmp_path: Path, source: str, suffix: str
+) -> None:
+    out = tmp_path / f"sets.{suffix}"
+    dco("predict", home / "numbers.dco", home / source, "--out", out, "--batch-rows", 37)
+    found = read(out)
+    estimator, X = expected(home, "numbers.dco")
+    sets = estimator.predict_set(X)
+    assert list(found.columns) == ["row", "prediction", "lower", "upper", "size"]
+    np.testing.assert_array_equal(found["row"], np.arange(200))
+    np.testing.assert_allclose(found["prediction"], estimator.predict(X), rtol=1e-12)
+    np.testing.assert_allclose(found["lower"], sets.lower, rtol=1e-12)
+    np.testing.assert_allclose(found["upper"], sets.upper, rtol=1e-12)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [out.name], "no part is left behind"
+
+
+def test_label_sets_and_another_level(dco: Callable[..., Any], home: Path, tmp_path: Path) -> None:
+    estimator, X = expected(home, "labels.dco")
+    dco("predict", home / "labels.dco", home / "new.csv", "--out", tmp_path / "s.csv", "--alpha", "0.05")
+    found = pd.read_csv(tmp_path / "s.csv", keep_default_na=False)
+    wanted = estimator.predict_set(X, alpha=0.05).to_lists()
+    assert found["set"].tolist() == ["|".join(labels) for labels in wanted]
+    assert found["size"].tolist() == [len(labels) for labels in wanted]
+    assert found["prediction"].tolist() == estimator.predict(X).tolist()
+    dco("predict", home / "labels.dco", home / "new.parquet", "--out", tmp_path / "s.parquet", "--confidence", "0.95")
+    assert [list(labels) for labels in pd.read_parquet(tmp_path / "s.parquet")["set"]] == wanted
+
+
+def test_labels_that_hold_the_separator_are_written_as_json(dco: Callable[..., Any], home: Path, tmp_path: Path) -> None:
+    frame = pd.read_csv(home / "rows.csv")
+    frame["grade"] = frame["grade"].map({"low": "a|b", "mid": "c", "high": "d"})
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    out = tmp_path / "m.dco"
+    dco("fit", tmp_path / "t.csv", "--target", "grade", "--drop", "outcome", "--models", "linear", "--out", out)
+    dco("predict", out, tmp_path / "t.csv", "--out", tmp_path / "s.csv")
+    sets = [json.loads(text) for text in pd.read_csv(tmp_path / "s.csv")["set"]]
+    assert any("a|b" in labels for labels in sets)
+    assert {label for labels in sets for label in labels} <= {"a|b", "c", "d"}
+
+
+def test_a_key_column_is_copied(dco: Callable[..., Any], home: Path, tmp_path: Path) -> None:
+    dco("predict", home / "numbers.dco", home / "new.parquet", "--out", tmp_path / "s.csv", "--key", "patient")
+    found = pd.read_csv(tmp_path / "s.csv")
+    assert found.columns[0] == "patient"
+    assert found["patient"].tolist() == pd.read_parquet(home / "new.parquet")["patient"].tolist()
+
+
+def test_sets_with_several_pieces_are_written_in_full(dco: Callable[..., Any], tmp_path: Path) -> None:
+    """Two far modes: the sets of a predictive density are unions, and the file holds every piece."""
+    from dco.commands.predict import Order, sets_table
+
+    class Two:
+        """A calibrated model in name only: what sets_table asks for."""
+
+        feature_names_in_ = np.array(["x"])
+
+        def __init__(self) -> None:
+            self.predictor_ = self.structure = self
+
+        def prediction(self, X: Any) -> str:
+            return "record"
+
+        def sets(self, X: Any, alpha: Any, prediction: Any) -> Any:
+            return library.IntervalUnions(np.array([0, 2, 3]), np.array([0.0, 5.0, 1.0]), np.array([1.0, 6.5, 2.0]))
+
+        def predict(self, X: Any) -> Any:
+            return np.array([3.0, 1.5])
+
+    layout = Layout(target=None, task="regression", numbers=("x",), texts=(), order=("x",))
+    order = Order("m", "d", "o", None, None, 10, False, ())
+    table = sets_table(
+        Two(), pa.table({"x": [1.0, 2.0]}), layout, key=None, path=tmp_path, first_row=0, order=order, text=True
+    )
+    assert table.column("pieces").to_pylist() == ["0.0 to 1.0; 5.0 to 6.5", "1.0 to 2.0"]
+    assert table.column("lower").to_pylist() == [0.0, 1.0]
+    assert table.column("upper").to_pylist() == [6.5, 2.0]
+    assert table.column("size").to_pylist() == [2.5, 1.0]
+
+
+# --- killed and resumed -------------------------------------------------------------------------------------------
+
+
+def test_a_killed_run_leaves_no_output_and_resumes_to_the_same_bytes(
+    dco: Callable[..., Any], home: Path, tmp_path: Path
+) -> None:
+    rows = pd.concat([pd.read_parquet(home / "new.parquet")] * 200, ignore_index=True)
+    rows.to_parquet(tmp_path / "many.parquet")
+    out = tmp_path / "sets.csv"
+    arguments = [
+        "predict",
+        str(home / "numbers.dco"),
+        str(tmp_path / "many.parquet"),
+        "--out",
+        str(out),
+        "--batch-rows",
+        "100",
+    ]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "dco", *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    parts = tmp_path / "sets.csv.parts"
+    deadline = time.monotonic() + 60
+    while len(list(parts.glob("0*"))) < 10 and time.monotonic() < deadline and process.poll() is None:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert not out.exists()
+    done = {path.name: path.stat().st_mtime_ns for path in parts.iterdir() if path.name.isdigit()}
+    assert 10 <= len(done) < 400
+    assert "--resume" in dco(*arguments, status=2).output
+    assert "other options" in dco(*arguments, "--alpha", "0.3", "--resume", status=2).output
+    before = time.time_ns()
+    dco(*arguments, "--resume")
+    assert not parts.exists()
+    dco(*[*arguments[:4], str(tmp_path / "again.csv")], "--batch-rows", 100)
+    assert out.read_bytes() == (tmp_path / "again.csv").read_bytes()
+    assert max(done.values()) < before, "finished parts were not written again"
+
+
+def test_a_bad_row_deep_in_the_table_leaves_nothing_behind(dco: Callable[..., Any], home: Path, tmp_path: Path) -> None:
+    text = (home / "new.csv").read_text().splitlines()
+    text[150] = text[150].replace(",", ",oops", 1)
+    (tmp_path / "bad.csv").write_text("\n".join(text) + "\n")
+    told = dco(
+        "predict", home / "numbers.dco", tmp_path / "bad.csv", "--out", tmp_path / "s.csv", "--batch-rows", 20, status=2
+    )
+    assert "row 150" in told.output
+    assert "'dose'" in told.output
+    assert [path.name for path in tmp_path.iterdir()] == ["bad.csv"]
+
+
+def test_memory_does_not_grow_with_the_table(dco: Callable[..., Any], home: Path, tmp_path: Path) -> None:
+    """Ten times the rows: the peak of Arrow's and Python's memory stays within a few batches."""
+    one = pd.concat([pd.read_parquet(home / "new.parquet")] * 50, ignore_index=True)
+    schema = pa.Table.from_pandas(one)
+    peaks = []
+    for copies in (2, 20):
+        path = tmp_path / f"{copies}.parquet"
+        with pq.ParquetWriter(path, schema.schema) as writer:
+            for _ in range(copies):
+                writer.write_table(schema)
+        code = (
+            "import resource, sys; from dco.cli import main\n"
+            "main(sys.argv[1:], standalone_mode=False)\n"
+            "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
+        )
+        arguments = [
+            "predict",
+            home / "numbers.dco",
+            path,
+            "--out",
+            tmp_path / f"{copies}.out.parquet",
+            "--batch-rows",
+            5000,
+        ]
+        run = subprocess.run(
+            [sys.executable, "-c", code, *map(str, arguments)], capture_output=True, text=True, check=True, env=os.environ
+        )
+        peaks.append(int(run.stdout.split()[-1]) / 1024)
+        assert pq.ParquetFile(tmp_path / f"{copies}.out.parquet").metadata.num_rows == copies * len(one)
+    assert peaks[1] - peaks[0] < 60, f"peaks in MB: {peaks}"  # all 200,000 rows at once would be some 100 MB
+
+
+# --- folders ------------------------------------------------------------------------------------------------------
+
+
+def partitioned(home: Path, folder: Path, parts: int = 4) -> pd.DataFrame:
+    folder.mkdir()
+    frame = pd.read_parquet(home / "new.parquet")
+    for index in range(parts):
+        frame.iloc[index * 50 : (index + 1) * 50].to_parquet(folder / f"part-{index}.parquet", index=False)
+    return frame
+
+
+def test_a_folder_gives_one_file_a_partition(dco: Callable[..., Any], home: Path, tmp_path: Path) -> None:
+    partitioned(home, tmp_path / "in")
+    arguments = ("predict", home / "numbers.dco", tmp_path / "in", "--out", tmp_path / "out")
+    dco(*arguments)
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [f"part-{i}.parquet" for i in range(4)]
+    dco("predict", home / "numbers.dco", home / "new.parquet", "--out", tmp_path / "one.parquet")
+    together = pd.concat([pd.read_parquet(tmp_path / "out" / f"part-{i}.parquet") for i in range(4)], ignore_index=True)
+    pd.testing.assert_frame_equal(together, pd.read_parquet(tmp_path / "one.parquet"))
+    assert "not empty" in dco(*arguments, status=2).output
+
+
+def test_a_folder_resumes_with_the_partitions_that_are_missing(
+    dco: Callable[..., Any], home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import dco.commands.predict as module
+
+    partitioned(home, tmp_path / "in")
+    whole = module.predict_partition
+    done: list[str] = []
+
+    def stops(order: Any) -> int:
+        if len(done) == 2:
+            raise KeyboardInterrupt
+        done.append(Path(order.data).name)
+        return whole(order)
+
+    monkeypatch.setattr(module, "predict_partition", stops)
+    arguments = ("predict", home / "numbers.dco", tmp_path / "in", "--out", tmp_path / "out")
+    assert "Stopped" in dco(*arguments, status=130).output
+    assert sorted(path.name for path in (tmp_path / "out").glob("p*")) == ["part-0.parquet", "part-1.parquet"]
+    monkeypatch.setattr(module, "predict_partition", lambda order: (done.append(Path(order.data).name), whole(order))[1])
+    dco(*arguments, "--resume")
+    assert done == [f"part-{i}.parquet" for i in range(4)], "each partition was done once"
+
+
+def test_a_dask_cluster_gives_the_same_files(dco: Callable[..., Any], home: Path, tmp_path: Path) -> None:
+    distributed = pytest.importorskip("distributed")
+    partitioned(home, tmp_path / "in")
+    dco("predict", home / "labels.dco", tmp_path / "in", "--out", tmp_path / "here")
+    with distributed.LocalCluster(
+        n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None, protocol="tcp"
+    ) as cluster:
+        dco(
+            "predict",
+            home / "labels.dco",
+            tmp_path / "in",
+            "--out",
+            tmp_path / "there",
+            "--scheduler",
+            cluster.scheduler_address,
+        )
+    for index in range(4):
+        here, there = (pd.read_parquet(tmp_path / name / f"part-{index}.parquet") for name in ("here", "there"))
+        pd.testing.assert_frame_equal(here, there)
+
+
+# --- bad input ----------------------------------------------------------------------------------------------------
+
+
+def test_columns_must_be_those_of_the_fit(dco: Callable[..., Any], home: Path, tmp_path: Path) -> None:
+    frame = pd.read_csv(home / "new.csv")
+    frame.drop(columns="dose").to_csv(tmp_path / "lacks.csv", index=False)
+    told = dco("predict", home / "numbers.dco", tmp_path / "lacks.csv", "--out", tmp_path / "s.csv", status=2).output
+    assert "lacks 1 of the columns" in told
+    assert "'dose'" in told
+    frame.assign(colour="red").to_csv(tmp_path / "new.csv", index=False)
+    told = dco("predict", home / "numbers.dco", tmp_path / "new.csv", "--out", tmp_path / "s.csv", status=2).output
+    assert "'colour'" in told
+    assert "--ignore-new" in told
+    dco("predict", home / "numbers.dco", tmp_path / "new.csv", "--out", tmp_path / "s.csv", "--ignore-new")
+    dco("predict", home / "numbers.dco", home / "new.csv", "--out", tmp_path / "same.csv")
+    assert (tmp_path / "s.csv").read_bytes() == (tmp_path / "same.csv").read_bytes()
+
+
+def test_a_model_must_be_a_model(dco: Callable[..., Any], home: Path, tmp_path: Path) -> None:
+    out = tmp_path / "s.csv"
+    assert "is not a model file" in dco("predict", home / "rows.csv", home / "new.csv", "--out", out, status=2).output
+    assert "no file" in dco("predict", home / "none.dco", home / "new.csv", "--out", out, status=2).output
+    assert "is a folder" in dco("predict", tmp_path, home / "new.csv", "--out", out, status=2).output
+    assert (
+        "ends in .csv"
+        in dco("predict", home / "numbers.dco", home / "new.csv", "--out", tmp_path / "s.txt", status=2).output
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_untrusted_type_is_named_with_the_option_to_trust_it(
+    dco: Callable[..., Any], home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import dco.trusted_types as trusted
+
+    kept = tuple(name for name in trusted.OWN if name != "dco.splits.Splits")
+    monkeypatch.setattr(trusted, "OWN", kept)
+    arguments = ("predict", home / "numbers.dco", home / "new.csv", "--out", tmp_path / "s.csv")
+    assert "--trust dco.splits.Splits" in dco(*arguments, status=2).output
+    dco(*arguments, "--trust", "dco.splits.Splits")
+
+
+def test_models_made_in_python_are_taken_too(dco: Callable[..., Any], home: Path, tmp_path: Path) -> None:
+    from sklearn.linear_model import LinearRegression
+
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame({"a": rng.normal(size=200), "b": rng.normal(size=200)})
+    y = X["a"] + rng.normal(size=200)
+    named = library.DecoupledRegressor(LinearRegression(), random_state=0).fit(X, y)
+    unnamed = library.DecoupledRegressor(LinearRegression(), random_state=0).fit(X.to_numpy(), y)
+    X.to_csv(tmp_path / "x.csv", index=False)
+    X.assign(y=y).to_csv(tmp_path / "xy.csv", index=False)
+    for name, estimator in {"named": named, "unnamed": unnamed}.items():
+        library.save(estimator, tmp_path / f"{name}.dco")
+        dco("predict", tmp_path / f"{name}.dco", tmp_path / "x.csv", "--out", tmp_path / f"{name}.csv")
+        np.testing.assert_allclose(pd.read_csv(tmp_path / f"{name}.csv")["lower"], named.predict_set(X).lower)
+        dco("evaluate", tmp_path / f"{name}.dco", tmp_path / "xy.csv", "--target", "y")
+        assert "--target" in dco("evaluate", tmp_path / f"{name}.dco", tmp_path / "x.csv", status=2).output

@@ -1,0 +1,132 @@
+"""Tables read the same from every format, and damaged ones are told in a sentence."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from dco.commands.reading import batches, column_names, even_batches, features, make_layout, read_table, targets
+
+
+def write(path: Path, text: str | bytes) -> Path:
+    path.write_bytes(text.encode() if isinstance(text, str) else text)
+    return path
+
+
+def read_frame(path: Path, target: str = "y") -> tuple[pd.DataFrame, np.ndarray]:
+    table = read_table(path)
+    layout, _ = make_layout(table, path=path, target=target, task=None)
+    return features(table, layout, path=path), targets(table, layout, path=path)
+
+
+def test_all_formats_give_the_same_cells(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"a": [1.5, np.nan, 3.0], "b": ["x", None, "007"], "c": [1, 2, 3], "y": [0.5, 0.25, 0.125]})
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    frame.to_csv(tmp_path / "t.csv.gz", index=False)
+    frame.to_csv(tmp_path / "t.tsv", index=False, sep="\t")
+    frame.to_csv(tmp_path / "semicolons.csv", index=False, sep=";")
+    frame.to_csv(tmp_path / "bom.csv", index=False, encoding="utf-8-sig")
+    frame.to_parquet(tmp_path / "t.parquet")
+    frame.to_feather(tmp_path / "t.feather")
+    for name in ("t.csv", "t.csv.gz", "t.tsv", "semicolons.csv", "bom.csv", "t.parquet", "t.feather"):
+        X, y = read_frame(tmp_path / name)
+        assert list(X.columns) == ["a", "b", "c"], name
+        np.testing.assert_array_equal(X["a"], [1.5, np.nan, 3.0])
+        assert X["b"].tolist() == ["x", None, "007"], name
+        np.testing.assert_array_equal(y, frame["y"])
+
+
+def test_dates_booleans_and_categories_of_a_parquet_file(tmp_path: Path) -> None:
+    frame = pd.DataFrame(
+        {
+            "when": pd.to_datetime(["1970-01-02 00:00:00", None, "1970-01-01 00:00:01"]),
+            "flag": [True, False, True],
+            "kind": pd.Categorical(["u", "v", None]),
+            "y": [0.5, 1.5, 2.5],
+        }
+    )
+    frame.to_parquet(tmp_path / "t.parquet")
+    X, _ = read_frame(tmp_path / "t.parquet")
+    np.testing.assert_array_equal(X["when"], [86400.0, np.nan, 1.0])
+    assert X["flag"].tolist() == ["True", "False", "True"]
+    assert X["kind"].tolist() == ["u", "v", None]
+
+
+def test_batches_have_the_size_asked_for_and_lose_no_row(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"a": np.arange(1000.0), "b": ["x", "y"] * 500})
+    frame.to_parquet(tmp_path / "t.parquet", row_group_size=130)
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    frame.to_feather(tmp_path / "t.feather")
+    for name in ("t.parquet", "t.csv", "t.feather"):
+        tables = list(even_batches(tmp_path / name, ["b", "a"], rows=300))
+        assert [table.num_rows for table in tables] == [300, 300, 300, 100]
+        joined = pa.concat_tables(tables)
+        assert joined.column_names == ["b", "a"]
+        assert [float(value) for value in joined.column("a").to_pylist()] == frame["a"].tolist()
+        assert max(batch.num_rows for batch in batches(tmp_path / name, ["a"], rows=70)) <= 70
+
+
+@pytest.mark.parametrize(
+    ("values", "task"),
+    [
+        (["0.5", "1.25", "2"], "regression"),
+        (["0", "1", "1"], "classification"),
+        (["a", "b", "a"], "classification"),
+        ([str(i) for i in range(50)], "regression"),
+        (["1.0", "2.0", "1.0"], "classification"),
+    ],
+)
+def test_the_task_is_found_out_and_said(tmp_path: Path, values: list[str], task: str) -> None:
+    path = write(tmp_path / "t.csv", "x,y\n" + "".join(f"1,{value}\n" for value in values))
+    layout, why = make_layout(read_table(path), path=path, target="y", task=None)
+    assert layout.task == task
+    assert task in why
+    assert "'y'" in why
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("empty.csv", "", "is empty"),
+        ("head.csv", "a,y\n", "no rows"),
+        ("long.csv", "a,y\n1,2\n1,2,3\n", "Expected 2 columns, got 3"),
+        ("short.csv", "a,y\n1,2\n1\n", "Expected 2 columns, got 1"),
+        ("twice.csv", "a,a\n1,2\n", "more than one column called 'a'"),
+        ("latin.csv", "a,y\nné,1\n".encode("latin-1"), "cannot be read as a csv table"),
+        ("not.parquet", b"this is no parquet file at all", "cannot be read as a parquet table"),
+        ("not.feather", b"this is no feather file at all", "cannot be read as a feather table"),
+        ("not.csv.gz", b"this is not compressed", "cannot be read as a csv table"),
+        ("cut.csv.gz", gzip.compress(b"a,y\n" + b"1,2\n" * 9999)[:40], "cannot be read as a csv table"),
+        ("table.xlsx", b"PK", "is not a table that dco knows"),
+    ],
+)
+def test_a_damaged_table_is_told_in_a_sentence_that_names_it(
+    tmp_path: Path, name: str, content: str | bytes, words: str
+) -> None:
+    path = write(tmp_path / name, content)
+    with pytest.raises(ValueError, match=words) as told:
+        read_table(path)
+    assert name in str(told.value)
+
+
+def test_the_bad_cell_is_named(tmp_path: Path) -> None:
+    path = write(tmp_path / "t.csv", "a,y\n1,2.5\n2,oops\n")
+    with pytest.raises(ValueError, match=r"'oops' in row 2.*--task classification"):
+        make_layout(read_table(path), path=path, target="y", task="regression")
+    path = write(tmp_path / "t.csv", "a,y\ninf,2.5\n2,3.5\n")
+    with pytest.raises(ValueError, match="'a' is infinite in row 1"):
+        read_frame(path)
+    path = write(tmp_path / "t.csv", "a,y\n1,2.5\n2,\n")
+    with pytest.raises(ValueError, match=r"'y' is missing in 1 rows \(first: row 2\)"):
+        read_frame(path)
+
+
+def test_a_column_without_a_name_is_left_out(tmp_path: Path) -> None:
+    path = write(tmp_path / "t.csv", ",a,y\n0,1,2.5\n1,2,3.5\n")
+    assert column_names(path) == ["a", "y"]
+    assert list(read_frame(path)[0].columns) == ["a"]
