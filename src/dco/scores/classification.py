@@ -31,6 +31,7 @@ from dco.scores.score import Cutoff, cutoff, expect
 from dco.sets.labels import LabelSets
 
 _CHUNK = 2**17  # elements a chunk: its float64 copy is one megabyte
+_SHARED_CHUNK = 4 * _CHUNK  # where many scores share a chunk, the steps of each are short and want longer rows of numbers
 _BLOCK = 32  # ranks summed together when the place of a threshold along the ranks is looked for
 _LARGEST_MASS = 8.0  # below it, sums of multiples of 2**-50 are exact
 
@@ -137,9 +138,9 @@ class LabelScore(ABC):
                 "at y, or use randomised=False."
             )
 
-    def _chunks(self, record: ClassProbabilities | ClassDraws) -> Iterator[tuple[slice, Doubles]]:
+    def _chunks(self, record: ClassProbabilities | ClassDraws, elements: int = _CHUNK) -> Iterator[tuple[slice, Doubles]]:
         """Slices of rows and their uniforms as a column (ones where the score is not randomised)."""
-        n, step = len(record), max(1, _CHUNK // record.n_known)
+        n, step = len(record), max(1, elements // record.n_known)
         for start in range(0, n, step):
             rows = slice(start, min(start + step, n))
             if self.draws_uniforms and record.uniforms is not None:
@@ -219,60 +220,39 @@ class RankScore(LabelScore):
 
     def label_scores(self, probabilities: Floats, codes: Integers, uniforms: Doubles) -> Doubles:
         """Rank and mass of one label a row, by one pass of comparisons: no sort."""
-        own = _picked(probabilities, codes)[:, None]
-        greater = probabilities > own
-        ahead, earlier = _count(greater), _equals_before(probabilities, own, codes)
-        own_mass, before = _rounded(own), np.zeros((len(own), 1))
-        if self.uses_mass:
-            before[:, 0] = np.vecdot(_rounded(probabilities), greater.astype(np.float64))
-            before += earlier[:, None] * own_mass
-            _checked_mass(before + own_mass)
-        top = probabilities.max(axis=1, keepdims=True).astype(np.float64)
-        rank = (1 + ahead + earlier)[:, None].astype(np.float64)
-        return self.formula(before, own_mass, top, rank, uniforms)[:, 0]
+        return self.formula(*_place(probabilities, codes, self.uses_mass), uniforms)[:, 0]
 
     def row_members(self, probabilities: Floats, uniforms: Doubles, threshold: float | Doubles) -> Bools:
         """The first c labels of each row: those at least as large as the c-th largest, ties counted off by column."""
         if not _is_by_row(threshold):
             return super().row_members(probabilities, uniforms, threshold)
         falling = _falling(probabilities)
-        count = self._lengths(falling, probabilities.shape[1], uniforms, [threshold])[0]
+        count = self._lengths(_Ranks.of(falling, probabilities.shape[1], self.uses_mass), uniforms, [threshold])[0]
         return _first_labels(probabilities, falling, count)
 
     def row_sizes(self, probabilities: Floats, uniforms: Doubles, thresholds: Sequence[float | Doubles]) -> Integers:
         """The number of ranks at or below each threshold; no label is looked up."""
         if not all(_is_by_row(threshold) for threshold in thresholds):
             return super().row_sizes(probabilities, uniforms, thresholds)
-        if self.uses_mass:
-            falling = _falling(probabilities)
-        else:
-            falling = np.zeros((len(probabilities), _padded(probabilities.shape[1])), dtype=probabilities.dtype)
-            falling[:, 0] = -probabilities.max(axis=1)
-        return self._lengths(falling, probabilities.shape[1], uniforms, thresholds)
+        return self._lengths(_Ranks.along(probabilities, self.uses_mass), uniforms, thresholds)
 
-    def _lengths(self, falling: Floats, k: int, uniforms: Doubles, thresholds: Sequence[float | Doubles]) -> Integers:
-        """How many of k ranks score at most each threshold, (J, rows), given what `_falling` returns.
+    def _lengths(self, ranks: _Ranks, uniforms: Doubles, thresholds: Sequence[float | Doubles]) -> Integers:
+        """How many ranks score at most each threshold, (J, rows).
 
         First whole blocks of ranks are placed by the score at their end, then ranks inside the one block that is cut.
         """
-        n, n_blocks = len(falling), falling.shape[1] // _BLOCK
-        own_masses = _rounded(np.negative(falling)) if self.uses_mass else np.zeros(falling.shape)
-        masses = own_masses.reshape(n, n_blocks, _BLOCK)
-        top = -falling[:, :1].astype(np.float64)
-        ends = _checked_mass(np.cumsum(own_masses.reshape(-1, _BLOCK).dot(np.ones(_BLOCK)).reshape(n, n_blocks), axis=1))
-        last_rank = np.minimum(np.arange(1, n_blocks + 1) * _BLOCK, k)
-        last = np.take(own_masses, last_rank - 1, axis=1)
-        end_scores = self.formula(ends - last, last, top, last_rank.astype(np.float64), uniforms)
+        n, n_blocks = ranks.ends.shape
+        end_scores = self.formula(ranks.ends - ranks.last, ranks.last, ranks.top, ranks.last_rank, uniforms)
         row, inside = np.arange(n), np.arange(1.0, _BLOCK + 1)
         lengths = np.empty((len(thresholds), n), dtype=np.int64)
         for length, threshold in zip(lengths, thresholds, strict=True):
             whole = _count(end_scores <= threshold)
             cut = np.minimum(whole, n_blocks - 1)
-            own = masses[row, cut]
-            mass = np.cumsum(own, axis=1) + np.where(cut > 0, ends[row, cut - 1], 0.0)[:, None]
+            own = ranks.masses[row, cut]
+            mass = np.cumsum(own, axis=1) + np.where(cut > 0, ranks.ends[row, cut - 1], 0.0)[:, None]
             rank = cut[:, None] * float(_BLOCK) + inside
-            partial = _count(self.formula(mass - own, own, top, rank, uniforms) <= threshold)
-            length[:] = np.where(whole == n_blocks, k, whole * _BLOCK + partial)
+            partial = _count(self.formula(mass - own, own, ranks.top, rank, uniforms) <= threshold)
+            length[:] = np.where(whole == n_blocks, ranks.k, whole * _BLOCK + partial)
         return lengths
 
 
@@ -337,6 +317,70 @@ class TopK(RankScore):
     def formula(self, before: Doubles, own: Doubles, top: Doubles, rank: Doubles, uniforms: Doubles) -> Doubles:
         """The rank."""
         return rank + np.zeros_like(top)
+
+
+def observed_together(scores: Sequence[RankScore], prediction: ClassProbabilities | ClassDraws, y: ArrayLike) -> Doubles:
+    """``score.observed(prediction, y)`` for several scores, (S, n): rank and mass of each label are found once for all."""
+    record = _shared_record(scores, prediction)
+    codes = record.codes(y)
+    known = codes < record.n_known
+    columns, with_mass = np.where(known, codes, 0), any(score.uses_mass for score in scores)
+    result = np.empty((len(scores), len(record)))
+    for rows, drawn in _shared_chunks(scores, record):
+        place = _place(_native(record.probabilities[rows]), columns[rows], with_mass)
+        for observed, score in zip(result, scores, strict=True):
+            observed[rows] = score.formula(*place, drawn[score.draws_uniforms])[:, 0]
+    result[:, ~known] = np.inf
+    return result
+
+
+def sizes_together(
+    scores: Sequence[RankScore], prediction: ClassProbabilities | ClassDraws, thresholds: Sequence[Sequence[float]]
+) -> list[Integers]:
+    """``score.sizes_at(prediction, thresholds of that score)``, (J, n) for each score: rows are sorted once for all."""
+    record = _shared_record(scores, prediction)
+    result: list[Integers] = [np.empty((len(levels), len(record)), dtype=np.int64) for levels in thresholds]
+    with_mass = any(score.uses_mass for score in scores)
+    for rows, drawn in _shared_chunks(scores, record):
+        ranks = _Ranks.along(_native(record.probabilities[rows]), with_mass)
+        reached = np.cumsum(ranks.masses.reshape(len(ranks.top), -1), axis=1)  # dear for one score, cheap for many
+        for sizes, score, levels in zip(result, scores, thresholds, strict=True):
+            sizes[:, rows] = _lengths_by_bisection(score, ranks, reached, drawn[score.draws_uniforms], levels)
+    for sizes, levels in zip(result, thresholds, strict=True):
+        sizes[np.isposinf(levels)] = record.n_classes  # labels never seen are in a set whose threshold is infinite
+    return result
+
+
+def _lengths_by_bisection(
+    score: RankScore, ranks: _Ranks, reached: Doubles, uniforms: Doubles, thresholds: Sequence[float]
+) -> Integers:
+    """What `RankScore._lengths` finds, for all thresholds at once: ranks are bisected by the mass `reached` at each."""
+    limits, top, drawn = np.asarray(thresholds, dtype=np.float64)[:, None], ranks.top[:, 0], uniforms[:, 0]
+    before_first = np.arange(len(reached)) * reached.shape[1] - 1
+    lengths = np.zeros((len(thresholds), len(reached)), dtype=np.int64)
+    step = 1 << (ranks.k.bit_length() - 1)
+    while step:
+        rank = lengths + step
+        place = before_first + np.minimum(rank, ranks.k)
+        own = ranks.masses.take(place)
+        within = score.formula(reached.take(place) - own, own, top, rank.astype(np.float64), drawn) <= limits
+        lengths += step * (within & (rank <= ranks.k))
+        step >>= 1
+    return lengths
+
+
+def _shared_record(scores: Sequence[RankScore], prediction: Any) -> ClassProbabilities:
+    """The prediction as class probabilities, if it suits every one of the scores."""
+    for score in scores:
+        score._expect_uniforms(expect(score, prediction, *score.needs))
+    return prediction.mean() if isinstance(prediction, ClassDraws) else prediction
+
+
+def _shared_chunks(scores: Sequence[RankScore], record: ClassProbabilities) -> Iterator[tuple[slice, dict[bool, Doubles]]]:
+    """Slices of rows; their uniforms for randomised scores are under True, ones for the others under False."""
+    drawing = next((score for score in scores if score.draws_uniforms), scores[0])
+    for rows, uniforms in drawing._chunks(record, _SHARED_CHUNK):
+        yield rows, {True: uniforms, False: np.ones_like(uniforms)}
 
 
 def _limits(threshold: Cutoff, n: int, n_classes: int) -> float | Doubles:
@@ -437,6 +481,52 @@ def _equals_before(probabilities: Floats, own: Floats, codes: Integers) -> Integ
     tied = np.flatnonzero(earlier)
     earlier[tied] = _count(same[tied] & (np.arange(probabilities.shape[1]) < codes[tied, None]))
     return earlier
+
+
+def _place(probabilities: Floats, codes: Integers, with_mass: bool) -> tuple[Doubles, Doubles, Doubles, Doubles]:
+    """Of one label a row: the mass ranked before it (0 unless asked for), its own, the largest, its rank; (rows, 1) each."""
+    own = _picked(probabilities, codes)[:, None]
+    greater = probabilities > own
+    ahead, earlier = _count(greater), _equals_before(probabilities, own, codes)
+    own_mass, before = _rounded(own), np.zeros((len(own), 1))
+    if with_mass:
+        before[:, 0] = np.vecdot(_rounded(probabilities), greater.astype(np.float64))
+        before += earlier[:, None] * own_mass
+        _checked_mass(before + own_mass)
+    top = probabilities.max(axis=1, keepdims=True).astype(np.float64)
+    return before, own_mass, top, (1 + ahead + earlier)[:, None].astype(np.float64)
+
+
+@dataclass(frozen=True, eq=False)
+class _Ranks:
+    """A chunk of rows along the ranks, in blocks: own masses, the mass up to the end of each block, its last rank."""
+
+    masses: Doubles  # (rows, blocks, _BLOCK), zeros if no score asks for masses
+    ends: Doubles  # (rows, blocks)
+    last: Doubles  # (rows, blocks): the own mass at the last rank
+    last_rank: Doubles  # (blocks,)
+    top: Doubles  # (rows, 1): the largest probability
+    k: int
+
+    @classmethod
+    def of(cls, falling: Floats, k: int, with_mass: bool) -> _Ranks:
+        """From what `_falling` returns."""
+        n, n_blocks = len(falling), falling.shape[1] // _BLOCK
+        own = _rounded(np.negative(falling)) if with_mass else np.zeros(falling.shape)
+        ends = _checked_mass(np.cumsum(own.reshape(-1, _BLOCK).dot(np.ones(_BLOCK)).reshape(n, n_blocks), axis=1))
+        last_rank = np.minimum(np.arange(1, n_blocks + 1) * _BLOCK, k)
+        last = np.take(own, last_rank - 1, axis=1)
+        top = -falling[:, :1].astype(np.float64)
+        return cls(own.reshape(n, n_blocks, _BLOCK), ends, last, last_rank.astype(np.float64), top, k)
+
+    @classmethod
+    def along(cls, probabilities: Floats, with_mass: bool) -> _Ranks:
+        """From probabilities, which are sorted only where masses are asked for."""
+        if with_mass:
+            return cls.of(_falling(probabilities), probabilities.shape[1], True)
+        falling = np.zeros((len(probabilities), _padded(probabilities.shape[1])), dtype=probabilities.dtype)
+        falling[:, 0] = -probabilities.max(axis=1)
+        return cls.of(falling, probabilities.shape[1], False)
 
 
 def _padded(k: int) -> int:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import Any, TypeAlias
 
@@ -15,6 +15,7 @@ from dco.arrays import AnyArray, Floats
 from dco.errors import DcoError
 from dco.extras import require
 from dco.predictions import Prediction
+from dco.scores.classification import RankScore, observed_together, sizes_together
 from dco.scores.score import Score
 from dco.thresholds.threshold import checked_scores
 
@@ -105,9 +106,14 @@ class Ranking:
         return pandas.DataFrame([{name: getattr(row, name) for name in names} for row in self.table], columns=list(names))
 
 
-def evaluate_candidate(name: str, score: Score, prediction: Prediction, y: ArrayLike) -> EvaluatedCandidate:
-    """The candidate's scores, computed once, and its size curve, computed where it is asked for (NaN is refused)."""
-    scores = checked_scores(score.observed(prediction, y))
+def evaluate_candidate(
+    name: str, score: Score, prediction: Prediction, y: ArrayLike, observed: Floats | None = None
+) -> EvaluatedCandidate:
+    """The candidate's scores, computed once, and its size curve, computed where it is asked for (NaN is refused).
+
+    `observed` hands over true-label scores that are known already.
+    """
+    scores = checked_scores(score.observed(prediction, y) if observed is None else observed)
     n = len(np.asarray(y))
     if scores.shape != (n,):
         raise ValueError(f"{type(score).__name__} gave {scores.size} scores for {n} tuning rows.")
@@ -146,14 +152,73 @@ def evaluate_candidates(
     done: list[EvaluatedCandidate] = []
     failed: list[FailedCandidate] = []
     kinds: list[type[Exception]] = []
+    known = _observed_together(candidates, y)
     for name, pair in candidates.items():
         try:
             score, prediction = pair
-            done.append(evaluate_candidate(name, score, prediction, y))
+            done.append(evaluate_candidate(name, score, prediction, y, known.get(name)))
         except Exception as problem:
             failed.append(failure(name, problem))
             kinds.append(type(problem))
     return done, failed, common_kind(kinds)
+
+
+def with_sizes(
+    evaluated: Sequence[EvaluatedCandidate], candidates: Candidates, asked: Mapping[str, Sequence[float]]
+) -> list[EvaluatedCandidate]:
+    """The same candidates, knowing their sizes at the thresholds `asked` for: one pass for all levels.
+
+    Candidates that read the ranks of one prediction share that pass too. What cannot be had here is left to `sizes_at`,
+    whose error then belongs to one candidate.
+    """
+    known: dict[str, Floats] = {}
+    for names, scores, prediction in _of_one_prediction({entry.name: candidates[entry.name] for entry in evaluated}):
+        try:
+            sizes = sizes_together(scores, prediction, [asked[name] for name in names])
+            known.update({name: each.astype(np.float64) for name, each in zip(names, sizes, strict=True)})
+        except Exception:
+            continue
+    for entry in evaluated:
+        if entry.name not in known and entry.sizes_at_each is not None and len(asked[entry.name]) > 1:
+            try:
+                known[entry.name] = entry.size_curves(np.asarray(asked[entry.name]))
+            except Exception:
+                continue
+    return [_knowing(entry, asked[entry.name], known[entry.name]) if entry.name in known else entry for entry in evaluated]
+
+
+def _knowing(entry: EvaluatedCandidate, thresholds: Sequence[float], sizes: Floats) -> EvaluatedCandidate:
+    """The candidate with sizes looked up where they are known."""
+    known = dict(zip(thresholds, sizes, strict=True))
+
+    def sizes_at(threshold: float | Floats) -> Floats:
+        found = None if isinstance(threshold, np.ndarray) else known.get(threshold)
+        return entry.sizes_at(threshold) if found is None else found
+
+    return replace(entry, sizes_at=sizes_at)
+
+
+def _observed_together(candidates: Candidates, y: AnyArray) -> dict[str, Floats]:
+    """True-label scores of candidates that share the ranks of one prediction."""
+    known: dict[str, Floats] = {}
+    for names, scores, prediction in _of_one_prediction(candidates):
+        try:
+            known.update(zip(names, observed_together(scores, prediction, y), strict=True))
+        except Exception:
+            continue  # each is then evaluated by itself, and the failure is reported under its own name
+    return known
+
+
+def _of_one_prediction(candidates: Candidates) -> Iterator[tuple[list[str], list[RankScore], Any]]:
+    """Names, scores and prediction of candidates whose scores read the ranks of the same class probabilities."""
+    groups: dict[int, list[str]] = {}
+    for name, pair in candidates.items():
+        if isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[0], RankScore):
+            groups.setdefault(id(pair[1]), []).append(name)
+    for names in groups.values():
+        if len(names) > 1:
+            scores = [candidates[name][0] for name in names]
+            yield names, [score for score in scores if isinstance(score, RankScore)], candidates[names[0]][1]
 
 
 def checked_targets(y: ArrayLike) -> AnyArray:

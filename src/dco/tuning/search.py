@@ -33,6 +33,7 @@ from dco.tuning.candidates import (
     exact_mean,
     failure,
     is_classification,
+    with_sizes,
 )
 
 _TAIL = Fraction(1, 20)  # P95 of weighted rows: the least size that at most a twentieth of the weight exceeds
@@ -90,13 +91,15 @@ def tune_levels(
     conditions: Conditions | None = None,
     groups: ArrayLike | None = None,
 ) -> tuple[Ranking, ...]:
-    """`tune` at several levels; the scores of each candidate are computed once."""
+    """`tune` at several levels; the scores of each candidate are computed once, its sizes in one pass for all levels."""
     y = checked_targets(y_tune)
     rules = [
         _Rule.of(len(y), alpha, grid, risk_margin, rank_matching, conditions=conditions, groups=groups) for alpha in alphas
     ]
     done, failed, kind = evaluate_candidates(candidates, y)
     if conditions is None:
+        asked = {entry.name: sorted({value for rule in rules for value in _thresholds(entry, rule)}) for entry in done}
+        done = with_sizes(done, candidates, asked)
         return tuple(_ranked(done, failed, rule, kind) for rule in rules)
     members = {name: _members(candidates[name], y, conditions) for name in (entry.name for entry in done)}
     return tuple(_ranked(done, failed, rule, kind, members) for rule in rules)
@@ -213,6 +216,14 @@ def _row(entry: EvaluatedCandidate, rule: _Rule) -> RankingRow:
     return row if math.isfinite(row.mean_size) else _largest_finite(entry, rule, row)
 
 
+def _thresholds(entry: EvaluatedCandidate, rule: _Rule) -> list[float]:
+    """Where the sizes of a candidate will be asked for."""
+    if rule.matched is None:
+        return [_best_threshold(entry.scores, rule.level, rule.grid, rule.masses)[0]]
+    lower, upper, _ = _neighbours(entry.scores, rule.matched)
+    return [lower, upper]
+
+
 def _best_threshold(scores: Floats, level: Fraction, grid: Grid | None, masses: Integers | None) -> tuple[float, bool]:
     """The smallest threshold with a share of scores above it of at most `level`, and whether there is one."""
     if grid is None:
@@ -281,17 +292,22 @@ def _measured(
 
 def _matched_row(entry: EvaluatedCandidate, rule: _Rule, level: Fraction) -> RankingRow:
     """Sizes at a level between two order statistics: the j-th of n scores has level j / (n + 1) on average."""
-    ordered = np.sort(entry.scores)
-    place = level * (rule.n + 1)
-    j = min(max(math.floor(place), 1), rule.n)
-    share = float(min(max(place - j, Fraction(0)), Fraction(1))) if j < rule.n else 0.0
-    threshold = float(ordered[j - 1])
+    threshold, upper, share = _neighbours(entry.scores, level)
     sizes = entry.sizes_at(threshold)
-    if share and ordered[j] > ordered[j - 1]:
-        upper = float(ordered[j])
+    if upper > threshold:
         sizes = (1 - share) * sizes + share * entry.sizes_at(upper)
         threshold = threshold + share * (upper - threshold) if math.isfinite(upper - threshold) else upper
     return _measured(entry, rule, threshold, sizes, feasible=True)
+
+
+def _neighbours(scores: Floats, level: Fraction) -> tuple[float, float, float]:
+    """The scores on both sides of a level, and the share of the upper one (equal scores if it has none)."""
+    ordered, n = np.sort(scores), len(scores)
+    place = level * (n + 1)
+    j = min(max(math.floor(place), 1), n)
+    share = float(min(max(place - j, Fraction(0)), Fraction(1))) if j < n else 0.0
+    lower = float(ordered[j - 1])
+    return lower, float(ordered[j]) if share else lower, share
 
 
 def _largest_finite(entry: EvaluatedCandidate, rule: _Rule, row: RankingRow) -> RankingRow:
