@@ -60,7 +60,7 @@ def coverage_law(numbers: ReportNumbers) -> Any:
         else:
             _draw_ranges(panel, own)
         panel.set_xlabel("coverage")
-        panel.legend(frameon=False, fontsize=8)
+        panel.legend(frameon=False, fontsize=8, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3)
     return figure
 
 

@@ -1,0 +1,194 @@
+"""Fitted estimators with rows to show, and one browser for all tests of the page."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge
+from sklearn.tree import DecisionTreeClassifier
+
+from dco import DecoupledClassifier, DecoupledRegressor
+from dco.errors import InfeasibleLevelWarning
+
+HOSTILE = "</script><img src=x onerror=\"document.title='owned'\">"
+LABELS = np.array([HOSTILE, "b & c", "'quoted\" {{ 7 * 7 }}", "d\u2028e" + "long" * 30])
+
+BROWSER_ARGS = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+
+
+class Softmax(ClassifierMixin, BaseEstimator):
+    """Features are logits: a model for many classes that costs nothing to fit."""
+
+    def fit(self, X: Any, y: Any) -> Softmax:
+        self.classes_ = np.unique(y)
+        self.n_features_in_ = X.shape[1]
+        return self
+
+    def predict_proba(self, X: Any) -> Any:
+        weights = np.exp(X[:, : len(self.classes_)])
+        return weights / weights.sum(axis=1, keepdims=True)
+
+    def predict(self, X: Any) -> Any:
+        return self.classes_[np.argmax(self.predict_proba(X), axis=1)]
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """A fitted estimator with new rows, or without any."""
+
+    estimator: Any
+    X: Any = None
+    y: Any = None
+    by: Any = None
+
+    def rows(self) -> dict[str, Any]:
+        return {"X": self.X, "y": self.y, "by": self.by}
+
+
+def classes(n: int, seed: int) -> tuple[Any, Any]:
+    rng = np.random.default_rng(seed)
+    code = rng.integers(0, 4, size=n)
+    return rng.normal(size=(n, 4)) + 1.2 * np.eye(4)[code], LABELS[code]
+
+
+def numbers(n: int, seed: int) -> tuple[Any, Any]:
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 3))
+    return X, 40 + 10 * X[:, 0] + (1 + np.abs(X[:, 1])) * rng.normal(size=n)
+
+
+def classifier(**settings: Any) -> Case:
+    estimator = DecoupledClassifier(
+        {"logistic": LogisticRegression(max_iter=200), HOSTILE: DecisionTreeClassifier(max_depth=3)},
+        random_state=0,
+        **settings,
+    ).fit(*classes(800, 1))
+    X, y = classes(300, 2)
+    return Case(estimator, X, y, np.where(X[:, 0] > 0, HOSTILE, "low"))
+
+
+def regressor(**settings: Any) -> Case:
+    estimator = DecoupledRegressor([Ridge(), LinearRegression()], random_state=0, **settings).fit(*numbers(600, 1))
+    X, y = numbers(300, 2)
+    return Case(estimator, X, y, np.where(X[:, 1] > 0, "right", "left"))
+
+
+def infeasible() -> Case:
+    with pytest.warns(InfeasibleLevelWarning):
+        estimator = DecoupledRegressor(Ridge(), alpha=0.01, random_state=0).fit(*numbers(120, 1))
+    return Case(estimator, *numbers(80, 2))
+
+
+def thousand(**settings: Any) -> Case:
+    rng = np.random.default_rng(3)
+    names = np.array([f"class number {code:04d} of a thousand" for code in range(1000)])
+    code = np.concatenate([np.arange(1000), np.arange(1000), np.arange(1000), rng.integers(0, 1000, size=1500)])
+    X = rng.normal(size=(code.size, 1000)).astype(np.float32)
+    X[np.arange(code.size), code] += 4.5
+    estimator = DecoupledClassifier(Softmax(), random_state=0, refit=False, **settings)
+    estimator.fit(X[:1000], names[code[:1000]], tune=(X[1000:2000], names[code[1000:2000]]),
+                  calibrate=(X[2000:4000], names[code[2000:4000]]))  # fmt: skip
+    return Case(estimator, X[4000:], names[code[4000:]], names[code[4000:]])
+
+
+CASES: dict[str, Callable[[], Case]] = {
+    "classification": classifier,
+    "pac classification": lambda: classifier(guarantee="pac", alpha=0.2),
+    "by label": lambda: classifier(condition_on="label"),
+    "regression": regressor,
+    "by sign": lambda: regressor(condition_on=_sign),
+    "infeasible": infeasible,
+    "no rows": lambda: Case(classifier().estimator),
+    "groups without rows": lambda: Case(classifier(condition_on="label").estimator),
+}
+
+
+def _sign(X: Any) -> Any:
+    return np.where(X[:, 1] > 0, "plus", "minus")
+
+
+_made: dict[str, Case] = {}
+
+
+@pytest.fixture
+def case() -> Callable[[str], Case]:
+    """A case by name, fitted once."""
+
+    def get(name: str) -> Case:
+        if name not in _made:
+            _made[name] = CASES[name]()
+        return _made[name]
+
+    return get
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    """The Chromium of this machine, started once; without one the tests are skipped."""
+    found = next((path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None)
+    if found is None:
+        pytest.skip("no Chromium on this machine (looked for chromium, chromium-browser and google-chrome on PATH)")
+    playwright = pytest.importorskip("playwright.sync_api", reason="the package playwright is not installed")
+    with playwright.sync_playwright() as tools:
+        started = tools.chromium.launch(executable_path=found, args=BROWSER_ARGS)
+        yield started
+        started.close()
+
+
+@dataclass(eq=False)
+class Opened:
+    """A page in the browser, with all that it said and asked for."""
+
+    page: Any
+    complaints: list[str]
+    requests: list[str]
+
+    def show(self, index: int) -> None:
+        """Move the control as an assistive tool would: set its value and tell the page."""
+        self.page.evaluate(
+            "i => { const c = document.getElementById('alpha'); c.value = i; c.dispatchEvent(new Event('input')); }", index
+        )
+
+    def text(self, selector: str) -> str:
+        return str(self.page.locator(selector).first.text_content())
+
+
+@pytest.fixture
+def opened(browser: Any, tmp_path: Path) -> Iterator[Callable[..., Opened]]:
+    """Open a page given as text in a fresh window."""
+    contexts = []
+
+    def open_page(html: str, *, width: int = 1200, scheme: str = "light", path: Path | None = None) -> Opened:
+        file = path or tmp_path / "page.html"
+        file.write_text(html, encoding="utf-8")
+        context = browser.new_context(viewport={"width": width, "height": 800}, color_scheme=scheme)
+        contexts.append(context)
+        page = context.new_page()
+        complaints: list[str] = []
+        requests: list[str] = []
+        page.on("console", lambda message: complaints.append(message.text))
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("dialog", lambda dialog: complaints.append(dialog.message))
+        page.on("request", lambda request: requests.append(request.url))
+        page.goto(file.as_uri())
+        return Opened(page, complaints, requests)
+
+    yield open_page
+    for context in contexts:
+        context.close()

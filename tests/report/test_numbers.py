@@ -1,0 +1,178 @@
+"""The numbers of the page are those of the estimator, at every level."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dco.report.numbers import (
+    GRID,
+    example_rows,
+    fixed,
+    level_grid,
+    nice_step,
+    number,
+    report_numbers,
+    size_counts,
+    size_edges,
+)
+
+WITH_ROWS = ["classification", "pac classification", "by label", "regression", "by sign", "infeasible"]
+
+
+def test_the_grid_has_sixty_levels_and_the_certified_one_as_it_was_written() -> None:
+    assert len(GRID) == 60
+    assert level_grid(0.1) == tuple(sorted(GRID))
+    seventh = level_grid(Fraction(1, 7))
+    assert len(seventh) == 61
+    assert Fraction(1, 7) in seventh  # a float seventh could give another rank
+    assert list(seventh) == sorted(seventh)
+
+
+@pytest.mark.parametrize("name", WITH_ROWS)
+def test_every_level_agrees_with_evaluate_of_the_estimator(case: Callable[[str], Any], name: str) -> None:
+    chosen = case(name)
+    found = report_numbers(chosen.estimator, chosen.X, chosen.y, by=chosen.by)
+    for level in found.levels[:: len(found.levels) // 6]:
+        there = chosen.estimator.evaluate(chosen.X, chosen.y, alpha=level.alpha, by=chosen.by)
+        assert level.evaluation is not None
+        assert level.evaluation.coverage == there.coverage
+        assert level.evaluation.mean_size == there.mean_size
+        assert level.evaluation.p95_size == there.p95_size
+        assert [(row.group, row.n, row.coverage) for row in level.evaluation.by_group] == [
+            (row.group, row.n, row.coverage) for row in there.by_group
+        ]
+        values = [entry.value for entry in chosen.estimator.predictor_.thresholds(level.alpha).values()]
+        assert [entry.value for entry in level.thresholds] == values
+
+
+@pytest.mark.parametrize("name", [*WITH_ROWS, "no rows", "groups without rows"])
+def test_the_start_level_is_the_certificate(case: Callable[[str], Any], name: str) -> None:
+    chosen = case(name)
+    found = report_numbers(chosen.estimator, chosen.X, chosen.y)
+    assert found.levels[found.start].thresholds == chosen.estimator.certificate_.thresholds
+    bound = found.levels[found.start].picked_bound
+    slack = chosen.estimator.certificate_.simultaneous_slack(0.05)
+    assert bound == pytest.approx(max(0.0, 1 - chosen.estimator.certificate_.alpha - slack), abs=1e-12)
+
+
+def test_without_rows_there_is_no_coverage_and_no_size(case: Callable[[str], Any]) -> None:
+    found = report_numbers(case("no rows").estimator)
+    assert not found.has_rows
+    assert all(level.evaluation is None and level.size_counts is None for level in found.levels)
+    assert found.examples == ()
+
+
+@pytest.mark.parametrize("name", WITH_ROWS)
+def test_every_row_is_counted_once_in_the_size_histogram(case: Callable[[str], Any], name: str) -> None:
+    chosen = case(name)
+    found = report_numbers(chosen.estimator, chosen.X, chosen.y)
+    assert all(level.size_counts is not None and level.size_counts.sum() == len(chosen.y) for level in found.levels)
+    scores = chosen.estimator.predictor_.calibration.scores
+    assert sum(entry.counts.sum() + entry.above for entry in found.score_histograms) == scores.size
+
+
+@pytest.mark.parametrize("name", ["classification", "regression"])
+def test_examples_hold_the_sets_of_the_estimator(case: Callable[[str], Any], name: str) -> None:
+    chosen = case(name)
+    found = report_numbers(chosen.estimator, chosen.X, chosen.y)
+    sizes = np.asarray(chosen.estimator.predict_set(chosen.X).sizes(), dtype=float)
+    by_kind = {kind: [sizes[entry.row] for entry in found.examples if entry.kind == kind] for kind in ("small", "large")}
+    assert min(by_kind["small"]) == sizes.min()
+    assert max(by_kind["large"]) == sizes.max()
+    for place in (0, found.start, len(found.levels) - 1):
+        made = chosen.estimator.predict_set(chosen.X, alpha=found.levels[place].alpha)
+        hits = made.contains(chosen.y)
+        for example in found.examples:
+            shown = example.sets[place]
+            assert shown.covered == hits[example.row]
+            assert shown.size == made.sizes()[example.row]
+            if name == "classification":
+                assert set(shown.labels) == set(made[example.row].tolist())
+            else:
+                assert shown.pieces == ((made.lower[example.row], made.upper[example.row]),)
+
+
+def test_labels_of_an_example_stand_in_the_order_of_their_p_values(case: Callable[[str], Any]) -> None:
+    chosen = case("classification")
+    found = report_numbers(chosen.estimator, chosen.X, chosen.y)
+    p = chosen.estimator.predict_p(chosen.X)
+    place = {label: code for code, label in enumerate(chosen.estimator.classes_.tolist())}
+    for example in found.examples:
+        listed = [p[example.row, place[label]] for label in example.sets[0].labels]
+        assert listed == sorted(listed, reverse=True)
+
+
+def test_calibration_rows_are_refused_whole_and_in_part(case: Callable[[str], Any]) -> None:
+    estimator = case("regression").estimator
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(600, 3))
+    y = 40 + 10 * X[:, 0] + (1 + np.abs(X[:, 1])) * rng.normal(size=600)
+    own = estimator.splits_.calibrate
+    with pytest.raises(ValueError, match="calibrate rows"):
+        report_numbers(estimator, X[own], y[own])
+    with pytest.raises(ValueError, match="exactly the score of a calibration row"):
+        report_numbers(estimator, X, y)
+    with pytest.raises(ValueError, match="train rows"):
+        report_numbers(estimator, X[estimator.splits_.train], y[estimator.splits_.train])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [({"X": 1}, "X and y together"), ({"by": [1]}, "give those too"), ({"X": 1, "y": 1}, "fitted")],
+)
+def test_bad_arguments_get_one_sentence(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        report_numbers(object(), arguments.get("X"), arguments.get("y"), by=arguments.get("by"))
+
+
+def test_by_needs_a_value_a_row(case: Callable[[str], Any]) -> None:
+    chosen = case("regression")
+    with pytest.raises(ValueError, match="one value for each of 300 rows"):
+        report_numbers(chosen.estimator, chosen.X, chosen.y, by=["a"])
+
+
+@given(st.floats(1e-6, 1e9), st.integers(1, 40))
+def test_a_nice_step_cuts_into_at_most_so_many_parts_and_not_far_fewer(span: float, most: int) -> None:
+    step = nice_step(span, most)
+    assert span / step <= most + 1e-6
+    assert span / step >= most / 2.5 - 1e-6
+    leading = step / 10 ** math.floor(math.log10(step) + 1e-9)
+    assert any(math.isclose(leading, digit) for digit in (1, 2, 2.5, 5))
+
+
+@given(st.lists(st.integers(0, 60) | st.just(math.inf), min_size=1, max_size=50))
+def test_size_counts_agree_with_counting(sizes: list[float]) -> None:
+    finite = np.array([size for size in sizes if math.isfinite(size)] or [1.0])
+    for classes in (10, 60, 1000):
+        edges = size_edges(finite, classes=classes)
+        counts = size_counts(np.asarray(sizes, dtype=float), edges)
+        assert counts.tolist()[:-1] == [sum(a <= s < b for s in sizes) for a, b in zip(edges[:-1], edges[1:], strict=True)]
+        assert counts[-1] == sum(s >= edges[-1] for s in sizes)
+
+
+def test_example_rows_are_distinct_and_in_order_of_size() -> None:
+    sizes = np.random.default_rng(0).permutation(100).astype(float)
+    rows = example_rows(sizes)
+    assert [kind for _, kind in rows] == ["small", "small", "typical", "typical", "large", "large"]
+    assert [sizes[row] for row, _ in rows] == sorted(sizes[row] for row, _ in rows)
+    assert example_rows(np.ones(1)) == [(0, "small")]
+
+
+def test_numbers_are_written_as_a_person_would() -> None:
+    assert [number(value) for value in (0.5, -3.0, 12345.6, math.inf, 1e-9)] == [
+        "0.5",
+        "−3",
+        "12\u202f346",
+        "∞",
+        "1.000e-9".replace("-", "−"),
+    ]
+    assert fixed(1234.5, 1) == "1\u202f234.5"
+    assert fixed(math.inf, 2) == "∞"
