@@ -12,6 +12,7 @@ from sklearn.datasets import make_classification, make_regression
 from sklearn.linear_model import LogisticRegression, Ridge
 
 import dco
+from dco.certificate import model_fingerprint
 
 X, Y = make_regression(n_samples=300, n_features=3, noise=10.0, random_state=0)
 
@@ -121,13 +122,61 @@ def test_verify_sees_another_predictor(fitted) -> None:
     assert {"structure", "scores", "threshold"} <= failed
 
 
+def test_verify_sees_a_model_that_was_changed_after_calibration() -> None:
+    est = dco.DecoupledRegressor(Ridge(), random_state=0).fit(X, Y)
+    assert est.certificate_.verify(predictor=est)
+    est.predict_set(X)
+    assert est.certificate_.verify(predictor=est)  # using a model is not changing it
+    est.predictor_.structure.model.coef_[0] *= 1.001
+    failed = {check.name for check in est.certificate_.verify(predictor=est).checks if not check.holds}
+    assert failed == {"model"}
+    rows = est.splits_.calibrate
+    failed = {check.name for check in est.certificate_.verify(X[rows], Y[rows], predictor=est).checks if not check.holds}
+    assert {"model", "scores", "threshold"} == failed
+
+
+def test_verify_sees_a_calibration_that_was_changed() -> None:
+    est = dco.DecoupledRegressor(Ridge(), random_state=0).fit(X, Y)
+    est.predictor_.calibration.scores[:] *= 0.9  # narrower sets than were certified
+    failed = {check.name for check in est.certificate_.verify(predictor=est).checks if not check.holds}
+    assert failed == {"scores kept", "deployed threshold"}
+
+
+def test_a_model_without_a_fingerprint_is_known_by_its_scores() -> None:
+    class Local(Ridge):  # a class inside a function cannot be pickled
+        pass
+
+    est = dco.DecoupledRegressor(Local(), random_state=0).fit(X, Y)
+    assert est.certificate_.model_fingerprint is None
+    rows = est.splits_.calibrate
+    assert est.certificate_.verify(X[rows], Y[rows], predictor=est)
+    est.predictor_.structure.model.coef_[0] *= 1.001
+    assert not est.certificate_.verify(X[rows], Y[rows], predictor=est)
+    assert model_fingerprint(Ridge().fit(X, Y), largest=10) is None
+
+
+@pytest.mark.parametrize("guarantee", ["marginal", "pac"])
+def test_verify_works_for_rows_in_groups(guarantee) -> None:
+    """One row a group, or weights by group: the threshold is recomputed from the scores that the predictor keeps."""
+    groups = np.arange(300) // 2
+    est = dco.DecoupledRegressor(Ridge(), guarantee=guarantee, alpha=0.2, random_state=0).fit(X, Y, groups=groups)
+    rows = est.splits_.calibrate[::-1]
+    report = est.certificate_.verify(X[rows], Y[rows], predictor=est)
+    assert report.holds, str(report)
+    entry = est.certificate_.thresholds[0]
+    edited = replace(est.certificate_, thresholds=(replace(entry, value=entry.value * 0.9),))
+    assert [check.name for check in edited.verify(predictor=est).checks if not check.holds] == ["deployed threshold"]
+    assert "new groups" in est.certificate_.statement or guarantee == "marginal"
+
+
 def test_verify_works_by_group(conditional) -> None:
     Z, labels = make_classification(n_samples=600, n_informative=4, n_classes=3, random_state=0)
     names = np.array(["a", "b", "c"])[labels]
     rows = conditional.splits_.calibrate
     report = conditional.certificate_.verify(Z[rows], names[rows], predictor=conditional)
     assert report.holds, str(report)
-    assert sum("threshold of group" in check.name for check in report.checks) == 3
+    assert sum(check.name.startswith("threshold of group") for check in report.checks) == 3
+    assert sum(check.name.startswith("deployed threshold of group") for check in report.checks) == 3
 
 
 def test_stratified_roles_have_no_marginal_guarantee_but_keep_that_of_each_label() -> None:

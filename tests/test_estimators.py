@@ -8,12 +8,15 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
+from scipy.sparse import csr_array
+from sklearn import config_context
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, clone
 from sklearn.compose import make_column_transformer
 from sklearn.datasets import load_iris, load_wine, make_classification, make_regression
 from sklearn.ensemble import HistGradientBoostingRegressor, RandomForestClassifier
+from sklearn.exceptions import UnsetMetadataPassedError
 from sklearn.frozen import FrozenEstimator
-from sklearn.linear_model import BayesianRidge, LogisticRegression, Ridge
+from sklearn.linear_model import BayesianRidge, LinearRegression, LogisticRegression, Ridge
 from sklearn.model_selection import GridSearchCV, cross_validate
 from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
 from sklearn.pipeline import make_pipeline
@@ -23,6 +26,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import dco
 from dco.models import QuantilePair
+from dco.models.averaged import AveragedModel
 from dco.scores import APS, LAC, RAPS, AbsoluteResidual, NormalisedResidual, QuantileResidual
 
 CONTRACT = [dco.DecoupledClassifier(LogisticRegression()), dco.DecoupledRegressor(Ridge())]
@@ -635,3 +639,116 @@ def test_a_classifier_that_only_predicts_labels_works() -> None:
     X, y = class_rows(400)
     est = dco.DecoupledClassifier(Coin(), [LAC(), RAPS(penalty=0.1, rank_free=1)], random_state=0).fit(X[:300], y[:300])
     assert est.evaluate(X[300:], y[300:]).coverage > 0.8
+
+
+# ------------------------------------------------------------------------------- frames, groups, routing: harder cases
+
+
+def coloured(n: int, seed: int, colours: str = "rgb") -> pd.DataFrame:
+    rng = np.random.default_rng(seed)
+    return pd.DataFrame({"size": rng.normal(size=n), "colour": pd.Categorical(rng.choice(list(colours), size=n))})
+
+
+def test_categories_stay_categories_when_tuning_rows_lack_some() -> None:
+    model = HistGradientBoostingRegressor(max_iter=3, categorical_features="from_dtype")
+    rows = [(coloured(n, seed, colours), np.arange(float(n))) for n, seed, colours in ((90, 0, "rgb"), (40, 1, "gb"))]
+    est = dco.DecoupledRegressor(model, random_state=0)
+    est.fit(*rows[0], tune=rows[1], calibrate=(coloured(50, 2), np.arange(50.0)))
+    assert est.predictor_.structure.model.is_categorical_.tolist() == [False, True]
+
+
+@pytest.mark.parametrize("library", [pd, pl])
+def test_rows_whose_group_is_missing_are_a_group(library) -> None:
+    colours = np.array(["r", None, "g"] * 100, dtype=object)
+    y = np.random.default_rng(0).normal(size=300) * np.where(colours == "r", 5.0, 1.0)
+    X = library.DataFrame({"colour": colours.tolist(), "size": np.arange(300.0)})
+    model = make_pipeline(make_column_transformer(("passthrough", ["size"])), Ridge())
+    est = dco.DecoupledRegressor(model, condition_on="colour", alpha=0.2, random_state=0).fit(X, y)
+    assert {entry.group for entry in est.certificate_.thresholds} == {"(missing)", "g", "r"}
+    sizes = est.predict_set(X).sizes()
+    assert np.all(np.isfinite(sizes))
+    assert sizes[0] > 2 * sizes[1]
+    np.testing.assert_array_equal(est.predict_p(X, y) > 0.2, est.predict_set(X).contains(y))
+    assert [row.group for row in est.evaluate(X, y).by_group] == ["(missing)", "g", "r"]
+
+
+def test_groups_of_numbers_with_nan_and_of_mixed_types() -> None:
+    X, y = regression_rows(300)
+    values = {"nan": np.array([0.0, np.nan, 1.0] * 100), "mixed": np.array([1, "1", "b"] * 100, dtype=object)}
+    for column in values.values():
+
+        def by_row(rows, column=column):
+            return column[rows[:, 4].astype(int)]
+
+        Z = np.column_stack([X, np.arange(300)])
+        est = dco.DecoupledRegressor(Ridge(), condition_on=by_row, alpha=0.2, random_state=0).fit(Z, y)
+        assert len(est.certificate_.thresholds) == len({entry.group for entry in est.certificate_.thresholds}) == 3
+        np.testing.assert_array_equal(est.predict_p(Z, y) > 0.2, est.predict_set(Z).contains(y))
+        rows = est.splits_.calibrate
+        report = est.certificate_.verify(Z[rows], y[rows], predictor=est)
+        assert report.holds, str(report)
+
+
+def test_a_column_of_a_sparse_matrix_names_groups() -> None:
+    X, y = class_rows(400)
+    X[:, 0] = X[:, 0] > 0
+    dense, sparse = (
+        dco.DecoupledClassifier(LogisticRegression(), LAC(), condition_on=0, random_state=0).fit(rows, y)
+        for rows in (X, csr_array(X))
+    )
+    assert [e.group for e in sparse.certificate_.thresholds] == [e.group for e in dense.certificate_.thresholds]
+    np.testing.assert_array_equal(sparse.predict_set(csr_array(X)).to_dense(), dense.predict_set(X).to_dense())
+
+
+def test_p_values_of_grouped_rows_and_their_sets_are_one_statement() -> None:
+    X, y = regression_rows(400)
+    groups = np.repeat(np.arange(130), np.tile([1, 2, 3, 5, 7], 26))[:400]
+    est = dco.DecoupledRegressor(Ridge(), calibrate_size=0.5, random_state=0).fit(X, y, groups=groups)
+    for alpha in (0.05, 0.1, 0.25, "1/3"):
+        level = float(dco.ranks.as_rational(alpha))
+        np.testing.assert_array_equal(est.predict_p(X, y) > level, est.predict_set(X, alpha=alpha).contains(y))
+
+
+def test_an_average_hands_fit_parameters_to_each_member_under_its_own_name() -> None:
+    X, y = regression_rows(300)
+    weights = np.r_[np.zeros(150), np.ones(150)]
+    members = [make_pipeline(StandardScaler(), LinearRegression()), LinearRegression()]
+    est = dco.DecoupledRegressor(AveragedModel(members), random_state=0).fit(X, y, sample_weight=weights)
+    rows = np.r_[est.splits_.train, est.splits_.tune]
+    rows = rows[weights[rows] > 0]
+    alone = [clone(member).fit(X[rows], y[rows]) for member in members]
+    np.testing.assert_allclose(est.predict(X), np.mean([member.predict(X) for member in alone], axis=0))
+
+
+def test_metadata_that_no_model_has_asked_for_is_an_error() -> None:
+    X, y = regression_rows(300)
+    weights = np.linspace(0, 1, 300)
+    models = {"ridge": Ridge(), "neighbours": KNeighborsRegressor()}
+    with config_context(enable_metadata_routing=True):
+        with pytest.raises(UnsetMetadataPassedError, match=r"Ridge\.fit"):
+            dco.DecoupledRegressor(models, random_state=0).fit(X, y, sample_weight=weights)
+        with pytest.raises(TypeError, match="unexpected"):
+            dco.DecoupledRegressor(models, random_state=0).fit(X, y, colour=weights)
+        asked = dco.DecoupledRegressor(Ridge().set_fit_request(sample_weight=True), random_state=0)
+        declined = dco.DecoupledRegressor(Ridge().set_fit_request(sample_weight=False), random_state=0)
+        weighted = asked.fit(X, y, sample_weight=weights).predict(X)
+        assert not np.allclose(weighted, declined.fit(X, y).predict(X))
+        found = cross_validate(
+            asked.set_score_request(sample_weight=False), X, y, params={"sample_weight": weights}, error_score="raise"
+        )
+        assert np.all(found["test_score"] > 0.5)
+
+
+def test_frozen_models_leave_all_rows_to_a_tuning_split_that_grows() -> None:
+    X, y = class_rows(600)
+    frozen = FrozenEstimator(LogisticRegression().fit(X[:100], y[:100]))
+    est = dco.DecoupledClassifier(frozen, [LAC(), APS()], tune_size="auto", random_state=0).fit(X[100:], y[100:])
+    rows = est.certificate_.rows
+    assert rows["train"] == 0
+    assert rows["tune"] + rows["calibrate"] == 500
+
+
+def test_targets_of_a_frame_can_be_evaluated() -> None:
+    X, y = regression_rows(300)
+    est = dco.DecoupledRegressor(Ridge(), random_state=0).fit(X, y)
+    assert est.evaluate(X, pd.DataFrame({"y": y})).coverage == est.evaluate(X.tolist(), y.tolist()).coverage

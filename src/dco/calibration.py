@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import accumulate
 from typing import Any, Literal
 
 import numpy as np
@@ -15,6 +17,29 @@ from dco.ranks import Level, as_rational
 from dco.thresholds import Threshold, bayesian_quadrature, split_conformal
 from dco.thresholds.grouped import grouped_conformal
 from dco.thresholds.threshold import checked_scores
+
+MISSING = "(missing)"
+
+
+def group_names(values: Any) -> AnyArray:
+    """The Mondrian groups of rows as values that can be looked up; rows with a missing value are a group of their own."""
+    names = np.asarray(values)
+    if names.dtype.kind in "mM":
+        names = names.astype(str)  # as Python objects, some units would be numbers
+    if names.dtype.kind == "f" and np.any(np.isnan(names)):
+        names = names.astype(object)
+    if names.dtype.kind != "O":
+        return names
+    result = np.empty(names.shape, dtype=object)
+    result[...] = [MISSING if _is_missing(name) else name for name in names.tolist()]
+    return result
+
+
+def _is_missing(value: Any) -> bool:
+    try:
+        return value is None or bool(value != value)
+    except TypeError:  # pandas.NA
+        return True
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,8 +66,22 @@ class Calibration:
         """The rows of each Mondrian group, or all rows under the key None."""
         if self.conditions is None:
             return {None: np.arange(self.scores.size)}
-        values, codes = np.unique(self.conditions, return_inverse=True)
-        return {value: np.flatnonzero(codes == code) for code, value in enumerate(values.tolist())}
+        places: dict[Any, list[int]] = {}
+        for row, value in enumerate(self.conditions.tolist()):
+            places.setdefault(value, []).append(row)
+        try:
+            order = sorted(places)
+        except TypeError:  # text and numbers in one column
+            order = sorted(places, key=lambda value: (type(value).__name__, str(value)))
+        return {value: np.asarray(places[value]) for value in order}
+
+    def group_labels(self) -> dict[Any, str | None]:
+        """What a certificate calls each group: its text, or its repr where two groups share a text (1 and "1")."""
+        names = list(self.parts())
+        if names == [None]:
+            return {None: None}
+        texts = [str(name) for name in names]
+        return {name: text if texts.count(text) == 1 else repr(name) for name, text in zip(names, texts, strict=True)}
 
     def used(self, rows: Integers, *, guarantee: str) -> Floats:
         """The scores whose order statistic is deployed."""
@@ -62,21 +101,27 @@ class Calibration:
         """
         values = np.asarray(scores, dtype=np.float64)
         result = np.ones(values.shape)
-        for name, rows in self.parts().items():
+        parts = self.parts()
+        code_of = {name: code for code, name in enumerate(parts)}
+        given = np.asarray([None], dtype=object) if conditions is None else np.asarray(conditions)
+        codes = np.asarray([code_of.get(name, -1) for name in given.ravel().tolist()]).reshape(given.shape)
+        for name, rows in parts.items():
             own = self.scores[rows].astype(np.float64)
             order = np.argsort(own, kind="stable")
-            weight, rest = self._weights(rows)
-            at_least = np.concatenate([np.cumsum(weight[order][::-1])[::-1], [0.0]])
-            p = rest + at_least[np.searchsorted(own[order], values, side="left")]
-            chosen = np.ones(values.shape, dtype=bool) if name is None else np.broadcast_to(conditions == name, values.shape)
+            p = self._steps(rows[order])[np.searchsorted(own[order], values, side="left")]
+            chosen = np.broadcast_to(codes == code_of[name], values.shape)
             result[chosen] = p[chosen]
         return result
 
-    def _weights(self, rows: Integers) -> tuple[Floats, float]:
+    def _steps(self, ordered: Integers) -> Floats:
+        """The p-value of a score above i of the ordered ones, i = 0 ... n: one division each, so ``p > alpha`` is exact."""
         if self.groups is None:
-            return np.full(rows.size, 1 / (rows.size + 1)), 1 / (rows.size + 1)
-        _, codes, counts = np.unique(self.groups[rows], return_inverse=True, return_counts=True)
-        return 1 / (counts[codes] * (counts.size + 1)), 1 / (counts.size + 1)
+            return np.arange(ordered.size + 1, 0, -1) / (ordered.size + 1)
+        _, codes, counts = np.unique(self.groups[ordered], return_inverse=True, return_counts=True)
+        unit = math.lcm(*counts.tolist())
+        weights = [unit // int(counts[code]) for code in codes]  # whole numbers: a group weighs `unit`, whatever its size
+        at_least = [unit, *(unit + total for total in accumulate(reversed(weights)))]
+        return np.asarray([total / (unit * (counts.size + 1)) for total in reversed(at_least)])
 
     def _threshold(self, rows: Integers, *, alpha: Level, guarantee: str, delta: Fraction) -> Threshold:
         with warnings.catch_warnings():

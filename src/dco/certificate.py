@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+import pickle
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
 from hashlib import blake2b
@@ -17,11 +18,12 @@ from numpy.typing import ArrayLike
 from scipy.special import betaincinv
 
 from dco.arrays import AnyArray, Floats
-from dco.fingerprints import role_fingerprint, row_fingerprints
+from dco.fingerprints import role_fingerprint, row_fingerprints, structure_fingerprint
 from dco.ranks import conformal_rank, pac_rank
 from dco.thresholds.threshold import Guarantee
 
 FORMAT = 1
+_LARGEST_MODEL = 2**19  # bytes of a pickle; reading the trees of a large forest node by node takes seconds
 
 VOIDED_BY = (
     "choosing the level, the seed, the split or the model after looking at results on calibration or test rows",
@@ -90,6 +92,7 @@ class Certificate:
     repeats_shared: Mapping[str, int | str]
     training_rows: str
     structure_fingerprint: str
+    model_fingerprint: str | None
     scores_fingerprint: str
     seal_opened: int
     seal_log: tuple[str, ...]
@@ -141,10 +144,14 @@ class Certificate:
         """Recompute ranks, and with rows and the predictor also fingerprints, scores and thresholds; say what differs."""
         checks = [*_arithmetic(self)]
         if predictor is not None:
-            own = getattr(predictor, "predictor_", predictor)
+            own: Scorer = getattr(predictor, "predictor_", predictor)
             checks.append(
                 _same("structure", self.structure_fingerprint, own.structure.fingerprint, "fingerprint of the structure")
             )
+            if self.model_fingerprint is not None:
+                found = model_fingerprint(own.structure.model)
+                checks.append(_same("model", self.model_fingerprint, found, "fingerprint of the fitted model"))
+            checks += _deployed_checks(self, own)
         if X_cal is not None:
             checks += _rows_checks(self, X_cal, y_cal)
             if predictor is not None:
@@ -201,9 +208,29 @@ class VerificationReport:
 class Scorer(Protocol):
     """What `verify` asks of a predictor."""
 
-    def calibration_scores(self, X: Any, y: Any) -> tuple[Floats, AnyArray | None]:
-        """Scores of the rows that calibrate, and the group of each (None without groups)."""
+    structure: Any
+    calibration: Any
+
+    def thresholds(self) -> Mapping[Any, Any]:
+        """The threshold of each group, or one under the key None."""
         ...
+
+    def calibration_scores(self, X: Any, y: Any) -> tuple[Floats, AnyArray | None]:
+        """Scores of the rows that calibrate, and what the group of each is called (None without groups)."""
+        ...
+
+
+def model_fingerprint(model: Any, *, largest: int = _LARGEST_MODEL) -> str | None:
+    """A digest of all that a fitted model holds; None if it is too large or cannot be written down.
+
+    Without it a change of the model is still seen in its calibration scores.
+    """
+    try:
+        if len(pickle.dumps(model)) > largest:
+            return None
+        return structure_fingerprint(model)
+    except Exception:  # whatever a user's model raises when it is written down
+        return None
 
 
 def scores_fingerprint(scores: ArrayLike) -> str:
@@ -259,11 +286,30 @@ def _rows_checks(certificate: Certificate, X: Any, y: Any) -> list[Check]:
     ]
 
 
+def _deployed_checks(certificate: Certificate, predictor: Any) -> list[Check]:
+    """The predictor's own calibration: the scores it keeps, and the thresholds that it deploys."""
+    kept = predictor.calibration
+    checks = [
+        _same(
+            "scores kept", certificate.scores_fingerprint, scores_fingerprint(kept.scores), "fingerprint of the scores kept"
+        )
+    ]
+    called, stated = kept.group_labels(), {entry.group: entry.value for entry in certificate.thresholds}
+    deployed = {called[name]: threshold.value for name, threshold in predictor.thresholds().items()}
+    checks.append(_same("groups", sorted(map(str, stated)), sorted(map(str, deployed)), "groups with a threshold"))
+    for group in [group for group in stated if group in deployed]:
+        name = "deployed threshold" if group is None else f"deployed threshold of group {group}"
+        checks.append(_same(name, stated[group], deployed[group], "what prediction sets use"))
+    return checks
+
+
 def _score_checks(certificate: Certificate, X: Any, y: Any, predictor: Any) -> list[Check]:
     scores, groups = predictor.calibration_scores(X, y)
     checks = [
         _same("scores", certificate.scores_fingerprint, scores_fingerprint(scores), "fingerprint of the calibration scores")
     ]
+    if predictor.calibration.groups is not None:
+        return checks  # which row speaks for its group is known to the predictor alone: see `_deployed_checks`
     for entry in certificate.thresholds:
         if entry.rank is None:
             continue

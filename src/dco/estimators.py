@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
+from sklearn import get_config
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils import get_tags
-from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping
+from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, process_routing
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, check_is_fitted, column_or_1d, validate_data
 
@@ -91,6 +92,8 @@ class _Decoupled(BaseEstimator):
         the calibration.
         """
         self._check_parameters(tune=tune, groups=groups)
+        if params and get_config().get("enable_metadata_routing") and self.search is None:
+            process_routing(self, "fit", **params)  # an unset or unknown request is an error here, not a failed candidate
         seed = as_seed(self.random_state)
         rows = self._rows(X, y, groups, params, reset=True)
         roles = self._roles(rows, tune=tune, calibrate=calibrate, seed=seed)
@@ -138,7 +141,7 @@ class _Decoupled(BaseEstimator):
         `by` has one label a row: the table by group. Under `condition_on` the groups of the conditions are taken.
         """
         features = self._features(X)
-        target = np.asarray(y)
+        target = column_or_1d(y)
         sets: PredictionSets = self.predictor_.sets(features, alpha)
         thresholds = self.predictor_.thresholds(alpha)
         conditions = self.predictor_.structure.conditions(features, target)
@@ -359,7 +362,8 @@ class _Decoupled(BaseEstimator):
         tune, calibrate = self.tune_size, self.calibrate_size
         share: Any = calibrate
         if isinstance(calibrate, float) and isinstance(tune, float):
-            share = as_rational(calibrate) / (as_rational(calibrate) + as_rational(tune))
+            share = as_rational(calibrate, name="calibrate_size")
+            share = share / (share + as_rational(tune, name="tune_size"))
         made = assign_roles(len(rows), tune=0, calibrate=share, groups=rows.groups, seed=seed)
         return Splits(_NOTHING, made.train, made.calibrate, _NOTHING, seed=seed, grouped=rows.groups is not None)
 
@@ -369,11 +373,14 @@ class _Decoupled(BaseEstimator):
             raise ValueError('tune_size="auto" works with the exhaustive search and without condition_on.')
         made = assign_roles(len(rows), tune=0.25, calibrate=self.calibrate_size, groups=rows.groups, seed=seed)
         pool = np.concatenate([made.tune, made.calibrate])
+        train = made.train
+        if self._all_frozen():  # nothing to train
+            pool, train = np.arange(len(rows)), _NOTHING
         order = random_order(
             pool, groups=None if rows.groups is None else rows.groups[pool], seed=seed + 1
         ).rows  # fixed before any row is looked at
         self._set_classes([rows.y])
-        bench = self._bench(rows.take(made.train), rows.take(made.tune), seed, {})
+        bench = self._bench(rows.take(train), rows.take(made.tune), seed, {})
         look, prefitted = growing_candidates(self._seeded_models(seed), self._scores(), bench, rows)
         least = made.calibrate.size if rows.groups is None else len(np.unique(rows.groups[made.calibrate]))
         allocation = grow_tuning_split(
@@ -385,9 +392,7 @@ class _Decoupled(BaseEstimator):
             seed=seed,
             groups=rows.groups,
         )
-        splits = Splits(
-            made.train, allocation.tune, allocation.calibrate, _NOTHING, seed=seed, grouped=rows.groups is not None
-        )
+        splits = Splits(train, allocation.tune, allocation.calibrate, _NOTHING, seed=seed, grouped=rows.groups is not None)
         return splits, prefitted
 
     # ------------------------------------------------------------------------------------------ parts
@@ -522,7 +527,10 @@ class DecoupledClassifier(ClassifierMixin, _Decoupled):
         return result
 
     def predict_p(self, X: Any) -> Floats:
-        """The conformal p-value of every label, (n, K) in the order of ``classes_``; p > alpha iff it is in the set."""
+        """The conformal p-value of every label, (n, K) in the order of ``classes_``.
+
+        p > alpha iff the label is in the set of the marginal guarantee at level alpha; sets of "pac" are larger.
+        """
         return self.predictor_.p_values(self._features(X))
 
     def _targets(self, y: AnyArray) -> AnyArray:
@@ -546,7 +554,7 @@ class DecoupledRegressor(RegressorMixin, _Decoupled):
     """
 
     def predict_p(self, X: Any, y: Any) -> Floats:
-        """The conformal p-value of each given y, (n,); p > alpha iff y is in the row's set."""
+        """The conformal p-value of each given y, (n,); p > alpha iff y is in the row's set (of the marginal guarantee)."""
         return self.predictor_.p_values(self._features(X), np.asarray(y, dtype=np.float64))
 
     def _check_parameters(self, *, tune: Any, groups: Any) -> None:

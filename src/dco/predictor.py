@@ -16,9 +16,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dco.arrays import AnyArray, Floats
-from dco.calibration import Calibration, checked_calibration_scores, tell_infeasible
-from dco.certificate import Certificate, certified_threshold, scores_fingerprint
+from dco.arrays import AnyArray, Floats, Integers
+from dco.calibration import Calibration, checked_calibration_scores, group_names, tell_infeasible
+from dco.certificate import Certificate, certified_threshold, model_fingerprint, scores_fingerprint
 from dco.errors import SealBrokenError
 from dco.fingerprints import row_uniforms
 from dco.models.adapt import is_frozen
@@ -83,13 +83,15 @@ def condition_values(condition_on: Any, X: Any, y: AnyArray | None) -> AnyArray 
     if isinstance(condition_on, str) and condition_on == "label":
         return y
     if callable(condition_on):
-        values = np.asarray(condition_on(X))
+        values = group_names(condition_on(X))
     elif hasattr(X, "columns"):
         if condition_on not in X.columns:
             raise ValueError(f"condition_on names the column {condition_on!r}, which X does not have.")
-        values = np.asarray(X[condition_on])
+        values = group_names(X[condition_on])
     else:
-        values = np.asarray(X[:, condition_on])
+        column = X[:, [condition_on]]
+        dense: Any = column.toarray() if hasattr(column, "toarray") else np.asarray(column)
+        values = group_names(dense[:, 0])
     if values.shape != (n_rows(X),):
         raise ValueError(f"condition_on must give one group for each of {n_rows(X)} rows, got shape {values.shape}.")
     return values
@@ -141,7 +143,11 @@ class DecoupledPredictor:
         """The scores of given rows under the fixed structure, and their Mondrian groups, to check a certificate."""
         labels = np.asarray(y)
         scores = self.structure.score.observed(self.structure.prediction(X), labels)
-        return np.asarray(scores), self.structure.conditions(X, labels)
+        names = self.structure.conditions(X, labels)
+        if names is not None:
+            called = self.calibration.group_labels()
+            names = np.asarray([called.get(name, str(name)) for name in names.tolist()])
+        return np.asarray(scores), names
 
     def is_tied(self) -> bool:
         """Whether calibration scores are tied at a threshold: coverage is then at least the law, not equal to it."""
@@ -176,7 +182,7 @@ def fit_decoupled(
 ) -> DecoupledPredictor:
     """Choose a structure on training and tuning rows, freeze it, open the calibration rows once, certify."""
     tuning = bench.tuning_rows()
-    conditions = "label" if _is_label(condition_on) else condition_values(condition_on, tuning.X, tuning.y)
+    conditions = "label" if _is_label(condition_on) else _codes(condition_values(condition_on, tuning.X, tuning.y))
     selection = select(models, scores, bench, alpha=statement.alpha, conditions=conditions, ensemble=ensemble, search=search)
     structure = freeze(selection, bench, refit=refit, condition_on=condition_on, facts=facts)
     calibration, log = calibrate(structure, sealed, groups=groups, seed=seed)
@@ -267,14 +273,14 @@ def certify(
     facts: Facts,
 ) -> Certificate:
     """Put into words and numbers what was done."""
-    parts = calibration.parts()
+    parts, called = calibration.parts(), calibration.group_labels()
     entries = tuple(
         certified_threshold(
             threshold.value,
             rank=threshold.rank,
             n=threshold.n,
             tied=calibration.is_tied(parts[name], threshold, guarantee=statement.guarantee),
-            group=None if name is None else str(name),
+            group=called[name],
         )
         for name, threshold in thresholds.items()
     )
@@ -305,6 +311,7 @@ def certify(
         repeats_shared=dict(facts.repeats_shared),
         training_rows=facts.training_rows,
         structure_fingerprint=structure.fingerprint,
+        model_fingerprint=model_fingerprint(structure.model),
         scores_fingerprint=scores_fingerprint(calibration.scores),
         seal_opened=len(log),
         seal_log=tuple(log),
@@ -318,7 +325,9 @@ def sentence(statement: Statement, thresholds: Mapping[Any, Threshold], facts: F
     if facts.voided is not None:
         return f"Nothing is guaranteed: {facts.voided}."
     level = f"{float(100 * (1 - as_rational(statement.alpha))):g} %"
-    who = "a new row of a new group" if facts.grouped else ("a new distinct row" if facts.distinct else "a new row")
+    who, many = ("a new distinct row", "new distinct rows") if facts.distinct else ("a new row", "new rows")
+    if facts.grouped:
+        who, many = f"{who} of a new group", f"{many} of new groups"
     where = ", whichever of the groups it belongs to" if None not in thresholds else ""
     if statement.guarantee == "marginal":
         return f"The set of {who} holds its true value with probability at least {level}{where}."
@@ -328,7 +337,7 @@ def sentence(statement: Statement, thresholds: Mapping[Any, Threshold], facts: F
         each = " in all groups at once" if statement.simultaneous else ", in each group separately"
     return (
         f"With confidence at least {sure} over the draw of the calibration rows, the sets hold the true value for at least "
-        f"{level} of {who.replace('a new', 'new').replace('row', 'rows')}{each}."
+        f"{level} of {many}{each}."
     )
 
 
@@ -380,6 +389,14 @@ def batches(X: Any, size: int) -> list[Any]:
     """X in slices of rows."""
     n = n_rows(X)
     return [take_features(X, np.arange(start, min(start + size, n))) for start in range(0, n, size)]
+
+
+def _codes(names: AnyArray | None) -> Integers | None:
+    """A number for each group: the search needs to know which rows belong together, not what they are called."""
+    if names is None:
+        return None
+    seen: dict[Any, int] = {}
+    return np.asarray([seen.setdefault(name, len(seen)) for name in names.tolist()], dtype=np.int64)
 
 
 def _is_label(condition_on: Any) -> bool:

@@ -80,12 +80,24 @@ def take_features(X: Any, rows: Integers) -> Any:
     return X[rows]
 
 
+def _with_all_categories(frame: Any, other: Any, pandas: Any) -> Any:
+    """The frame with the other's categories added: pandas turns columns whose categories differ into plain text."""
+    types = {}
+    for name, dtype in frame.dtypes.items():
+        theirs = other.dtypes[name]
+        both = isinstance(dtype, pandas.CategoricalDtype) and isinstance(theirs, pandas.CategoricalDtype)
+        if both and dtype != theirs and not (dtype.ordered or theirs.ordered):  # an order cannot be guessed
+            types[name] = pandas.CategoricalDtype(dtype.categories.union(theirs.categories))
+    return frame.astype(types) if types else frame
+
+
 def stack_features(above: Any, below: Any) -> Any:
     """Two feature tables of one type, one after the other."""
     if hasattr(above, "iloc"):
         from dco.extras import require
 
-        return require("pandas", extra="tables").concat([above, below])
+        pandas = require("pandas", extra="tables")
+        return pandas.concat([_with_all_categories(above, below, pandas), _with_all_categories(below, above, pandas)])
     if is_frame(above):
         return above.vstack(below)
     if issparse(above):

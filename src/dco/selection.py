@@ -319,6 +319,8 @@ def fit_model(model: Any, rows: Rows) -> Any:
     """A fitted clone of the model; a frozen model is used as it is."""
     if is_frozen(model):
         return model
+    if isinstance(model, AveragedModel):  # each member takes the fit parameters under names of its own
+        return model.of_fitted([fit_model(member, rows) for member in model.members])
     from sklearn.base import clone
 
     fitted = clone(model)
@@ -333,10 +335,12 @@ def routed(model: Any, params: Mapping[str, Any]) -> dict[str, Any]:
     if not params:
         return {}
     if get_config().get("enable_metadata_routing"):
-        from sklearn.utils.metadata_routing import get_routing_for_object
+        from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping
 
-        wanted = get_routing_for_object(model).consumes("fit", params.keys())
-        return {name: value for name, value in params.items() if name in wanted}
+        # a parameter that the model could take but neither asked for nor declined is scikit-learn's error, never dropped
+        router = MetadataRouter(owner=type(model).__name__)
+        router.add(model=model, method_mapping=MethodMapping().add(caller="fit", callee="fit"))
+        return dict(router.route_params(caller="fit", params=dict(params))["model"]["fit"])
     return {_routed_name(model, name): value for name, value in params.items()}
 
 
