@@ -5,6 +5,7 @@ A record knows nothing of the model that made it, so people who have only logits
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -12,11 +13,39 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dco.arrays import AnyArray, Floats, Integers
-from dco.sets.labels import codes_of
+from dco.sets.labels import as_labels, codes_of
+
+
+class ClassRecord(ABC):
+    """What records about classes share: the names of their labels."""
+
+    classes: AnyArray | None
+    unseen: AnyArray | None
+
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    @property
+    @abstractmethod
+    def n_known(self) -> int:
+        """How many labels have a probability."""
+
+    @property
+    def n_classes(self) -> int:
+        """How many labels there are, those the model has never seen included."""
+        return self.n_known + (0 if self.unseen is None else len(self.unseen))
+
+    def labels(self) -> AnyArray | None:
+        """The names of all labels, known first, or None if labels are the integers 0..K-1."""
+        return _all_labels(self.classes, self.unseen)
+
+    def codes(self, y: ArrayLike) -> Integers:
+        """Each label's column; a column >= `n_known` belongs to a label the model has never seen."""
+        return _codes(y, len(self), self.n_known, self.classes, self.unseen)
 
 
 @dataclass(frozen=True, eq=False)
-class ClassProbabilities:
+class ClassProbabilities(ClassRecord):
     """Class probabilities, (n, K).
 
     `classes` (K,) names the columns: y and prediction sets then speak labels. Without it y must be integers 0..K-1.
@@ -52,22 +81,9 @@ class ClassProbabilities:
         """How many labels have a probability."""
         return int(self.probabilities.shape[1])
 
-    @property
-    def n_classes(self) -> int:
-        """How many labels there are, those the model has never seen included."""
-        return self.n_known + (0 if self.unseen is None else len(self.unseen))
-
-    def labels(self) -> AnyArray | None:
-        """The names of all labels, known first, or None if labels are the integers 0..K-1."""
-        return _all_labels(self.classes, self.unseen)
-
-    def codes(self, y: ArrayLike) -> Integers:
-        """Each label's column; a column >= `n_known` belongs to a label the model has never seen."""
-        return _codes(y, len(self), self.n_known, self.classes, self.unseen)
-
 
 @dataclass(frozen=True, eq=False)
-class ClassDraws:
+class ClassDraws(ClassRecord):
     """Class probabilities of T Monte-Carlo-dropout passes or posterior draws, (T, n, K)."""
 
     draws: Floats
@@ -96,19 +112,6 @@ class ClassDraws:
     def n_known(self) -> int:
         """How many labels have a probability."""
         return int(self.draws.shape[2])
-
-    @property
-    def n_classes(self) -> int:
-        """How many labels there are, those the model has never seen included."""
-        return self.n_known + (0 if self.unseen is None else len(self.unseen))
-
-    def labels(self) -> AnyArray | None:
-        """The names of all labels, known first, or None if labels are the integers 0..K-1."""
-        return _all_labels(self.classes, self.unseen)
-
-    def codes(self, y: ArrayLike) -> Integers:
-        """Each label's column; a column >= `n_known` belongs to a label the model has never seen."""
-        return _codes(y, len(self), self.n_known, self.classes, self.unseen)
 
     def mean(self) -> ClassProbabilities:
         """The posterior predictive probabilities: the mean over draws, added in order so that layout is irrelevant."""
@@ -264,8 +267,8 @@ def _set_labels(
     uniforms: ArrayLike | None,
     unseen: ArrayLike | None,
 ) -> None:
-    names = None if classes is None else np.asarray(classes)
-    if names is not None and (names.shape != (k,) or len(np.unique(names)) != k):
+    names = None if classes is None else as_labels(classes)
+    if names is not None and (names.shape != (k,) or not _distinct(names)):
         raise ValueError(f"classes must hold {k} distinct labels, one a column, got {names.tolist()!r:.200}.")
     draws = None if uniforms is None else _floats(uniforms, "uniforms")
     if draws is not None:
@@ -273,22 +276,32 @@ def _set_labels(
             raise ValueError(f"uniforms must hold one number for each of the {n} rows, got shape {draws.shape}.")
         if not (np.all(draws >= 0) and np.all(draws <= 1)):
             raise ValueError("uniforms must lie in [0, 1].")
-    extra = None if unseen is None or len(np.asarray(unseen)) == 0 else np.asarray(unseen)
+    extra = None if unseen is None or len(as_labels(unseen)) == 0 else as_labels(unseen)
     if extra is not None and names is None:
         raise ValueError("unseen= lists labels by name, so classes= must name the columns too.")
-    if extra is not None and names is not None and (np.any(np.isin(extra, names)) or len(np.unique(extra)) != len(extra)):
+    if extra is not None and names is not None and (np.any(codes_of(extra, names) >= 0) or not _distinct(extra)):
         raise ValueError("unseen must hold distinct labels that are not among classes.")
     _set(record, "classes", names)
     _set(record, "uniforms", draws)
     _set(record, "unseen", extra)
 
 
+def _distinct(labels: AnyArray) -> bool:
+    """Whether no label occurs twice and none is NaN, which equals no label, not even itself."""
+    values = labels.tolist()
+    return len(set(values)) == len(values) and all(value == value for value in values)
+
+
 def _all_labels(classes: AnyArray | None, unseen: AnyArray | None) -> AnyArray | None:
-    return classes if classes is None or unseen is None else np.concatenate([classes, unseen])
+    if classes is None or unseen is None:
+        return classes
+    if (classes.dtype.kind in "US") != (unseen.dtype.kind in "US"):  # joined as they are, numbers would turn into text
+        return np.concatenate([classes.astype(object), unseen.astype(object)])
+    return np.concatenate([classes, unseen])
 
 
 def _codes(y: ArrayLike, n: int, k: int, classes: AnyArray | None, unseen: AnyArray | None) -> Integers:
-    labels = np.asarray(y)
+    labels = as_labels(y)
     if labels.shape != (n,):
         raise ValueError(f"y must hold one label for each of the {n} rows, got shape {labels.shape}.")
     if classes is None:

@@ -189,7 +189,8 @@ def test_scores_are_scores_and_compare_print_and_pickle(score, record):
 @every_score
 def test_wrong_input_is_refused_in_one_sentence(score, record):
     prediction = record(*np.random.default_rng(5).normal(size=(3, 4)))
-    with pytest.raises(IncompatibleScoreError, match="ClassProbabilities"):
+    readable = " or ".join(kind.__name__ for kind in score.needs)
+    with pytest.raises(IncompatibleScoreError, match=f"needs {readable}, but the prediction is ClassProbabilities"):
         score.observed(ClassProbabilities([[0.5, 0.5]]), [0.0])
     with pytest.raises(ValueError, match="each of the 4 rows"):
         score.observed(prediction, [0.0])

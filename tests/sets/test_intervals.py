@@ -85,6 +85,30 @@ def test_a_wrong_number_of_responses_is_refused(sets):
         sets.contains([0.0, 1.0])
 
 
+def test_lists_and_whole_numbers_are_taken():
+    sets = Intervals([0, 2], [1, 1])
+    assert sets.sizes().tolist() == [1.0, 0.0]
+    assert sets.contains([0.5, 1.5]).tolist() == [True, False]
+    assert IntervalUnions([0, 2, 2], [0, 2], [1, 3]).sizes().tolist() == [2.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: Intervals(np.zeros(2), np.zeros(3)), r"shapes \(2,\) and \(3,\)"),
+        (lambda: Intervals(np.zeros((2, 1)), np.zeros((2, 1))), "one number an interval"),
+        (lambda: Intervals([0.0, np.nan], [1.0, 1.0]), "lower is NaN in place 1"),
+        (lambda: Intervals(["a"], ["b"]), "real numbers"),
+        (lambda: Intervals([0.0], [1.0]).contains(["a"]), "y must be real numbers"),
+        (lambda: IntervalUnions([0, 5], [0.0], [1.0]), "number of intervals, 1"),
+        (lambda: IntervalUnions([], [], []), "row_pointers"),
+    ],
+)
+def test_bad_input_gets_one_sentence(make, words):
+    with pytest.raises(ValueError, match=words):
+        make()
+
+
 def test_frames_show_ends_pieces_and_sizes():
     pytest.importorskip("pandas")
     frame = unions().to_frame(index=list("abcd"))

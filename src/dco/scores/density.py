@@ -16,9 +16,9 @@ from scipy.special import ndtri
 from dco.arrays import Floats, Integers
 from dco.mixtures import LevelSets, distribution, level_sets, log_density
 from dco.predictions import GaussianMixtures, Prediction, take
-from dco.scores.membership import AtMost, responses
+from dco.scores.membership import AtMost
 from dco.scores.score import Cutoff, cutoff, expect
-from dco.sets.intervals import IntervalUnions
+from dco.sets.intervals import IntervalUnions, responses
 
 
 @dataclass(frozen=True)

@@ -26,13 +26,3 @@ class AtMost:
     def __call__(self, y: ArrayLike) -> Bools:
         """Whether each row's y is in that row's set."""
         return np.asarray(self.score.observed(self.prediction, y) <= self.threshold)
-
-
-def responses(y: ArrayLike, n: int) -> Floats:
-    """y as n numbers in float64: a score must not depend on the precision that y happens to be stored in."""
-    values = np.asarray(y)
-    if values.dtype.kind not in "iubf":
-        raise ValueError(f"y must be real numbers, got dtype {values.dtype}.")
-    if values.shape != (n,):
-        raise ValueError(f"y must hold one number for each of the {n} rows, got shape {values.shape}.")
-    return values.astype(np.float64, copy=False)

@@ -6,7 +6,9 @@ equals ``observed(prediction, y) <= threshold`` exactly; the ends are the same i
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from numbers import Real
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -16,9 +18,9 @@ from dco.arrays import Floats
 from dco.errors import IncompatibleScoreError
 from dco.mixtures import mean_and_sd
 from dco.predictions import GaussianMixtures, Points, PointsWithSpread, Prediction, Quantiles
-from dco.scores.membership import AtMost, responses
+from dco.scores.membership import AtMost
 from dco.scores.score import Cutoff, cutoff, expect
-from dco.sets.intervals import Intervals
+from dco.sets.intervals import Intervals, responses
 
 
 @dataclass(frozen=True)
@@ -51,11 +53,10 @@ class AbsoluteResidual:
         return np.broadcast_to(2 * np.maximum(limit, 0.0), (len(prediction),)).astype(np.float64)
 
     def _mean(self, prediction: Prediction) -> Floats:
-        if isinstance(prediction, GaussianMixtures):
-            return np.asarray(prediction.means.mean(axis=1, dtype=np.float64))
-        if isinstance(prediction, PointsWithSpread):
-            return _double(prediction.mean)
-        return _double(expect(self, prediction, Points).mean)
+        record: Points | PointsWithSpread | GaussianMixtures = expect(self, prediction, *self.needs)
+        if isinstance(record, GaussianMixtures):
+            return np.asarray(record.means.mean(axis=1, dtype=np.float64))
+        return _double(record.mean)
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,7 @@ class NormalisedResidual:
     needs: ClassVar[tuple[type, ...]] = (PointsWithSpread, GaussianMixtures)
 
     def __post_init__(self) -> None:
-        if not (np.isfinite(self.floor) and self.floor >= 0):
+        if not (isinstance(self.floor, Real) and math.isfinite(self.floor) and self.floor >= 0):
             raise ValueError(f"floor must be a finite number >= 0, got {self.floor!r}.")
 
     def observed(self, prediction: Prediction, y: ArrayLike) -> Floats:
@@ -103,10 +104,10 @@ class NormalisedResidual:
     def _mean_and_scale(self, prediction: Prediction) -> tuple[Floats, Floats]:
         mean: Floats
         spread: Floats
-        if isinstance(prediction, GaussianMixtures):
-            mean, spread = mean_and_sd(prediction)
+        record: PointsWithSpread | GaussianMixtures = expect(self, prediction, *self.needs)
+        if isinstance(record, GaussianMixtures):
+            mean, spread = mean_and_sd(record)
         else:
-            record = expect(self, prediction, PointsWithSpread)
             mean, spread = _double(record.mean), _double(record.spread)
         return mean, spread + self.floor if self.floor else spread
 

@@ -27,12 +27,15 @@ class Intervals:
     upper: Floats
     member: Member | None = None
 
+    def __post_init__(self) -> None:
+        _set_ends(self)
+
     def __len__(self) -> int:
         return len(self.lower)
 
     def contains(self, y: ArrayLike) -> Bools:
         """Whether each row's interval holds that row's y."""
-        value = _responses(y, len(self))
+        value = responses(y, len(self))
         if self.member is not None:
             return self.member(value)
         return np.asarray((self.lower <= value) & (value <= self.upper))
@@ -69,6 +72,16 @@ class IntervalUnions:
     upper: Floats
     member: Member | None = None
 
+    def __post_init__(self) -> None:
+        _set_ends(self)
+        pointers = np.asarray(self.row_pointers)
+        if pointers.ndim != 1 or not pointers.size or pointers[0] != 0 or pointers[-1] != len(self.lower):
+            raise ValueError(
+                f"row_pointers must run from 0 to the number of intervals, {len(self.lower)}, one more than there are rows; "
+                f"got shape {pointers.shape}."
+            )
+        object.__setattr__(self, "row_pointers", pointers)
+
     def __len__(self) -> int:
         return len(self.row_pointers) - 1
 
@@ -80,7 +93,7 @@ class IntervalUnions:
 
     def contains(self, y: ArrayLike) -> Bools:
         """Whether one of each row's intervals holds that row's y."""
-        value = _responses(y, len(self))
+        value = responses(y, len(self))
         if self.member is not None:
             return self.member(value)
         rows = self._rows()
@@ -124,8 +137,27 @@ class IntervalUnions:
         return np.repeat(np.arange(len(self)), np.diff(self.row_pointers))
 
 
-def _responses(y: ArrayLike, n: int) -> Floats:
-    value = np.asarray(y)
-    if value.shape != (n,):
-        raise ValueError(f"y must hold one number for each of the {n} rows, got shape {value.shape}.")
-    return value
+def responses(y: ArrayLike, n: int) -> Floats:
+    """y as n numbers in float64: membership must not depend on the precision that y happens to be stored in."""
+    values = np.asarray(y)
+    if values.shape != (n,):
+        raise ValueError(f"y must hold one number for each of the {n} rows, got shape {values.shape}.")
+    if values.size and values.dtype.kind not in "iubf":
+        raise ValueError(f"y must be real numbers, got dtype {values.dtype}.")
+    return values.astype(np.float64, copy=False)
+
+
+def _set_ends(record: Intervals | IntervalUnions) -> None:
+    lower, upper = np.asarray(record.lower), np.asarray(record.upper)
+    if lower.ndim != 1 or lower.shape != upper.shape:
+        raise ValueError(
+            f"lower and upper must hold one number an interval each, got shapes {lower.shape} and {upper.shape}."
+        )
+    for name, ends in (("lower", lower), ("upper", upper)):
+        if ends.size and ends.dtype.kind not in "iubf":
+            raise ValueError(f"{name} must be real numbers, got dtype {ends.dtype}.")
+        if ends.dtype.kind == "f" and np.isnan(ends.min(initial=np.inf)):
+            raise ValueError(
+                f"{name} is NaN in place {int(np.flatnonzero(np.isnan(ends))[0])}; an end is a number or infinite."
+            )
+        object.__setattr__(record, name, ends if ends.dtype.kind == "f" else ends.astype(np.float64))

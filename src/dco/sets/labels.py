@@ -25,8 +25,23 @@ class LabelSets:
     n_classes: int
     classes: AnyArray | None = None
 
+    def __post_init__(self) -> None:
+        pointers, codes = np.asarray(self.row_pointers), np.asarray(self.codes)
+        if pointers.ndim != 1 or codes.ndim != 1 or not pointers.size or pointers[0] != 0 or pointers[-1] != codes.size:
+            raise ValueError(
+                f"row_pointers must run from 0 to the number of codes, {codes.size}, one more than there are rows; got "
+                f"shape {pointers.shape}. LabelSets.from_dense() makes them from a matrix."
+            )
+        object.__setattr__(self, "row_pointers", pointers)
+        object.__setattr__(self, "codes", codes)
+        if self.classes is not None:
+            names = as_labels(self.classes)
+            if names.shape != (self.n_classes,):
+                raise ValueError(f"classes must name each of the {self.n_classes} labels, got shape {names.shape}.")
+            object.__setattr__(self, "classes", names)
+
     @classmethod
-    def from_dense(cls, members: ArrayLike, classes: AnyArray | None = None) -> LabelSets:
+    def from_dense(cls, members: ArrayLike, classes: ArrayLike | None = None) -> LabelSets:
         """Sets from an (n, K) boolean matrix."""
         mask = np.asarray(members, dtype=bool)
         if mask.ndim != 2:
@@ -34,7 +49,7 @@ class LabelSets:
         pointers = np.zeros(mask.shape[0] + 1, dtype=np.int64)
         np.cumsum(np.count_nonzero(mask, axis=1), out=pointers[1:])
         codes = np.nonzero(mask)[1].astype(np.int32)
-        return cls(pointers, codes, mask.shape[1], classes)
+        return cls(pointers, codes, mask.shape[1], None if classes is None else as_labels(classes))
 
     def __len__(self) -> int:
         return len(self.row_pointers) - 1
@@ -50,7 +65,7 @@ class LabelSets:
 
     def contains(self, y: ArrayLike) -> Bools:
         """Whether each row's set holds that row's label; a label that is not among the classes is in no set."""
-        wanted = self._codes_of(np.asarray(y))
+        wanted = self._codes_of(as_labels(y))
         found = np.zeros(len(self), dtype=bool)
         rows = np.repeat(np.arange(len(self)), self.sizes())
         found[rows[self.codes == wanted[rows]]] = True
@@ -87,13 +102,33 @@ class LabelSets:
     def _codes_of(self, y: AnyArray) -> Integers:
         if y.shape != (len(self),):
             raise ValueError(f"y must hold one label for each of the {len(self)} rows, got shape {y.shape}.")
-        if self.classes is None:
-            return y.astype(np.int64)
-        return codes_of(y, self.classes)
+        if self.classes is not None:
+            return codes_of(y, self.classes)
+        if y.size and y.dtype.kind not in "iu":
+            raise ValueError(
+                f"y has dtype {y.dtype}, but these sets hold the label numbers 0..{self.n_classes - 1}. Pass classes= to "
+                "the prediction record to use other labels."
+            )
+        return y.astype(np.int64)
+
+
+def as_labels(values: ArrayLike) -> AnyArray:
+    """Labels as an array; text mixed with other kinds stays as it is (NumPy would turn 1 into "1")."""
+    array = np.asarray(values)
+    if (
+        array.dtype.kind in "US"
+        and isinstance(values, (list, tuple))
+        and not all(isinstance(v, (str, bytes)) for v in values)
+    ):
+        return np.asarray(values, dtype=object)
+    return array
 
 
 def codes_of(y: AnyArray, classes: AnyArray) -> Integers:
     """The place of each label in `classes`, -1 for a label that is not there."""
+    if y.dtype == object or classes.dtype == object:  # labels of several kinds have no order, but they have equality
+        place_of = {label: place for place, label in enumerate(classes.tolist())}
+        return np.array([place_of.get(label, -1) for label in y.tolist()], dtype=np.int64)
     order = np.argsort(classes, kind="stable")
     place = np.searchsorted(classes, y, sorter=order)
     candidate = order[np.minimum(place, len(classes) - 1)]

@@ -1,0 +1,96 @@
+"""Label sets: compressed storage, labels of every kind, and what is refused."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from dco import ClassProbabilities, LabelSets
+from dco.scores import LAC
+from dco.sets.labels import codes_of
+
+DENSE = np.array([[True, False, True], [False, False, False], [True, True, True]])
+
+
+@settings(derandomize=True, deadline=None, max_examples=60)
+@given(hnp.arrays(bool, st.tuples(st.integers(0, 6), st.integers(1, 5))), st.data())
+def test_compressed_sets_say_what_the_matrix_says(dense, data):
+    sets = LabelSets.from_dense(dense)
+    n, k = dense.shape
+    y = data.draw(hnp.arrays(np.int64, n, elements=st.integers(0, k - 1)))
+    assert len(sets) == n
+    assert np.array_equal(sets.to_dense(), dense)
+    assert np.array_equal(sets.sizes(), dense.sum(axis=1))
+    assert np.array_equal(sets.contains(y), dense[np.arange(n), y])
+    assert np.array_equal(sets.is_empty(), ~dense.any(axis=1))
+    assert np.array_equal(sets.is_full(), dense.all(axis=1))
+    assert sets.to_lists() == [np.flatnonzero(row).tolist() for row in dense]
+    assert [sets[row].tolist() for row in range(n)] == sets.to_lists()
+
+
+def test_sets_speak_the_labels_of_their_classes():
+    sets = LabelSets.from_dense(DENSE, ["cat", "ant", "dog"])
+    assert sets.to_lists() == [["cat", "dog"], [], ["cat", "ant", "dog"]]
+    assert sets.contains(["dog", "dog", "ant"]).tolist() == [True, False, True]
+    assert sets.contains(["a label never heard of", "cat", "cat"]).tolist() == [False, False, True]
+    assert sets[-1].tolist() == ["cat", "ant", "dog"]
+
+
+def test_labels_of_several_kinds_keep_their_kinds():
+    """NumPy would turn the number 1 into the text "1"."""
+    sets = LabelSets.from_dense(DENSE, ["one", 1, None])
+    assert sets.to_lists()[2] == ["one", 1, None]
+    assert sets.contains([None, 1, 1]).tolist() == [True, False, True]
+    assert sets.contains([None, 1, "1"]).tolist() == [True, False, False]
+    record = ClassProbabilities([[0.5, 0.3, 0.2]], classes=["one", 1, None])
+    assert record.codes([1]).tolist() == [1]
+    assert LAC().sets(record, 0.75).to_lists() == [["one", 1]]
+
+
+def test_a_label_of_another_kind_than_the_classes_is_not_among_them():
+    assert codes_of(np.array([0, 1]), np.array(["0", "1"])).tolist() == [-1, -1]
+    assert codes_of(np.array(["x", 3, None], dtype=object), np.array(["x", "y"])).tolist() == [0, -1, -1]
+    assert codes_of(np.array([2.0, 2.5]), np.array([1, 2])).tolist() == [1, -1]
+
+
+def test_unseen_labels_of_another_kind_stay_what_they_are():
+    record = ClassProbabilities([[0.5, 0.5]], classes=["a", "b"], unseen=[7])
+    assert record.labels().tolist() == ["a", "b", 7]
+    assert LAC().observed(record, [7]).tolist() == [np.inf]
+
+
+@pytest.mark.parametrize("y", [[0.7, 1.2, 2.0], ["0", "1", "2"], [np.nan, 1, 2], [True, False, True]])
+def test_numbered_sets_refuse_what_is_not_a_whole_number(y):
+    """A cast would turn 0.7 into label 0 without a word; `observed` refuses the same."""
+    sets = LabelSets.from_dense(DENSE)
+    with pytest.raises(ValueError, match=r"label numbers 0\.\.2"):
+        sets.contains(y)
+    with pytest.raises(ValueError, match=r"column numbers 0\.\.2"):
+        LAC().observed(ClassProbabilities(np.full((3, 3), 1 / 3)), y)
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: LabelSets.from_dense([True]), "matrix"),
+        (lambda: LabelSets.from_dense(DENSE, ["a", "b"]), "each of the 3 labels"),
+        (lambda: LabelSets(np.array([0, 2]), np.array([1]), 3), "row_pointers must run from 0 to the number of codes, 1"),
+        (lambda: LabelSets(np.array([1, 1]), np.array([1]), 3), "row_pointers"),
+        (lambda: LabelSets.from_dense(DENSE).contains([0, 1]), "each of the 3 rows"),
+        (lambda: ClassProbabilities([[0.5, 0.5]], classes=[np.nan, 1.0]), "distinct labels"),
+        (lambda: ClassProbabilities([[0.5, 0.5]], classes=["a", "a"]), "distinct labels"),
+        (lambda: ClassProbabilities([[0.5, 0.5]], classes=["a", "b"], unseen=["b"]), "not among classes"),
+    ],
+)
+def test_bad_input_gets_one_sentence(make, words):
+    with pytest.raises(ValueError, match=words):
+        make()
+
+
+def test_a_frame_has_a_row_a_set():
+    frame = LabelSets.from_dense(DENSE, ["cat", "ant", "dog"]).to_frame(index=["x", "y", "z"])
+    assert frame.loc["x", "set"] == ["cat", "dog"]
+    assert frame["size"].tolist() == [2, 0, 3]
