@@ -66,7 +66,7 @@ def cutoff(threshold: Cutoff, n: int, n_classes: int | None = None) -> float | F
         raise ValueError(f"a threshold a row must have shape ({n},), got {values.shape}.")
     if values.shape in ((n, 1), (1, n_classes)):
         return values
-    if values.shape == (n,) and n != n_classes:
+    if values.shape == (n,) and (n != n_classes or n == 1):
         return values[:, None]
     if values.shape == (n_classes,) and n != n_classes:
         return values[None, :]

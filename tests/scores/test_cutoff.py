@@ -1,0 +1,50 @@
+"""Thresholds of every shape that a score accepts."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dco import split_conformal
+from dco.scores.score import cutoff
+
+
+def test_a_record_and_a_number_are_one_cutoff():
+    assert cutoff(split_conformal([3.0, 1.0, 2.0], alpha=0.5), 4, 2) == 2.0
+    assert cutoff(2, 4, 2) == 2.0
+    assert cutoff(np.float32(0.5), 4) == 0.5
+
+
+@pytest.mark.parametrize(
+    ("shape", "n", "n_classes", "becomes"),
+    [
+        ((4,), 4, 3, (4, 1)),
+        ((3,), 4, 3, (1, 3)),
+        ((4, 1), 4, 4, (4, 1)),
+        ((1, 4), 4, 4, (1, 4)),
+        ((1,), 1, 1, (1, 1)),
+        ((1,), 1, 3, (1, 1)),
+        ((1,), 4, 1, (1, 1)),
+        ((4,), 4, None, (4,)),
+    ],
+)
+def test_one_a_row_or_one_a_label(shape, n, n_classes, becomes):
+    assert cutoff(np.zeros(shape), n, n_classes).shape == becomes
+
+
+@pytest.mark.parametrize(
+    ("threshold", "n", "n_classes", "words"),
+    [
+        (np.zeros(4), 4, 4, r"\(4, 1\) for one a row or \(1, 4\) for one a label"),
+        (np.zeros(5), 4, 3, r"\(4,\) a row or \(3,\) a label"),
+        (np.zeros((4, 3)), 4, 3, r"\(4,\) a row or \(3,\) a label"),
+        (np.zeros(5), 4, None, r"must have shape \(4,\)"),
+        (np.nan, 4, 3, "not NaN"),
+        ("0.5", 4, 3, "must be a number"),
+        (None, 4, 3, "must be a number"),
+        ([0.1, np.nan], 2, 3, "not NaN"),
+    ],
+)
+def test_what_is_neither_is_refused(threshold, n, n_classes, words):
+    with pytest.raises(ValueError, match=words):
+        cutoff(threshold, n, n_classes)
