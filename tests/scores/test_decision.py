@@ -8,6 +8,7 @@ import pytest
 from scipy.stats import betabinom
 
 from dco.predictions import ClassDraws, ClassProbabilities
+from dco.scores.classification import LAC
 from dco.scores.decision import RiskAverse, RiskOptimal, act
 from dco.sets import LabelSets
 from dco.thresholds import split_conformal
@@ -150,6 +151,8 @@ def test_labels_by_name_and_labels_never_seen(kind):
         kind(LOSSES).every_label(named)
     with pytest.raises(ValueError, match="no column for the label"):
         kind(LOSSES, labels=["x", "y", "z"]).every_label(named)
+    with pytest.raises(ValueError, match="name them with labels="):
+        act(LAC().sets(named, 0.5), named, loss_matrix=LOSSES)
 
 
 def test_scores_are_values():

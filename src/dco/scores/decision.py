@@ -93,7 +93,7 @@ class DecisionScore(LabelScore):
     def _aligned(self, prediction: ClassProbabilities | ClassDraws) -> Self:
         """The same score with its columns in the order of the record's labels."""
         record = self._record(prediction)
-        matrix = _matrix_for(self.loss_matrix, self.labels, record.labels(), record.n_classes, record.unseen is not None)
+        matrix = _matrix_for(self.loss_matrix, self.labels, record.labels(), record.n_classes, _has_unseen(record))
         return self if self.labels is None else replace(self, loss_matrix=matrix, labels=None)
 
     def _envelope(self, probabilities: Doubles, losses: Doubles) -> Doubles:
@@ -199,7 +199,9 @@ def act(
     """
     matrix = _checked_matrix(loss_matrix)
     names = None if labels is None else tuple(np.asarray(labels).tolist())
-    losses = np.asarray(_matrix_for(tuple(map(tuple, matrix.tolist())), names, sets.classes, sets.n_classes, False))
+    losses = np.asarray(
+        _matrix_for(tuple(map(tuple, matrix.tolist())), names, sets.classes, sets.n_classes, _has_unseen(prediction))
+    )
     miss = None if alpha is None else float(as_rational(alpha))
     expected = None if prediction is None else _expected_losses(prediction, sets, losses)
     n, step = len(sets), max(1, _POINTS_AT_ONCE // losses.size)
@@ -219,6 +221,10 @@ def act(
         here = np.arange(len(chosen))
         actions[rows], worst[rows], robust[rows] = chosen, inside[here, chosen], criterion[here, chosen]
     return Actions(actions, worst, robust)
+
+
+def _has_unseen(prediction: ClassProbabilities | ClassDraws | None) -> bool:
+    return prediction is not None and prediction.unseen is not None
 
 
 def _largest(losses: Floats, members: Bools) -> Floats:
