@@ -156,6 +156,8 @@ def test_bad_input_is_refused(name):
         rule(losses[:0], cuts)
     with pytest.raises(ValueError, match="greater than 0"):
         rule(losses, cuts, bound=0)
+    with pytest.raises(ValueError, match="bound must be a finite number"):
+        rule(losses, cuts, bound="one")
     with pytest.raises(ValueError, match="alpha"):
         rule(losses, cuts, alpha=1.0)
 
@@ -301,5 +303,7 @@ class TestLearnThenTest:
             learn_then_test([losses, losses], alpha=[0.1, 0.1, 0.1], delta=0.1)
         with pytest.raises(ValueError, match="shape of its losses"):
             learn_then_test(losses, alpha=0.1, delta=0.1, where=np.ones((10, 2), bool))
+        with pytest.raises(ValueError, match="True or False"):
+            learn_then_test(losses, alpha=0.1, delta=0.1, where=np.full((10, 3), np.nan))
         with pytest.raises(ValueError, match="delta must be"):
             learn_then_test(losses, alpha=0.1, delta=0)

@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike
 from scipy.special import betainc, betaincc
 
 from dco.arrays import Floats, Integers
-from dco.ranks import Level
+from dco.ranks import Level, as_count
 from dco.thresholds.loss_matrix import checked_bound, checked_losses, relative_level
 
 _SMALL_PRODUCT = 5_000  # up to this many steps the recursion takes less than a millisecond
@@ -51,6 +51,8 @@ def bq_confidence(
     level = relative_level(alpha, scale)
     rises, counts = _merged(values, level)
     if method == "dirichlet":
+        if as_count(draws, name="draws") == 0:
+            raise ValueError("draws must be at least 1, got 0.")
         return _by_dirichlet(values, float(level), draws, np.random.default_rng(0) if rng is None else rng)
     if method == "recursion":
         return _by_recursion(rises, counts)[0]

@@ -162,8 +162,10 @@ def _counted(where: Any, scaled: list[Floats]) -> list[Bools | None]:
         each = [where] * len(scaled)
     marks: list[Bools | None] = []
     for mark, matrix in zip(each, scaled, strict=True):
-        array = None if mark is None else np.asarray(mark, dtype=bool)
+        array = None if mark is None else np.asarray(mark)
         if array is not None and array.shape != matrix.shape:
             raise ValueError(f"where must have the shape of its losses, {matrix.shape}, got {array.shape}.")
-        marks.append(array)
+        if array is not None and not np.all((array == 0) | (array == 1)):
+            raise ValueError("where must mark rows with True or False (1 or 0).")
+        marks.append(None if array is None else array.astype(bool))
     return marks

@@ -48,7 +48,10 @@ def checked_losses(losses: ArrayLike, *, bound: float, name: str = "losses", ndi
 
 def checked_bound(bound: float) -> float:
     """The bound on the loss as a float, greater than 0."""
-    value = float(bound)
+    try:
+        value = float(bound)
+    except (TypeError, ValueError):
+        value = math.nan
     if not (math.isfinite(value) and value > 0):
         raise ValueError(f"bound must be a finite number greater than 0, got {bound!r}.")
     return value
