@@ -75,6 +75,18 @@ def test_impossible_requests_say_what_is_wrong(sizes, message):
         assign_roles(100, **sizes)
 
 
+def test_no_rows_have_no_roles():
+    with pytest.raises(ValueError, match="no rows"):
+        assign_roles(0)
+
+
+@pytest.mark.parametrize("rows", [[-1], [0.5], [[7]], ["a"]])
+def test_roles_made_by_hand_are_row_positions(rows):
+    assert Splits([0], [1], [2], []).sizes == {"train": 1, "tune": 1, "calibrate": 1, "test": 0}
+    with pytest.raises(ValueError, match="tune must list row positions"):
+        Splits([0], rows, [2], [])
+
+
 def test_roles_made_by_hand_must_be_disjoint():
     with pytest.raises(OverlappingRolesError, match=r"2 rows have two roles \(first: row 3\)"):
         Splits(np.arange(5), np.array([3, 4]), np.array([7]), np.array([], dtype=int))

@@ -110,6 +110,10 @@ def evaluate(
     `dco.theory.coverage_consistency`; say ``tied=True`` when calibration scores near it are tied. `groups` holds a value a
     row and brings a row of results for each. The rows must be new: rows that trained, tuned or calibrated prove nothing.
     """
+    truth = np.asarray(y)
+    if truth.dtype.kind == "f" and np.any(np.isnan(truth)):
+        row = int(np.flatnonzero(np.isnan(truth))[0])
+        raise ValueError(f"y is NaN in row {row}: a set cannot be right or wrong about a value that is not known.")
     hits, sizes = np.asarray(sets.contains(y), dtype=bool), np.asarray(sets.sizes(), dtype=np.float64)
     n = len(sets)
     if n == 0:

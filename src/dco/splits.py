@@ -51,6 +51,8 @@ class Splits:
     grouped: bool = False
 
     def __post_init__(self) -> None:
+        for role in Role:
+            object.__setattr__(self, role.value, _positions(self[role], role))
         rows = np.concatenate([self[role] for role in Role])
         distinct, counts = np.unique(rows, return_counts=True)
         shared = distinct[counts > 1]
@@ -178,6 +180,8 @@ def assign_roles(
     roles; it is recorded, since marginal coverage is then approximate.
     """
     total = as_count(n)
+    if total == 0:
+        raise ValueError("there are no rows to assign to roles; give at least one.")
     number = as_seed(seed)
     order = random_order(total, groups=groups, stratify=stratify, seed=number)
     unit = "rows" if groups is None else "groups"
@@ -233,6 +237,15 @@ def _codes(values: Any, n: int, name: str, *, missing: bool = False) -> tuple[In
     if codes.size != n:
         raise ValueError(f"{name} has {codes.size} labels for {n} rows; give one label a row.")
     return codes, count
+
+
+def _positions(rows: Any, role: Role) -> Integers:
+    positions = np.asarray(rows)
+    if positions.size == 0:
+        return np.empty(0, dtype=np.int64)
+    if positions.ndim != 1 or positions.dtype.kind not in "iu" or positions.min() < 0:
+        raise ValueError(f"{role} must list row positions, whole numbers from 0 on; got {rows!r:.200}.")
+    return positions
 
 
 def _amount(size: Size, units: int, role: Role) -> Fraction:
