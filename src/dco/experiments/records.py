@@ -1,7 +1,7 @@
 """A record for each split, appended as it finishes, so that a run that was ended goes on where it stopped.
 
-One line of JSON a split: seed, settings, seconds, versions, and the rows (names of columns once, then values). Tables are always made from what was read back,
-so a run in one go, one that was resumed and one on many cores give the same tables.
+One line of JSON a split: seed, settings, seconds, versions, and the rows (columns named once, then values). Tables are
+always made from what was read back, so a run in one go, one that was resumed and one on many cores give the same tables.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
-from itertools import groupby, islice
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -178,10 +178,12 @@ def _settings(options: Options) -> dict[str, Any]:
 
 def packed(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Rows as blocks of equal columns, which are named once: files a third as large."""
-    return [
-        {"columns": list(columns), "values": [list(row.values()) for row in block]}
-        for columns, block in groupby(rows, key=lambda row: tuple(row))
-    ]
+    blocks: list[dict[str, Any]] = []
+    for row in rows:
+        if not blocks or blocks[-1]["columns"] != list(row):
+            blocks.append({"columns": list(row), "values": []})
+        blocks[-1]["values"].append(list(row.values()))
+    return blocks
 
 
 def unpacked(blocks: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:

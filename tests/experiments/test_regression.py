@@ -1,0 +1,180 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy.stats import betabinom
+
+from dco.datasets.tabular import Table
+from dco.experiments import beyond_regression, regression
+from dco.experiments.coverage_z import all_z, bonferroni_point, coverage_sd, coverage_z
+from dco.experiments.experiment import Options, SplitRecord
+from dco.experiments.methods import run_method
+from dco.experiments.regression import DENSITY, STUDIES, Candidate, fit_priors, load_rows, paper_split, rows_by
+from dco.experiments.tables import ResultTable
+
+DIABETES = Options(alphas=(0.2,))
+
+
+@pytest.fixture(scope="module")
+def diabetes_rows():
+    return regression.run_split(3, DIABETES, study=STUDIES["diabetes"])
+
+
+@pytest.mark.parametrize(
+    ("n", "sizes"),
+    [(442, (150, 112, 113, 67)), (3000, (1020, 765, 765, 450)), (1030, (350, 262, 263, 155))],
+    ids=["diabetes", "california", "concrete"],
+)
+def test_split_sizes_are_the_papers(n, sizes):
+    splits = paper_split(n, seed=0)
+    assert (len(splits.train), len(splits.tune), len(splits.calibrate), len(splits.test)) == sizes
+
+
+def test_methods_agree_with_the_registry(diabetes_rows):
+    """The rows are computed from shared scores; the registry computes each method by itself."""
+    table = load_rows("diabetes", None)
+    splits = paper_split(len(table), 3)
+    models = fit_priors(table, splits.train, seed=3, draws=8000)
+    pool = np.concatenate([splits.tune, splits.calibrate])
+
+    def candidates(calibrate):
+        return {
+            f"c = {model.prior_scale:g}": (
+                DENSITY, *(model.predict_distribution(table.X[rows]) for rows in (splits.tune, calibrate, splits.test)),
+            )
+            for model in models
+        }  # fmt: skip
+
+    unit = table.y[splits.train].std()
+    by_method = {row["method"]: row for row in diabetes_rows[1:]}
+    for key, method, calibrate in (
+        ("bq", "BQ", pool),
+        ("dco_warmstart", "DCO-Warmstart", splits.calibrate),
+        ("dco_pac", "DCO-PAC", splits.calibrate),
+        ("direct_tune", "DirectTune, searched Φ", splits.calibrate),
+        ("split_cp", "Split CP, φ fixed, whole pool", pool),
+    ):
+        outcome = run_method(key, candidates(calibrate), table.y[splits.tune], table.y[calibrate], alpha=0.2, delta=0.05)
+        row = by_method[method]
+        assert (outcome.threshold.value, outcome.threshold.rank, outcome.candidate) == (
+            row["threshold"], row["rank"], row["chosen"],
+        )  # fmt: skip
+        assert outcome.sets.contains(table.y[splits.test]).mean() == row["coverage"]
+        assert outcome.sets.sizes().mean() / unit == pytest.approx(row["width"], rel=1e-9)
+
+
+def test_what_chose_on_its_own_rows_claims_nothing(diabetes_rows):
+    claims = {row["method"]: (row["guarantee"], row["law"]) for row in diabetes_rows[1:]}
+    for method in ("DirectTune, searched Φ", "Matched-Φ BQ, δ uncorrected", "DCO's structure, BQ on the pool"):
+        assert claims[method] == ("none", False)
+    assert claims["EFCP (tuned and calibrated on the pool)"] == ("none", False)
+    assert claims["Matched-Φ BQ, δ/|Φ|"] == ("pac", False)
+    assert claims["DCO, refit"] == ("marginal", True)
+
+
+def test_refit_width_is_in_units_of_the_training_rows(diabetes_rows):
+    """Multiplied back, mean widths are lengths of the same order in the units of y."""
+    by_method = {row["method"]: row["width"] for row in diabetes_rows[1:]}
+    assert by_method["DCO, refit"] == pytest.approx(by_method["DCO-Warmstart"], rel=0.15)
+
+
+def test_hits_over_random_roles_of_a_fixed_table_are_beta_binomial():
+    """The claim behind every z: given the table, hits over random roles have the Beta-binomial mean and variance.
+
+    20,000 roles of 60 fixed scores: the mean may stray by 4 standard errors, the variance by 5 %.
+    """
+    rng = np.random.default_rng(0)
+    scores = rng.standard_cauchy(60)
+    n, n_test, rank = 30, 20, 25
+    hits = np.empty(20_000)
+    for i in range(hits.size):
+        dealt = rng.permutation(scores)
+        hits[i] = np.sum(dealt[n : n + n_test] <= np.sort(dealt[:n])[rank - 1])
+    law = betabinom(n_test, rank, n + 1 - rank)
+    assert abs(hits.mean() - law.mean()) < 4 * law.std() / math.sqrt(hits.size)
+    assert hits.var() == pytest.approx(law.var(), rel=0.05)
+    assert coverage_sd(rank, n, n_test) == pytest.approx(law.std() / n_test)
+
+
+def test_z_sees_a_shift_of_coverage():
+    sd = coverage_sd(92, 113, 67)
+    honest = [92 / 114] * 50
+    assert coverage_z(honest, rank=92, n=113, n_test=67) == pytest.approx(0)
+    assert coverage_z([c - sd for c in honest], rank=92, n=113, n_test=67) == pytest.approx(-math.sqrt(50))
+
+
+def test_bonferroni_point_of_one_comparison_is_the_normal_one():
+    assert bonferroni_point(1) == pytest.approx(2.5758, abs=1e-4)
+    assert bonferroni_point(100) > bonferroni_point(10)
+
+
+def test_every_z_is_listed_largest_first():
+    columns = ("target", "method", "coverage", "by law", "z")
+    first = ResultTable("A", "", columns, ((0.8, "m", 0.79, 0.8, -1.0), (0.8, "no law", 0.7, None, None)))
+    second = ResultTable("B", "", columns, ((0.9, "m", 0.95, 0.9, 4.5),))
+    together = all_z([first, second, ResultTable("C", "", ("x",), ((1,),))])
+    assert together is not None
+    assert together.column("z") == [4.5, -1.0]
+    assert "1 lie beyond" in together.caption
+
+
+def test_diabetes_tables_have_the_papers_figures_beside_ours(diabetes_rows):
+    records = [SplitRecord(seed, tuple(diabetes_rows), 1.0) for seed in (0, 1)]
+    tables = regression.study_tables(records, DIABETES, study=STUDIES["diabetes"], title="Diabetes")
+    main = tables[0]
+    shown = dict(zip(main.column("method"), main.column("paper width"), strict=True))
+    assert shown["BQ"].mean == 2.098
+    assert shown["DCO-PAC"] is None
+    assert dict(zip(main.column("method"), main.column("by law"), strict=True))["DCO-Warmstart"] == 92 / 114
+    assert [table.title for table in tables][2:] == [
+        "Diabetes: prior scale", "Diabetes: threshold selection outcomes", "Diabetes: DirectTune diagnostic",
+    ]  # fmt: skip
+
+
+def small_table(n: int = 240) -> Table:
+    rng = np.random.default_rng(5)
+    X = rng.uniform(-2, 2, (n, 3))
+    y = np.sin(3 * X[:, 0]) * 3 + X[:, 1] ** 2 + (0.1 + 0.3 * np.abs(X[:, 2])) * rng.standard_normal(n)
+    return Table(X, y, ("a", "b", "c"), "small")
+
+
+def test_the_stronger_class_beats_a_linear_model_where_the_truth_bends(monkeypatch):
+    """The signal is a sine and a square: a linear model cannot follow it, the class must be at least 20 % narrower."""
+    monkeypatch.setattr(beyond_regression, "load_rows", lambda name, data_home: small_table())
+    members = beyond_regression.Class(
+        "concrete", ("extra trees", "support vectors"), "average, residual / (spread + 0.3)", False, "other rows"
+    )
+    records = [
+        SplitRecord(seed, tuple(beyond_regression.run_split(seed, DIABETES, members=members)), 1.0) for seed in (0, 1)
+    ]
+    found = rows_by(records, 0.2)
+    widths = {method: np.mean([row["width"] for row in rows]) for method, rows in found.items()}
+    assert widths["stronger class, fixed"] < 0.8 * widths["DCO (paper's class)"]
+    steps = beyond_regression.gains(records, 0.2)
+    assert steps["class"][0] + steps["refit"][0] + steps["search"][0] == pytest.approx(steps["all together"][0])
+    assert all(row["law"] for rows in found.values() for row in rows)
+
+
+def test_a_class_never_sees_calibration_or_test_labels():
+    """Scrambling those labels changes no prediction and no choice."""
+    table = small_table()
+    splits = paper_split(len(table), 0)
+    scrambled = table.y.copy()
+    hidden = np.concatenate([splits.calibrate, splits.test])
+    scrambled[hidden] = np.random.default_rng(1).permutation(scrambled[hidden]) * 7
+    members = beyond_regression.Class(
+        "diabetes", ("ridge", "support vectors"), "ridge, absolute residual", False, "other rows"
+    )
+    chosen = []
+    for y in (table.y, scrambled):
+        rows = Table(table.X, y, table.feature_names, table.name)
+        fitted = beyond_regression.structures(rows, splits.train, members=members, alphas=(0.2,), seed=0)
+        candidates = {name: Candidate.of(score, predict, rows, splits) for name, (score, predict) in fitted.items()}
+        chosen.append(
+            min(candidates, key=lambda name: candidates[name].tune_size(float(np.median(candidates[name].scores_tune))))
+        )
+        last = candidates["ridge, absolute residual"].test.mean
+        chosen.append(last.tobytes())
+    assert chosen[:2] == chosen[2:]
