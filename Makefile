@@ -21,8 +21,8 @@ $(VENV)/.test: $(BIN)/python pyproject.toml constraints.txt
 run: $(VENV)/.run  ## the main job
 	$(BIN)/python examples/diabetes.py
 
-test: $(VENV)/.test  ## all tests, warnings as errors
-	$(BIN)/python -m pytest
+test: $(VENV)/.test  ## all tests, warnings as errors, a file to a core
+	$(BIN)/python -m pytest -n auto --dist loadfile
 
 lint: $(VENV)/.test  ## style and types
 	$(BIN)/ruff check .
