@@ -1,0 +1,81 @@
+"""Every `dco ...` line of README and docs/ runs, in order, in an empty folder; so does the example of every --help."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from dco.cli import COMMANDS, main
+
+ROOT = Path(__file__).parents[2]
+BLOCK = re.compile(r"^```(python|sh)[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+def dco_lines(page: str) -> list[str]:
+    """The lines of the page's sh blocks that begin with `dco `, lines that end in a backslash joined."""
+    blocks = [body.replace("\\\n", " ") for kind, body in BLOCK.findall(page) if kind == "sh"]
+    return [line for body in blocks for line in body.splitlines() if line.startswith("dco ")]
+
+
+def pages() -> list[Path]:
+    return [path for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))] if dco_lines(path.read_text())]
+
+
+def run(line: str) -> Any:
+    words = shlex.split(line, comments=True)
+    assert words[0] == "dco"
+    result = CliRunner().invoke(main, words[1:])
+    assert result.exit_code == 0, f"{line}\n{result.output}\n{result.exception!r}"
+    return result
+
+
+def make_tables(page: str) -> None:
+    """Run those Python blocks of a page that write the tables of its commands."""
+    for kind, body in BLOCK.findall(page):
+        if kind == "python" and re.search(r"\.to_(csv|parquet)\(", body):
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")
+                exec(compile(body, "page", "exec"), {"__name__": "__main__"})
+
+
+@pytest.mark.parametrize("path", pages(), ids=lambda path: path.name)
+def test_every_command_of_a_page_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    page = path.read_text()
+    make_tables(page)
+    for line in dco_lines(page):
+        run(line)
+
+
+def examples(name: str) -> list[str]:
+    text = CliRunner().invoke(main, [name, "--help"], terminal_width=200).output
+    return [line.strip() for line in text.partition("Example:")[2].splitlines() if line.strip().startswith("dco ")]
+
+
+def test_every_help_has_an_example_that_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    make_tables((ROOT / "docs" / "command-line.md").read_text())
+    for name in COMMANDS:
+        found = examples(name)
+        assert found, f"dco {name} --help has no example"
+        for line in found:
+            assert line.split()[1] == name
+            run(line)
+
+
+def test_the_page_names_every_command() -> None:
+    text = (ROOT / "docs" / "command-line.md").read_text()
+    assert {line.split()[1] for line in dco_lines(text)} == set(COMMANDS)
+
+
+def test_a_command_that_fails_would_be_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (line,) = dco_lines("```sh\nmake run\ndco fit nothing.csv \\\n  --target y\n```\n")
+    with pytest.raises(AssertionError, match=r"no file nothing\.csv"):
+        run(line)

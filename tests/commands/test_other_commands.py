@@ -1,0 +1,258 @@
+"""dco plan, evaluate, compare, audit, report, reproduce, and what all commands share."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import dco as library
+from dco.commands.reading import Layout, features, read_table
+from dco.experiments.records import unpacked
+
+# --- plan ---------------------------------------------------------------------------------------------------------
+
+
+def test_plan_prints_the_librarys_numbers(dco: Callable[..., Any]) -> None:
+    told = json.loads(dco("plan", "--rows", 2000, "--alpha", "0.1", "--json").output)
+    plan = library.plan(2000, alpha=0.1)
+    assert told["now"]["calibrate"] == plan.calibrate
+    assert told["smallest_useful_n"] == plan.smallest_useful_n
+    assert [entry["n"] for entry in told["outlooks"]] == [500, 1000, 2000, 4000, 8000]
+    printed = dco("plan", "--rows", 2000, "--alpha", "0.1").output
+    for row in plan.rows:
+        assert row.reason in printed, "not a terminal: nothing is cut or wrapped"
+    assert printed.count("o") > 5
+
+
+def test_plan_draws_and_refuses_what_it_cannot_do(dco: Callable[..., Any], tmp_path: Path) -> None:
+    for name, start in (("p.png", b"\x89PNG"), ("p.svg", b"<?xml")):
+        dco("plan", "--rows", 500, "--plot", tmp_path / name)
+        assert (tmp_path / name).read_bytes().startswith(start)
+    assert "--force" in dco("plan", "--rows", 500, "--plot", tmp_path / "p.png", status=2).output
+    assert ".png or .svg" in dco("plan", "--rows", 500, "--plot", tmp_path / "p.gif", status=2).output
+    assert "too few" in dco("plan", "--rows", 5, "--alpha", "0.01", status=2).output
+
+
+# --- evaluate and audit -------------------------------------------------------------------------------------------
+
+
+def test_evaluate_agrees_with_the_estimator(dco: Callable[..., Any], home: Path) -> None:
+    for name, target in (("numbers.dco", "outcome"), ("labels.dco", "grade")):
+        told = json.loads(dco("evaluate", home / name, home / "new.csv", "--by", "site", "--json").output)
+        estimator = library.load(home / name)
+        frame = pd.read_csv(home / "new.csv")
+        X = features(read_table(home / "new.csv"), Layout.from_plain(estimator.table_["layout"]), path=home / "new.csv")
+        wanted = estimator.evaluate(X, frame[target].to_numpy(), by=frame["site"].to_numpy())
+        assert told["coverage"] == wanted.coverage
+        assert told["mean_size"] == wanted.mean_size
+        assert told["consistency"]["verdict"] == wanted.consistency.verdict
+        assert [row["coverage"] for row in told["by_group"]] == [row.coverage for row in wanted.by_group]
+        printed = dco("evaluate", home / name, home / "new.csv").output
+        assert wanted.consistency.verdict in printed
+        assert f"{wanted.consistency.low:.4f} to {wanted.consistency.high:.4f}" in printed
+
+
+def test_rows_of_the_fit_prove_nothing_and_this_is_said(dco: Callable[..., Any], home: Path) -> None:
+    assert "proves nothing" in dco("evaluate", home / "numbers.dco", home / "rows.csv").output
+    assert "proves nothing" not in dco("evaluate", home / "numbers.dco", home / "new.csv").output
+
+
+def test_evaluate_needs_a_target(dco: Callable[..., Any], home: Path, tmp_path: Path) -> None:
+    pd.read_csv(home / "new.csv").drop(columns="outcome").to_csv(tmp_path / "x.csv", index=False)
+    assert "no column 'outcome'" in dco("evaluate", home / "numbers.dco", tmp_path / "x.csv", status=2).output
+
+
+def test_an_honest_model_passes_its_audit(dco: Callable[..., Any], home: Path) -> None:
+    for name in ("numbers.dco", "labels.dco"):
+        told = json.loads(dco("audit", home / name, "--data", home / "rows.csv", "--json").output)
+        assert told["holds"]
+        assert {"calibration fingerprint", "scores", "threshold"} <= {check["name"] for check in told["checks"]}
+
+
+def test_other_rows_another_threshold_and_another_rank_fail_the_audit(
+    dco: Callable[..., Any], home: Path, tmp_path: Path
+) -> None:
+    frame = pd.read_csv(home / "rows.csv")
+    frame.loc[library.load(home / "numbers.dco").splits_.calibrate[0], "outcome"] += 1
+    frame.to_csv(tmp_path / "rows.csv", index=False)
+    failed = json.loads(dco("audit", home / "numbers.dco", "--data", tmp_path / "rows.csv", "--json", status=1).output)
+    assert {check["name"] for check in failed["checks"] if not check["holds"]} >= {"calibration fingerprint", "scores"}
+
+    from dataclasses import replace
+
+    estimator = library.load(home / "numbers.dco")
+    honest = estimator.predictor_
+    entry = honest.certificate.thresholds[0]
+    for forged, name in (
+        (replace(entry, value=entry.value / 2), "deployed threshold"),
+        (replace(entry, rank=entry.rank - 5), "rank"),
+    ):
+        estimator.predictor_ = replace(honest, certificate=replace(honest.certificate, thresholds=(forged,)))
+        library.save(estimator, tmp_path / "forged.dco")
+        told = dco("audit", tmp_path / "forged.dco", status=1).output
+        assert "FAILS" in told
+        assert name in told
+
+
+def test_a_certificate_can_be_audited_by_itself(dco: Callable[..., Any], home: Path, tmp_path: Path) -> None:
+    text = library.load(home / "numbers.dco").certificate_.to_json()
+    (tmp_path / "c.json").write_text(text)
+    dco("audit", tmp_path / "c.json")
+    (tmp_path / "c.json").write_text(text.replace('"rank": ', '"rank": 1'))
+    dco("audit", tmp_path / "c.json", status=1)
+    (tmp_path / "c.json").write_text("{}")
+    assert "certificate" in dco("audit", tmp_path / "c.json", status=2).output
+
+
+# --- compare ------------------------------------------------------------------------------------------------------
+
+
+def compare(dco: Callable[..., Any], home: Path, out: Path, *more: object, target: str = "outcome", status: int = 0) -> Any:
+    drop = ("--drop", "grade" if target == "outcome" else "outcome", "--drop", "patient")
+    return dco(
+        "compare", home / "rows.csv", "--target", target, *drop, "--models", "linear", "--out", out, *more, status=status
+    )
+
+
+def test_compare_puts_like_beside_like_and_ends_with_the_warning(
+    dco: Callable[..., Any], home: Path, tmp_path: Path
+) -> None:
+    printed = compare(dco, home, tmp_path / "c", "--splits", 3, target="grade").output
+    places = [printed.index(text) for text in ("Marginal guarantee", "DCO-Warmstart", "PAC guarantee", "BQ", "No guarantee")]
+    assert places == sorted(places)
+    assert "rows that were not in it" in printed
+    assert len((tmp_path / "c" / "records.jsonl").read_text().splitlines()) == 3
+
+
+def test_compare_resumes_with_the_same_result(dco: Callable[..., Any], home: Path, tmp_path: Path) -> None:
+    whole = json.loads(compare(dco, home, tmp_path / "a", "--splits", 4, "--json").output)
+    compare(dco, home, tmp_path / "b", "--splits", 4)
+    records = tmp_path / "b" / "records.jsonl"
+    lines = records.read_text().splitlines()
+    records.write_text("\n".join([lines[2], lines[0][: len(lines[0]) // 2]]))  # killed while it wrote a line
+    assert "--resume" in compare(dco, home, tmp_path / "b", "--splits", 4, status=2).output
+    assert "other options" in compare(dco, home, tmp_path / "b", "--splits", 4, "--alpha", 0.2, "--resume", status=2).output
+    resumed = json.loads(compare(dco, home, tmp_path / "b", "--splits", 4, "--resume", "--json").output)
+    assert resumed["tables"] == whole["tables"]
+
+
+def test_methods_on_the_same_rows_have_the_coverage_they_claim(dco: Callable[..., Any], home: Path, tmp_path: Path) -> None:
+    """On 0/1 loss CRC is split conformal, and BQ's sets are never smaller than its, split by split."""
+    compare(dco, home, tmp_path / "c", "--splits", 5)
+    for line in (tmp_path / "c" / "records.jsonl").read_text().splitlines():
+        rows = {row["method"]: row for row in unpacked(json.loads(line)["rows"])}
+        assert rows["crc"]["mean_size"] == rows["split_cp"]["mean_size"]
+        assert rows["bq"]["mean_size"] >= rows["split_cp"]["mean_size"]
+        assert rows["bq"]["calibration_rows"] == rows["split_cp"]["calibration_rows"] == 160
+        assert rows["dco_warmstart"]["calibration_rows"] == 80
+        assert rows["dco_pac"]["coverage"] >= rows["dco_warmstart"]["coverage"]
+        assert "cqr" not in rows, "no quantile model was asked for"
+
+
+def test_rows_held_out_are_kept_whole_and_apart(dco: Callable[..., Any], home: Path, tmp_path: Path) -> None:
+    printed = compare(dco, home, tmp_path / "c", "--splits", 2, "--hold-out", "0.25").output
+    held = tmp_path / "c" / "held-out.csv"
+    assert str(held) in printed
+    frame, apart = pd.read_csv(home / "rows.csv"), pd.read_csv(held)
+    assert len(apart) == 80
+    assert list(apart.columns) == list(frame.columns)
+    merged = frame.merge(apart.drop_duplicates(), how="left", indicator=True)
+    assert (merged["_merge"] == "both").sum() == 80
+    used = unpacked(json.loads((tmp_path / "c" / "records.jsonl").read_text().splitlines()[0])["rows"])
+    assert used[0]["test_rows"] == 60, "a quarter of the 240 rows that were left"
+    dco("fit", held, "--target", "outcome", "--drop", "grade", "--models", "linear", "--out", tmp_path / "m.dco")
+
+
+# --- report and reproduce -----------------------------------------------------------------------------------------
+
+
+def test_report_writes_a_page_and_refuses_rows_of_the_fit(dco: Callable[..., Any], home: Path, tmp_path: Path) -> None:
+    pytest.importorskip("dco.report.page")
+    out = tmp_path / "r.html"
+    dco("report", home / "numbers.dco", "--data", home / "new.csv", "--by", "site", "--out", out)
+    assert "<html" in out.read_text()
+    assert "--force" in dco("report", home / "numbers.dco", "--out", out, status=2).output
+    again = ("report", home / "numbers.dco", "--out", tmp_path / "s.html")
+    assert "proves nothing" in dco(*again, "--data", home / "rows.csv", status=2).output
+    assert "--data" in dco(*again, "--by", "site", status=2).output
+    assert not (tmp_path / "s.html").exists()
+
+
+def test_fit_can_write_the_page_at_once(dco: Callable[..., Any], home: Path, tmp_path: Path) -> None:
+    pytest.importorskip("dco.report.page")
+    data = ("fit", home / "rows.csv", "--target", "grade", "--models", "linear")
+    dco(*data, "--test-size", "60", "--by", "site", "--out", tmp_path / "m.dco", "--report", tmp_path / "r.html")
+    assert "<html" in (tmp_path / "r.html").read_text()
+
+
+def test_reproduce_lists_what_there_is(dco: Callable[..., Any]) -> None:
+    listed = json.loads(dco("reproduce", "--json").output)
+    assert "diabetes" in {entry["name"] for entry in listed}
+    assert "nothing called" in dco("reproduce", "table-99", status=2).output
+
+
+# --- all commands -------------------------------------------------------------------------------------------------
+
+
+def test_output_that_is_not_a_terminal_is_never_cut(home: Path) -> None:
+    environment = {**os.environ, "COLUMNS": "40"}
+    run = subprocess.run(
+        [sys.executable, "-m", "dco", "evaluate", str(home / "numbers.dco"), str(home / "new.csv"), "--by", "site"],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=environment,
+    )
+    assert max(map(len, run.stdout.splitlines())) > 60
+    assert "…" not in run.stdout
+    assert run.stderr == ""
+
+
+def test_control_characters_of_a_table_do_not_reach_the_terminal(
+    dco: Callable[..., Any], home: Path, tmp_path: Path
+) -> None:
+    frame = pd.read_csv(home / "new.csv")
+    frame["site"] = np.where(frame["site"] == "north", "\x1b[31mred\x1b[0m", "[bold]plain[/bold]")
+    frame.to_csv(tmp_path / "x.csv", index=False)
+    printed = dco("evaluate", home / "numbers.dco", tmp_path / "x.csv", "--by", "site").output
+    assert "\x1b" not in printed
+    assert "[bold]plain[/bold]" in printed
+
+
+def test_every_error_of_a_process_is_a_sentence_and_status_2(home: Path, tmp_path: Path) -> None:
+    run = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "dco",
+            "predict",
+            str(home / "rows.csv"),
+            str(home / "new.csv"),
+            "--out",
+            str(tmp_path / "s.csv"),
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 2
+    assert run.stdout == ""
+    assert run.stderr.startswith("Error: ")
+    assert len(run.stderr.strip().splitlines()) == 1
+
+
+def test_an_unwritable_folder_is_told(
+    dco: Callable[..., Any], home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "access", lambda path, mode, **options: not mode & os.W_OK)  # root may write anywhere
+    told = dco("predict", home / "numbers.dco", home / "new.csv", "--out", tmp_path / "s.csv", status=2).output
+    assert "cannot be written to" in told
