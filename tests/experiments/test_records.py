@@ -132,6 +132,8 @@ def test_reproduce_writes_what_it_returns_and_refuses_other_names(tmp_path, monk
     assert result.skipped == ("lacking: no data here.",)
     assert all(path.is_file() for path in result.paths)
     assert result.tables[0].to_markdown() in (tmp_path / "sums" / "tables.md").read_text()
+    exact = catalogue.reproduce("sums", out=tmp_path / "typed", splits=2, alpha="0.3", jobs=1)  # as a command line has it
+    assert exact.tables == result.tables[:1]
     with pytest.raises(FileNotFoundError, match="no data here"):
         catalogue.reproduce("lacking", out=tmp_path)
     with pytest.raises(ValueError, match="nothing called 'table-9'"):

@@ -147,7 +147,7 @@ def _parts(group: str, single: dict[str, Experiment]) -> list[Experiment]:
 def _levels(alpha: float | Sequence[float] | None) -> tuple[float, ...]:
     if alpha is None:
         return ()
-    levels = alpha if isinstance(alpha, Sequence) else [alpha]
+    levels = alpha if isinstance(alpha, Sequence) and not isinstance(alpha, str) else [alpha]
     return tuple(float(as_rational(level)) for level in levels)
 
 

@@ -1,0 +1,93 @@
+"""What `results/` holds was made by this code: a few splits of each experiment are run again and compared."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from dco.experiments.catalogue import experiments
+from dco.experiments.experiment import Options, SplitRecord
+from dco.experiments.records import machine, plain, unpacked, versions
+
+PROCESSOR = machine()["processor"]
+RESULTS = Path(__file__).parents[2] / "results"
+# On the processor and with the versions of the record, numbers agree to float noise. Elsewhere another rounding may send a
+# Gibbs chain or a tree another way: what the protocol fixes must still be equal, and results close.
+NOISE = 1e-6
+FIXED = {
+    "method",
+    "alpha",
+    "guarantee",
+    "rank",
+    "n",
+    "law",
+    "n_test",
+    "sizes",
+    "m",
+    "schedule",
+    "part",
+    "distance",
+    "rank_dco",
+}
+ELSEWHERE = {"coverage": 0.06, "width": 0.25, "p95": 0.5}  # a few times what another chain or another choice moves them
+OURS = (
+    "diabetes",
+    "california",
+    "concrete",
+    "asymptotics",
+    "tuning-oracle",
+    "table-1",
+    "beyond-diabetes",
+    "beyond-concrete",
+)
+
+
+def records(name: str) -> list[dict]:
+    path = RESULTS / name / "records.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_a_split_run_again_gives_its_record(name, data_home):
+    found = records(name)
+    assert found, f"results/{name}/records.jsonl is missing"
+    entry = found[len(name) % len(found)]  # some split, not always the first
+    experiment = experiments()[name]
+    options = Options(tuple(entry["settings"]["alphas"]), entry["settings"]["quick"], data_home)
+    if experiment.missing is not None and experiment.missing(options) is not None:
+        pytest.skip("the data of this experiment are not on this machine")
+    here = (
+        entry["versions"] == versions()
+        and json.loads((RESULTS / name / "machine.json").read_text())["processor"] == PROCESSOR
+    )
+    again = plain(experiment.run([entry["seed"]], options)[0])
+    recorded = unpacked(entry["rows"])
+    assert len(again) == len(recorded)
+    for fresh, kept in zip(again, recorded, strict=True):
+        assert list(fresh) == list(kept)
+        for key, value in kept.items():
+            assert same(key, fresh[key], value, here=here), (
+                f"{name}, seed {entry['seed']}, {kept.get('method')}, {key}: {fresh[key]} for {value}"
+            )
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_the_tables_are_made_from_the_records(name):
+    found = records(name)
+    experiment = experiments()[name]
+    options = Options(tuple(found[0]["settings"]["alphas"]), found[0]["settings"]["quick"])
+    kept = [SplitRecord(entry["seed"], tuple(unpacked(entry["rows"])), entry["seconds"]) for entry in found]
+    assert len(kept) == experiment.splits
+    page = "\n".join(table.to_markdown() for table in experiment.tables(kept, options))
+    assert page == (RESULTS / name / "tables.md").read_text()
+
+
+def same(key: str, fresh: object, kept: object, *, here: bool) -> bool:
+    if not here and key not in FIXED:
+        return key not in ELSEWHERE or abs(fresh - kept) <= ELSEWHERE[key]
+    if isinstance(kept, float) and isinstance(fresh, (int, float)):
+        return math.isclose(fresh, kept, rel_tol=NOISE, abs_tol=1e-9)
+    return fresh == kept
