@@ -1,16 +1,17 @@
 """Regression scores against the arithmetic they need, and mixture densities against a SciPy grid.
 
-Every figure is a ratio of two times measured in this run, each the best of several. Run: python benchmarks/densities.py
+    python benchmarks/densities.py
 
-The 400-point grid is timed on a few hundred rows and scaled to all of them (it is linear in rows: each row is by itself).
+Every figure is a ratio of two CPU times measured in this run, each the least of several. The 400-point
+grid is timed on a hundred rows and scaled to all of them (it is linear in rows: each row is by itself).
 """
 
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Callable
-from time import perf_counter
+
+from harness import conditions, in_turn, least, verdict  # isort: skip (sets the threads)
 
 import numpy as np
 from scipy.special import logsumexp
@@ -20,19 +21,10 @@ from dco.scores.density import HighestDensityMass, PredictiveDensity
 from dco.scores.regression import AbsoluteResidual, NormalisedResidual, QuantileResidual
 
 
-def best(work: Callable[[], object], repeats: int) -> float:
-    times = []
-    for _ in range(repeats):
-        start = perf_counter()
-        work()
-        times.append(perf_counter() - start)
-    return min(times)
-
-
 def alternating(ours: Callable[[], object], floor: Callable[[], object], repeats: int) -> tuple[float, float]:
-    """Both timed in turn, so that a busy spell on the machine hits both."""
-    pairs = [(best(ours, 1), best(floor, 1)) for _ in range(repeats)]
-    return min(p[0] for p in pairs), min(p[1] for p in pairs)
+    """Both timed in turn."""
+    times = in_turn({"ours": ours, "floor": floor}, repeats)
+    return times["ours"], times["floor"]
 
 
 def residuals(rows: int, repeats: int) -> None:
@@ -71,9 +63,9 @@ def residuals(rows: int, repeats: int) -> None:
         (QuantileResidual("relative"), quantiles, relative_observed, relative_sets),
         (QuantileResidual("median"), quantiles, median_observed, median_sets),
     ]
-    print(f"\n{rows:,} rows: time over that of the bare NumPy arithmetic (target: at most 3)\n")
-    print("| score | observed | sets | contains | sizes |")
-    print("|---|---|---|---|---|")
+    print(f"\n{rows:,} rows: time over that of the bare NumPy arithmetic\n")
+    print("| score | observed | sets | contains | sizes | target for the largest |")
+    print("|---|---:|---:|---:|---:|---:|")
     for score, prediction, observed, ends in cases:
         ratios = []
         sets = score.sets(prediction, t)
@@ -92,8 +84,9 @@ def residuals(rows: int, repeats: int) -> None:
             (lambda s=score, p=prediction: s.sizes(p, t), lengths),
         ):
             mine, bare = alternating(ours, floor, repeats)
-            ratios.append(f"{mine / bare:.2f}")
-        print(f"| {score!r} | " + " | ".join(ratios) + " |")
+            ratios.append(mine / bare)
+        cells = [f"{ratio:.2f}" for ratio in ratios]
+        print(f"| {score!r} | " + " | ".join([*cells, verdict(max(ratios), at_most=3)]) + " |")
 
 
 def grid_sets(mixtures: GaussianMixtures, level: float, points: int = 400) -> np.ndarray:
@@ -137,25 +130,25 @@ def densities(rows: int, draws: int, sample: int, repeats: int) -> None:
 
     ours, grid = alternating(lambda: score.sets(mixtures, t), lambda: grid_sets(few, -t), repeats)
     grid *= rows / sample
-    one_pass = best(lambda: score.observed(mixtures, y), repeats)
+    one_pass = least(lambda: score.observed(mixtures, y), repeats)
     by_grid = grid_sets(few, -t)
     truth = exact_ends(few, -t, by_grid)
     sets = score.sets(few, t)
     error = max(np.abs(sets.lower - truth[:, 0]).max(), np.abs(sets.upper - truth[:, 1]).max())
     mass = HighestDensityMass()
-    mass_observed = best(lambda: mass.observed(mixtures, y), 1)
-    mass_sets = best(lambda: mass.sets(mixtures, 0.9), 1)
+    mass_observed = least(lambda: mass.observed(mixtures, y), 1)
+    mass_sets = least(lambda: mass.sets(mixtures, 0.9), 1)
 
-    print(f"\n{rows:,} rows x {draws:,} draws, one density each; the grid timed on {sample} rows and scaled\n")
-    print("| what | result |")
-    print("|---|---|")
-    print(f"| 400-point SciPy grid / our sets (target: at least 20) | {grid / ours:.0f} x |")
-    print(f"| our sets / one evaluation of the density a row (the floor) | {ours / one_pass:.1f} x |")
-    print(f"| highest-density mass observed / the same floor | {mass_observed / one_pass:.1f} x |")
-    print(f"| highest-density mass sets / the same floor | {mass_sets / one_pass:.1f} x |")
-    print(f"| 400-point SciPy grid / highest-density mass sets | {grid / mass_sets:.0f} x |")
-    print(f"| largest error of our ends (target: below 1e-6) | {error:.1e} |")
-    print(f"| largest error of the grid's ends, interpolated | {np.abs(by_grid - truth).max():.1e} |")
+    print(f"\n{rows:,} rows × {draws:,} draws, one density each; the grid timed on {sample} rows and scaled\n")
+    print("| what | result | target |")
+    print("|---|---:|---:|")
+    print(f"| 400-point SciPy grid / our sets | {grid / ours:.0f} | {verdict(grid / ours, at_least=20)} |")
+    print(f"| our sets / one evaluation of the density a row (the floor) | {ours / one_pass:.1f} | |")
+    print(f"| highest-density mass observed / the same floor | {mass_observed / one_pass:.1f} | |")
+    print(f"| highest-density mass sets / the same floor | {mass_sets / one_pass:.1f} | |")
+    print(f"| 400-point SciPy grid / highest-density mass sets | {grid / mass_sets:.0f} | |")
+    print(f"| largest error of our ends | {error:.1e} | {verdict(error, at_most=1e-6)} |")
+    print(f"| largest error of the grid's ends, interpolated | {np.abs(by_grid - truth).max():.1e} | |")
 
 
 def growth(draws: int, repeats: int) -> None:
@@ -164,16 +157,16 @@ def growth(draws: int, repeats: int) -> None:
     times = []
     for rows in sizes:
         mixtures = GaussianMixtures(rng.normal(size=(rows, 1)) + 0.25 * rng.normal(size=(rows, draws)), np.full(draws, 0.7))
-        times.append(best(lambda m=mixtures: PredictiveDensity().sets(m, 2.0), repeats))
+        times.append(least(lambda m=mixtures: PredictiveDensity().sets(m, 2.0), repeats))
     slope = np.polyfit(np.log(sizes), np.log(times), 1)[0]
-    print(f"| growth in rows, slope of log time over log rows at {', '.join(map(str, sizes))} rows | {slope:.2f} |")
+    print(f"| growth in rows, slope of log time over log rows at {', '.join(map(str, sizes))} rows | {slope:.2f} | |")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a tenth of the rows, to see that it runs")
     quick = parser.parse_args().quick
-    print(f"Python {sys.version.split()[0]}, NumPy {np.__version__}")
+    print(conditions())
     residuals(100_000 if quick else 1_000_000, repeats=5 if quick else 15)
     densities(1_000 if quick else 10_000, 1_000, sample=20 if quick else 100, repeats=2 if quick else 3)
     growth(500, repeats=3)

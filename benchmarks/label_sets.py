@@ -1,38 +1,53 @@
-"""Label sets from given probabilities: calibration scores, threshold and sets, as multiples of a floor.
-
-The floor is one compare-and-count pass over the same arrays. Every figure is the least CPU time of several runs in one
-process; set OMP_NUM_THREADS=1 so that no library spends the time of several cores:
+"""Label sets from given probabilities: ours and four other libraries, from calibration labels to prediction sets.
 
     python benchmarks/label_sets.py --calibrate 10000 --test 20000 --classes 1000
+
+Everything is counted, checking the input included. Figures are multiples of the floor, one compare-and-count pass over the
+same arrays; a library that is not installed is left out. puncc needs NumPy below 2: `--puncc PYTHON` names the interpreter
+of its own environment, where it runs on the same arrays and is compared with the floor measured there.
 """
 
 from __future__ import annotations
 
 import argparse
-import time
+import json
+import subprocess
+import tempfile
 from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 from typing import Any
 
+from harness import compare_and_count, conditions, in_turn, least, once, table, verdict  # isort: skip (sets the threads)
+
 import numpy as np
+from peers import ALPHA, PEERS, PENALTY, RANK_FREE, WEIGHT
 
 from dco import ClassProbabilities, split_conformal
 from dco.scores import APS, LAC, RAPS, SAPS, Margin, PosteriorNLL, TopK
 
-SCORES: dict[str, Any] = {
+COMPARED: dict[str, Any] = {
     "LAC": LAC(),
     "APS": APS(),
+    "RAPS": RAPS(penalty=PENALTY, rank_free=RANK_FREE),
+    "SAPS": SAPS(weight=WEIGHT),
+}
+OURS: dict[str, Any] = {
+    **COMPARED,
     "APS, randomised": APS(randomised=True),
-    "RAPS": RAPS(penalty=0.01, rank_free=5),
-    "RAPS, randomised": RAPS(penalty=0.01, rank_free=5, randomised=True),
-    "SAPS": SAPS(weight=0.02),
-    "SAPS, randomised": SAPS(weight=0.02, randomised=True),
+    "RAPS, randomised": RAPS(penalty=PENALTY, rank_free=RANK_FREE, randomised=True),
+    "SAPS, randomised": SAPS(weight=WEIGHT, randomised=True),
     "TopK": TopK(),
     "Margin": Margin(),
     "PosteriorNLL": PosteriorNLL(),
 }
+LIMITS = {"LAC": 5.0, "APS": 40.0, "RAPS": 40.0, "SAPS": 40.0}
+SLOW = {"crepes": 400}  # test rows on which a slow library is timed; its time is then scaled to all of them
 
 
-def softmax_rows(n: int, n_classes: int, *, spread: float, dtype: str, seed: int) -> tuple[np.ndarray, np.ndarray]:
+def softmax_rows(
+    n: int, n_classes: int, *, spread: float, seed: int, dtype: str = "float32"
+) -> tuple[np.ndarray, np.ndarray]:
     """Probabilities of `n` rows, and labels drawn from them."""
     rng = np.random.default_rng(seed)
     probabilities = np.empty((n, n_classes), dtype=dtype)
@@ -48,58 +63,139 @@ def softmax_rows(n: int, n_classes: int, *, spread: float, dtype: str, seed: int
     return probabilities, labels
 
 
-def seconds(job: Callable[[], object], repeats: int) -> float:
-    """The least CPU time of several runs."""
-    times = []
-    for _ in range(repeats):
-        start = time.process_time()
-        job()
-        times.append(time.process_time() - start)
-    return min(times)
+def our_sets(score: Any, cal: np.ndarray, y_cal: np.ndarray, test: np.ndarray, uniforms: Any = (None, None)) -> Any:
+    """All that the others do too: check, score the calibration labels, threshold, sets."""
+    observed = score.observed(ClassProbabilities(cal, uniforms=uniforms[0]), y_cal)
+    return score.sets(ClassProbabilities(test, uniforms=uniforms[1]), split_conformal(observed, alpha=ALPHA))
 
 
-def compare_and_count(*arrays: np.ndarray) -> int:
-    """The floor: look at every number once."""
-    return sum(int(np.count_nonzero(array >= array.dtype.type(0.5))) for array in arrays)
+def of_peers(
+    cal: np.ndarray, y_cal: np.ndarray, test: np.ndarray, repeats: int, puncc: str | None
+) -> tuple[dict[tuple[str, str], tuple[float, np.ndarray]], list[str]]:
+    """Multiples of the floor and sets, by (library, score), and what could not be had."""
+    found: dict[tuple[str, str], tuple[float, np.ndarray]] = {}
+    missing: list[str] = []
+    for library, prepare in PEERS.items():
+        some = test[: SLOW.get(library, len(test))]
+        for score in COMPARED:
+            try:
+                job = prepare(score, cal, y_cal, some)
+            except ImportError as problem:
+                missing.append(f"{library} ({problem})")
+                break
+            if job is None:
+                continue
+            seconds, sets = once(job)
+            times = in_turn({"job": job, "floor": partial(compare_and_count, cal, test)}, max(1, repeats - 1))
+            # calibration is a small part where rows are left out: scaling all of it favours the slow library's rival little
+            scaled = min(seconds, times["job"]) * len(test) / len(some)
+            found[library, score] = (scaled / least(partial(compare_and_count, cal, test), 5), sets)
+    if puncc is None:
+        missing.append("puncc (no interpreter named)")
+        return found, missing
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        for key, array in (("cal", cal), ("y_cal", y_cal), ("test", test)):
+            np.save(folder / f"{key}.npy", array)
+        settings = {"alpha": ALPHA, "penalty": PENALTY, "rank_free": RANK_FREE}
+        (folder / "settings.json").write_text(json.dumps(settings))
+        script = Path(__file__).with_name("peer_puncc.py")
+        done = subprocess.run([puncc, str(script), name, str(repeats)], capture_output=True, text=True, check=False)
+        if done.returncode:
+            missing.append(f"puncc ({done.stderr.strip().splitlines()[-1]})")
+            return found, missing
+        answer = json.loads(done.stdout.strip().splitlines()[-1])
+        for score, result in answer["scores"].items():
+            if "failed" in result:
+                missing.append(f"puncc {score} ({result['failed']})")
+                continue
+            packed = np.load(folder / f"{score}.npy")
+            members = np.unpackbits(packed, axis=1, count=test.shape[1]).astype(bool)
+            found["puncc", score] = (result["seconds"] / answer["floor"], members)
+    return found, missing
+
+
+def compared(
+    cal: np.ndarray, y_cal: np.ndarray, test: np.ndarray, *, repeats: int, peer_repeats: int, puncc: str | None
+) -> tuple[str, list[str]]:
+    """The table of ours against the others, and what could not be had."""
+    peers, missing = of_peers(cal, y_cal, test, peer_repeats, puncc)
+    rows = []
+    for name, score in COMPARED.items():
+        sets = our_sets(score, cal, y_cal, test).to_dense()
+        jobs: dict[str, Callable[[], object]] = {
+            "ours": partial(our_sets, score, cal, y_cal, test),
+            "floor": partial(compare_and_count, cal, test),
+        }
+        times = in_turn(jobs, repeats)
+        ours = times["ours"] / times["floor"]
+        rows.append(
+            [f"{name}, ours", f"{ours:.1f}", "1", verdict(ours, at_most=LIMITS[name]), "", f"{sets.sum(1).mean():.1f}"]
+        )
+        rivals = {library: found for (library, which), found in peers.items() if which == name}
+        fastest = min((multiple for multiple, _ in rivals.values()), default=np.nan)
+        for library, (multiple, theirs) in sorted(rivals.items(), key=lambda item: item[1][0]):
+            same = np.mean((sets[: len(theirs)] == theirs).all(axis=1))
+            note = verdict(multiple / ours, at_least=8.0) if multiple == fastest and name != "LAC" else ""
+            scaled = f" (on {len(theirs)} test rows, scaled)" if len(theirs) < len(test) else ""
+            rows.append(
+                [f"{name}, {library}{scaled}", f"{multiple:.0f}", f"{multiple / ours:.1f}", note, f"{same:.2%}"]
+                + [f"{theirs.sum(1).mean():.1f}"]
+            )
+    head = ["score and library", "× the floor", "× ours", "target", "rows with our set", "mean size"]
+    return table(head, rows), missing
+
+
+def stages(cal: np.ndarray, y_cal: np.ndarray, test: np.ndarray, y_test: np.ndarray, *, repeats: int) -> str:
+    """Our scores in their parts."""
+    rng = np.random.default_rng(3)
+    calibrate = ClassProbabilities(cal, uniforms=rng.uniform(size=len(cal)))
+    deploy = ClassProbabilities(test, uniforms=rng.uniform(size=len(test)))
+    rows = []
+    for name, score in OURS.items():
+        threshold = split_conformal(score.observed(calibrate, y_cal), alpha=ALPHA)
+        jobs: dict[str, Callable[[], object]] = {
+            "observed": partial(score.observed, calibrate, y_cal),
+            "sets": partial(score.sets, deploy, threshold),
+            "sizes": partial(score.sizes, deploy, threshold),
+            "floor": partial(compare_and_count, cal, test),
+        }
+        times = in_turn(jobs, repeats)
+        made = score.sets(deploy, threshold)
+        cells = [f"{times[part] / times['floor']:.1f}" for part in ("observed", "sets", "sizes")]
+        rows.append([name, *cells, f"{made.sizes().mean():.1f}", f"{made.contains(y_test).mean():.4f}"])
+    return table(["our score", "calibration scores", "sets", "sizes without sets", "mean size", "coverage"], rows)
 
 
 def main() -> None:
-    """Print a Markdown table."""
+    """Print two Markdown tables."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--calibrate", type=int, default=10_000)
     parser.add_argument("--test", type=int, default=20_000)
     parser.add_argument("--classes", type=int, default=1000)
     parser.add_argument("--spread", type=float, default=2.5, help="standard deviation of the logits")
     parser.add_argument("--dtype", choices=["float32", "float64"], default="float32")
-    parser.add_argument("--alpha", default="0.1")
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--only", nargs="*", default=list(SCORES))
+    parser.add_argument("--repeats", type=int, default=7)
+    parser.add_argument("--peer-repeats", type=int, default=2)
+    parser.add_argument("--puncc", help="the Python of an environment that has puncc")
+    parser.add_argument("--no-stages", action="store_true", help="leave out the second table")
     given = parser.parse_args()
 
     cal, y_cal = softmax_rows(given.calibrate, given.classes, spread=given.spread, dtype=given.dtype, seed=1)
     test, y_test = softmax_rows(given.test, given.classes, spread=given.spread, dtype=given.dtype, seed=2)
-    rng = np.random.default_rng(3)
-    calibrate = ClassProbabilities(cal, uniforms=rng.uniform(size=len(cal)))
-    deploy = ClassProbabilities(test, uniforms=rng.uniform(size=len(test)))
-    floor = seconds(lambda: compare_and_count(cal, test), 5 * given.repeats)
-
+    print(conditions())
     print(
-        f"{given.calibrate} calibration and {given.test} test rows x {given.classes} classes, {given.dtype}. CPU time, best"
+        f"\n{given.calibrate:,} calibration and {given.test:,} test rows × {given.classes:,} classes, {given.dtype}, alpha "
+        f"{ALPHA}; CPU time, the least of {given.repeats} (others: {given.peer_repeats}) runs, as a multiple of one "
+        "compare-and-count pass over both arrays.\n"
     )
-    print(f"of {given.repeats}, as a multiple of one compare-and-count pass over both arrays ({1e3 * floor:.1f} ms).\n")
-    print("| score | calibration scores | sets | together | sizes only | mean size | coverage |")
-    print("|---|---:|---:|---:|---:|---:|---:|")
-    for name in given.only:
-        score = SCORES[name]
-        threshold = split_conformal(score.observed(calibrate, y_cal), alpha=given.alpha)
-        observed = seconds(lambda s=score: s.observed(calibrate, y_cal), given.repeats)
-        sets = seconds(lambda s=score, t=threshold: s.sets(deploy, t), given.repeats)
-        sizes = seconds(lambda s=score, t=threshold: s.sizes(deploy, t), given.repeats)
-        made = score.sets(deploy, threshold)
-        print(
-            f"| {name} | {observed / floor:.1f} x | {sets / floor:.1f} x | {(observed + sets) / floor:.1f} x "
-            f"| {sizes / floor:.1f} x | {made.sizes().mean():.1f} | {made.contains(y_test).mean():.4f} |"
-        )
+    text, missing = compared(cal, y_cal, test, repeats=given.repeats, peer_repeats=given.peer_repeats, puncc=given.puncc)
+    print(text)
+    if missing:
+        print("\nNot measured: " + "; ".join(missing) + ".")
+    if not given.no_stages:
+        print("\nOur scores in their parts, as multiples of the same floor.\n")
+        print(stages(cal, y_cal, test, y_test, repeats=given.repeats))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,155 @@
+"""The Diabetes table (50 splits, two priors, every method but CQR): ours against a fresh NumPyro run a fit and SciPy grids.
+
+    python benchmarks/diabetes_table.py --seeds 2
+
+Both ways are run on the same splits in this process and scaled to 50; compilation is counted where it happens, once for ours
+and in every fresh run for NumPyro. The plain way fits three models a split (two priors, and the chosen one again with the
+tuning rows) where ours fits four, and evaluates each row's density on its grid once, whatever the number of thresholds.
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from harness import conditions, once, table, verdict  # isort: skip (sets the threads)
+
+import numpy as np
+from scipy.special import logsumexp
+
+from dco import split_conformal
+from dco.experiments.experiment import Options
+from dco.experiments.regression import PRIOR_SCALES, STUDIES, load_rows, paper_split, run_split
+from dco.predictions import Points
+from dco.scores.regression import AbsoluteResidual
+from dco.thresholds.threshold import order_statistic
+
+ALPHA = 0.2
+POINTS = 400
+
+
+def ours(seed: int, draws: int) -> dict[str, float]:
+    """The experiment as the library runs it, without CQR; the mean width by method."""
+    study = replace(STUDIES["diabetes"], baselines=False, draws=draws)
+    rows = run_split(seed, Options(alphas=(ALPHA,)), study=study)[1:]
+    return {row["method"]: row["width"] for row in rows} | {"Split CP (ridge)": ridge_width(seed)}
+
+
+def ridge_width(seed: int) -> float:
+    """Split CP on a ridge regression."""
+    from sklearn.linear_model import Ridge
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    rows = load_rows("diabetes", None)
+    splits = paper_split(len(rows), seed)
+    model = make_pipeline(StandardScaler(), Ridge()).fit(rows.X[splits.train], rows.y[splits.train])
+    observed = AbsoluteResidual().observed(Points(model.predict(rows.X[splits.calibrate])), rows.y[splits.calibrate])
+    return 2 * float(split_conformal(observed, alpha=ALPHA)) / float(rows.y[splits.train].std())
+
+
+def plain_fit(X: np.ndarray, y: np.ndarray, c: float, *, seed: int, draws: int) -> dict[str, np.ndarray]:
+    """The model as one would write it in NumPyro, run anew: its draws on the scale of the data."""
+    import jax
+    import jax.numpy as jnp
+    import numpyro
+    import numpyro.distributions as dist
+    from numpyro.infer import MCMC, NUTS
+
+    def model(Z: Any, t: Any) -> None:
+        b = numpyro.sample("b", dist.Gamma(1.0, 1.0))
+        tau = numpyro.sample("tau", dist.HalfNormal(c))
+        theta = numpyro.sample("theta", dist.Laplace(0.0, b).expand([Z.shape[1]]).to_event(1))
+        intercept = numpyro.sample("intercept", dist.Normal(0.0, 10.0))
+        numpyro.sample("t", dist.Normal(Z @ theta + intercept, tau), obs=t)
+
+    centre, scale, mean, sd = X.mean(0), X.std(0), y.mean(), y.std()
+    run = MCMC(NUTS(model), num_warmup=600, num_samples=draws, progress_bar=False)
+    run.run(jax.random.PRNGKey(seed), jnp.asarray((X - centre) / scale), jnp.asarray((y - mean) / sd))
+    found = {name: np.asarray(value, dtype=np.float64) for name, value in run.get_samples().items()}
+    slopes = found["theta"] * sd / scale
+    return {"slopes": slopes, "intercept": mean + sd * found["intercept"] - slopes @ centre, "sd": sd * found["tau"]}
+
+
+def plain_scores(fit: dict[str, np.ndarray], X: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """-log of the posterior predictive density at y."""
+    z = (y[:, None] - X @ fit["slopes"].T - fit["intercept"]) / fit["sd"]
+    return -(logsumexp(-0.5 * z**2 - np.log(fit["sd"]), axis=1) - np.log(len(fit["sd"])) - 0.5 * np.log(2 * np.pi))
+
+
+def plain_grid(fit: dict[str, np.ndarray], X: np.ndarray, low: float, high: float) -> np.ndarray:
+    """-log density of each row at the points of one grid, (rows, POINTS)."""
+    grid = np.linspace(low, high, POINTS)
+    return np.stack([plain_scores(fit, np.repeat(x[None], POINTS, axis=0), grid) for x in X])
+
+
+def plain(seed: int, draws: int) -> dict[str, float]:
+    """The same thresholds and widths from fresh fits and grids."""
+    rows = load_rows("diabetes", None)
+    splits = paper_split(len(rows), seed)
+    train, unit = splits.train, float(rows.y[splits.train].std())
+    low, high = rows.y.min() - 3 * unit, rows.y.max() + 3 * unit
+    step = (high - low) / (POINTS - 1)
+
+    def measured(fit: dict[str, np.ndarray], rows_of: dict[str, np.ndarray]) -> dict[str, Any]:
+        scores = {role: plain_scores(fit, rows.X[i], rows.y[i]) for role, i in rows_of.items()}
+        return {"scores": scores, "grid": {role: plain_grid(fit, rows.X[i], low, high) for role, i in rows_of.items()}}
+
+    def width(candidate: dict[str, Any], role: str, threshold: float) -> float:
+        return float((candidate["grid"][role] <= threshold).sum(axis=1).mean() * step / unit)
+
+    roles = {"tune": splits.tune, "calibrate": splits.calibrate, "test": splits.test}
+    candidates = {
+        c: measured(plain_fit(rows.X[train], rows.y[train], c, seed=seed, draws=draws), roles) for c in PRIOR_SCALES
+    }
+    tuned = {}
+    for c, candidate in candidates.items():
+        scores = candidate["scores"]["tune"]
+        tuned[c] = order_statistic(scores, len(scores) - int(ALPHA * len(scores)))
+    best = min(candidates, key=lambda c: width(candidates[c], "tune", tuned[c]))
+    both = np.concatenate([train, splits.tune])
+    again = plain_fit(rows.X[both], rows.y[both], best, seed=seed + 1, draws=draws)
+    refit = measured(again, {role: roles[role] for role in ("calibrate", "test")})
+    widths = {}
+    for name, candidate in (("DCO-Warmstart", candidates[best]), ("DCO, refit", refit)):
+        widths[name] = width(candidate, "test", float(split_conformal(candidate["scores"]["calibrate"], alpha=ALPHA)))
+    return widths
+
+
+def measure(seeds: int, draws: int, splits: int = 50) -> str:
+    """One table."""
+    mine = [once(partial(ours, seed, draws)) for seed in range(seeds + 2)]
+    theirs = [once(partial(plain, seed, draws)) for seed in range(seeds)]
+    again = float(np.mean([seconds for seconds, _ in mine[1:]]))
+    our_total = mine[0][0] + (splits - 1) * again
+    plain_total = splits * float(np.mean([seconds for seconds, _ in theirs]))
+    ratio = plain_total / our_total
+    rows: list[list[object]] = [
+        [
+            f"NumPyro anew a fit + SciPy grids / ours, CPU, scaled from {seeds} and {seeds + 2} splits to {splits}",
+            f"{ratio:.0f}",
+            verdict(ratio, at_least=60),
+        ],
+        ["one split the plain way / one of ours after the first", f"{plain_total / splits / again:.0f}", ""],
+        ["our first split (with what is compiled or loaded once) / a later one", f"{mine[0][0] / again:.1f}", ""],
+    ]
+    for name in ("DCO-Warmstart", "DCO, refit"):
+        pairs = "; ".join(f"{mine[seed][1][name]:.3f} and {theirs[seed][1][name]:.3f}" for seed in range(seeds))
+        rows.append([f"{name}: mean width, ours and plain, by split", pairs, "about equal"])
+    return table([f"Diabetes table, {draws:,} draws", "measured", "target"], rows)
+
+
+def main() -> None:
+    """Print a Markdown table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", type=int, default=2)
+    parser.add_argument("--draws", type=int, default=8000)
+    given = parser.parse_args()
+    print(conditions() + "\n")
+    print(measure(given.seeds, given.draws))
+
+
+if __name__ == "__main__":
+    main()

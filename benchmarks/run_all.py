@@ -1,0 +1,78 @@
+"""Run every benchmark, each in a process of its own, and write benchmarks/RESULTS.md.
+
+python benchmarks/run_all.py [--puncc PYTHON] [--only NAME ...] [--quick]
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+TITLES = {
+    "label_sets": "Label sets",
+    "tuning_search": "Tuning",
+    "quadrature": "Bayesian quadrature",
+    "densities": "Regression residuals and mixture densities",
+    "growth": "Memory and growth",
+    "diabetes_table": "The Diabetes table",
+    "cluster": "Candidate search on a Dask cluster",
+}
+QUICK = {
+    "label_sets": "--calibrate 1000 --test 2000 --classes 100 --repeats 2 --no-stages",
+    "tuning_search": "--rows 500 --classes 100 --repeats 1",
+    "quadrature": "--rows 300 --repeats 3",
+    "densities": "--quick",
+    "growth": "--rows 40000 --classes 100 --batch 100 --repeats 1",
+    "diabetes_table": "--seeds 1 --draws 200",
+    "cluster": "--tasks 4 --empty 20 --rows 500 --classes 100 --repeats 1",
+}
+HEAD = """# Benchmark results
+
+Written by `make bench`; do not edit by hand. Every figure is a ratio of two measurements in one run, or says what it is; each
+section names the command that makes it again. Times are CPU seconds of one process and one thread, the least of several runs
+in turn, except where a section says otherwise. "MISSED" marks a target that this run did not meet. A single run on a shared
+machine moves by a tenth or so, and more for the small figures.
+"""
+
+
+def section(name: str, options: list[str]) -> str:
+    """One benchmark's output under its title, with its command."""
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "JAX_PLATFORMS": "cpu"}
+    command = [sys.executable, str(HERE / f"{name}.py"), *options]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    body = done.stdout.strip()
+    if done.returncode:
+        body += f"\n\nThis benchmark failed: `{done.stderr.strip().splitlines()[-1]}`"
+    shown = " ".join(["python", f"benchmarks/{name}.py", *options])
+    return f"## {TITLES[name]}\n\n`{shown}`\n\n{body}\n"
+
+
+def main() -> None:
+    """Write the sections that were run; those that were not are kept from the file that is there."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--puncc", help="the Python of an environment that has puncc")
+    parser.add_argument("--only", nargs="*", choices=list(TITLES), default=list(TITLES))
+    parser.add_argument("--quick", action="store_true", help="tiny sizes, to see that everything runs")
+    parser.add_argument("--output", type=Path, default=HERE / "RESULTS.md")
+    given = parser.parse_args()
+    kept = {}
+    if given.output.exists():
+        for text in re.split(r"(?m)^(?=## )", given.output.read_text())[1:]:
+            kept[text.splitlines()[0][3:]] = text.strip() + "\n"
+    for name in given.only:
+        options = QUICK[name].split() if given.quick else []
+        if name == "label_sets" and given.puncc:
+            options += ["--puncc", given.puncc]
+        kept[TITLES[name]] = section(name, options) + f"\nMeasured {datetime.date.today():%d %B %Y}.\n"
+        print(kept[TITLES[name]], flush=True)
+        given.output.write_text("\n".join([HEAD, *(kept[title] for title in TITLES.values() if title in kept)]))
+
+
+if __name__ == "__main__":
+    main()
