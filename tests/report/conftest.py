@@ -14,6 +14,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge
 from sklearn.tree import DecisionTreeClassifier
 
+import dco
 from dco import DecoupledClassifier, DecoupledRegressor
 from dco.errors import InfeasibleLevelWarning
 
@@ -98,13 +99,15 @@ def infeasible() -> Case:
 def thousand(**settings: Any) -> Case:
     rng = np.random.default_rng(3)
     names = np.array([f"class number {code:04d} of a thousand" for code in range(1000)])
-    code = np.concatenate([np.arange(1000), np.arange(1000), np.arange(1000), rng.integers(0, 1000, size=1500)])
+    code = np.concatenate([np.tile(np.arange(1000), 6), rng.integers(0, 1000, size=1500)])
     X = rng.normal(size=(code.size, 1000)).astype(np.float32)
     X[np.arange(code.size), code] += 4.5
-    estimator = DecoupledClassifier(Softmax(), random_state=0, refit=False, **settings)
-    estimator.fit(X[:1000], names[code[:1000]], tune=(X[1000:2000], names[code[1000:2000]]),
-                  calibrate=(X[2000:4000], names[code[2000:4000]]))  # fmt: skip
-    return Case(estimator, X[4000:], names[code[4000:]], names[code[4000:]])
+    estimator = DecoupledClassifier(Softmax(), dco.scores.LAC(), random_state=0, refit=False, **settings)
+    train, tune, calibrate, new = (slice(0, 2000), slice(2000, 4000), slice(4000, 6000), slice(6000, None))
+    estimator.fit(
+        X[train], names[code[train]], tune=(X[tune], names[code[tune]]), calibrate=(X[calibrate], names[code[calibrate]])
+    )
+    return Case(estimator, X[new], names[code[new]], names[code[new]])
 
 
 CASES: dict[str, Callable[[], Case]] = {
@@ -192,3 +195,9 @@ def opened(browser: Any, tmp_path: Path) -> Iterator[Callable[..., Opened]]:
     yield open_page
     for context in contexts:
         context.close()
+
+
+@pytest.fixture(name="thousand")
+def thousand_classes() -> Callable[..., Case]:
+    """A classifier of a thousand classes, with the settings given."""
+    return thousand

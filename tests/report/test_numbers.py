@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from fractions import Fraction
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -46,9 +47,8 @@ def test_every_level_agrees_with_evaluate_of_the_estimator(case: Callable[[str],
         assert level.evaluation.coverage == there.coverage
         assert level.evaluation.mean_size == there.mean_size
         assert level.evaluation.p95_size == there.p95_size
-        assert [(row.group, row.n, row.coverage) for row in level.evaluation.by_group] == [
-            (row.group, row.n, row.coverage) for row in there.by_group
-        ]
+        assert set(level.evaluation.by_group) == set(there.by_group)
+        assert [row.n for row in level.evaluation.by_group] == sorted((row.n for row in there.by_group), reverse=True)
         values = [entry.value for entry in chosen.estimator.predictor_.thresholds(level.alpha).values()]
         assert [entry.value for entry in level.thresholds] == values
 
@@ -154,7 +154,7 @@ def test_size_counts_agree_with_counting(sizes: list[float]) -> None:
     for classes in (10, 60, 1000):
         edges = size_edges(finite, classes=classes)
         counts = size_counts(np.asarray(sizes, dtype=float), edges)
-        assert counts.tolist()[:-1] == [sum(a <= s < b for s in sizes) for a, b in zip(edges[:-1], edges[1:], strict=True)]
+        assert counts.tolist()[:-1] == [sum(a <= s < b for s in sizes) for a, b in pairwise(edges)]
         assert counts[-1] == sum(s >= edges[-1] for s in sizes)
 
 

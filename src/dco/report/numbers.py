@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -157,15 +158,14 @@ def report_numbers(estimator: Any, X: Any = None, y: Any = None, *, by: Any = No
         return ReportNumbers(levels=tuple(_without_rows(predictor, level) for level in levels), **shared)
     rows = _GivenRows.checked(estimator, X, y, by)
     numbers, examples, size_edges = rows.numbers(levels, start)
-    groups = rows.largest_groups()
     return ReportNumbers(
         levels=numbers,
         n_rows=len(rows.y),
         size_edges=size_edges,
         examples=examples,
         by_name=rows.by_name,
-        groups=groups[:MOST_GROUPS],
-        groups_left_out=max(0, len(groups) - MOST_GROUPS),
+        groups=() if rows.table is None else rows.table.names,
+        groups_left_out=0 if rows.table is None else rows.table.left_out,
         **shared,
     )
 
@@ -219,6 +219,43 @@ def _largest(conditions: tuple[ConditionNumbers, ...]) -> tuple[ConditionNumbers
     return tuple(sorted(conditions, key=lambda entry: -entry.threshold.n)[:MOST_GROUPS])
 
 
+def _largest_parts(predictor: DecoupledPredictor) -> tuple[Any, ...]:
+    """The Mondrian groups with the most calibration rows."""
+    parts = predictor.calibration.parts()
+    return tuple(sorted(parts, key=lambda name: -parts[name].size)[:MOST_GROUPS])
+
+
+@dataclass(frozen=True, eq=False)
+class _Groups:
+    """The group of each row as a place in `names`, the largest first; rows of all other groups share the last code."""
+
+    codes: Integers
+    names: tuple[Any, ...]
+    left_out: int
+
+    @classmethod
+    def of(cls, groups: AnyArray, *, names: tuple[Any, ...] | None = None) -> _Groups:
+        """Code the groups given, or by default the `MOST_GROUPS` that have the most rows."""
+        values = [_named(value) for value in (groups.astype(str) if groups.dtype.kind in "mM" else groups).tolist()]
+        counts = Counter(values)
+        shown = tuple(name for name, _ in counts.most_common(MOST_GROUPS)) if names is None else names
+        place = {name: code for code, name in enumerate(shown)}
+        codes = np.asarray([place.get(value, len(shown)) for value in values])
+        return cls(codes, shown, len(counts.keys() - place.keys()))
+
+    def named(self, rows: tuple[GroupEvaluation, ...]) -> tuple[GroupEvaluation, ...]:
+        """The rows of a table by code, with the names of their groups."""
+        return tuple(replace(row, group=self.names[row.group]) for row in rows if row.group < len(self.names))
+
+
+def _named(value: Any) -> Any:
+    """A group's value; what is missing has a name too."""
+    try:
+        return "(missing)" if value is None or value != value else value
+    except TypeError:  # pandas.NA refuses to be compared
+        return "(missing)"
+
+
 @dataclass(frozen=True, eq=False)
 class _GivenRows:
     """Rows with known outcomes, their prediction (made once) and their groups."""
@@ -226,9 +263,9 @@ class _GivenRows:
     predictor: DecoupledPredictor
     X: Any
     y: AnyArray
-    by: AnyArray | None
     by_name: str
-    conditions: AnyArray | None
+    table: _Groups | None  # what the by-group table goes by: the groups given, or those of the conditions
+    conditions: _Groups | None
     points: AnyArray
     prediction: Any
 
@@ -239,20 +276,23 @@ class _GivenRows:
             raise ValueError(f"X has {n_rows(features)} rows and y has shape {target.shape}: give one true value a row.")
         predictor: DecoupledPredictor = estimator.predictor_
         _refuse_used_rows(predictor, features, target)
-        conditions = predictor.structure.conditions(features, target)
+        found = predictor.structure.conditions(features, target)
+        largest = _largest_parts(predictor)
+        conditions = None if found is None else _Groups.of(found, names=largest)
         groups = None if by is None else np.asarray(by)
         if groups is not None and groups.shape != target.shape:
             raise ValueError(f"by must hold one value for each of {len(target)} rows, got shape {groups.shape}.")
         name = getattr(by, "name", None)
-        if by is None and conditions is not None:
+        if by is None and found is not None:
             given = predictor.structure.condition_on
             name = given if isinstance(given, str) else None
+        table = found if groups is None else groups
         return cls(
             predictor,
             features,
             target,
-            groups,
             "group" if name is None else str(name),
+            None if table is None else _Groups.of(table),
             conditions,
             np.asarray(estimator.predict(features)),
             predictor.structure.prediction(features),
@@ -260,17 +300,6 @@ class _GivenRows:
 
     def sets(self, alpha: Level) -> PredictionSets:
         return self.predictor.sets(self.X, alpha, prediction=self.prediction)
-
-    def table_groups(self) -> AnyArray | None:
-        """What the by-group table goes by: the groups given, or those of the conditions."""
-        return self.conditions if self.by is None else self.by
-
-    def largest_groups(self) -> tuple[Any, ...]:
-        groups = self.table_groups()
-        if groups is None:
-            return ()
-        found = evaluate(self.sets(0.5), self.y, groups=groups).by_group
-        return tuple(entry.group for entry in sorted(found, key=lambda entry: -entry.n))
 
     def numbers(self, levels: tuple[Level, ...], start: int) -> tuple[tuple[LevelNumbers, ...], tuple[Example, ...], Floats]:
         sizes = self._sizes_to_look_at(levels, start)
@@ -317,19 +346,23 @@ class _GivenRows:
 
     def _level(self, alpha: Level, made: PredictionSets, edges: Floats) -> LevelNumbers:
         value, thresholds = float(as_rational(alpha)), certified_thresholds(self.predictor, alpha)
-        one = self.predictor.thresholds(alpha).get(None)
         evaluation = evaluate(
             made,
             self.y,
-            threshold=one,
-            groups=self.table_groups(),
+            threshold=self.predictor.thresholds(alpha)[None] if self.conditions is None else None,
+            groups=None if self.table is None else self.table.codes,
             tied=any(not entry.expected_is_exact for entry in thresholds),
         )
+        if self.table is not None:
+            evaluation = replace(evaluation, by_group=self.table.named(evaluation.by_group))
         conditions: tuple[ConditionNumbers, ...] = ()
         if self.conditions is not None:
-            found = evaluation if self.by is None else evaluate(made, self.y, groups=self.conditions)
-            shown = {str(entry.group): entry for entry in found.by_group}
-            conditions = tuple(_condition(entry, shown.get(str(entry.group))) for entry in thresholds)
+            by_condition = self.conditions.named(evaluate(made, self.y, groups=self.conditions.codes).by_group)
+            shown = {str(entry.group): entry for entry in by_condition}
+            listed = {str(name) for name in self.conditions.names}
+            conditions = tuple(
+                _condition(entry, shown.get(str(entry.group))) for entry in thresholds if entry.group in listed
+            )
         bound = picked_bound(thresholds, self.predictor.certificate, value)
         counts = size_counts(np.asarray(made.sizes(), dtype=np.float64), edges)
         return LevelNumbers(value, thresholds, bound, evaluation, _largest(conditions), counts)
@@ -435,7 +468,8 @@ def _score_histograms(predictor: DecoupledPredictor) -> tuple[Floats, tuple[Scor
     edges = step * np.arange(first, math.floor(top / step + 1e-9) + 2)
     parts = predictor.calibration.parts()
     found = []
-    for name, rows in sorted(parts.items(), key=lambda part: -part[1].size)[:MOST_GROUPS]:
+    for name in _largest_parts(predictor):
+        rows = parts[name]
         counts = size_counts(scores[rows], edges)
         group = None if name is None else str(name)
         found.append(ScoreHistogram(group, int(rows.size), counts[:-1], int(counts[-1])))

@@ -40,11 +40,19 @@
   const copy = document.getElementById("copy");
   const certificate = document.getElementById("certificate");
   const copied = document.getElementById("copied");
+  const packed = document.getElementById("packed");
+  const whole = async () => {
+    if (!packed) return certificate.textContent;
+    const bytes = Uint8Array.from(atob(packed.textContent), (character) => character.charCodeAt(0));
+    return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"))).text();
+  };
   copy.addEventListener("click", async () => {
+    const text = await whole();
     try {
-      await navigator.clipboard.writeText(certificate.textContent);
+      await navigator.clipboard.writeText(text);
       copied.textContent = "Copied.";
     } catch {
+      certificate.textContent = text;
       getSelection().selectAllChildren(certificate);
       copied.textContent = "Selected: copy it with the keyboard.";
     }

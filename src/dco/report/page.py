@@ -6,6 +6,8 @@ names, messages) is hostile: Jinja escapes it, and the embedded JSON holds no ``
 
 from __future__ import annotations
 
+import base64
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,7 @@ from dco.report.view import build_view
 
 __all__ = ["page_html", "render", "write_page", "write_results_page"]
 
-_LONG_CERTIFICATE = 60_000  # characters; a longer one is written without indents
+_LONG_CERTIFICATE = 60_000  # characters; of a longer one the beginning is shown, and the whole is packed for copying
 
 
 def write_page(estimator: Any, path: Any, *, X: Any = None, y: Any = None, by: Any = None, title: str | None = None) -> Path:
@@ -37,8 +39,10 @@ def render(numbers: ReportNumbers, *, title: str | None = None) -> str:
     view = build_view(numbers)
     certificate = numbers.certificate
     text = certificate.to_json()
+    packed = None
     if len(text) > _LONG_CERTIFICATE:
-        text = certificate.to_json(indent=None)
+        packed = base64.b64encode(zlib.compress(text.encode(), 9)).decode()
+        text = text[: text.rfind("\n", 0, _LONG_CERTIFICATE // 4)] + "\n…"
     return render_template(
         "page.html",
         script="page.js",
@@ -46,6 +50,7 @@ def render(numbers: ReportNumbers, *, title: str | None = None) -> str:
         numbers=numbers,
         certificate=certificate,
         certificate_text=text_only(text),
+        packed_certificate=packed,
         live=view.live,
         view=view,
         data=view.live.embedded(numbers),

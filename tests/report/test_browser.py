@@ -1,0 +1,251 @@
+"""The page in a real browser: it moves, it is quiet, it asks for nothing, and it can be read and used by everyone."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dco.report import page_html, report_numbers, write_results_page
+from dco.report.words import level_percent, percent
+
+pytestmark = pytest.mark.browser
+
+ALL = ["classification", "pac classification", "by label", "regression", "by sign", "infeasible", "no rows"]
+
+CONTRAST = """() => {
+  const parse = text => text.match(/[\\d.]+/g).map(Number);
+  const light = ([r, g, b]) => {
+    const part = v => { v /= 255; return v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4; };
+    return 0.2126 * part(r) + 0.7152 * part(g) + 0.0722 * part(b);
+  };
+  const behind = element => {
+    for (let at = element; at; at = at.parentElement) {
+      const colour = parse(getComputedStyle(at).backgroundColor);
+      if (colour.length === 3 || colour[3] > 0) return colour;
+    }
+    return [255, 255, 255];
+  };
+  for (const details of document.querySelectorAll("details")) details.open = true;
+  const found = [];
+  for (const element of document.querySelectorAll("body *")) {
+    if (element.closest("script, style, title, desc") || !element.checkVisibility()) continue;
+    if (![...element.childNodes].some(node => node.nodeType === 3 && node.textContent.trim())) continue;
+    const style = getComputedStyle(element);
+    if (style.visibility !== "visible") continue;
+    const ink = parse(element.closest("svg") ? style.fill : style.color);
+    const [a, b] = [light(ink), light(behind(element))];
+    const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+    found.push([ratio, element.tagName + "." + element.getAttribute("class") + ": " + element.textContent.slice(0, 40)]);
+  }
+  return found;
+}"""
+
+
+_made: dict[int, str] = {}
+
+
+def html_of(chosen: Any) -> str:
+    """The page of a case, made once."""
+    if id(chosen) not in _made:
+        _made[id(chosen)] = page_html(chosen.estimator, **chosen.rows())
+    return _made[id(chosen)]
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_the_page_is_quiet_and_asks_for_nothing_at_any_level(
+    case: Callable[[str], Any], opened: Callable[..., Any], name: str
+) -> None:
+    window = opened(html_of(case(name)))
+    for index in range(0, 61, 5):
+        window.show(min(index, int(window.page.get_attribute("#alpha", "max"))))
+    assert window.complaints == []
+    assert [request for request in window.requests if not request.startswith("file://")] == []
+    assert len(window.requests) == 1
+
+
+@pytest.mark.parametrize("name", ["classification", "pac classification", "by label", "regression", "infeasible"])
+def test_the_control_shows_what_python_computes(case: Callable[[str], Any], opened: Callable[..., Any], name: str) -> None:
+    """Against `estimator.evaluate` at the same level, called here, not against what the page was made of."""
+    chosen = case(name)
+    window = opened(html_of(chosen))
+    levels = [level.alpha for level in report_numbers(chosen.estimator).levels]
+    seen = set()
+    for index in (0, 7, 19, 33, len(levels) - 1):
+        window.show(index)
+        there = chosen.estimator.evaluate(chosen.X, chosen.y, alpha=levels[index], by=chosen.by)
+        assert window.text("#coverage") == percent(there.coverage)
+        shown = window.text("#mean-size")
+        digits = len(shown.partition(".")[2])
+        assert shown == ("∞" if math.isinf(there.mean_size) else f"{there.mean_size:.{digits}f}")
+        assert window.text('label [data-text="promise"]') == level_percent(levels[index])
+        bound = max(0.0, 1 - levels[index] - chosen.estimator.certificate_.simultaneous_slack(0.05))
+        assert window.text("#bound") == percent(bound)
+        if there.by_group:
+            rows = {row.group: row for row in there.by_group}
+            cells = window.page.locator('[aria-labelledby="h-groups"] tbody tr').first.locator("th, td").all_text_contents()
+            group = max(rows.values(), key=lambda row: row.n)
+            assert cells[1] == str(group.n)
+            assert cells[2] == percent(group.coverage)
+        seen.add((window.text("#coverage"), shown))
+    assert len(seen) > 2  # the control does move the numbers
+    assert percent(chosen.estimator.evaluate(chosen.X, chosen.y).coverage) in html_of(chosen)
+
+
+def test_examples_follow_the_control(case: Callable[[str], Any], opened: Callable[..., Any]) -> None:
+    chosen = case("classification")
+    window = opened(html_of(chosen))
+    numbers = report_numbers(chosen.estimator, chosen.X, chosen.y)
+    for index in (0, 10, 40):
+        window.show(index)
+        made = chosen.estimator.predict_set(chosen.X, alpha=numbers.levels[index].alpha)
+        for place, example in enumerate(numbers.examples):
+            items = window.page.locator(f'[data-set="e{place}"] li:not(.rest)').all_text_contents()
+            labels = {label if len(label) <= 60 else label[:59] + "…" for label in made[example.row].tolist()}
+            assert set(items) == labels
+            outlined = window.page.locator(f'[data-set="e{place}"] li.true').count()
+            assert outlined == made.contains(chosen.y)[example.row]
+
+
+def test_the_keyboard_moves_the_control_and_goes_back(case: Callable[[str], Any], opened: Callable[..., Any]) -> None:
+    window = opened(html_of(case("classification")))
+    page = window.page
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.id") == "alpha"
+    start = window.text("#coverage")
+    spoken = page.get_attribute("#alpha", "aria-valuetext")
+    page.keyboard.press("End")
+    assert window.text('label [data-text="alpha"]') == "0.5"
+    assert window.text("#coverage") != start
+    assert page.get_attribute("#alpha", "aria-valuetext") != spoken
+    assert "0.5 (another level)" in window.text("output")
+    assert page.get_attribute("output", "aria-live") == "polite"
+    page.keyboard.press("ArrowLeft")
+    assert window.text('label [data-text="alpha"]') == "0.49"
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.id") == "reset"
+    page.keyboard.press("Enter")
+    assert window.text("#coverage") == start
+    assert page.evaluate("document.activeElement.id") == "alpha"
+
+
+def test_the_certificate_is_copied_or_selected_whole(case: Callable[[str], Any], opened: Callable[..., Any]) -> None:
+    chosen = case("regression")
+    window = opened(html_of(chosen))
+    window.page.evaluate("() => { navigator.clipboard.writeText = async text => { window.kept = text; }; }")
+    window.page.click("#copy")
+    window.page.wait_for_function("document.getElementById('copied').textContent !== ''")
+    assert json.loads(window.page.evaluate("window.kept")) == json.loads(chosen.estimator.certificate_.to_json())
+    window.page.evaluate("() => { navigator.clipboard.writeText = () => Promise.reject(new Error('refused')); }")
+    window.page.click("#copy")
+    window.page.wait_for_function("document.getElementById('copied').textContent.startsWith('Selected')")
+    assert json.loads(window.page.evaluate("String(getSelection())")) == json.loads(chosen.estimator.certificate_.to_json())
+
+
+def test_hostile_names_do_nothing(case: Callable[[str], Any], opened: Callable[..., Any]) -> None:
+    chosen = case("classification")
+    window = opened(page_html(chosen.estimator, **chosen.rows(), title="Quiet"))
+    for index in (0, 30, 59):
+        window.show(index)
+    assert window.page.title() == "Quiet"
+    assert window.page.locator("img").count() == 0
+    assert window.complaints == []
+    # the labels are there, as text
+    assert "onerror" in window.text('[aria-labelledby="h-groups"] tbody')
+
+
+def test_the_policy_stops_what_the_page_does_not_bring(case: Callable[[str], Any], opened: Callable[..., Any]) -> None:
+    window = opened(html_of(case("no rows")))
+    failed: list[tuple[str, str]] = []
+    window.page.on("requestfailed", lambda request: failed.append((request.url, request.failure)))
+    window.page.evaluate("""() => {
+      const script = document.createElement("script");
+      script.textContent = "window.ran = true";
+      document.body.append(script);
+      const image = document.createElement("img");
+      image.src = "https://example.org/x.png";
+      document.body.append(image);
+    }""")
+    assert window.page.evaluate("window.ran === undefined")
+    window.page.wait_for_timeout(200)
+    assert failed == [("https://example.org/x.png", "csp")]  # stopped by the policy, not by the network
+
+
+@pytest.mark.parametrize("width", [320, 390])
+@pytest.mark.parametrize("name", ["classification", "by label", "regression", "infeasible", "no rows"])
+def test_a_phone_never_scrolls_sideways(
+    case: Callable[[str], Any], opened: Callable[..., Any], name: str, width: int
+) -> None:
+    window = opened(html_of(case(name)), width=width)
+    for index in (0, 12, 59):
+        window.show(index)
+        window.page.evaluate("for (const d of document.querySelectorAll('details')) d.open = true")
+        assert window.page.evaluate("document.documentElement.scrollWidth") <= width
+        clipped = window.page.evaluate("""[...document.querySelectorAll(".figures dd")]
+          .filter(figure => figure.scrollWidth > figure.clientWidth + 1).map(figure => figure.textContent)""")
+        assert clipped == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("name", ["classification", "regression", "by label", "infeasible"])
+def test_text_has_enough_contrast(case: Callable[[str], Any], opened: Callable[..., Any], name: str, scheme: str) -> None:
+    """WCAG AA: 4.5 to 1 for all text, in both colour schemes, the axes of the plots included."""
+    window = opened(html_of(case(name)), scheme=scheme)
+    window.show(3)
+    found = window.page.evaluate(CONTRAST)
+    assert len(found) > 100
+    assert [entry for entry in found if entry[0] < 4.5] == []
+
+
+def test_the_two_schemes_differ_and_print_is_light(case: Callable[[str], Any], opened: Callable[..., Any]) -> None:
+    html = html_of(case("no rows"))
+    background = "getComputedStyle(document.body).backgroundColor"
+    light, dark = opened(html), opened(html, scheme="dark")
+    assert light.page.evaluate(background) != dark.page.evaluate(background)
+    dark.page.emulate_media(media="print")
+    assert dark.page.evaluate(background) == "rgb(255, 255, 255)"
+    assert not dark.page.locator("#alpha").is_visible()
+
+
+def test_labels_of_a_plot_do_not_leave_it(case: Callable[[str], Any], opened: Callable[..., Any]) -> None:
+    for name in ("classification", "regression", "by sign", "infeasible"):
+        window = opened(html_of(case(name)))
+        for index in (0, 20, 59):
+            window.show(index)
+            outside = window.page.evaluate("""() => [...document.querySelectorAll("figure svg text")].filter(text => {
+              const box = text.getBoundingClientRect(), frame = text.closest("svg").getBoundingClientRect();
+              const beside = box.left < frame.left - 2 || box.right > frame.right + 2;
+              return box.width && (beside || box.bottom > frame.bottom + 2);
+            }).map(text => text.textContent)""")
+            assert outside == []
+
+
+def test_the_page_of_results_is_quiet_too(opened: Callable[..., Any], tmp_path: Path) -> None:
+    folder = tmp_path / "results"
+    folder.mkdir()
+    (folder / "table-2.csv").write_text("method,size\n<img src=x onerror=alert(1)>,1.5\n")
+    (folder / "table-2.svg").write_text(
+        '<svg xmlns="http://www.w3.org/2000/svg" width="40" height="20"><script>alert(1)</script>'
+        '<rect width="40" height="20" style="fill:red"/></svg>'
+    )
+    path = write_results_page(folder, tmp_path / "results.html")
+    window = opened(path.read_text(), width=390, path=path)
+    assert window.complaints == []
+    assert window.page.locator("td img").count() == 0
+    assert window.page.evaluate("document.querySelector('figure img').naturalWidth") == 40
+    assert window.page.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+def test_a_certificate_too_long_to_show_is_copied_whole(thousand: Callable[..., Any], opened: Callable[..., Any]) -> None:
+    chosen = thousand(condition_on="label", alpha=0.4)
+    window = opened(page_html(chosen.estimator))
+    assert len(window.text("#certificate")) < 20_000
+    window.page.evaluate("() => { navigator.clipboard.writeText = async text => { window.kept = text; }; }")
+    window.page.click("#copy")
+    window.page.wait_for_function("document.getElementById('copied').textContent !== ''")
+    assert window.page.evaluate("window.kept") == chosen.estimator.certificate_.to_json()
+    assert window.complaints == []

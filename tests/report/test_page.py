@@ -1,0 +1,277 @@
+"""The page as text: self-contained, safe with hostile names, strict JSON, small, and written whole or not at all."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import re
+import zlib
+from collections.abc import Callable
+from hashlib import sha256
+from html import unescape as html_unescape
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.stats import beta
+
+from dco.certificate import Certificate, certified_threshold
+from dco.report import page_html, plots, report_numbers, write_page
+from dco.report.rendering import render_template, strict_json, write_text
+from dco.report.words import percent, shortened
+
+ALL = [
+    "classification",
+    "pac classification",
+    "by label",
+    "regression",
+    "by sign",
+    "infeasible",
+    "no rows",
+    "groups without rows",
+]
+HOSTILE = "</script><img src=x onerror=\"document.title='owned'\">"
+
+
+def refuse(name: str) -> float:
+    raise AssertionError(f"{name} is not strict JSON")
+
+
+def embedded(html: str) -> Any:
+    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', html, re.DOTALL)
+    assert found is not None
+    return json.loads(found.group(1), parse_constant=refuse)
+
+
+class Tags(HTMLParser):
+    """Tags with their attributes, and whether they are balanced."""
+
+    VOID = ("meta", "input", "br", "img", "link")
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+        self.open: list[str] = []
+        self.feed(html)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs)))
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open, tag
+        assert self.open.pop() == tag
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_the_page_is_whole_and_holds_all_it_needs(case: Callable[[str], Any], name: str) -> None:
+    chosen = case(name)
+    html = page_html(chosen.estimator, **chosen.rows())
+    assert len(html.encode()) <= 300_000
+    tags = Tags(html)
+    assert tags.open == []
+    assert not {"img", "iframe", "link", "object", "form"} & {tag for tag, _ in tags.found}
+    for _, attributes in tags.found:
+        assert not {"src", "href", "style", "onerror", "onclick"} & attributes.keys()
+    identities = [attributes["id"] for _, attributes in tags.found if "id" in attributes]
+    assert len(identities) == len(set(identities))
+    assert chosen.estimator.certificate_.statement in html
+    assert page_html(chosen.estimator, **chosen.rows()) == html
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_every_plot_has_a_title_a_description_and_a_table(case: Callable[[str], Any], name: str) -> None:
+    chosen = case(name)
+    figures = re.findall(r"<figure>.*?</figure>", page_html(chosen.estimator, **chosen.rows()), re.DOTALL)
+    assert len(figures) == (5 if chosen.X is not None else 3 if name == "no rows" else 2)
+    for figure in figures:
+        labels = re.search(r'role="img" aria-labelledby="(\S+) (\S+)"', figure)
+        assert labels is not None
+        assert re.search(rf'<title id="{labels.group(1)}">[^<]+</title><desc id="{labels.group(2)}">[^<]+</desc>', figure)
+        assert re.search(r"<details>.*<table>.*</table>.*</details>", figure, re.DOTALL)
+
+
+def test_every_name_that_the_page_looks_up_is_there(case: Callable[[str], Any]) -> None:
+    for name in ALL:
+        chosen = case(name)
+        html = page_html(chosen.estimator, **chosen.rows())
+        data = embedded(html)
+        levels = len(data["numbers"])
+        assert set(re.findall(r'data-text="([^"]+)"', html)) <= data["text"].keys()
+        assert set(re.findall(r'data-drawn="([^"]+)"', html)) <= data["drawn"].keys()
+        assert set(re.findall(r'data-set="([^"]+)"', html)) == data["sets"].keys()
+        assert all(len(entries) == levels for entries in data["text"].values())
+        assert all(len(entries) == levels for entry in data["drawn"].values() for entries in entry.values())
+
+
+def test_hostile_names_are_text_and_nothing_else(case: Callable[[str], Any]) -> None:
+    chosen = case("classification")
+    html = page_html(chosen.estimator, **chosen.rows(), title=HOSTILE)
+    assert "<img" not in html
+    assert html.count("</script>") == 2  # the data and the script
+    assert "\u2028" not in re.sub(r"<pre.*?</pre>", "", html, flags=re.DOTALL).split('id="data">')[1]
+    assert HOSTILE in embedded(html)["labels"]
+    assert "49" not in shortened("{{ 7 * 7 }}")
+
+
+def test_the_policy_allows_the_one_style_and_the_one_script(case: Callable[[str], Any]) -> None:
+    html = page_html(case("no rows").estimator)
+    policy = re.search(r'http-equiv="Content-Security-Policy" content="([^"]+)"', html)
+    assert policy is not None
+    allowed = policy.group(1).replace("&#39;", "'").split("; ")
+    for tag, directive in (("style", "style-src"), ("script", "script-src")):
+        inside = re.search(rf"<{tag}>(.*?)</{tag}>", html, re.DOTALL)
+        assert inside is not None
+        digest = base64.b64encode(sha256(inside.group(1).encode()).digest()).decode()
+        assert f"{directive} 'sha256-{digest}'" in allowed
+    assert allowed[0] == "default-src 'none'"
+    assert "unsafe" not in policy.group(1)
+
+
+def test_infinity_is_a_string_in_the_data_and_a_sign_on_the_page(case: Callable[[str], Any]) -> None:
+    chosen = case("infeasible")
+    html = page_html(chosen.estimator, **chosen.rows())
+    data = embedded(html)
+    at = data["numbers"][data["start"]]
+    assert at["threshold"] == "inf"
+    assert at["mean_size"] == "inf"
+    assert data["words"][data["text"]["mean_size"][data["start"]]] == "∞"
+    assert "too few for α = 0.01" in html
+
+
+def test_strict_json_comes_back_and_cannot_end_its_element() -> None:
+    hostile = {"a": [np.inf, -np.inf, 1.5, None, "</script>", "&amp;", "\u2028\u2029"], "b": float("nan")}
+    text = strict_json({"a": [float("inf"), float("-inf"), 1.5, None, *hostile["a"][4:]], "b": float("nan")})
+    assert not set("<>&\u2028\u2029") & set(text)
+    assert json.loads(text) == {"a": ["inf", "-inf", 1.5, None, "</script>", "&amp;", "\u2028\u2029"], "b": None}
+
+
+def test_without_rows_the_page_says_so_and_shows_no_coverage(case: Callable[[str], Any]) -> None:
+    html = page_html(case("no rows").estimator)
+    assert "No rows with known outcomes were given" in html
+    assert not {"coverage", "mean_size", "verdict"} & embedded(html)["text"].keys()
+    with_rows = case("classification")
+    assert "No rows with known outcomes" not in page_html(with_rows.estimator, **with_rows.rows())
+
+
+@pytest.mark.parametrize("name", ["classification", "by label"])
+def test_the_whole_certificate_can_be_read_back_from_the_page(case: Callable[[str], Any], name: str) -> None:
+    chosen = case(name)
+    found = re.search(r'<pre id="certificate"[^>]*>(.*?)</pre>', page_html(chosen.estimator), re.DOTALL)
+    assert found is not None
+    assert Certificate.from_json(html_unescape(found.group(1))) == chosen.estimator.certificate_
+
+
+@pytest.mark.parametrize("settings", [{}, {"condition_on": "label", "alpha": 0.4}], ids=["marginal", "by label"])
+def test_a_thousand_classes_fit_into_300_kilobytes(thousand: Callable[..., Any], settings: dict[str, Any]) -> None:
+    chosen = thousand(**settings)
+    html = page_html(chosen.estimator, **chosen.rows())
+    assert len(html.encode()) <= 300_000
+    assert "988 smaller groups are not drawn" in html or not settings
+    assert "smaller ones are not" in html
+    whole = re.search(r'id="packed">([^<]*)<', html)
+    text = html_unescape(html) if whole is None else zlib.decompress(base64.b64decode(whole.group(1))).decode()
+    assert (whole is not None) == bool(settings)
+    assert chosen.estimator.certificate_.to_json() in text
+
+
+def test_the_law_is_drawn_where_it_lies() -> None:
+    """The highest point of the path is at the mode of Beta(k, n + 1 - k), and half its height where the density is half."""
+    n, rank = 200, 181
+    entry = certified_threshold(0.5, rank=rank, n=n, tied=False)
+    scale = plots.Scale(0.8, 1.0)
+    path = plots.law_path(entry, scale)
+    points = [tuple(map(float, pair.split(" "))) for pair in re.findall(r"L([\d.]+ [\d.]+)", path)]
+    mode = (rank - 1) / (n - 1)
+    assert min(points, key=lambda point: point[1])[0] == pytest.approx(scale(mode), abs=4)
+    base = plots.BOTTOM - 34
+    law = beta(rank, n + 1 - rank)
+    for x, y in points[::6]:
+        coverage = scale.low + (x - scale.start) / (scale.end - scale.start) * (scale.high - scale.low)
+        assert (base - y) / (base - plots.TOP) == pytest.approx(law.pdf(coverage) / law.pdf(mode), abs=0.03)
+
+
+def test_bars_are_as_high_as_their_counts() -> None:
+    path = plots.size_bars(np.array([0, 50, 25, 25]), np.array([0.0, 1.0, 2.0, 3.0]), plots.upwards(0, 1))
+    tops = [float(top) for top in re.findall(r"V([\d.]+)H", path)]
+    full = plots.BOTTOM - plots.TOP
+    assert [(plots.BOTTOM - top) / full for top in tops] == pytest.approx([0.5, 0.25, 0.25], abs=0.001)
+
+
+def test_a_share_below_one_is_never_written_as_all() -> None:
+    assert [percent(share) for share in (1.0, 0.99999, 0.5, 0.00001, 0.0)] == [
+        "100.0\u202f%",
+        "99.9\u202f%",
+        "50.0\u202f%",
+        "0.1\u202f%",
+        "0.0\u202f%",
+    ]
+
+
+def test_a_page_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = write_text(tmp_path / "page.html", "old")
+    mask = os.umask(0)
+    os.umask(mask)
+    assert target.stat().st_mode & 0o777 == 0o666 & ~mask
+
+    def fail(*_: object) -> None:
+        raise OSError("disk full")
+
+    monkeypatch.setattr(os, "replace", fail)
+    with pytest.raises(OSError, match="disk full"):
+        write_text(target, "new")
+    assert target.read_text() == "old"
+    assert os.listdir(tmp_path) == ["page.html"]
+    with pytest.raises(ValueError, match="does not exist"):
+        write_text(tmp_path / "nowhere" / "page.html", "text")
+
+
+def test_write_page_writes_page_html(case: Callable[[str], Any], tmp_path: Path) -> None:
+    chosen = case("regression")
+    path = write_page(chosen.estimator, tmp_path / "r.html", **chosen.rows(), title="Widths")
+    assert path.read_text(encoding="utf-8") == page_html(chosen.estimator, **chosen.rows(), title="Widths")
+
+
+def test_levels_that_cannot_be_bounded_say_so(case: Callable[[str], Any]) -> None:
+    """Grouped rows: the threshold is no order statistic of independent scores, so no simultaneous bound is claimed."""
+    from sklearn.linear_model import Ridge
+
+    from dco import DecoupledRegressor
+
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(600, 2))
+    y = X[:, 0] + rng.normal(size=600)
+    estimator = DecoupledRegressor(Ridge(), random_state=0).fit(X, y, groups=np.arange(600) // 4)
+    found = report_numbers(estimator)
+    assert {level.picked_bound for level in found.levels} == {None}
+    html = page_html(estimator, X=rng.normal(size=(50, 2)), y=rng.normal(size=50))
+    assert "no bound is known here" in html
+    assert "simultaneous bound holds" not in html
+
+
+def test_a_predictor_that_guarantees_nothing_says_so_at_every_level() -> None:
+    from sklearn.linear_model import LogisticRegression
+
+    from dco import DecoupledClassifier
+
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 2))
+    y = (X[:, 0] + rng.normal(size=300) > 0).astype(int)
+    html = page_html(DecoupledClassifier(LogisticRegression(), stratify=True, random_state=0).fit(X, y))
+    assert "Nothing is guaranteed, at this or any other level." in html
+    assert "simultaneous bound holds" not in html
+
+
+def test_a_template_without_a_value_fails_loudly() -> None:
+    import jinja2
+
+    with pytest.raises(jinja2.UndefinedError):
+        render_template("results.html", title="x")
