@@ -130,3 +130,19 @@ def test_a_column_without_a_name_is_left_out(tmp_path: Path) -> None:
     path = write(tmp_path / "t.csv", ",a,y\n0,1,2.5\n1,2,3.5\n")
     assert column_names(path) == ["a", "y"]
     assert list(read_frame(path)[0].columns) == ["a"]
+
+
+def test_the_index_that_pandas_adds_is_no_feature_and_names_may_hold_dots(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"a.b": [1.0, 2.0, 3.0], "y": [0.5, 1.5, 2.5]}, index=[5, 3, 1])
+    frame.to_parquet(tmp_path / "t.parquet")
+    X, _ = read_frame(tmp_path / "t.parquet")
+    assert list(X.columns) == ["a.b"]
+    assert X["a.b"].tolist() == [1.0, 2.0, 3.0]
+
+
+def test_a_target_that_is_nan_is_missing(tmp_path: Path) -> None:
+    import pyarrow.parquet as pq
+
+    pq.write_table(pa.table({"a": [1.0, 2.0], "y": [0.5, float("nan")]}), tmp_path / "t.parquet")
+    with pytest.raises(ValueError, match="missing in 1 rows"):
+        read_frame(tmp_path / "t.parquet")

@@ -64,7 +64,7 @@ def command(data: Path, target: str, as_json: bool, **options: Any) -> None:
         fitted = fit_table(data, target, alpha=alpha, **options)
     save(fitted.model, out)
     if report is not None:
-        from dco.report import page  # type: ignore[attr-defined,unused-ignore]
+        from dco.report import page
 
         page.write_page(
             fitted.model, report, X=fitted.X_test, y=fitted.y_test, by=fitted.by, title=f"{target} in {data.name}"

@@ -27,9 +27,12 @@ def check_folder(folder: Path) -> None:
 
 
 @contextmanager
-def written_beside(path: Path) -> Iterator[Path]:
-    """Yields a name beside `path` to write to; it takes the place of `path` only if all went well."""
-    beside = path.with_name(f".{path.name}.{secrets.token_hex(6)}")
+def written_beside(path: Path, *, within: Path | None = None) -> Iterator[Path]:
+    """Yields a name beside `path` to write to; it takes the place of `path` only if all went well.
+
+    `within` is a folder on the same disk for the unfinished file, so that a kill leaves nothing outside it.
+    """
+    beside = (path.parent if within is None else within) / f".{path.name}.{secrets.token_hex(6)}"
     try:
         yield beside
         with open(beside, "rb+") as file:

@@ -93,6 +93,7 @@ class Order:
     ignore_new: bool
     trust: tuple[str, ...]
     first_row: int = 0
+    unfinished: str = ""
 
 
 def output_format(path: Path) -> str:
@@ -113,7 +114,8 @@ def _identity(order: Order) -> dict[str, Any]:
     stat = Path(order.data).stat()
     digest = hashlib.sha256(Path(order.model).read_bytes()).hexdigest()
     described = asdict(order) | {"trust": list(order.trust)}
-    del described["out"], described["model"], described["data"]
+    for name in ("out", "model", "data", "unfinished"):
+        del described[name]
     return described | {"model": digest, "size": stat.st_size, "modified": stat.st_mtime_ns}
 
 
@@ -311,7 +313,7 @@ def _assemble(parts: Path, out: Path) -> None:
 
     kind = output_format(out)
     files = sorted(path for path in parts.iterdir() if path.name.isdigit())
-    with written_beside(out) as beside:
+    with written_beside(out, within=parts) as beside:
         if kind == "csv":
             with open(beside, "wb") as target:
                 for file in [parts / "header", *files]:
@@ -359,7 +361,8 @@ def _predict_folder(
     check_folder(out.parent if not out.exists() else out)
     model = open_model(Path(order.model), order.trust)
     tell_level(model, order.alpha)
-    plan = out / f"_dco_{_PLAN}"
+    unfinished = out / "_dco_unfinished"  # readers of Parquet folders pass over names that begin with _
+    plan = unfinished / _PLAN
     files = partitions(data)
     identity = _identity(order) | {"files": [str(file.relative_to(data)) for file in files]}
     if out.is_dir() and any(out.iterdir()):
@@ -376,6 +379,7 @@ def _predict_folder(
         offsets.append(offsets[-1] + (row_count(file) or 0))
         _columns(replace(order, data=str(file)), model)
     out.mkdir(exist_ok=True)
+    unfinished.mkdir(exist_ok=True)
     if not (resume and plan.exists()):
         plan.write_text(json.dumps(identity))
     orders = []
@@ -385,11 +389,11 @@ def _predict_folder(
             target.parent.mkdir(parents=True, exist_ok=True)
             orders.append(
                 replace(order, model=os.path.abspath(order.model), data=os.path.abspath(file), out=os.path.abspath(target),
-                        first_row=first)
+                        first_row=first, unfinished=os.path.abspath(unfinished))
             )  # fmt: skip
     with progress("Predicting", len(orders), quiet=quiet) as advance:
         run_many(predict_partition, orders, n_jobs=jobs, scheduler=scheduler, progress=lambda done, total: advance(1))
-    plan.unlink()
+    shutil.rmtree(unfinished)
     return offsets[-1], len(files)
 
 
@@ -403,7 +407,7 @@ def predict_partition(order: Order) -> int:
     model = _opened(order.model, Path(order.model).stat().st_mtime_ns, order.trust)
     layout, columns, key = _columns(order, model)
     data, row, writer = Path(order.data), 0, None
-    with written_beside(Path(order.out)) as beside:
+    with written_beside(Path(order.out), within=Path(order.unfinished)) as beside:
         try:
             for table in even_batches(data, columns, rows=order.batch_rows):
                 result = sets_table(model, table, layout, key=key, path=data, first_row=row, order=order, text=False)

@@ -87,13 +87,18 @@ def column_names(path: Path) -> list[str]:
     """The names of the columns, from the head of the file alone."""
     with _told(path):
         names = _column_names(path)
-    named = [name for name in names if name]  # the unnamed first column of many CSV files is a row number
+    named = [name for name in names if not _is_row_number(name)]
     twice = sorted({name for name in named if named.count(name) > 1})
     if twice:
         raise ValueError(f"{path} has more than one column called {twice[0]!r}; give each column its own name.")
     if not named:
         raise ValueError(f"{path} has no column names in its first line; the first line must name the columns.")
     return named
+
+
+def _is_row_number(name: str) -> bool:
+    """The first column of many CSV files, which has no name, and what pandas adds to Parquet files, are no features."""
+    return not name or (name.startswith("__index_level_") and name.endswith("__"))
 
 
 def read_table(path: Path, columns: Sequence[str] | None = None) -> Any:
@@ -216,10 +221,12 @@ def targets(table: Any, layout: Layout, *, path: Path, classes: AnyArray | None 
     """The target column: float64 for a regression, whole numbers or texts for classes. No cell may be missing."""
     assert layout.target is not None
     column = table.column(layout.target)
-    if column.null_count:
-        row = _first(column.is_null())
+    missing = column.is_null(nan_is_null=True)
+    count = int(np.count_nonzero(missing.to_numpy()))
+    if count:
+        row = _first(missing)
         raise ValueError(
-            f"{path}: the target {layout.target!r} is missing in {column.null_count} rows (first: row {row + 1}); leave "
+            f"{path}: the target {layout.target!r} is missing in {count} rows (first: row {row + 1}); leave "
             "such rows out of the table."
         )
     if layout.task == "regression":
