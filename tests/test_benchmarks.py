@@ -1,0 +1,205 @@
+"""The benchmarks run at tiny sizes, compare like with like, and agree with other libraries where definitions do.
+
+No test here looks at a time.
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+import re
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.integrate import trapezoid
+
+from dco import ClassProbabilities, split_conformal
+from dco.predictions import GaussianMixtures
+from dco.scores import APS, LAC, RAPS, SAPS, PredictiveDensity
+
+ROOT = Path(__file__).parents[1]
+
+
+def benchmark(name: str):
+    """A script of benchmarks/ as a module."""
+    folder = str(ROOT / "benchmarks")
+    sys.path.insert(0, folder)
+    try:
+        return importlib.import_module(name)
+    finally:
+        sys.path.remove(folder)
+
+
+def cells(markdown: str) -> list[list[str]]:
+    """The rows of the Markdown tables in a text, heads and rules left out."""
+    lines = [line for line in markdown.splitlines() if line.startswith("|")]
+    body = [line for number, line in enumerate(lines) if not (re.match(r"\|---", line) or is_head(lines, number))]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in body]
+
+
+def is_head(lines: list[str], number: int) -> bool:
+    return number + 1 < len(lines) and lines[number + 1].startswith("|---")
+
+
+def rows_without_rounding(rng: np.random.Generator, n: int) -> tuple[np.ndarray, np.ndarray]:
+    """Distinct probabilities that are multiples of 1/64, so that sums and differences are exact in single precision."""
+    bases = np.array([[29, 15, 9, 5, 3, 2, 1, 0], [14, 13, 11, 9, 7, 5, 3, 2]])
+    chosen = rng.permuted(bases[rng.choice(2, size=n)], axis=1)
+    assert np.all(chosen.sum(axis=1) == 64)
+    labels = np.array([rng.choice(8, p=row / 64) for row in chosen])
+    return (chosen / 64).astype(np.float32), labels
+
+
+SCORES = {"LAC": LAC(), "APS": APS(), "RAPS": RAPS(penalty=1 / 64, rank_free=2), "SAPS": SAPS(weight=1 / 64)}
+AGREEING = [
+    ("mapie", "LAC"),
+    ("crepes", "LAC"),
+    ("torchcp", "LAC"),
+    ("torchcp", "APS"),
+    ("torchcp", "RAPS"),
+    ("torchcp", "SAPS"),
+]
+
+
+@pytest.mark.parametrize(("library", "score"), AGREEING)
+@pytest.mark.filterwarnings("default")  # what other libraries warn about is theirs
+def test_another_library_makes_the_same_sets(library, score, monkeypatch):
+    pytest.importorskip(library)
+    peers = benchmark("peers")
+    monkeypatch.setattr(peers, "PENALTY", 1 / 64)
+    monkeypatch.setattr(peers, "RANK_FREE", 2)
+    monkeypatch.setattr(peers, "WEIGHT", 1 / 64)
+    rng = np.random.default_rng(0)
+    (cal, y_cal), (test, _) = rows_without_rounding(rng, 199), rows_without_rounding(rng, 300)
+    theirs = getattr(peers, library)(score, cal, y_cal, test)()
+    ours = benchmark("label_sets").our_sets(SCORES[score], cal, y_cal, test).to_dense()
+    assert 0 < ours.sum() < ours.size
+    assert np.array_equal(ours, theirs)
+
+
+@pytest.mark.parametrize("score", SCORES)
+def test_our_sets_in_the_benchmark_follow_the_definition(score):
+    """What is timed is the whole way, and gives the sets of the plain definition by an argsort."""
+    cal, y_cal = benchmark("label_sets").softmax_rows(99, 12, spread=2.0, seed=1)
+    test, _ = benchmark("label_sets").softmax_rows(50, 12, spread=2.0, seed=2)
+
+    def every_label(probabilities: np.ndarray) -> np.ndarray:
+        p = probabilities.astype(np.float64)
+        order = np.argsort(-p, axis=1, kind="stable")
+        rank = np.argsort(order, axis=1) + 1
+        mass = np.take_along_axis(np.cumsum(np.take_along_axis(p, order, axis=1), axis=1), rank - 1, axis=1)
+        top = p.max(axis=1, keepdims=True)
+        return {
+            "LAC": 1 - p,
+            "APS": mass,
+            "RAPS": mass + np.maximum(rank - 2, 0) / 64,
+            "SAPS": np.where(rank == 1, top, top + (rank - 1) / 64),
+        }[score]
+
+    threshold = float(split_conformal(every_label(cal)[np.arange(99), y_cal], alpha=0.1))
+    expected = every_label(test) <= threshold + 1e-9  # the sums above are rounded, ours are not
+    made = benchmark("label_sets").our_sets(SCORES[score], cal, y_cal, test).to_dense()
+    assert np.array_equal(made, expected)
+
+
+@pytest.mark.filterwarnings("default")  # peers, where they are installed
+def test_label_sets_print_a_row_for_each_of_our_scores(capsys):
+    label_sets = benchmark("label_sets")
+    cal, y_cal = label_sets.softmax_rows(99, 10, spread=2.0, seed=1)
+    test, y_test = label_sets.softmax_rows(40, 10, spread=2.0, seed=2)
+    text, missing = label_sets.compared(cal, y_cal, test, repeats=1, peer_repeats=1, puncc=None)
+    assert [row[0] for row in cells(text) if row[0].endswith("ours")] == [f"{name}, ours" for name in SCORES]
+    assert any("puncc" in each for each in missing)
+    parts = cells(label_sets.stages(cal, y_cal, test, y_test, repeats=1))
+    assert [row[0] for row in parts] == list(label_sets.OURS)
+    assert all(0.5 < float(row[-1]) <= 1 for row in parts), "coverage on the test rows"
+
+
+def test_tuning_runs_on_64_candidates():
+    tuning_search = benchmark("tuning_search")
+    assert len(set(tuning_search.candidate_scores())) == 64
+    assert all(float(row[1]) > 0 for row in cells(tuning_search.measure(40, 12, 1)))
+
+
+def test_draws_find_the_rank_of_the_closed_form_up_to_noise():
+    """1,000 draws estimate a probability to about 0.007; ranks near the closed form's are what they can tell."""
+    rows = cells(benchmark("quadrature").measure(200, 1000, 3))
+    closed, sampled = rows[-1][1].split(";")
+    assert all(abs(int(each) - int(closed)) <= 2 for each in sampled.split(","))
+
+
+def test_a_scan_and_a_bisection_with_draws_agree():
+    quadrature = benchmark("quadrature")
+    scores = np.random.default_rng(3).normal(size=150)
+    places = [
+        np.searchsorted(np.sort(scores), quadrature.by_draws(scores, 2000, np.random.default_rng(4), halving=halving))
+        for halving in (True, False)
+    ]
+    assert abs(places[0] - places[1]) <= 1
+
+
+def test_growth_runs_and_its_memory_follows_the_batch():
+    growth = benchmark("growth")
+    assert len(cells(growth.measure(1_600, 12, 10, 1))) == 4
+    made = {rows: [growth.softmax_rows(rows, 50, spread=2.0, seed=1)[0]] for rows in (500, 2000)}
+    few, longer, wider = (
+        growth.peak(LAC(), 0.9, made[b], rows) for b, rows in ((500, 4_000), (500, 40_000), (2000, 40_000))
+    )
+    assert longer < 1.2 * few, "ten times the rows need no more"
+    assert wider > 2 * longer, "four times the rows a batch need more"
+
+
+def test_densities_run(capsys):
+    densities = benchmark("densities")
+    densities.residuals(500, repeats=1)
+    densities.densities(30, 40, sample=10, repeats=1)
+    rows = cells(capsys.readouterr().out)
+    assert len([row for row in rows if "Residual" in row[0]]) == 5
+    error = next(row for row in rows if "error of our ends" in row[0])
+    assert float(error[1]) < 1e-6
+
+
+def test_the_plain_diabetes_way_has_our_scores_and_widths():
+    """One made-up posterior through both: the same -log density, and grid widths within two steps of the grid."""
+    diabetes_table = benchmark("diabetes_table")
+    rng = np.random.default_rng(5)
+    fit = {"slopes": rng.normal(size=(60, 3)), "intercept": rng.normal(size=60), "sd": rng.uniform(0.8, 1.2, size=60)}
+    X, y = rng.normal(size=(7, 3)) / 3, rng.normal(size=7)
+    mixtures = GaussianMixtures(X @ fit["slopes"].T + fit["intercept"], fit["sd"])
+    score = PredictiveDensity()
+    assert diabetes_table.plain_scores(fit, X, y) == pytest.approx(score.observed(mixtures, y), rel=1e-9)
+    grid = diabetes_table.plain_grid(fit, X, -12.0, 12.0)
+    step = 24 / (diabetes_table.POINTS - 1)
+    assert trapezoid(np.exp(-grid), dx=step, axis=1) == pytest.approx(np.ones(7), abs=1e-4)
+    widths = (grid <= 2.5).sum(axis=1) * step
+    assert np.abs(widths - score.sets(mixtures, 2.5).sizes()).max() < 2 * step
+
+
+def test_a_candidate_of_the_cluster_benchmark_is_a_mean_size():
+    cluster = benchmark("cluster")
+    size = cluster.candidate(0, rows=60, classes=10)
+    assert 1 <= size <= 10
+    assert size == cluster.candidate(0, rows=60, classes=10)
+
+
+def test_results_are_kept_by_section(tmp_path, monkeypatch):
+    run_all = benchmark("run_all")
+    output = tmp_path / "RESULTS.md"
+    monkeypatch.setattr(run_all, "section", lambda name, options: f"## {run_all.TITLES[name]}\n\n{name} {len(options)}\n")
+    monkeypatch.setattr(sys, "argv", ["run_all.py", "--output", str(output)])
+    run_all.main()
+    monkeypatch.setattr(sys, "argv", ["run_all.py", "--only", "growth", "--quick", "--output", str(output)])
+    run_all.main()
+    titles = re.findall(r"(?m)^## (.*)$", output.read_text())
+    assert titles == list(run_all.TITLES.values())
+    assert "growth 8" in output.read_text()
+    assert "cluster 0" in output.read_text()
+
+
+def test_verdicts_say_when_a_target_is_missed():
+    harness = benchmark("harness")
+    assert harness.verdict(2.0, at_most=1.0).endswith("MISSED")
+    assert harness.verdict(2.0, at_least=1.0).endswith(": met")
+    assert math.isfinite(harness.least(lambda: ClassProbabilities([[1.0]]), 2))
