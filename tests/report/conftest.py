@@ -17,6 +17,7 @@ from sklearn.tree import DecisionTreeClassifier
 import dco
 from dco import DecoupledClassifier, DecoupledRegressor
 from dco.errors import InfeasibleLevelWarning
+from dco.report import page_html
 
 HOSTILE = "</script><img src=x onerror=\"document.title='owned'\">"
 LABELS = np.array([HOSTILE, "b & c", "'quoted\" {{ 7 * 7 }}", "d\u2028e" + "long" * 30])
@@ -199,5 +200,27 @@ def opened(browser: Any, tmp_path: Path) -> Iterator[Callable[..., Opened]]:
 
 @pytest.fixture(name="thousand")
 def thousand_classes() -> Callable[..., Case]:
-    """A classifier of a thousand classes, with the settings given."""
-    return thousand
+    """A classifier of a thousand classes, with the settings given, fitted once."""
+
+    def get(**settings: Any) -> Case:
+        name = repr(settings)
+        if name not in _made:
+            _made[name] = thousand(**settings)
+        return _made[name]
+
+    return get
+
+
+_pages: dict[int, str] = {}
+
+
+@pytest.fixture
+def html_of() -> Callable[[Case], str]:
+    """The page of a case, made once."""
+
+    def get(chosen: Case) -> str:
+        if id(chosen) not in _pages:
+            _pages[id(chosen)] = page_html(chosen.estimator, **chosen.rows())
+        return _pages[id(chosen)]
+
+    return get

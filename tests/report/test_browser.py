@@ -46,19 +46,9 @@ CONTRAST = """() => {
 }"""
 
 
-_made: dict[int, str] = {}
-
-
-def html_of(chosen: Any) -> str:
-    """The page of a case, made once."""
-    if id(chosen) not in _made:
-        _made[id(chosen)] = page_html(chosen.estimator, **chosen.rows())
-    return _made[id(chosen)]
-
-
 @pytest.mark.parametrize("name", ALL)
 def test_the_page_is_quiet_and_asks_for_nothing_at_any_level(
-    case: Callable[[str], Any], opened: Callable[..., Any], name: str
+    html_of: Callable[[Any], str], case: Callable[[str], Any], opened: Callable[..., Any], name: str
 ) -> None:
     window = opened(html_of(case(name)))
     for index in range(0, 61, 5):
@@ -69,7 +59,9 @@ def test_the_page_is_quiet_and_asks_for_nothing_at_any_level(
 
 
 @pytest.mark.parametrize("name", ["classification", "pac classification", "by label", "regression", "infeasible"])
-def test_the_control_shows_what_python_computes(case: Callable[[str], Any], opened: Callable[..., Any], name: str) -> None:
+def test_the_control_shows_what_python_computes(
+    html_of: Callable[[Any], str], case: Callable[[str], Any], opened: Callable[..., Any], name: str
+) -> None:
     """Against `estimator.evaluate` at the same level, called here, not against what the page was made of."""
     chosen = case(name)
     window = opened(html_of(chosen))
@@ -96,7 +88,9 @@ def test_the_control_shows_what_python_computes(case: Callable[[str], Any], open
     assert percent(chosen.estimator.evaluate(chosen.X, chosen.y).coverage) in html_of(chosen)
 
 
-def test_examples_follow_the_control(case: Callable[[str], Any], opened: Callable[..., Any]) -> None:
+def test_examples_follow_the_control(
+    html_of: Callable[[Any], str], case: Callable[[str], Any], opened: Callable[..., Any]
+) -> None:
     chosen = case("classification")
     window = opened(html_of(chosen))
     numbers = report_numbers(chosen.estimator, chosen.X, chosen.y)
@@ -111,7 +105,9 @@ def test_examples_follow_the_control(case: Callable[[str], Any], opened: Callabl
             assert outlined == made.contains(chosen.y)[example.row]
 
 
-def test_the_keyboard_moves_the_control_and_goes_back(case: Callable[[str], Any], opened: Callable[..., Any]) -> None:
+def test_the_keyboard_moves_the_control_and_goes_back(
+    html_of: Callable[[Any], str], case: Callable[[str], Any], opened: Callable[..., Any]
+) -> None:
     window = opened(html_of(case("classification")))
     page = window.page
     page.keyboard.press("Tab")
@@ -133,7 +129,9 @@ def test_the_keyboard_moves_the_control_and_goes_back(case: Callable[[str], Any]
     assert page.evaluate("document.activeElement.id") == "alpha"
 
 
-def test_the_certificate_is_copied_or_selected_whole(case: Callable[[str], Any], opened: Callable[..., Any]) -> None:
+def test_the_certificate_is_copied_or_selected_whole(
+    html_of: Callable[[Any], str], case: Callable[[str], Any], opened: Callable[..., Any]
+) -> None:
     chosen = case("regression")
     window = opened(html_of(chosen))
     window.page.evaluate("() => { navigator.clipboard.writeText = async text => { window.kept = text; }; }")
@@ -158,7 +156,9 @@ def test_hostile_names_do_nothing(case: Callable[[str], Any], opened: Callable[.
     assert "onerror" in window.text('[aria-labelledby="h-groups"] tbody')
 
 
-def test_the_policy_stops_what_the_page_does_not_bring(case: Callable[[str], Any], opened: Callable[..., Any]) -> None:
+def test_the_policy_stops_what_the_page_does_not_bring(
+    html_of: Callable[[Any], str], case: Callable[[str], Any], opened: Callable[..., Any]
+) -> None:
     window = opened(html_of(case("no rows")))
     failed: list[tuple[str, str]] = []
     window.page.on("requestfailed", lambda request: failed.append((request.url, request.failure)))
@@ -178,7 +178,7 @@ def test_the_policy_stops_what_the_page_does_not_bring(case: Callable[[str], Any
 @pytest.mark.parametrize("width", [320, 390])
 @pytest.mark.parametrize("name", ["classification", "by label", "regression", "infeasible", "no rows"])
 def test_a_phone_never_scrolls_sideways(
-    case: Callable[[str], Any], opened: Callable[..., Any], name: str, width: int
+    html_of: Callable[[Any], str], case: Callable[[str], Any], opened: Callable[..., Any], name: str, width: int
 ) -> None:
     window = opened(html_of(case(name)), width=width)
     for index in (0, 12, 59):
@@ -192,7 +192,9 @@ def test_a_phone_never_scrolls_sideways(
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("name", ["classification", "regression", "by label", "infeasible"])
-def test_text_has_enough_contrast(case: Callable[[str], Any], opened: Callable[..., Any], name: str, scheme: str) -> None:
+def test_text_has_enough_contrast(
+    html_of: Callable[[Any], str], case: Callable[[str], Any], opened: Callable[..., Any], name: str, scheme: str
+) -> None:
     """WCAG AA: 4.5 to 1 for all text, in both colour schemes, the axes of the plots included."""
     window = opened(html_of(case(name)), scheme=scheme)
     window.show(3)
@@ -201,7 +203,9 @@ def test_text_has_enough_contrast(case: Callable[[str], Any], opened: Callable[.
     assert [entry for entry in found if entry[0] < 4.5] == []
 
 
-def test_the_two_schemes_differ_and_print_is_light(case: Callable[[str], Any], opened: Callable[..., Any]) -> None:
+def test_the_two_schemes_differ_and_print_is_light(
+    html_of: Callable[[Any], str], case: Callable[[str], Any], opened: Callable[..., Any]
+) -> None:
     html = html_of(case("no rows"))
     background = "getComputedStyle(document.body).backgroundColor"
     light, dark = opened(html), opened(html, scheme="dark")
@@ -211,7 +215,9 @@ def test_the_two_schemes_differ_and_print_is_light(case: Callable[[str], Any], o
     assert not dark.page.locator("#alpha").is_visible()
 
 
-def test_labels_of_a_plot_do_not_leave_it(case: Callable[[str], Any], opened: Callable[..., Any]) -> None:
+def test_labels_of_a_plot_do_not_leave_it(
+    html_of: Callable[[Any], str], case: Callable[[str], Any], opened: Callable[..., Any]
+) -> None:
     for name in ("classification", "regression", "by sign", "infeasible"):
         window = opened(html_of(case(name)))
         for index in (0, 20, 59):
@@ -240,9 +246,11 @@ def test_the_page_of_results_is_quiet_too(opened: Callable[..., Any], tmp_path: 
     assert window.page.evaluate("document.documentElement.scrollWidth") <= 390
 
 
-def test_a_certificate_too_long_to_show_is_copied_whole(thousand: Callable[..., Any], opened: Callable[..., Any]) -> None:
+def test_a_certificate_too_long_to_show_is_copied_whole(
+    html_of: Callable[[Any], str], thousand: Callable[..., Any], opened: Callable[..., Any]
+) -> None:
     chosen = thousand(condition_on="label", alpha=0.4)
-    window = opened(page_html(chosen.estimator))
+    window = opened(html_of(chosen))
     assert len(window.text("#certificate")) < 20_000
     window.page.evaluate("() => { navigator.clipboard.writeText = async text => { window.kept = text; }; }")
     window.page.click("#copy")

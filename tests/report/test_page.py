@@ -72,9 +72,11 @@ class Tags(HTMLParser):
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_the_page_is_whole_and_holds_all_it_needs(case: Callable[[str], Any], name: str) -> None:
+def test_the_page_is_whole_and_holds_all_it_needs(
+    html_of: Callable[[Any], str], case: Callable[[str], Any], name: str
+) -> None:
     chosen = case(name)
-    html = page_html(chosen.estimator, **chosen.rows())
+    html = html_of(chosen)
     assert len(html.encode()) <= 300_000
     tags = Tags(html)
     assert tags.open == []
@@ -88,9 +90,11 @@ def test_the_page_is_whole_and_holds_all_it_needs(case: Callable[[str], Any], na
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_every_plot_has_a_title_a_description_and_a_table(case: Callable[[str], Any], name: str) -> None:
+def test_every_plot_has_a_title_a_description_and_a_table(
+    html_of: Callable[[Any], str], case: Callable[[str], Any], name: str
+) -> None:
     chosen = case(name)
-    figures = re.findall(r"<figure>.*?</figure>", page_html(chosen.estimator, **chosen.rows()), re.DOTALL)
+    figures = re.findall(r"<figure>.*?</figure>", html_of(chosen), re.DOTALL)
     assert len(figures) == (5 if chosen.X is not None else 3 if name == "no rows" else 2)
     for figure in figures:
         labels = re.search(r'role="img" aria-labelledby="(\S+) (\S+)"', figure)
@@ -99,10 +103,10 @@ def test_every_plot_has_a_title_a_description_and_a_table(case: Callable[[str], 
         assert re.search(r"<details>.*<table>.*</table>.*</details>", figure, re.DOTALL)
 
 
-def test_every_name_that_the_page_looks_up_is_there(case: Callable[[str], Any]) -> None:
+def test_every_name_that_the_page_looks_up_is_there(html_of: Callable[[Any], str], case: Callable[[str], Any]) -> None:
     for name in ALL:
         chosen = case(name)
-        html = page_html(chosen.estimator, **chosen.rows())
+        html = html_of(chosen)
         data = embedded(html)
         levels = len(data["numbers"])
         assert set(re.findall(r'data-text="([^"]+)"', html)) <= data["text"].keys()
@@ -122,8 +126,10 @@ def test_hostile_names_are_text_and_nothing_else(case: Callable[[str], Any]) -> 
     assert "49" not in shortened("{{ 7 * 7 }}")
 
 
-def test_the_policy_allows_the_one_style_and_the_one_script(case: Callable[[str], Any]) -> None:
-    html = page_html(case("no rows").estimator)
+def test_the_policy_allows_the_one_style_and_the_one_script(
+    html_of: Callable[[Any], str], case: Callable[[str], Any]
+) -> None:
+    html = html_of(case("no rows"))
     policy = re.search(r'http-equiv="Content-Security-Policy" content="([^"]+)"', html)
     assert policy is not None
     allowed = policy.group(1).replace("&#39;", "'").split("; ")
@@ -136,9 +142,11 @@ def test_the_policy_allows_the_one_style_and_the_one_script(case: Callable[[str]
     assert "unsafe" not in policy.group(1)
 
 
-def test_infinity_is_a_string_in_the_data_and_a_sign_on_the_page(case: Callable[[str], Any]) -> None:
+def test_infinity_is_a_string_in_the_data_and_a_sign_on_the_page(
+    html_of: Callable[[Any], str], case: Callable[[str], Any]
+) -> None:
     chosen = case("infeasible")
-    html = page_html(chosen.estimator, **chosen.rows())
+    html = html_of(chosen)
     data = embedded(html)
     at = data["numbers"][data["start"]]
     assert at["threshold"] == "inf"
@@ -154,12 +162,14 @@ def test_strict_json_comes_back_and_cannot_end_its_element() -> None:
     assert json.loads(text) == {"a": ["inf", "-inf", 1.5, None, "</script>", "&amp;", "\u2028\u2029"], "b": None}
 
 
-def test_without_rows_the_page_says_so_and_shows_no_coverage(case: Callable[[str], Any]) -> None:
-    html = page_html(case("no rows").estimator)
+def test_without_rows_the_page_says_so_and_shows_no_coverage(
+    html_of: Callable[[Any], str], case: Callable[[str], Any]
+) -> None:
+    html = html_of(case("no rows"))
     assert "No rows with known outcomes were given" in html
     assert not {"coverage", "mean_size", "verdict"} & embedded(html)["text"].keys()
     with_rows = case("classification")
-    assert "No rows with known outcomes" not in page_html(with_rows.estimator, **with_rows.rows())
+    assert "No rows with known outcomes" not in html_of(with_rows)
 
 
 @pytest.mark.parametrize("name", ["classification", "by label"])
@@ -171,9 +181,11 @@ def test_the_whole_certificate_can_be_read_back_from_the_page(case: Callable[[st
 
 
 @pytest.mark.parametrize("settings", [{}, {"condition_on": "label", "alpha": 0.4}], ids=["marginal", "by label"])
-def test_a_thousand_classes_fit_into_300_kilobytes(thousand: Callable[..., Any], settings: dict[str, Any]) -> None:
+def test_a_thousand_classes_fit_into_300_kilobytes(
+    html_of: Callable[[Any], str], thousand: Callable[..., Any], settings: dict[str, Any]
+) -> None:
     chosen = thousand(**settings)
-    html = page_html(chosen.estimator, **chosen.rows())
+    html = html_of(chosen)
     assert len(html.encode()) <= 300_000
     assert "988 smaller groups are not drawn" in html or not settings
     assert "smaller ones are not" in html
