@@ -299,6 +299,8 @@ class TestLearnThenTest:
             learn_then_test(losses, alpha=0.1, delta=0.1, correction="sidak")
         with pytest.raises(ValueError, match="same columns"):
             learn_then_test([losses, losses[:, :2]], alpha=0.1, delta=0.1)
+        with pytest.raises(ValueError, match="same columns"):
+            order_of_testing([losses, losses[:, :2]], alpha=0.1)
         with pytest.raises(ValueError, match="each of the 2 risks"):
             learn_then_test([losses, losses], alpha=[0.1, 0.1, 0.1], delta=0.1)
         with pytest.raises(ValueError, match="shape of its losses"):

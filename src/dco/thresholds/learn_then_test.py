@@ -64,14 +64,8 @@ def learn_then_test(
 
     Claim (i.i.d. rows): with probability >= 1 - delta every column returned has all its risks at most its alpha.
     """
-    matrices = _matrices(losses)
-    bounds = [checked_bound(b) for b in _one_each(bound, len(matrices), "bound")]
-    levels = [relative_level(a, b) for a, b in zip(_one_each(alpha, len(matrices), "alpha"), bounds, strict=True)]
-    failure = as_rational(delta, name="delta")
-    scaled = [checked_losses(matrix, bound=b) / b for matrix, b in zip(matrices, bounds, strict=True)]
-    columns = scaled[0].shape[1]
-    if any(matrix.shape[1] != columns for matrix in scaled):
-        raise ValueError(f"every risk needs the same columns, got {[matrix.shape[1] for matrix in scaled]} of them.")
+    scaled, levels, bounds = _scaled_risks(losses, alpha, bound)
+    failure, columns = as_rational(delta, name="delta"), scaled[0].shape[1]
     if correction not in ("fixed-sequence", "bonferroni", "holm"):
         raise ValueError(f'correction must be "fixed-sequence", "bonferroni" or "holm", got {correction!r}.')
     wager = float(failure if correction == "fixed-sequence" else failure / columns)
@@ -104,10 +98,7 @@ def order_of_testing(
     with no row that counts comes last. Pass ``calibration_losses[:, order]`` to `learn_then_test`; its indices are then
     places in this order.
     """
-    matrices = _matrices(losses)
-    bounds = [checked_bound(b) for b in _one_each(bound, len(matrices), "bound")]
-    levels = [relative_level(a, b) for a, b in zip(_one_each(alpha, len(matrices), "alpha"), bounds, strict=True)]
-    scaled = [checked_losses(matrix, bound=b) / b for matrix, b in zip(matrices, bounds, strict=True)]
+    scaled, levels, _ = _scaled_risks(losses, alpha, bound)
     ratios = []
     for matrix, level, counted in zip(scaled, levels, _counted(where, scaled), strict=True):
         weights = np.ones(matrix.shape) if counted is None else counted.astype(np.float64)
@@ -131,6 +122,17 @@ def _certified(tests: list[RiskTest], p_values: Floats, failure: Fraction, corre
             break
         chosen.append(column)
     return chosen
+
+
+def _scaled_risks(losses: Any, alpha: Any, bound: Any) -> tuple[list[Floats], list[Fraction], list[float]]:
+    """The losses of each risk over its bound, the level in the same unit, and the bound."""
+    matrices = _matrices(losses)
+    bounds = [checked_bound(b) for b in _one_each(bound, len(matrices), "bound")]
+    levels = [relative_level(a, b) for a, b in zip(_one_each(alpha, len(matrices), "alpha"), bounds, strict=True)]
+    scaled = [checked_losses(matrix, bound=b) / b for matrix, b in zip(matrices, bounds, strict=True)]
+    if len({matrix.shape[1] for matrix in scaled}) > 1:
+        raise ValueError(f"every risk needs the same columns, got {[matrix.shape[1] for matrix in scaled]} of them.")
+    return scaled, levels, bounds
 
 
 def _matrices(losses: ArrayLike | Sequence[ArrayLike]) -> list[AnyArray]:
