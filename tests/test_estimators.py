@@ -16,6 +16,7 @@ from sklearn.datasets import load_iris, load_wine, make_classification, make_reg
 from sklearn.ensemble import HistGradientBoostingRegressor, RandomForestClassifier
 from sklearn.exceptions import UnsetMetadataPassedError
 from sklearn.frozen import FrozenEstimator
+from sklearn.impute import SimpleImputer
 from sklearn.linear_model import BayesianRidge, LinearRegression, LogisticRegression, Ridge
 from sklearn.model_selection import GridSearchCV, cross_validate
 from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
@@ -752,3 +753,24 @@ def test_targets_of_a_frame_can_be_evaluated() -> None:
     X, y = regression_rows(300)
     est = dco.DecoupledRegressor(Ridge(), random_state=0).fit(X, y)
     assert est.evaluate(X, pd.DataFrame({"y": y})).coverage == est.evaluate(X.tolist(), y.tolist()).coverage
+
+
+def test_missing_values_in_an_array_reach_the_models_that_can_take_them() -> None:
+    X, y = regression_rows(300)
+    X[::7, 1] = np.nan
+    columns = make_column_transformer((SimpleImputer(), [0, 1, 2, 3]))
+    models = {
+        "imputed": make_pipeline(SimpleImputer(), Ridge()),
+        "columns": make_pipeline(columns, Ridge(10.0)),
+        "trees": HistGradientBoostingRegressor(max_iter=5),
+        "plain": Ridge(),
+    }
+    est = dco.DecoupledRegressor(models, AbsoluteResidual(), random_state=0).fit(X, y)
+    assert est.best_candidate_.startswith(("imputed", "columns"))
+    assert list(est.certificate_.failed_candidates) == ["plain / AbsoluteResidual"]
+    assert len(est.predict_set(X)) == 300
+    with pytest.raises(ValueError, match="contains NaN"):
+        dco.DecoupledRegressor(Ridge()).fit(X, y)
+    X[0, 0] = np.inf
+    with pytest.raises(ValueError, match="infinity"):
+        est.predict_set(X)

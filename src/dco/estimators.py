@@ -204,7 +204,8 @@ class _Decoupled(BaseEstimator):
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         models = [model for model in named_models(self.models).values() if hasattr(model, "__sklearn_tags__")]
-        tags.input_tags.allow_nan = bool(models) and all(get_tags(model).input_tags.allow_nan for model in models)
+        # one that takes NaN is enough: others fail as candidates, with their own words; a search may propose any model
+        tags.input_tags.allow_nan = self.search is not None or any(_takes_nan(model) for model in models)
         tags.input_tags.sparse = bool(models) and all(get_tags(model).input_tags.sparse for model in models)
         return tags
 
@@ -597,6 +598,16 @@ def named_models(models: Any) -> dict[str, Any]:
 
 def _is_free_seed(key: str, value: Any) -> bool:
     return value is None and (key == "random_state" or key.endswith("__random_state"))
+
+
+def _takes_nan(model: Any) -> bool:
+    """Whether a model may take NaN; a Pipeline has no tag for it, so its first step (an imputer, say) is asked."""
+    if hasattr(model, "steps"):
+        steps = [step for _, step in model.steps if step is not None and not isinstance(step, str)]
+        return bool(steps) and _takes_nan(steps[0])
+    if hasattr(model, "transformers") or hasattr(model, "transformer_list"):  # several at once, each with columns of its own
+        return True
+    return bool(get_tags(model).input_tags.allow_nan)
 
 
 def _is_object_array(X: Any) -> bool:
