@@ -170,7 +170,10 @@ def test_a_class_never_sees_calibration_or_test_labels():
     chosen = []
     for y in (table.y, scrambled):
         rows = Table(table.X, y, table.feature_names, table.name)
-        fitted = beyond_regression.structures(rows, splits.train, members=members, alphas=(0.2,), seed=0)
+        fits = beyond_regression.refits(
+            beyond_regression.first_fits(rows, splits.train, members=members, seed=0), rows, splits.tune
+        )
+        fitted = beyond_regression.structures(fits, members=members, seed=0)
         candidates = {name: Candidate.of(score, predict, rows, splits) for name, (score, predict) in fitted.items()}
         chosen.append(
             min(candidates, key=lambda name: candidates[name].tune_size(float(np.median(candidates[name].scores_tune))))

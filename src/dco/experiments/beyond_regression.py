@@ -11,7 +11,7 @@ the 17,640 districts outside the subsample, for Concrete and Diabetes on splits 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -103,7 +103,7 @@ def mean_model(name: str, *, columns: int, seed: int) -> Any:
         )
     if name == "slow gradient boosting":
         return GradientBoostingRegressor(
-            n_estimators=600, learning_rate=0.05, max_depth=4, subsample=0.5, max_features=0.5, random_state=seed
+            n_estimators=400, learning_rate=0.07, max_depth=4, subsample=0.5, max_features=0.5, random_state=seed
         )
     if name == "extra trees":
         return ExtraTreesRegressor(150, min_samples_leaf=1 if columns < 10 else 3, random_state=seed)
@@ -111,7 +111,7 @@ def mean_model(name: str, *, columns: int, seed: int) -> Any:
         return standardised(RidgeCV(np.logspace(-1, 3, 20)))
     if name == "support vectors":
         return standardised(SVR(C=1.0, gamma=0.02))
-    kernel = ConstantKernel() * Matern(np.full(columns, 2.0), nu=1.5) + WhiteKernel(0.05)
+    kernel = ConstantKernel() * Matern(2.0 * np.sqrt(columns / 3), nu=1.5) + WhiteKernel(0.05)
     return standardised(GaussianProcessRegressor(kernel, alpha=1e-8))
 
 
@@ -137,46 +137,74 @@ class MeanAndSpread:
         return PointsWithSpread(mean, self.spread.predict(np.column_stack([X, mean])) + floor * self.unit)
 
 
-Predictor = tuple[Score, Callable[[Floats], Any]]
+@dataclass(frozen=True, eq=False)
+class Fits:
+    """Mean models fitted on some rows, and for each of those rows a prediction by a model that had not seen it."""
+
+    X: Floats
+    y: Floats
+    models: Mapping[str, Any]
+    held_out: Mapping[str, Floats]
 
 
-def structures(table: Table, rows: Integers, *, members: Class, alphas: Sequence[float], seed: int) -> dict[str, Predictor]:
-    """Every structure of the class fitted on these rows: {name: (score, predict)}.
-
-    Mean models are fitted once on all rows and once for each of three folds; averages and spreads come from those fits.
-    """
-    from sklearn.ensemble import HistGradientBoostingRegressor, RandomForestRegressor
-    from sklearn.exceptions import ConvergenceWarning
+def first_fits(table: Table, rows: Integers, *, members: Class, seed: int) -> Fits:
+    """Every mean model on these rows; predictions held out by three folds."""
     from sklearn.model_selection import KFold, cross_val_predict
-
-    from dco.models.quantile_pair import QuantilePair
 
     X, y = table.X[rows], table.y[rows]
     folds = KFold(FOLDS, shuffle=True, random_state=seed)
     fitted, held_out = {}, {}
+    for name in members.models:
+        model = mean_model(name, columns=X.shape[1], seed=seed)
+        held_out[name] = np.asarray(_quietly(cross_val_predict, model, X, y, cv=folds))
+        fitted[name] = _quietly(model.fit, X, y)
+    return Fits(X, y, fitted, held_out)
+
+
+def refits(earlier: Fits, table: Table, rows: Integers) -> Fits:
+    """The same models on the earlier rows and these; for these rows the earlier fits give the held-out predictions."""
+    from sklearn.base import clone
+
+    X, y = np.concatenate([earlier.X, table.X[rows]]), np.concatenate([earlier.y, table.y[rows]])
+    models = {name: _quietly(clone(model).fit, X, y) for name, model in earlier.models.items()}
+    unseen = {name: np.asarray(model.predict(table.X[rows])) for name, model in earlier.models.items()}
+    return Fits(X, y, models, {name: np.concatenate([earlier.held_out[name], unseen[name]]) for name in models})
+
+
+def _quietly(call: Callable[..., Any], *args: Any, **keywords: Any) -> Any:
+    """Without warnings about a kernel parameter at its bound, which only says that an input does not matter."""
+    from sklearn.exceptions import ConvergenceWarning
+
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # a length scale at its bound: that input does not matter
-        for name in members.models:
-            model = mean_model(name, columns=X.shape[1], seed=seed)
-            held_out[name] = np.asarray(cross_val_predict(model, X, y, cv=folds))
-            fitted[name] = model.fit(X, y)
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return call(*args, **keywords)
+
+
+Predictor = tuple[Score, Callable[[Floats], Any]]
+
+
+def structures(fits: Fits, *, members: Class, seed: int) -> dict[str, Predictor]:
+    """Every structure of the class, {name: (score, predict)}: models and their average, with and without a spread."""
+    from sklearn.ensemble import HistGradientBoostingRegressor, RandomForestRegressor
+
+    from dco.models.quantile_pair import QuantilePair
+
     groups = {name: (name,) for name in members.models} | {"average": members.models}
     found: dict[str, Predictor] = {}
     for group, names in groups.items():
-        mean = np.mean([held_out[name] for name in names], axis=0)
-        residuals = np.abs(y - mean)
-        forest = RandomForestRegressor(60, min_samples_leaf=10, max_features=0.5, random_state=seed)
-        forest.fit(np.column_stack([X, mean]), residuals)
-        both = MeanAndSpread(tuple(fitted[name] for name in names), forest, float(residuals.mean()))
+        mean = np.mean([fits.held_out[name] for name in names], axis=0)
+        residuals = np.abs(fits.y - mean)
+        forest = RandomForestRegressor(50, min_samples_leaf=10, max_features=0.5, random_state=seed)
+        forest.fit(np.column_stack([fits.X, mean]), residuals)
+        both = MeanAndSpread(tuple(fits.models[name] for name in names), forest, float(residuals.mean()))
         found[f"{group}, absolute residual"] = (AbsoluteResidual(), both.points)
         for floor in FLOORS:
             predict = partial(both.with_spread, floor=floor)
             found[f"{group}, residual / (spread + {floor:g})"] = (NormalisedResidual(), predict)
     if members.quantile_pair:
-        for alpha in alphas:
-            base = HistGradientBoostingRegressor(max_iter=150, learning_rate=0.06, max_leaf_nodes=8, random_state=seed)
-            pair = QuantilePair(base, alpha=alpha).fit(X, y)
-            found[f"quantile pair at {alpha:g}"] = (QuantileResidual(), pair.predict_distribution)
+        base = HistGradientBoostingRegressor(max_iter=150, learning_rate=0.06, max_leaf_nodes=8, random_state=seed)
+        pair = QuantilePair(base, alpha=0.1).fit(fits.X, fits.y)
+        found["quantile pair"] = (QuantileResidual(), pair.predict_distribution)
     return found
 
 
@@ -191,9 +219,9 @@ def run_split(seed: int, options: Options, *, members: Class) -> list[dict[str, 
             PRIOR_SCALES, fit_priors(table, splits.train, seed=seed, draws=STUDIES[members.study].draws), strict=True
         )
     }
-    strong = _candidates(table, splits, splits.train, members=members, alphas=options.alphas, seed=seed)
-    more = np.concatenate([splits.train, splits.tune])
-    refitted = _candidates(table, splits, more, members=members, alphas=options.alphas, seed=seed)
+    fits = first_fits(table, splits.train, members=members, seed=seed)
+    strong = _candidates(fits, table, splits, members=members, seed=seed)
+    refitted = _candidates(refits(fits, table, splits.tune), table, splits, members=members, seed=seed)
     rows: list[dict[str, Any]] = [{"sizes": splits.sizes}]
     for alpha in options.alphas:
         place = partial(_row, alpha=alpha, unit=unit)
@@ -217,11 +245,9 @@ def _row(
     return deployed(method, candidate, rule, unit=unit, alpha=alpha, law=True, chosen=chosen)
 
 
-def _candidates(
-    table: Table, splits: Splits, rows: Integers, *, members: Class, alphas: Sequence[float], seed: int
-) -> dict[str, Candidate]:
-    fitted = structures(table, rows, members=members, alphas=alphas, seed=seed)
-    return {name: Candidate.of(score, predict, table, splits) for name, (score, predict) in fitted.items()}
+def _candidates(fits: Fits, table: Table, splits: Splits, *, members: Class, seed: int) -> dict[str, Candidate]:
+    found = structures(fits, members=members, seed=seed)
+    return {name: Candidate.of(score, predict, table, splits) for name, (score, predict) in found.items()}
 
 
 def _tuned(candidates: Mapping[str, Candidate], alpha: float) -> str:

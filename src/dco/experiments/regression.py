@@ -123,12 +123,8 @@ class Candidate:
         """The scores of tune and calibrate rows together."""
         return np.concatenate([self.scores_tune, self.scores_calibrate])
 
-    def pool_size(self, threshold: float) -> float:
-        """The mean size on tune and calibrate rows."""
-        return float(np.mean(np.concatenate([sizes_of(self, role, threshold) for role in ("tune", "calibrate")])))
-
     def tune_size(self, threshold: float) -> float:
-        """The mean size on tune rows."""
+        """The mean size on tune rows; sizes need no labels, so rules that certify on the pool are compared here too."""
         return float(np.mean(sizes_of(self, "tune", threshold)))
 
 
@@ -216,18 +212,18 @@ def density_rows(
         rank = tuning_rank(n, alpha=alpha)
         return Threshold(order_statistic(candidate.scores_tune, rank), rank=rank, n=n, guarantee="none", alpha=alpha)
 
-    def smallest(thresholds: Mapping[str, Threshold], size: Callable[[Candidate, float], float]) -> str:
-        return min(thresholds, key=lambda name: size(candidates[name], thresholds[name].value))
+    def smallest(thresholds: Mapping[str, Threshold]) -> str:
+        return min(thresholds, key=lambda name: candidates[name].tune_size(thresholds[name].value))
 
     tuned = {name: by_tune(each) for name, each in candidates.items()}
-    best = smallest(tuned, Candidate.tune_size)
+    best = smallest(tuned)
     winner = candidates[best]
     pooled = {name: split_conformal(each.scores_pool, alpha=alpha) for name, each in candidates.items()}
     quadrature = {name: bayesian_quadrature(each.scores_pool, alpha=alpha, delta=DELTA) for name, each in candidates.items()}
     corrected = {name: bayesian_quadrature(each.scores_pool, alpha=alpha, delta=share) for name, each in candidates.items()}
-    reused = smallest(pooled, Candidate.pool_size)
-    matched = smallest(quadrature, Candidate.pool_size)
-    matched_corrected = smallest(corrected, Candidate.pool_size)
+    reused = smallest(pooled)
+    matched = smallest(quadrature)
+    matched_corrected = smallest(corrected)
     calibrated = split_conformal(winner.scores_calibrate, alpha=alpha)
 
     rows = [
