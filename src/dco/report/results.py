@@ -8,7 +8,7 @@ import io
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -64,15 +64,34 @@ def results_html(folder: Any) -> str:
 
 
 def read_results(folder: Path) -> tuple[Result, ...]:
-    """One result a file name, in the order of names (numbers by their value)."""
-    names = {file.stem for file in folder.iterdir() if file.is_file() and file.suffix in (*_TABLES, *_IMAGES)}
-    found = []
-    for name in sorted(names, key=_natural):
-        title, blocks = _read_blocks(folder, name)
+    """The results of a folder, then those of its folders.
+
+    Where there is a ``tables.md`` (what `dco reproduce` and `dco compare` write), each of its headings is a result and other
+    tables beside it are copies of these or data. Otherwise each file name is a result, numbers in names counted by value.
+    """
+    found = _results_here(folder)
+    for inner in sorted((entry for entry in folder.iterdir() if entry.is_dir()), key=lambda entry: _natural(entry.name)):
+        found += [replace(result, title=f"{inner.name}: {result.title}") for result in _results_here(inner)]
+    return tuple(found)
+
+
+def _results_here(folder: Path) -> list[Result]:
+    files = sorted((file for file in folder.iterdir() if file.is_file()), key=lambda file: _natural(file.stem))
+    written = folder / "tables.md"
+    if written.is_file():
+        sections = re.split(r"(?m)^(?=#+ )", written.read_text(encoding="utf-8", errors="replace"))
+        tables = [(title or "Tables", blocks) for title, blocks in map(_markdown, sections) if blocks]
+        found = [Result(title, title, blocks, None) for title, blocks in tables]
+        names = [file.stem for file in files if file.suffix in _IMAGES]
+    else:
+        found = []
+        names = [file.stem for file in files if file.suffix in (*_TABLES, *_IMAGES)]
+    for name in dict.fromkeys(names):
+        title, blocks = ("", ()) if written.is_file() else _read_blocks(folder, name)
         figure = next((_embedded(folder / f"{name}{end}") for end in _IMAGES if (folder / f"{name}{end}").is_file()), None)
         if blocks or figure:
             found.append(Result(name, title or name.replace("-", " ").replace("_", " "), blocks, figure))
-    return tuple(found)
+    return found
 
 
 def _read_blocks(folder: Path, name: str) -> tuple[str, tuple[Block, ...]]:

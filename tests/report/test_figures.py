@@ -1,0 +1,67 @@
+"""Figures show the numbers of the report and come out the same every time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from dco.report import figures, report_numbers
+
+
+def numbers_of(chosen: Any) -> Any:
+    return report_numbers(chosen.estimator, chosen.X, chosen.y)
+
+
+@pytest.mark.parametrize("name", ["classification", "by label", "infeasible"])
+def test_the_same_numbers_give_the_same_files(case: Callable[[str], Any], tmp_path: Path, name: str) -> None:
+    found = numbers_of(case(name))
+    first = figures.save_figures(found, tmp_path / "first")
+    second = figures.save_figures(found, tmp_path / "second")
+    assert [path.name for path in first] == [f"{stem}.{end}" for stem in figures.FIGURES for end in ("svg", "png")]
+    assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]
+    for path in first:
+        if path.suffix == ".svg":
+            assert ElementTree.parse(path).getroot().tag == "{http://www.w3.org/2000/svg}svg"
+        else:
+            assert path.read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_threshold_stands_at_its_value(case: Callable[[str], Any]) -> None:
+    chosen = case("regression")
+    (panel,) = figures.score_distribution(numbers_of(chosen)).axes
+    (entry,) = chosen.estimator.certificate_.thresholds
+    assert panel.lines[0].get_xdata()[0] == entry.value
+    assert f"rank {entry.rank} of {entry.n}" in panel.get_title(loc="left")
+
+
+def test_the_coverage_seen_and_the_promise_are_marked(case: Callable[[str], Any]) -> None:
+    chosen = case("regression")
+    (panel,) = figures.coverage_law(numbers_of(chosen)).axes
+    marks = {line.get_label(): line.get_xdata()[0] for line in panel.lines}
+    assert marks["promised"] == pytest.approx(0.9)
+    assert marks["seen on 300 rows"] == chosen.estimator.evaluate(chosen.X, chosen.y).coverage
+
+
+def test_size_curves_are_those_of_evaluate(case: Callable[[str], Any]) -> None:
+    chosen = case("classification")
+    (panel,) = figures.size_against_alpha(numbers_of(chosen)).axes
+    curve = next(line for line in panel.lines if line.get_label() == "mean")
+    for alpha, size in list(zip(curve.get_xdata(), curve.get_ydata(), strict=True))[::20]:
+        assert size == chosen.estimator.evaluate(chosen.X, chosen.y, alpha=alpha).mean_size
+
+
+def test_without_rows_there_are_no_sizes_to_draw(case: Callable[[str], Any], tmp_path: Path) -> None:
+    found = numbers_of(case("no rows"))
+    assert [path.name for path in figures.save_figures(found, tmp_path, formats=("svg",))] == [
+        "score-distribution.svg",
+        "coverage-law.svg",
+    ]
+    for draw in (figures.size_distribution, figures.size_against_alpha):
+        with pytest.raises(ValueError, match="Sizes need rows"):
+            draw(found)
+    with pytest.raises(ValueError, match="svg or png"):
+        figures.save_figures(found, tmp_path, formats=("pdf",))

@@ -1,0 +1,105 @@
+"""A folder of results as one page."""
+
+from __future__ import annotations
+
+import base64
+import re
+from pathlib import Path
+
+import pytest
+
+from dco.report import write_results_page
+from dco.report.results import read_results, results_html
+
+MARKDOWN = """# Table 2: sizes <b>
+
+Mean size, *five* splits.
+
+| method | size | coverage |
+|---|---:|---:|
+| **dco** | 1.50 ± 0.1 | 90.1 % |
+| a \\| b | 12 | 89.0 % |
+
+Lower is better.
+"""
+
+
+def test_markdown_tables_keep_their_cells_and_align_numbers(tmp_path: Path) -> None:
+    (tmp_path / "table-2.md").write_text(MARKDOWN)
+    (result,) = read_results(tmp_path)
+    assert result.title == "Table 2: sizes <b>"
+    text, table, last = result.blocks
+    assert (text.text, last.text) == ("Mean size, *five* splits.", "Lower is better.")
+    assert table.head == ("method", "size", "coverage")
+    assert table.rows == (("dco", "1.50 ± 0.1", "90.1 %"), ("a | b", "12", "89.0 %"))
+    assert table.numeric == (False, True, True)
+
+
+def test_the_same_name_is_one_result_and_names_count_by_value(tmp_path: Path) -> None:
+    for name in ("table-10", "table-9"):
+        (tmp_path / f"{name}.md").write_text(MARKDOWN)
+        (tmp_path / f"{name}.csv").write_text("a,b\n1,2\n")
+    (tmp_path / "table-9.svg").write_text('<svg xmlns="http://www.w3.org/2000/svg"/>')
+    (tmp_path / "notes.txt").write_text("not a result")
+    assert [result.name for result in read_results(tmp_path)] == ["table-9", "table-10"]
+    figure = read_results(tmp_path)[0].figure
+    assert figure is not None
+    assert base64.b64decode(figure.partition(",")[2]) == (tmp_path / "table-9.svg").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a.csv", "method,size\nx,1.5\n"),
+        ("a.json", '[{"method": "x", "size": 1.5}]'),
+        ("a.json", '{"title": "T", "rows": [{"method": "x", "size": 1.5}]}'),
+    ],
+)
+def test_csv_and_json_are_tables_too(tmp_path: Path, name: str, text: str) -> None:
+    (tmp_path / name).write_text(text)
+    (result,) = read_results(tmp_path)
+    (table,) = result.blocks
+    assert (table.head, table.rows) == (("method", "size"), (("x", "1.5"),))
+
+
+def test_each_heading_of_written_tables_is_a_result_and_data_beside_it_is_not(tmp_path: Path) -> None:
+    from dco.experiments.tables import Measured, ResultTable
+
+    tables = [
+        ResultTable(f"Table {place}", "Over splits.", ("method", "size"), (("dco", Measured(1.5, 0.25)),))
+        for place in (2, 3)
+    ]
+    inner = tmp_path / "table-2"
+    inner.mkdir()
+    (inner / "tables.md").write_text("\n".join(table.to_markdown() for table in tables))
+    (inner / "tables.json").write_text("[" + ",".join(table.to_json() for table in tables) + "]")
+    (inner / "held-out.csv").write_text("secret,y\n1,2\n")
+    (inner / "sizes.svg").write_text('<svg xmlns="http://www.w3.org/2000/svg"/>')
+    found = read_results(tmp_path)
+    assert [result.title for result in found] == ["table-2: Table 2", "table-2: Table 3", "table-2: sizes"]
+    assert found[0].blocks[0].rows == (("dco", "1.500 ± 0.250"),)
+    assert found[0].blocks[0].numeric == (False, True)
+    assert "secret" not in results_html(tmp_path)
+
+
+def test_hostile_cells_are_text(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("</script><img src=x>,b\n<script>alert(1)</script>,2\n")
+    html = results_html(tmp_path)
+    assert "<img" not in html
+    assert "<script" not in html
+    assert "default-src &#39;none&#39;" in html or "default-src 'none'" in html
+    assert not re.search(r"script-src|unsafe", html)
+
+
+def test_a_folder_without_results_is_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="holds no table"):
+        write_results_page(tmp_path, tmp_path / "page.html")
+    with pytest.raises(ValueError, match="is not a folder"):
+        write_results_page(tmp_path / "nowhere", tmp_path / "page.html")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_page_is_written(tmp_path: Path) -> None:
+    (tmp_path / "table-2.md").write_text(MARKDOWN)
+    path = write_results_page(tmp_path, tmp_path / "page.html")
+    assert path.read_text(encoding="utf-8") == results_html(tmp_path)
