@@ -5,14 +5,13 @@ from __future__ import annotations
 from fractions import Fraction
 
 import numpy as np
-import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
 from dco.errors import OverlappingRolesError
-from dco.splits import Role, Splits, as_seed, assign_roles, folds, grouped_labels, random_order
+from dco.splits import Role, Splits, as_seed, assign_roles, folds, random_order
 
 
 def all_rows(splits: Splits) -> list[int]:
@@ -202,12 +201,6 @@ def test_folds_take_positions():
     assert sorted(np.concatenate([held_out for _, held_out in pairs]).tolist()) == rows.tolist()
     with pytest.raises(ValueError, match="k must lie"):
         folds(rows, 1, seed=0)
-
-
-def test_labels_of_rows_come_by_position_from_any_column():
-    rows = np.array([2, 0])
-    assert grouped_labels(["a", "b", "c"], rows).tolist() == ["c", "a"]
-    assert grouped_labels(pd.Series(["a", "b", "c"], index=[2, 1, 0]), rows).tolist() == ["c", "a"]
 
 
 def test_a_role_is_its_name():

@@ -7,7 +7,6 @@ dealt by itself, and do not when copies are tied together. Rows that belong toge
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
@@ -225,11 +224,6 @@ def folds(
         raise ValueError(f"k must lie between 2 and the number of {unit}, {order.units}; got {k}.")
     cuts = [i * order.units // k for i in range(k + 1)]
     return [(np.concatenate([order.first(a), order.rest(b)]), order.between(a, b)) for a, b in pairwise(cuts)]
-
-
-def grouped_labels(groups: Any, rows: Integers | Sequence[int]) -> Any:
-    """The labels of some rows, by position, from an array or a pandas or polars column."""
-    return groups.iloc[rows] if hasattr(groups, "iloc") else np.asarray(groups)[rows]
 
 
 def _codes(values: Any, n: int, name: str, *, missing: bool = False) -> tuple[Integers, int]:
