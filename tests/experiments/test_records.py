@@ -138,3 +138,16 @@ def test_reproduce_writes_what_it_returns_and_refuses_other_names(tmp_path, monk
         catalogue.reproduce("lacking", out=tmp_path)
     with pytest.raises(ValueError, match="nothing called 'table-9'"):
         catalogue.reproduce("table-9", out=tmp_path)
+
+
+def test_a_dask_cluster_gives_the_table_of_one_process(tmp_path):
+    distributed = pytest.importorskip("distributed")
+    whole = table_of(EXPERIMENT, tmp_path / "whole.jsonl", jobs=1)
+    seen: list[tuple[int, int, float]] = []
+    with (
+        distributed.LocalCluster(n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None) as cluster,
+        distributed.Client(cluster, set_as_default=False) as client,
+    ):
+        table = table_of(EXPERIMENT, tmp_path / "dask.jsonl", scheduler=client, progress=lambda *now: seen.append(now))
+    assert table == whole
+    assert [done for done, _, _ in seen] == list(range(1, 9))
