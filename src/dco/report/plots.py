@@ -39,9 +39,11 @@ class Scale:
         inside = min(max(value, self.low), self.high)
         return round(self.start + (inside - self.low) / (self.high - self.low) * (self.end - self.start), 1)
 
-    def ticks(self, most: int = 6) -> list[Tick]:
-        """Round numbers along the axis."""
+    def ticks(self, most: int = 6, *, whole: bool = False) -> list[Tick]:
+        """Round numbers along the axis; whole numbers for counts."""
         step = nice_step(self.high - self.low, most)
+        if whole:
+            step = float(max(1, math.ceil(step)))
         first, last = math.ceil(self.low / step - 1e-9), math.floor(self.high / step + 1e-9)
         return [Tick(self(k * step), number(round(k * step, 12))) for k in range(first, last + 1)]
 

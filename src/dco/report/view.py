@@ -302,9 +302,11 @@ def _sizes(live: Live, numbers: ReportNumbers) -> dict[str, Any]:
     edges = numbers.size_edges
     assert edges is not None
     counts = [level.size_counts for level in numbers.levels if level.size_counts is not None]
-    top = max(int(entry.max()) / max(int(entry.sum()), 1) for entry in counts)
-    upward = plots.upwards(0, min(1.0, top * 1.05))
-    live.draw("sizes", d=(plots.size_bars(entry, edges, upward) for entry in counts))
+    steps = [nice_step(int(entry.max()) / max(int(entry.sum()), 1), 4) for entry in counts]
+    upward = [plots.upwards(0, 4 * step) for step in steps]  # four steps high at every level: marks stay, labels change
+    live.draw("sizes", d=(plots.size_bars(entry, edges, scale) for entry, scale in zip(counts, upward, strict=True)))
+    for place in range(5):
+        live.say(f"share{place}", (f"{round(100 * place * step, 6):g}\u202f%" for step in steps))
     for place in range(len(edges)):
         live.say(f"s{place}", (str(int(entry[place])) for entry in counts))
     means = [level.evaluation.mean_size for level in numbers.levels if level.evaluation is not None]
@@ -315,16 +317,10 @@ def _sizes(live: Live, numbers: ReportNumbers) -> dict[str, Any]:
     live.draw("meanname", x=at, **{"text-anchor": anchors})
     live.say("meanname", (f"mean {fixed(mean, size_decimals(numbers))}" for mean in means))
     return {
-        "size_ticks": [tick for tick in scale.ticks(6) if tick.at < plots.RIGHT - 40],
-        "size_shares": [plots.Tick(tick.at, f"{100 * value:g} %") for tick, value in _share_ticks(upward)],
+        "size_ticks": [tick for tick in scale.ticks(6, whole=numbers.classes is not None) if tick.at < plots.RIGHT - 40],
+        "size_shares": [upward[0](place * steps[0]) for place in range(5)],
         "size_bins": _size_bins(numbers),
     }
-
-
-def _share_ticks(scale: plots.Scale) -> list[tuple[plots.Tick, float]]:
-    step = nice_step(scale.high, 4)
-    values = [round(k * step, 10) for k in range(int(scale.high / step + 1e-9) + 1)]
-    return [(plots.Tick(scale(value), ""), value) for value in values]
 
 
 def _size_bins(numbers: ReportNumbers) -> list[str]:
