@@ -774,3 +774,34 @@ def test_missing_values_in_an_array_reach_the_models_that_can_take_them() -> Non
     X[0, 0] = np.inf
     with pytest.raises(ValueError, match="infinity"):
         est.predict_set(X)
+
+
+def test_groups_that_the_caller_split_across_roles_are_refused() -> None:
+    X, y = regression_rows(300)
+
+    def fit(tune_groups, calibrate_groups):
+        return dco.DecoupledRegressor(Ridge(), alpha=0.3, random_state=0).fit(
+            X[:150],
+            y[:150],
+            groups=np.arange(150) // 3,
+            tune=(X[150:225], y[150:225], {} if tune_groups is None else {"groups": tune_groups}),
+            calibrate=(X[225:], y[225:], {} if calibrate_groups is None else {"groups": calibrate_groups}),
+        )
+
+    tune, calibrate = 100 + np.arange(75) // 3, 200 + np.arange(75) // 3
+    assert fit(tune, calibrate).certificate_.thresholds[0].n == 25
+    with pytest.raises(dco.OverlappingRolesError, match="calibrate and train share 1 groups"):
+        fit(tune, np.where(calibrate == 203, 3, calibrate))
+    with pytest.raises(dco.OverlappingRolesError, match="calibrate and tune share 25 groups"):
+        fit(calibrate, calibrate)
+    for missing in ((None, calibrate), (tune, None)):
+        with pytest.raises(ValueError, match="for all roles or for none"):
+            fit(*missing)
+
+
+def test_a_regressor_is_no_classifier_and_the_reverse() -> None:
+    X, y = class_rows(200)
+    with pytest.raises(dco.IncompatibleScoreError, match=r"'ridge' gives Points.*labels"):
+        dco.DecoupledClassifier([LogisticRegression(), Ridge()]).fit(X, y)
+    with pytest.raises(dco.IncompatibleScoreError, match=r"gives ClassProbabilities.*numbers"):
+        dco.DecoupledRegressor(LogisticRegression()).fit(X, y.astype(float))

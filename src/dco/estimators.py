@@ -16,6 +16,7 @@ from sklearn.utils.validation import check_array, check_is_fitted, column_or_1d,
 
 from dco.arrays import AnyArray, Floats, Integers
 from dco.certificate import Certificate
+from dco.errors import OverlappingRolesError
 from dco.evaluation import Evaluation, evaluate
 from dco.fingerprints import check_overlap, drop_repeats, overlap, role_fingerprint, row_fingerprints
 from dco.models.adapt import is_frozen, predict_record
@@ -301,8 +302,7 @@ class _Decoupled(BaseEstimator):
             train, tuned, calibration = rows, given_tune, given_calibrate
             splits = Splits(place, _NOTHING, _NOTHING, _NOTHING)
         assert tuned is not None
-        if (calibration.groups is None) != (groups is None):
-            raise ValueError("groups must be given for all roles or for none: pass calibrate=(X, y, {'groups': ...}).")
+        _check_groups(train, tuned, calibration)
         shared = check_overlap(
             (calibration.X, calibration.y),
             train=(train.X, train.y) if len(train) else None,
@@ -580,6 +580,25 @@ class _Roles:
     splits: Splits
     shared: Mapping[str, int | str]
     prefitted: Mapping[str, Any] = field(default_factory=dict)
+
+
+def _check_groups(train: Rows, tune: Rows, calibrate: Rows) -> None:
+    """Groups in every role or in none, and no calibration group in another role."""
+    filled = {name: rows for name, rows in (("train", train), ("tune", tune)) if len(rows)}
+    for name, rows in filled.items():
+        if (rows.groups is None) != (calibrate.groups is None):
+            raise ValueError(
+                "groups must be given for all roles or for none: pass groups= for X, tune=(X, y, {'groups': ...}) and "
+                "calibrate=(X, y, {'groups': ...})."
+            )
+        if rows.groups is None or calibrate.groups is None:
+            continue
+        shared = sorted(set(map(str, rows.groups.tolist())) & set(map(str, calibrate.groups.tolist())))
+        if shared:
+            raise OverlappingRolesError(
+                f"calibrate and {name} share {len(shared)} groups (first: {shared[0]}), so their rows are not independent. "
+                "Keep every group in one role."
+            )
 
 
 def named_models(models: Any) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 from dco.arrays import AnyArray, Floats, Integers
 from dco.errors import IncompatibleScoreError
 from dco.fingerprints import row_uniforms
-from dco.models.adapt import is_frozen, last_model, predict_record, records_of
+from dco.models.adapt import CLASS_RECORDS, is_frozen, last_model, predict_record, records_of
 from dco.models.averaged import AveragedModel
 from dco.parallel import run_many
 from dco.predictions import ClassDraws, ClassProbabilities, GaussianMixtures, Points, PointsWithSpread, Prediction, Quantiles
@@ -224,6 +224,17 @@ def score_label(score: Score) -> str:
 
 def _is_set(score: Score, entry: Field[Any]) -> bool:
     return entry.default is MISSING or getattr(score, entry.name) != entry.default
+
+
+def _check_task(candidates: Sequence[Candidate], bench: Workbench) -> None:
+    """Classifiers for labels, regressors for numbers: a regressor of the codes 0 and 1 would give intervals of codes."""
+    for candidate in candidates:
+        if (candidate.kind in CLASS_RECORDS) != (bench.classes is not None):
+            needed = "numbers: use DecoupledClassifier" if bench.classes is None else "labels: use DecoupledRegressor"
+            raise IncompatibleScoreError(
+                f"The model {candidate.model_name!r} gives {candidate.kind.__name__}, which does not predict {needed}, or "
+                "bring another model."
+            )
 
 
 def try_models(models: Mapping[str, Any], candidates: Sequence[Candidate], bench: Workbench) -> dict[str, Tried]:
@@ -437,10 +448,12 @@ def select(
 ) -> Selection:
     """Try the candidates on training and tuning rows and keep the one with the smallest sets."""
     candidates = expand(models, scores) if models else []
+    _check_task(candidates, bench)
     if search is None:
         tried = try_models(models, candidates, bench)
     else:
         candidates, tried = _searched(search, candidates, bench, alpha=alpha, conditions=conditions)
+        _check_task(candidates, bench)
     failures = {c.name: str(tried[c.model_name].failure) for c in candidates if tried[c.model_name].failure is not None}
     ranking = rank_candidates(candidates, tried, bench, alpha=alpha, conditions=conditions, failures=failures)
     if ensemble:
