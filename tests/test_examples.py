@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import runpy
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,8 +12,12 @@ import pytest
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
 
-def run(name: str, capsys: pytest.CaptureFixture[str]) -> str:
-    runpy.run_path(str(EXAMPLES / name), run_name="__main__")
+def run(name: str, capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    before, sys.argv = sys.argv, [name, *arguments]
+    try:
+        runpy.run_path(str(EXAMPLES / name), run_name="__main__")
+    finally:
+        sys.argv = before
     return capsys.readouterr().out
 
 
@@ -33,3 +39,32 @@ def test_a_fitted_pipeline(capsys: pytest.CaptureFixture[str]) -> None:
     printed = run("fitted_pipeline.py", capsys)
     assert "training rows: not checked" in printed
     assert "consistent with the guarantee" in printed
+
+
+def test_the_main_job_in_small(capsys: pytest.CaptureFixture[str]) -> None:
+    printed = run("diabetes.py", capsys)
+    assert "quantiles / QuantileResidual" in printed
+    assert "consistent with the guarantee" in printed
+
+
+def test_refit_and_folds_goes_on_where_it_stopped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    records = tmp_path / "records.jsonl"
+    arguments = ("--tables", "diabetes", "--records", str(records))
+    run("refit_and_folds.py", capsys, "--seeds", "1", *arguments)
+    first = records.read_text()
+    printed = run("refit_and_folds.py", capsys, "--seeds", "2", *arguments)
+    assert records.read_text().startswith(first)
+    entries = [json.loads(line) for line in records.read_text().splitlines()]
+    assert [entry["seed"] for entry in entries] == [0, 1]
+    assert {result["n"] for entry in entries for result in entry["result"].values()} == {77}  # equal levels, equal ranks
+    assert "| Diabetes | paper → refit |" in printed
+    widths = [entry["result"]["folds"]["width"] / entry["result"]["paper"]["width"] for entry in entries]
+    assert f"| {100 * (sum(widths) / 2 - 1):+.1f} (" in printed
+
+
+def test_every_example_is_run_by_a_test() -> None:
+    tests = "".join(path.read_text() for path in Path(__file__).parent.rglob("test_*.py"))
+    missing = [
+        path.name for path in EXAMPLES.glob("*.py") if f'"{path.name}"' not in tests and f'"{path.stem}"' not in tests
+    ]
+    assert not missing
