@@ -21,6 +21,7 @@ COMMANDS = {
     "report": "One HTML page that explains a model or the results of a comparison.",
     "reproduce": "Rebuild a table or a figure of the paper.",
 }
+_LONGEST = 1200
 
 
 class BadInputError(click.ClickException):
@@ -29,7 +30,8 @@ class BadInputError(click.ClickException):
     exit_code = 2
 
     def __init__(self, message: str) -> None:
-        super().__init__(" ".join(message.split()))
+        text = " ".join(message.split())
+        super().__init__(text if len(text) <= _LONGEST else f"{text[:_LONGEST]} ...")  # a damaged file may be quoted in full
 
 
 class Commands(click.Group):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -78,16 +79,16 @@ def command(data: Path, target: str, as_json: bool, **options: Any) -> None:
     say(f"Wrote {out}." + ("" if report is None else f" Wrote {report}."))
 
 
+@dataclass(frozen=True, eq=False)
 class Fitted:
-    """A fitted model, and what there is to say about it."""
+    """A fitted model, the rows that were set aside, and what there is to say."""
 
-    def __init__(self, model: Any, why: str, X_test: Any, y_test: Any, by: Any, evaluation: Any) -> None:
-        self.model = model
-        self.why = why
-        self.X_test = X_test
-        self.y_test = y_test
-        self.by = by
-        self.evaluation = evaluation
+    model: Any
+    why: str
+    X_test: Any
+    y_test: Any
+    by: Any
+    evaluation: Any
 
     def ranking(self) -> list[dict[str, Any]]:
         """The candidates, best first."""
@@ -147,8 +148,8 @@ def fit_table(
     X, y = features(table, layout, path=data), targets(table, layout, path=data)
     group_of = None if groups is None else labels(table, groups)
     share = (0.2 if by is not None else 0) if test_size is None else test_size
-    dealt = assign_roles(len(y), tune=0, calibrate=0, test=share, groups=group_of, seed=np.random.SeedSequence(
-        [o["seed"], 2]).generate_state(1)[0])  # fmt: skip
+    own_seed = int(np.random.SeedSequence([o["seed"], 2]).generate_state(1)[0])  # not the seed that deals the other roles
+    dealt = assign_roles(len(y), tune=0, calibrate=0, test=share, groups=group_of, seed=own_seed)
     kept, tested = np.sort(dealt.train), np.sort(dealt.test)
     maker = DecoupledClassifier if layout.task == "classification" else DecoupledRegressor
     model = maker(

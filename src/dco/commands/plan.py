@@ -79,7 +79,7 @@ def command(
         title=f"{answer.n} rows, {answer.guarantee} guarantee, {level}",
     )
     print_table(
-        ["rows", "train", "tune", "calibrate", "coverage, 5 % to 95 %", ""],
+        ["rows", "train", "tune", "calibrate", "5 % to 95 %", "coverage"],
         [
             [
                 entry.n,
@@ -98,7 +98,7 @@ def command(
         note(f"Wrote {plot}.")
 
 
-def _bar(entry: Any, outlooks: list[Any], alpha: float, width: int = 41) -> str:
+def _bar(entry: Any, outlooks: list[Any], alpha: float, width: int = 25) -> str:
     """One line of the terminal's plot: the range of coverage on a scale that all lines share."""
     left = min(*(other.coverage_low for other in outlooks), 1 - alpha)
     right = max(*(other.coverage_high for other in outlooks), 1 - alpha)

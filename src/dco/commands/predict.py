@@ -71,6 +71,8 @@ def command(
         elif scheduler is not None:
             raise ValueError(f"--scheduler shares out the files of a Parquet folder, and {data} is one file; leave it out.")
         else:
+            if jobs != 1:
+                notes.append("One file is predicted by one process; --jobs shares out the files of a folder.")
             rows, files = _predict_file(order, resume=resume, force=force, quiet=as_json), 1
     if as_json:
         print_json({"rows": rows, "files": files, "out": str(out), "notes": notes})

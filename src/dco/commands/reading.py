@@ -11,7 +11,7 @@ import csv
 import gzip
 import io
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -222,7 +222,7 @@ def targets(table: Any, layout: Layout, *, path: Path, classes: AnyArray | None 
     assert layout.target is not None
     column = table.column(layout.target)
     missing = column.is_null(nan_is_null=True)
-    count = int(np.count_nonzero(missing.to_numpy()))
+    count = int(np.count_nonzero(missing.to_numpy(zero_copy_only=False)))
     if count:
         row = _first(missing)
         raise ValueError(
@@ -266,7 +266,7 @@ def numbers(column: Any, name: str, *, path: Path, first_row: int = 0) -> AnyArr
             "the cell empty if the value is missing."
         )
     assert values.type == arrow.float64()
-    return np.asarray(values.to_numpy(zero_copy_only=False) if hasattr(values, "chunk") is False else values.to_numpy())
+    return np.asarray(values.to_numpy(zero_copy_only=False))
 
 
 def _kind(column: Any, name: str, path: Path) -> str:
@@ -354,11 +354,7 @@ def _task(column: Any, target: str, path: Path, task: str | None) -> tuple[str, 
 
 def _first(mask: Any) -> int:
     """The place of the first true cell."""
-    return int(np.flatnonzero(np.asarray(mask.to_numpy(zero_copy_only=False) if not _chunked(mask) else mask.to_numpy()))[0])
-
-
-def _chunked(column: Any) -> bool:
-    return hasattr(column, "chunks")
+    return int(np.argmax(mask.to_numpy(zero_copy_only=False)))
 
 
 def _first_text(column: Any) -> tuple[int, str]:
@@ -478,8 +474,3 @@ def checked_columns(path: Path, layout: Layout, *, ignore_new: bool, also: Itera
         shown = ", ".join(repr(name) for name in new[:5]) + (", ..." if len(new) > 5 else "")
         raise ValueError(f"{path} has columns that the model was not fitted on: {shown}; remove them, or say --ignore-new.")
     return [*layout.order, *(name for name in dict.fromkeys(also) if name not in layout.order)]
-
-
-def with_target(layout: Layout, target: str | None) -> Layout:
-    """The layout with a target named by the caller, where the model does not know one."""
-    return layout if target is None else replace(layout, target=target)
