@@ -28,7 +28,7 @@ DISCRIMINANT_TEMPERATURES = (20.0, 28.0)
 LOGISTIC_TEMPERATURES = (0.5, 0.7, 1.0)
 PENALTY = 0.05  # of the mean log loss, times half the squared weights: the same for every number of rows
 JOINT_TEMPERATURE = 0.7  # of the logistic member where the two families are averaged
-FIXED = "mean p: discriminant 0.75 / 20, logistic 0.7"
+FIXED = "mean p: discriminant 0.75 / 28, logistic 0.7"
 RANK_SCORES: Mapping[str, LabelScore] = {
     "RAPS(0.01, 3)": RAPS(penalty=0.01, rank_free=3),
     "RAPS(0.1, 1)": RAPS(penalty=0.1, rank_free=1),
