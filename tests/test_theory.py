@@ -35,7 +35,7 @@ def test_coverage_law_of_an_infinite_threshold_is_a_point_mass_at_one():
         assert law.cdf(1.0) == 1.0
         assert list(law.ppf([0.05, 0.95])) == [1.0, 1.0]
         assert set(law.rvs(size=5, random_state=0)) == {1.0}
-    hits = theory.test_coverage_law(8, 20, alpha=0.1)
+    hits = theory.hits_law(8, 20, alpha=0.1)
     assert (hits.mean(), hits.cdf(19), hits.cdf(20)) == (20.0, 0.0, 1.0)
 
 
@@ -55,7 +55,7 @@ def test_law_of_hits_equals_enumeration(n, n_test):
         for h in range(n_test + 1):
             assert theory.hits_cdf(h, n_test, rank=rank, n_cal=n) == pytest.approx(float(sum(exact[: h + 1])), abs=1e-13)
     alpha = Fraction(1, n)
-    law = theory.test_coverage_law(n, n_test, alpha=alpha)
+    law = theory.hits_law(n, n_test, alpha=alpha)
     exact = enumerated_hits(n, n_test, conformal_rank(n, alpha=alpha))
     np.testing.assert_allclose(law.pmf(np.arange(n_test + 1)), [float(p) for p in exact], atol=1e-13)
 
@@ -73,7 +73,7 @@ def test_law_of_hits_equals_scipys_beta_binomial():
 def test_sd_of_test_coverage_has_its_usual_form():
     """sqrt(alpha (1 - alpha) (1 / N + 1 / (n + 2))), exact where k / (n + 1) is 1 - alpha."""
     for n, n_test in [(99, 500), (999, 50)]:
-        sd = theory.test_coverage_law(n, n_test, alpha=0.1).std() / n_test
+        sd = theory.hits_law(n, n_test, alpha=0.1).std() / n_test
         assert sd == pytest.approx(math.sqrt(0.09 * (1 / n_test + 1 / (n + 2) * (1 - 1 / n_test))), rel=1e-9)
         assert sd == pytest.approx(math.sqrt(0.09 * (1 / n_test + 1 / (n + 2))), rel=0.01)
 
