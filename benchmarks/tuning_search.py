@@ -36,7 +36,7 @@ def measure(rows: int, classes: int, repeats: int) -> str:
     prediction = ClassProbabilities(probabilities)
     scores = candidate_scores()
     candidates = {repr(score): (score, prediction) for score in scores}
-    one = {"APS()": candidates["APS()"]} if "APS()" in candidates else dict([next(iter(candidates.items()))])
+    one = {"APS": (APS(), prediction)}
     jobs: dict[str, Callable[[], object]] = {
         "evaluated": lambda: [score.observed(prediction, y) for score in scores],
         "every label": lambda: [score.every_label(prediction) for score in (APS(), RAPS(0.01, 5))],

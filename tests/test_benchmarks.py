@@ -53,14 +53,8 @@ def rows_without_rounding(rng: np.random.Generator, n: int) -> tuple[np.ndarray,
 
 
 SCORES = {"LAC": LAC(), "APS": APS(), "RAPS": RAPS(penalty=1 / 64, rank_free=2), "SAPS": SAPS(weight=1 / 64)}
-AGREEING = [
-    ("mapie", "LAC"),
-    ("crepes", "LAC"),
-    ("torchcp", "LAC"),
-    ("torchcp", "APS"),
-    ("torchcp", "RAPS"),
-    ("torchcp", "SAPS"),
-]
+# not TorchCP's SAPS: without randomisation it scores a top-ranked true label 0 in calibration and p_max in prediction
+AGREEING = [("mapie", "LAC"), ("crepes", "LAC"), ("torchcp", "LAC"), ("torchcp", "APS"), ("torchcp", "RAPS")]
 
 
 @pytest.mark.parametrize(("library", "score"), AGREEING)
