@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -248,18 +249,13 @@ def test_a_dask_cluster_gives_the_same_files(dco: Callable[..., Any], home: Path
     distributed = pytest.importorskip("distributed")
     partitioned(home, tmp_path / "in")
     dco("predict", home / "labels.dco", tmp_path / "in", "--out", tmp_path / "here")
-    with distributed.LocalCluster(
-        n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None, protocol="tcp"
-    ) as cluster:
-        dco(
-            "predict",
-            home / "labels.dco",
-            tmp_path / "in",
-            "--out",
-            tmp_path / "there",
-            "--scheduler",
-            cluster.scheduler_address,
-        )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what a closing cluster leaves behind
+        with distributed.LocalCluster(
+            n_workers=1, threads_per_worker=1, processes=True, dashboard_address=None, silence_logs=50
+        ) as cluster:
+            scheduler = cluster.scheduler_address
+            dco("predict", home / "labels.dco", tmp_path / "in", "--out", tmp_path / "there", "--scheduler", scheduler)
     for index in range(4):
         here, there = (pd.read_parquet(tmp_path / name / f"part-{index}.parquet") for name in ("here", "there"))
         pd.testing.assert_frame_equal(here, there)
