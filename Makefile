@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 PIP_FLAGS := -q -c constraints.txt --disable-pip-version-check
 BIN := $(VENV)/bin
+export OMP_NUM_THREADS ?= 1
 
 .PHONY: run test check lint guarantees clean
 .DEFAULT_GOAL := test
