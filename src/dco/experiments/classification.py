@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
 
 from dco.datasets.images import CIFAR100_FEATURES
 from dco.datasets.tabular import find_file
+from dco.experiments.classification_figures import gain_figures, level_figures, main_figures, ratio_figures
 from dco.experiments.classification_splits import (
     LEVELS,
     NEEDS_IMAGENET_A,
@@ -74,7 +76,13 @@ def _needs_imagenet_a(options: Options) -> str | None:
 
 
 def _on_cifar100(
-    name: str, summary: str, makers: Sequence[TableMaker], *, minutes: float = 0.1, part_of: str | None = None
+    name: str,
+    summary: str,
+    makers: Sequence[TableMaker],
+    *,
+    figures: Callable[[Records, Options, Path], list[Path]] | None = None,
+    minutes: float = 0.1,
+    part_of: str | None = None,
 ) -> Experiment:
     return Experiment(
         name=name,
@@ -83,6 +91,7 @@ def _on_cifar100(
         minutes=minutes,
         run_split=partial(run_split, study=CIFAR100),
         tables=partial(make_tables, study=CIFAR100, makers=tuple(makers)),
+        figures=figures,
         missing=_needs_cifar100,
         alphas=LEVELS,
         quick_splits=3,
@@ -94,7 +103,7 @@ def _on_cifar100(
 EXPERIMENTS = (
     _on_cifar100(
         "cifar100", "CIFAR-100 at three levels; single run, candidates, selection frequencies, BQ's confidence.", MAIN,
-        minutes=17.0,
+        figures=partial(main_figures, study=CIFAR100), minutes=19.0,
     ),
     Experiment(
         name="imagenet-a",
@@ -103,6 +112,7 @@ EXPERIMENTS = (
         minutes=20.0,
         run_split=partial(run_split, study=IMAGENET_A),
         tables=partial(make_tables, study=IMAGENET_A, makers=(*MAIN, *CONTROLS)),
+        figures=partial(main_figures, study=IMAGENET_A),
         missing=_needs_imagenet_a,
         alphas=LEVELS,
         quick_splits=3,
@@ -113,13 +123,14 @@ EXPERIMENTS = (
     ),
     _on_cifar100(
         "split-ratio", "Tuning against calibration rows, 20/80 to 80/20, on CIFAR-100, from the records of cifar100.",
-        (ratio_table,),
+        (ratio_table,), figures=ratio_figures,
     ),
     _on_cifar100(
         "alpha-levels", "Three target levels on CIFAR-100, from the records of cifar100.", (levels_table,),
+        figures=level_figures,
     ),
     _on_cifar100(
         "beyond-cifar100", "A stronger class on CIFAR-100 against the paper's DCO, from the records of cifar100.",
-        (beyond_table, gain_table), part_of="beyond",
+        (beyond_table, gain_table), figures=gain_figures, part_of="beyond",
     ),
 )  # fmt: skip

@@ -12,6 +12,7 @@ for choosing the stronger class.
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -28,7 +29,6 @@ from dco.datasets.images import (
     open_images,
     resnet50,
 )
-from dco.datasets.tabular import find_file
 from dco.experiments.beyond_classification import FIXED as STRONG_FIXED
 from dco.experiments.beyond_classification import strong_tables
 from dco.experiments.experiment import Options
@@ -133,14 +133,11 @@ def largest_classes(rows: ImageFeatures, n_classes: int = IMAGENET_A_CLASSES) ->
 
 def find_imagenet_a(data_home: str | None) -> Path | None:
     """The folder or archive of ImageNet-A's images, if it is there."""
-    for name in ("imagenet-a", "imagenet-a.tar", "imagenet-a.tar.gz", "imagenet-a.zip"):
-        try:
-            found = find_file(name, data_home)
-        except FileNotFoundError:
-            found = None
-        if found is not None:
-            return Path(found)
-    return None
+    home = data_home or os.environ.get("DCO_DATA_HOME")
+    if not home:
+        return None
+    names = ("imagenet-a", "imagenet-a.tar", "imagenet-a.tar.gz", "imagenet-a.zip")
+    return next((Path(home) / name for name in names if (Path(home) / name).exists()), None)
 
 
 def deal(data: ImageFeatures, sizes: Sizes, *, seed: int, stratified: bool) -> RowOrder:
