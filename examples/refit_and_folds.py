@@ -98,7 +98,8 @@ def column(results, procedure, what):
 
 def change(comparison, *, scale=1.0, digits=1):
     """A mean with its 95 % interval."""
-    mean, low, high = (scale * value for value in (comparison.mean_difference, comparison.low, comparison.high))
+    numbers = (comparison.mean_difference, comparison.low, comparison.high)
+    mean, low, high = (round(scale * value, digits) + 0.0 for value in numbers)  # no minus zero
     return f"{mean:+.{digits}f} ({low:+.{digits}f} to {high:+.{digits}f})"
 
 
