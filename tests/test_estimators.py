@@ -805,3 +805,19 @@ def test_a_regressor_is_no_classifier_and_the_reverse() -> None:
         dco.DecoupledClassifier([LogisticRegression(), Ridge()]).fit(X, y)
     with pytest.raises(dco.IncompatibleScoreError, match=r"gives ClassProbabilities.*numbers"):
         dco.DecoupledRegressor(LogisticRegression()).fit(X, y.astype(float))
+
+
+def test_each_group_is_judged_by_the_law_of_its_own_threshold() -> None:
+    X, y = class_rows(900)
+    est = dco.DecoupledClassifier(LogisticRegression(), LAC(), condition_on="label", random_state=0).fit(X[:600], y[:600])
+    found = est.evaluate(X[600:], y[600:])
+    assert found.consistency is None  # no law of the whole is claimed
+    for row, entry in zip(found.by_group, est.certificate_.thresholds, strict=True):
+        assert str(row.group) == entry.group
+        assert row.consistency.expected_coverage == pytest.approx(entry.expected_coverage)
+        assert row.consistency.p_value > 1e-4
+    wrong = est.evaluate(X[600:], np.roll(y[600:], 1))  # labels of other rows: coverage breaks down
+    assert min(row.consistency.p_value for row in wrong.by_group) < 1e-4
+    assert "expected" in str(found)
+    by_column = dco.DecoupledRegressor(Ridge(), condition_on=lambda Z: Z[:, 0] > 0, random_state=0).fit(X[:600], X[:600, 1])
+    assert all(row.consistency is not None for row in by_column.evaluate(X[600:], X[600:, 1]).by_group)

@@ -23,7 +23,7 @@ from dco.ranks import conformal_rank, pac_rank
 from dco.thresholds.threshold import Guarantee
 
 FORMAT = 1
-_LARGEST_MODEL = 2**19  # bytes of a pickle; reading the trees of a large forest node by node takes seconds
+_LARGEST_MODEL = 2**26  # bytes of a pickle: beyond, reading it takes longer than most people want to wait
 
 VOIDED_BY = (
     "choosing the level, the seed, the split or the model after looking at results on calibration or test rows",

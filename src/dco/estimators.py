@@ -139,7 +139,8 @@ class _Decoupled(BaseEstimator):
     def evaluate(self, X: Any, y: Any, *, alpha: Level | None = None, by: Any = None) -> Evaluation:
         """Coverage, sizes and consistency with the coverage law on rows that were used for nothing else.
 
-        `by` has one label a row: the table by group. Under `condition_on` the groups of the conditions are taken.
+        `by` has one label a row: the table by group. Under `condition_on` the groups of the conditions are taken, each
+        compared with the law of its own threshold.
         """
         features = self._features(X)
         target = column_or_1d(y)
@@ -151,6 +152,7 @@ class _Decoupled(BaseEstimator):
             target,
             threshold=thresholds.get(None),
             groups=conditions if by is None else np.asarray(by),
+            thresholds=thresholds if by is None else None,
             tied=self.predictor_.is_tied(),
         )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -23,7 +24,8 @@ _ORDER_STATISTIC_GUARANTEES = ("marginal", "pac")  # those whose coverage has th
 class GroupEvaluation:
     """Coverage and size in one group. A marginal guarantee promises nothing about a single group.
 
-    `coverage_low` and `coverage_high` are an exact (Clopper-Pearson) 95 % interval for the group's coverage by these sets.
+    `consistency` is there where the group has a threshold of its own (Mondrian calibration). `coverage_low` and
+    `coverage_high` are an exact (Clopper-Pearson) 95 % interval for the group's coverage by these sets.
     """
 
     group: Any
@@ -34,6 +36,7 @@ class GroupEvaluation:
     mean_size: float
     median_size: float
     p95_size: float
+    consistency: Consistency | None = None
 
 
 @dataclass(frozen=True)
@@ -79,10 +82,13 @@ class Evaluation:
             ]
         if self.by_group:
             width = max(5, *(len(str(row.group)) for row in self.by_group))
-            lines += ["", f"{'group':<{width}}  {'rows':>7}  coverage  95 % interval     mean size   P95 size"]
+            judged = any(row.consistency is not None for row in self.by_group)
+            head = f"{'group':<{width}}  {'rows':>7}  coverage  95 % interval     mean size   P95 size"
+            lines += ["", head + ("  expected  p" if judged else "")]
             lines += [
                 f"{row.group!s:<{width}}  {row.n:>7}  {row.coverage:>8.4f}  "
                 f"{row.coverage_low:.4f} to {row.coverage_high:.4f}  {_number(row.mean_size):>9}  {_number(row.p95_size):>9}"
+                + (f"  {row.consistency.expected_coverage:>8.4f}  {row.consistency.p_value:.3g}" if row.consistency else "")
                 for row in self.by_group
             ]
         return "\n".join(lines)
@@ -102,13 +108,15 @@ def evaluate(
     *,
     threshold: Threshold | None = None,
     groups: ArrayLike | None = None,
+    thresholds: Mapping[Any, Threshold] | None = None,
     tied: bool = False,
 ) -> Evaluation:
     """Evaluate `sets` against the labels `y` of the same rows.
 
     `threshold`, if it certifies coverage by its rank ("marginal" or "pac"), brings the consistency test of
     `dco.theory.coverage_consistency`; say ``tied=True`` when calibration scores near it are tied. `groups` holds a value a
-    row and brings a row of results for each. The rows must be new: rows that trained, tuned or calibrated prove nothing.
+    row and brings a row of results for each; `thresholds` holds the thresholds of groups that were calibrated by themselves,
+    and brings the test group by group. The rows must be new: rows that trained, tuned or calibrated prove nothing.
     """
     truth = np.asarray(y)
     if truth.dtype.kind == "f" and np.any(np.isnan(truth)):
@@ -119,9 +127,6 @@ def evaluate(
     if n == 0:
         raise ValueError("there are no rows to evaluate; give at least one.")
     finite = sizes[np.isfinite(sizes)]
-    consistency = None
-    if threshold is not None and threshold.rank is not None and threshold.guarantee in _ORDER_STATISTIC_GUARANTEES:
-        consistency = coverage_consistency(int(hits.sum()), n, rank=threshold.rank, n_cal=threshold.n, tied=tied)
     return Evaluation(
         coverage=float(hits.mean()),
         mean_size=float(sizes.mean()),
@@ -132,9 +137,15 @@ def evaluate(
         full=float(np.mean(_is_full(sets))),
         infinite=float(np.mean(np.isinf(sizes))),
         n=n,
-        consistency=consistency,
-        by_group=() if groups is None else _by_group(hits, sizes, np.asarray(groups)),
+        consistency=_consistency(hits, threshold, tied=tied),
+        by_group=() if groups is None else _by_group(hits, sizes, np.asarray(groups), thresholds or {}, tied=tied),
     )
+
+
+def _consistency(hits: Bools, threshold: Threshold | None, *, tied: bool) -> Consistency | None:
+    if threshold is None or threshold.rank is None or threshold.guarantee not in _ORDER_STATISTIC_GUARANTEES:
+        return None
+    return coverage_consistency(int(hits.sum()), hits.size, rank=threshold.rank, n_cal=threshold.n, tied=tied)
 
 
 def _is_full(sets: PredictionSets) -> Bools:
@@ -149,7 +160,9 @@ def _is_full(sets: PredictionSets) -> Bools:
     return np.isinf(np.asarray(sets.sizes(), dtype=np.float64))
 
 
-def _by_group(hits: Bools, sizes: Floats, groups: AnyArray) -> tuple[GroupEvaluation, ...]:
+def _by_group(
+    hits: Bools, sizes: Floats, groups: AnyArray, thresholds: Mapping[Any, Threshold], *, tied: bool
+) -> tuple[GroupEvaluation, ...]:
     if groups.shape != hits.shape:
         raise ValueError(f"groups must hold one value for each of the {hits.size} rows, got shape {groups.shape}.")
     if groups.dtype.kind in "mM":
@@ -163,7 +176,10 @@ def _by_group(hits: Bools, sizes: Floats, groups: AnyArray) -> tuple[GroupEvalua
     except TypeError:
         order = sorted(members, key=lambda value: (type(value).__name__, str(value)))
     named = [(value, members[value]) for value in order] + ([("(missing)", missing)] if missing else [])
-    return tuple(_group(value, hits[rows], sizes[rows]) for value, rows in named)
+    return tuple(
+        _group(value, hits[rows], sizes[rows], _consistency(hits[rows], thresholds.get(value), tied=tied))
+        for value, rows in named
+    )
 
 
 def _is_missing(value: Any) -> bool:
@@ -173,7 +189,7 @@ def _is_missing(value: Any) -> bool:
         return True
 
 
-def _group(value: Any, hits: Bools, sizes: Floats) -> GroupEvaluation:
+def _group(value: Any, hits: Bools, sizes: Floats, consistency: Consistency | None) -> GroupEvaluation:
     low, high = share_interval(int(hits.sum()), hits.size)
     return GroupEvaluation(
         group=value,
@@ -184,6 +200,7 @@ def _group(value: Any, hits: Bools, sizes: Floats) -> GroupEvaluation:
         mean_size=float(sizes.mean()),
         median_size=size_quantile(sizes, 0.5),
         p95_size=size_quantile(sizes, 0.95),
+        consistency=consistency,
     )
 
 

@@ -493,7 +493,10 @@ def _encoded(value: Any, above: tuple[int, ...] = ()) -> bytes:
         return _tagged("above", str(len(above) - above.index(id(value))).encode())
     above = (*above, id(value))
     if isinstance(value, np.ndarray):
-        if value.dtype.hasobject or value.dtype.names:
+        if value.dtype.names and not value.dtype.hasobject:  # field by field: the bytes between fields are undefined
+            columns = (_encoded(np.ascontiguousarray(value[name]), above) for name in value.dtype.names)
+            return _tagged("fields", repr(value.dtype.names).encode(), *columns)
+        if value.dtype.hasobject:
             return _tagged("objects", repr(value.shape).encode(), *(_encoded(v, above) for v in value.ravel().tolist()))
         plain = value.astype(value.dtype.newbyteorder("<"), order="C", copy=False)
         return _tagged("array", plain.dtype.str.encode(), repr(value.shape).encode(), plain.tobytes())

@@ -55,7 +55,7 @@ def hits_law(
     n_test: SupportsIndex,
     *,
     alpha: Level,
-    delta: Level | None = None,  # noqa: PT028
+    delta: Level | None = None,
 ) -> Any:
     """The law of the number of covered rows among `n_test`: a frozen scipy Beta-binomial(n_test, k, n + 1 - k).
 
