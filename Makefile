@@ -19,8 +19,9 @@ $(VENV)/.test: $(BIN)/python pyproject.toml constraints.txt
 	$(BIN)/python -m pip install $(PIP_FLAGS) -e '.[tables,report,bayes,search,dask,test]'
 	touch $@ $(VENV)/.run
 
-run: $(VENV)/.run  ## the main job
-	$(BIN)/python examples/diabetes.py
+run: $(VENV)/.run  ## the main job: the paper's Diabetes experiment in full, and its page
+	$(BIN)/dco reproduce diabetes --out out
+	$(BIN)/dco report out/diabetes --out out/diabetes.html --force
 
 test: $(VENV)/.test  ## all tests, warnings as errors, a file to a core
 	$(BIN)/python -m pytest -n auto --dist loadfile
