@@ -5,7 +5,7 @@ PIP_FLAGS := -q -c constraints.txt --disable-pip-version-check
 BIN := $(VENV)/bin
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: run test check lint guarantees clean
+.PHONY: run test check lint guarantees bench clean
 .DEFAULT_GOAL := test
 
 $(BIN)/python:
@@ -36,5 +36,21 @@ check: lint test  ## what CI runs
 guarantees: $(VENV)/.test  ## every statistical check at full size
 	DCO_GUARANTEES=full $(BIN)/python -m pytest tests/guarantees -s --timeout=3600
 
+BENCH := .venv-bench
+BENCH_FLAGS := -q -c benchmarks/constraints.txt --disable-pip-version-check
+
+$(BENCH)/.ready: pyproject.toml benchmarks/requirements.txt benchmarks/constraints.txt benchmarks/puncc.txt
+	$(PYTHON) -m venv $(BENCH)
+	$(BENCH)/bin/python -m pip install $(BENCH_FLAGS) -r benchmarks/requirements.txt -e '.[bayes,dask]'
+	# torchsort is compiled here, and an nvcc on the path would make it ask for CUDA
+	-PATH=/usr/bin:/bin $(BENCH)/bin/python -m pip install $(BENCH_FLAGS) --no-build-isolation --no-deps torchsort
+	$(BENCH)/bin/python -m pip install $(BENCH_FLAGS) --no-deps torchcp
+	$(PYTHON) -m venv $(BENCH)/puncc
+	$(BENCH)/puncc/bin/python -m pip install -q --disable-pip-version-check -r benchmarks/puncc.txt
+	touch $@
+
+bench: $(BENCH)/.ready  ## ours against the peers; writes benchmarks/RESULTS.md
+	$(BENCH)/bin/python benchmarks/run_all.py --puncc $(BENCH)/puncc/bin/python
+
 clean:
-	rm -rf $(VENV) build dist
+	rm -rf $(VENV) $(BENCH) build dist

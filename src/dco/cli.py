@@ -80,8 +80,9 @@ def _sentence(error: Exception) -> str:
     if isinstance(error, (DcoError, ValueError)):
         return str(error) or type(error).__name__
     if isinstance(error, OSError):
-        where = f"{error.filename}: " if error.filename else ""
-        return f"{where}{error.strerror or error}. Check the path and its permissions."
+        if error.filename is None:  # raised by us, in a sentence of its own
+            return str(error)
+        return f"{error.filename}: {error.strerror or error}. Check the path and its permissions."
     if isinstance(error, MemoryError):
         return "There is not enough memory for this table; give fewer rows, or smaller batches by --batch-rows."
     return (

@@ -238,7 +238,7 @@ def gains(bars: Mapping[str, Mapping[str, tuple[float, float, float]]], *, folde
         axis.errorbar(at, middle, [middle - low, high - middle], fmt="none", ecolor=INK, elinewidth=0.8, capsize=2)
     axis.axhline(0, color=INK, linewidth=0.8)
     axis.set_xticks(np.arange(len(targets)), [f"target {target}" for target in targets])
-    axis.set_ylabel("narrower than the paper's DCO, %")
+    axis.set_ylabel("smaller than the paper's DCO, %")
     axis.margins(y=0.28)
     axis.legend(fontsize=7.5, frameon=False, ncols=2, loc="upper center")
     return save(figure, folder, name)
