@@ -80,7 +80,7 @@ def condition_values(condition_on: Any, X: Any, y: AnyArray | None) -> AnyArray 
     """The Mondrian group of each row: None, the label, a column of X, or what a function of X says."""
     if condition_on is None:
         return None
-    if isinstance(condition_on, str) and condition_on == "label":
+    if _is_label(condition_on):
         return y
     if callable(condition_on):
         values = group_names(condition_on(X))
@@ -133,7 +133,7 @@ class DecoupledPredictor:
         if self.structure.classes is None:
             raise ValueError("p-values of a regression are for given values: pass y.")
         every = self.structure.score.every_label(record)  # type: ignore[attr-defined]
-        by_label = self.structure.condition_on == "label" if isinstance(self.structure.condition_on, str) else False
+        by_label = _is_label(self.structure.condition_on)
         conditions = record.labels()[None, :] if by_label else self.structure.conditions(X)
         if conditions is not None and not by_label:
             conditions = conditions[:, None]
@@ -157,7 +157,7 @@ class DecoupledPredictor:
         if None in thresholds:
             return thresholds[None]
         value_of = {name: threshold.value for name, threshold in thresholds.items()}
-        by_label = isinstance(self.structure.condition_on, str) and self.structure.condition_on == "label"
+        by_label = _is_label(self.structure.condition_on)
         names: Any = record.labels() if by_label else self.structure.conditions(X)
         values = np.asarray([value_of.get(name, np.inf) for name in names.tolist()])  # a new group gets the full set
         if by_label:
@@ -383,12 +383,6 @@ def versions() -> dict[str, str]:
         "scipy": scipy.__version__,
         "scikit-learn": sklearn.__version__,
     }
-
-
-def batches(X: Any, size: int) -> list[Any]:
-    """X in slices of rows."""
-    n = n_rows(X)
-    return [take_features(X, np.arange(start, min(start + size, n))) for start in range(0, n, size)]
 
 
 def _codes(names: AnyArray | None) -> Integers | None:

@@ -7,7 +7,7 @@ import io
 import json
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -101,11 +101,6 @@ class ResultTable:
             ensure_ascii=False,
             allow_nan=False,
         )
-
-
-def spread_of(cells: Sequence[Cell]) -> list[float]:
-    """The means of `Measured` cells, other numbers as they are; for drawing and comparing."""
-    return [cell.mean if isinstance(cell, Measured) else float(cell) for cell in cells if cell is not None]
 
 
 def _shown(cell: Cell, digits: int) -> str:
