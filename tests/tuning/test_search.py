@@ -413,6 +413,38 @@ def test_bad_input_is_one_clear_sentence():
         tune(good, np.zeros(3), alpha=0.1, grid=[np.nan])
 
 
+@pytest.mark.parametrize("wrong", [["r"], "r", None, (Residual(), Points(np.zeros(3))), np.zeros((3, 2))])
+def test_candidates_that_are_no_dict_are_told_what_to_be(wrong):
+    with pytest.raises(ValueError, match=r"candidates must be a dict {name: \(score, prediction\), ...}, got \w+\."):
+        tune(wrong, np.zeros(3), alpha=0.1)
+
+
+@pytest.mark.parametrize("wrong", [Residual(), None, (Residual(),), "rp"])
+def test_a_candidate_that_is_no_pair_is_named(wrong):
+    with pytest.raises(ValueError, match="candidate 'r' must be a pair"):
+        tune({"r": wrong}, np.zeros(3), alpha=0.1)
+
+
+@pytest.mark.parametrize(
+    "wrong", [0, -1, True, 3.5, "a", {}, {"a": 1}, [], [[0.0, 1.0]], [[0.0], [0.0, 1.0]], ["a"], [np.nan]]
+)
+def test_a_grid_is_a_count_or_a_list_of_thresholds(wrong):
+    with pytest.raises(ValueError, match="grid must be a number of thresholds, at least 1, or a list of at least one"):
+        tune({"r": (Residual(), Points(np.zeros(3)))}, np.zeros(3), alpha=0.1, grid=wrong)
+
+
+@pytest.mark.parametrize("wrong", [5, 0.5, (1,), {}, "90"])
+def test_rank_matching_is_a_pair_of_whole_numbers(wrong):
+    with pytest.raises(ValueError, match="rank_matching must be a pair"):
+        tune({"r": (Residual(), Points(np.zeros(3)))}, np.zeros(3), alpha=0.1, rank_matching=wrong)
+
+
+@pytest.mark.parametrize("wrong", [0.1, "0.1", None])
+def test_a_single_level_for_many_is_sent_to_tune(wrong):
+    with pytest.raises(ValueError, match=r"alphas must be a list of levels, got .*dco\.tune"):
+        tune_levels({"r": (Residual(), Points(np.zeros(3)))}, np.zeros(3), alphas=wrong)
+
+
 def test_ranking_reads_as_a_table():
     ranking = tune({"r": (Residual(), Points(np.arange(3.0)))}, np.zeros(3), alpha=0.4)
     assert list(ranking.to_frame()["name"]) == ["r"]

@@ -8,7 +8,7 @@ score. No grid of thresholds is needed; `grid` exists to repeat the paper's runs
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Literal, SupportsIndex, TypeAlias
@@ -92,7 +92,10 @@ def tune_levels(
     groups: ArrayLike | None = None,
 ) -> tuple[Ranking, ...]:
     """`tune` at several levels; the scores of each candidate are computed once, its sizes in one pass for all levels."""
+    check_candidates(candidates)
     y = checked_targets(y_tune)
+    if isinstance(alphas, str) or not isinstance(alphas, Iterable):
+        raise ValueError(f"alphas must be a list of levels, got {alphas!r}; dco.tune takes a single one.")
     rules = [
         _Rule.of(len(y), alpha, grid, risk_margin, rank_matching, conditions=conditions, groups=groups) for alpha in alphas
     ]
@@ -103,6 +106,15 @@ def tune_levels(
         return tuple(_ranked(done, failed, rule, kind) for rule in rules)
     members = {name: _members(candidates[name], y, conditions) for name in (entry.name for entry in done)}
     return tuple(_ranked(done, failed, rule, kind, members) for rule in rules)
+
+
+def check_candidates(candidates: Candidates) -> None:
+    """Say what candidates look like, where these do not."""
+    if not isinstance(candidates, Mapping):
+        raise ValueError(f"candidates must be a dict {{name: (score, prediction), ...}}, got {type(candidates).__name__}.")
+    for name, pair in candidates.items():
+        if not (isinstance(pair, (tuple, list)) and len(pair) == 2):
+            raise ValueError(f"candidate {name!r} must be a pair (score, prediction), got {type(pair).__name__}.")
 
 
 def rank_evaluated(
@@ -129,7 +141,7 @@ class _Rule:
     n: int
     alpha: Fraction
     level: Fraction  # alpha less the margin
-    grid: Grid | None
+    grid: int | Floats | None
     matched: Fraction | None
     groups: AnyArray | None
     masses: Integers | None  # integer weights of rows, None when all weigh the same
@@ -155,17 +167,20 @@ class _Rule:
         if rank_matching is not None:
             if grid is not None or margin or conditions is not None or groups is not None:
                 raise ValueError("rank_matching fixes the level itself: leave out grid, risk_margin, conditions and groups.")
+            if not (isinstance(rank_matching, (tuple, list)) and len(rank_matching) == 2):
+                raise ValueError(f"rank_matching must be a pair (k, m) of whole numbers, got {rank_matching!r}.")
             rank, m = as_count(rank_matching[0], name="rank"), as_count(rank_matching[1], name="m")
             if not 1 <= rank <= m + 1:
                 raise ValueError(f"rank_matching=(k, m) needs 1 <= k <= m + 1, got ({rank}, {m}).")
             # k = m + 1 deploys no finite threshold at all: every candidate has full sets, and ranking falls back to alpha
             matched = Fraction(rank, m + 1) if rank <= m else None
+        steps = None if grid is None else _checked_grid(grid)
         labels = None if groups is None else np.asarray(groups)
         if labels is None:
-            return cls(n, level, level - margin, grid, matched, None, None, None)
+            return cls(n, level, level - margin, steps, matched, None, None, None)
         masses = row_masses(labels, n)
         _, place, counts = np.unique(labels, return_inverse=True, return_counts=True)
-        return cls(n, level, level - margin, grid, matched, labels, masses, 1 / (len(counts) * counts[place]))
+        return cls(n, level, level - margin, steps, matched, labels, masses, 1 / (len(counts) * counts[place]))
 
 
 def row_masses(labels: AnyArray, n: int) -> Integers:
@@ -224,7 +239,9 @@ def _thresholds(entry: EvaluatedCandidate, rule: _Rule) -> list[float]:
     return [lower, upper]
 
 
-def _best_threshold(scores: Floats, level: Fraction, grid: Grid | None, masses: Integers | None) -> tuple[float, bool]:
+def _best_threshold(
+    scores: Floats, level: Fraction, grid: int | Floats | None, masses: Integers | None
+) -> tuple[float, bool]:
     """The smallest threshold with a share of scores above it of at most `level`, and whether there is one."""
     if grid is None:
         if masses is None:
@@ -256,19 +273,30 @@ def _first_within(above: AnyArray, masses: Integers, level: Fraction) -> int:
     return low
 
 
-def _grid_values(scores: Floats, grid: Grid) -> Floats:
-    if isinstance(grid, (int, np.integer)):
-        if grid < 1:
-            raise ValueError(f"grid must be at least 1, got {grid}.")
-        finite = scores[np.isfinite(scores)]
-        if finite.size == 0:
-            return np.array([np.inf])
-        # the paper's grid, as its words are usually read: linear quantiles at evenly spaced levels from 0 to 1
-        return np.unique(np.quantile(finite.astype(np.float64), np.linspace(0, 1, int(grid))))
-    values = np.unique(np.asarray(grid, dtype=np.float64))
+def _checked_grid(grid: Grid) -> int | Floats:
+    """A count of quantiles, at least 1, or thresholds in ascending order."""
+    if isinstance(grid, (int, np.integer)) and not isinstance(grid, bool) and grid >= 1:
+        return int(grid)
+    try:
+        values = np.asarray(grid, dtype=np.float64)
+    except (TypeError, ValueError):
+        values = np.empty(0)
     if values.ndim != 1 or values.size == 0 or np.any(np.isnan(values)):
-        raise ValueError("grid must be a count or a list of at least one threshold, none of them NaN.")
-    return values
+        raise ValueError(
+            "grid must be a number of thresholds, at least 1, or a list of at least one threshold, none of them NaN; got "
+            f"{grid!r:.200}."
+        )
+    return np.unique(values)
+
+
+def _grid_values(scores: Floats, grid: int | Floats) -> Floats:
+    if not isinstance(grid, int):
+        return grid
+    finite = scores[np.isfinite(scores)]
+    if finite.size == 0:
+        return np.array([np.inf])
+    # the paper's grid, as its words are usually read: linear quantiles at evenly spaced levels from 0 to 1
+    return np.unique(np.quantile(finite.astype(np.float64), np.linspace(0, 1, grid)))
 
 
 def _measured(
