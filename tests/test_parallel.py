@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import time
 import warnings
 
@@ -70,6 +71,40 @@ def test_the_error_of_a_call_reaches_the_caller(n_jobs):
 
 def test_no_items_give_no_results():
     assert run_many(draw, []) == run_many(draw, iter([]), n_jobs=2) == []
+
+
+@pytest.mark.parametrize("items", [[], [1], [1, 2]])
+@pytest.mark.parametrize("n_jobs", [0, "2", 1.5, [1]])
+def test_a_wrong_number_of_jobs_is_refused_however_many_items_there_are(n_jobs, items):
+    with pytest.raises(ValueError, match="n_jobs must be None or a whole number other than 0"):
+        run_many(abs, items, n_jobs=n_jobs)
+
+
+@pytest.mark.parametrize("address", ["host", "tcp://host", "nothing://host:8786", "no-such-host.invalid:8786"])
+def test_what_is_no_address_is_named(address):
+    pytest.importorskip("distributed")
+    with pytest.raises(ValueError, match=f"'{address}' is not the address of a Dask scheduler"):
+        run_many(abs, [1], scheduler=address)
+
+
+def test_an_address_where_nobody_answers_is_named():
+    dask = pytest.importorskip("dask")
+    pytest.importorskip("distributed")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))  # bound and not listening: connections are refused
+        address = f"tcp://127.0.0.1:{free.getsockname()[1]}"
+        with (
+            dask.config.set({"distributed.comm.timeouts.connect": "500ms"}),
+            pytest.raises(ConnectionError, match=f"No Dask scheduler answers at '{address}'"),
+        ):
+            run_many(abs, [1], scheduler=address)
+
+
+@pytest.mark.parametrize("scheduler", [8786, ["tcp://127.0.0.1:8786"], {}])
+def test_what_is_neither_an_address_nor_a_client_is_refused(scheduler):
+    pytest.importorskip("distributed")
+    with pytest.raises(ValueError, match="scheduler must be the address of a Dask cluster"):
+        run_many(abs, [1], scheduler=scheduler)
 
 
 @pytest.fixture(scope="module")

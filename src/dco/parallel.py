@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
@@ -27,6 +28,7 @@ def run_many(
     what. `progress(done, total)` is called in this process as calls end. The first error of a call is raised here.
     """
     work = list(items)
+    _check_jobs(n_jobs)
     if scheduler is not None:
         return _on_cluster(function, work, scheduler, progress)
     if n_jobs == 1 or len(work) < 2:
@@ -37,6 +39,16 @@ def run_many(
         return _in_order(map(function, work), len(work), progress)
     calls = Parallel(n_jobs=n_jobs, return_as="generator")(delayed(function)(item) for item in work)
     return _in_order(calls, len(work), progress)
+
+
+def _check_jobs(n_jobs: Any) -> None:
+    """Refuse, for one item as for many, what joblib refuses only when it is asked to run something."""
+    try:
+        usable = n_jobs is None or operator.index(n_jobs) != 0
+    except TypeError:
+        usable = False
+    if not usable:
+        raise ValueError(f"n_jobs must be None or a whole number other than 0 (-1 is all cores), got {n_jobs!r}.")
 
 
 def _in_order(results: Iterable[Result], total: int, progress: Callable[[int, int], None] | None) -> list[Result]:
@@ -52,10 +64,27 @@ def _on_cluster(
     function: Callable[[Item], Result], work: list[Item], scheduler: Any, progress: Callable[[int, int], None] | None
 ) -> list[Result]:
     distributed = require("distributed", extra="dask")
-    if not isinstance(scheduler, str):
-        return _gathered(distributed, scheduler, function, work, progress)
-    with distributed.Client(scheduler, set_as_default=False) as client:
-        return _gathered(distributed, client, function, work, progress)
+    if isinstance(scheduler, str):
+        with _connected(distributed, scheduler) as client:
+            return _gathered(distributed, client, function, work, progress)
+    if not isinstance(scheduler, distributed.Client):
+        raise ValueError(
+            "scheduler must be the address of a Dask cluster (tcp://host:8786) or a distributed.Client, got "
+            f"{type(scheduler).__name__}."
+        )
+    return _gathered(distributed, scheduler, function, work, progress)
+
+
+def _connected(distributed: Any, address: str) -> Any:
+    """A client of the scheduler at an address."""
+    try:
+        distributed.comm.resolve_address(address)  # a client that failed on a bad address would hold up the end of Python
+    except (OSError, ValueError) as problem:
+        raise ValueError(f"{address!r} is not the address of a Dask scheduler (tcp://host:8786): {problem}.") from None
+    try:
+        return distributed.Client(address, set_as_default=False)
+    except OSError as problem:
+        raise ConnectionError(f"No Dask scheduler answers at {address!r}: {problem}. Is it running there?") from None
 
 
 def _gathered(
