@@ -426,6 +426,67 @@ def test_scores_of_passes_do_not_depend_on_the_layout_in_memory(score):
 
 
 # ---------------------------------------------------------------------------------------------------------------------
+# Long rows, of which only the values that the sets may reach are sorted.
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def sure_and_unsure_rows(rng: np.random.Generator, n: int, k: int) -> np.ndarray:
+    """Most rows sharp, some nearly flat: what a few sampled rows reach says little about the others."""
+    rows = softmax(rng, n, k, spread=5.0)
+    rows[3::20] = softmax(rng, len(rows[3::20]), k, spread=0.1)
+    return rows
+
+
+LONG_ROWS = {**KINDS, "sure and unsure": sure_and_unsure_rows}
+RANK_SCORES = {name: score for name, score in SCORES.items() if isinstance(score, module.RankScore)}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("kind", LONG_ROWS)
+@pytest.mark.parametrize("score", RANK_SCORES.values(), ids=RANK_SCORES.keys())
+def test_long_rows_get_the_same_sets(score, kind, dtype):
+    """Against scores of every label, which sort all indices: at scores that occur, beside them, and row by row."""
+    rng = np.random.default_rng(29)
+    values = LONG_ROWS[kind](rng, 130, 700).astype(dtype)
+    prediction = record(score, values, rng.uniform(size=130))
+    every = score.every_label(prediction)
+    ranked = np.sort(every, axis=1)
+    levels = [ranked[:, 0].max(), ranked[:, 3].min(), *ranked[7, [0, 2, 40, 260]], np.quantile(ranked[:, 20], 0.9), 0.95]
+    levels += [np.nextafter(levels[2], -np.inf), np.nextafter(levels[4], np.inf)]
+    for level in map(float, levels):
+        sets = score.sets(prediction, level)
+        assert np.array_equal(sets.to_dense(), every <= level)
+    assert np.array_equal(score.sizes_at(prediction, levels), [(every <= level).sum(axis=1) for level in levels])
+    by_row = ranked[np.arange(130), rng.choice([0, 5, 30, 699], p=[0.4, 0.3, 0.29, 0.01], size=130)][:, None]
+    assert np.array_equal(score.sets(prediction, by_row).to_dense(), every <= by_row)
+    assert np.array_equal(score.sizes(prediction, by_row), (every <= by_row).sum(axis=1))
+
+
+def test_a_row_whose_set_goes_on_below_all_sorted_values_is_not_cut_there():
+    """The sampled rows are cut among values of .032; the others go on below their 32 values of .025, which fill a block."""
+    values = np.full((130, 700), 0.2 / 668)
+    values[:, :32] = 0.025
+    values[:: 130 // 8] = 0.04 / 670
+    values[:: 130 // 8, :30] = 0.032
+    sizes = (APS().every_label(ClassProbabilities(values)) <= 0.9).sum(axis=1)
+    assert set(sizes) == {28, 365}
+    assert np.array_equal(APS().sizes(ClassProbabilities(values), 0.9), sizes)
+    assert np.array_equal(APS().sets(ClassProbabilities(values), 0.9).sizes(), sizes)
+
+
+def test_long_rows_are_sorted_as_far_as_their_sets_reach():
+    """The case above meets all three ways: a part of each row, a part of most rows, and whole rows."""
+    rng, ones = np.random.default_rng(30), np.ones((130, 1))
+
+    def widths(values: np.ndarray, level: float) -> list[int]:
+        return [falling.shape[1] for _, falling, _ in APS()._sorted_parts(values, ones, [level])]
+
+    assert [width < 350 for width in widths(softmax(rng, 130, 700, spread=2.5), 0.9)] == [True]
+    assert [width < 350 for width in widths(sure_and_unsure_rows(rng, 130, 700), 0.9)] == [True, False]
+    assert [width < 350 for width in widths(equal_rows(rng, 130, 700), 0.9)] == [False]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
 # Memory.
 # ---------------------------------------------------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ A label's score is one float, whichever way it is asked for. Two facts make that
   stay below 8, so the order of summation cannot matter: the mass above one label may be summed as it stands in memory, and
   the mass along the ranks may be summed in blocks.
 * Along the ranks a score never falls, in floating point too. A set is therefore the first c labels of its row, and c is
-  found in the sorted values alone: no index is ever sorted.
+  found in the sorted values alone: no index is ever sorted, and of long rows only the values that a set may reach.
 
 Rows are handled in chunks that stay in the cache, so no second n x K matrix is made.
 """
@@ -30,9 +30,12 @@ from dco.ranks import as_count
 from dco.scores.score import Cutoff, cutoff, expect
 from dco.sets.labels import LabelSets
 
-_CHUNK = 2**17  # elements a chunk: its float64 copy is one megabyte
-_SHARED_CHUNK = 4 * _CHUNK  # where many scores share a chunk, the steps of each are short and want longer rows of numbers
+_CHUNK = 2**18  # elements a chunk: one megabyte in single precision
+_SHARED_CHUNK = 2 * _CHUNK  # where many scores share a chunk, the steps of each are short and want longer rows of numbers
 _BLOCK = 32  # ranks summed together when the place of a threshold along the ranks is looked for
+_SHORT_ROW = 256  # labels; up to here a whole row is sorted by a fixed network, which nothing beats
+_SAMPLED = 8  # rows of a chunk that are sorted whole, to see which values the sets of the others may reach
+_MARGIN = 0.75  # of the smallest such value: so few other rows reach further that sorting those whole costs little
 _LARGEST_MASS = 8.0  # below it, sums of multiples of 2**-50 are exact
 
 Doubles = NDArray[np.float64]
@@ -226,15 +229,63 @@ class RankScore(LabelScore):
         """The first c labels of each row: those at least as large as the c-th largest, ties counted off by column."""
         if not _is_by_row(threshold):
             return super().row_members(probabilities, uniforms, threshold)
-        falling = _falling(probabilities)
-        count = self._lengths(_Ranks.of(falling, probabilities.shape[1], self.uses_mass), uniforms, [threshold])[0]
-        return _first_labels(probabilities, falling, count)
+        members = np.empty(probabilities.shape, dtype=bool)
+        for rows, falling, lengths in self._sorted_parts(probabilities, uniforms, [threshold]):
+            members[rows] = _first_labels(probabilities[rows], falling, lengths[0])
+        return members
 
     def row_sizes(self, probabilities: Floats, uniforms: Doubles, thresholds: Sequence[float | Doubles]) -> Integers:
         """The number of ranks at or below each threshold; no label is looked up."""
         if not all(_is_by_row(threshold) for threshold in thresholds):
             return super().row_sizes(probabilities, uniforms, thresholds)
-        return self._lengths(_Ranks.along(probabilities, self.uses_mass), uniforms, thresholds)
+        if not self.uses_mass:
+            return self._lengths(_Ranks.along(probabilities, False), uniforms, thresholds)
+        sizes = np.empty((len(thresholds), len(probabilities)), dtype=np.int64)
+        for rows, _, lengths in self._sorted_parts(probabilities, uniforms, thresholds):
+            sizes[:, rows] = lengths
+        return sizes
+
+    def _sorted_parts(
+        self, probabilities: Floats, uniforms: Doubles, thresholds: Sequence[float | Doubles]
+    ) -> Iterator[tuple[Any, Floats, Integers]]:
+        """Rows in one part or two: which, their values along the ranks, how many ranks each threshold reaches, (J, rows).
+
+        The first part's values end somewhere beyond the last rank that counts; rows where they do not are sorted whole.
+        """
+        least = self._least_reached(probabilities, uniforms, thresholds)
+        head = None if least is None else _falling_from(probabilities, least)
+        if head is None:
+            yield slice(None), *self._sorted_whole(probabilities, uniforms, thresholds)
+            return
+        falling, held = head
+        lengths = self._lengths(_Ranks.of(falling, falling.shape[1], self.uses_mass), uniforms, thresholds)
+        settled = (lengths < held).all(axis=0)
+        if settled.all():
+            yield slice(None), falling, lengths
+            return
+        yield settled, falling[settled], lengths[:, settled]
+        rest = np.flatnonzero(~settled)
+        yield rest, *self._sorted_whole(probabilities[rest], uniforms[rest], [_some(t, rest) for t in thresholds])
+
+    def _least_reached(
+        self, probabilities: Floats, uniforms: Doubles, thresholds: Sequence[float | Doubles]
+    ) -> float | None:
+        """A probability that few rows' sets, and the value after them, go below; None where sorting whole is as good."""
+        n, k = probabilities.shape
+        if k <= _SHORT_ROW or n < 4 * _SAMPLED:
+            return None
+        some = slice(None, None, n // _SAMPLED)
+        falling, lengths = self._sorted_whole(probabilities[some], uniforms[some], [_some(t, some) for t in thresholds])
+        reach = lengths.max(axis=0)
+        if reach.max() == k:
+            return None
+        return _MARGIN * float(-falling[np.arange(len(reach)), reach].max())
+
+    def _sorted_whole(
+        self, probabilities: Floats, uniforms: Doubles, thresholds: Sequence[float | Doubles]
+    ) -> tuple[Floats, Integers]:
+        falling = _falling(probabilities)
+        return falling, self._lengths(_Ranks.of(falling, probabilities.shape[1], self.uses_mass), uniforms, thresholds)
 
     def _lengths(self, ranks: _Ranks, uniforms: Doubles, thresholds: Sequence[float | Doubles]) -> Integers:
         """How many ranks score at most each threshold, (J, rows).
@@ -405,6 +456,10 @@ def _is_by_row(limits: float | Doubles) -> bool:
     return isinstance(limits, float) or limits.shape[1] == 1
 
 
+def _some(limits: float | Doubles, rows: Any) -> float | Doubles:
+    return limits if isinstance(limits, float) else limits[rows]
+
+
 def _with_unseen(members: Bools, unseen: Bools, n_classes: int) -> Bools:
     n, n_known = members.shape
     if n_known == n_classes or not unseen.any():
@@ -544,9 +599,23 @@ def _falling(probabilities: Floats) -> Floats:
     return falling
 
 
+def _falling_from(probabilities: Floats, least: float) -> tuple[Floats, Integers] | None:
+    """What `_falling` returns of the probabilities >= least, and how many they are in each row; None if they are many."""
+    reached = probabilities >= probabilities.dtype.type(least)
+    held = _count(reached)
+    width = _padded(int(held.max()))
+    if 2 * width > probabilities.shape[1]:
+        return None
+    falling = np.zeros((len(held), width), dtype=probabilities.dtype)
+    values = probabilities.reshape(-1).take(np.flatnonzero(reached))  # many times faster than probabilities[reached]
+    falling[np.arange(width) < held[:, None]] = np.negative(values, out=values)
+    falling.sort(axis=1)
+    return falling, held
+
+
 def _first_labels(probabilities: Floats, falling: Floats, count: Integers) -> Bools:
     """The `count` first labels of each row in the order of ranks, as a mask."""
-    row, k = np.arange(len(count)), probabilities.shape[1]
+    row, k = np.arange(len(count)), min(probabilities.shape[1], falling.shape[1])
     last = -falling[row, np.maximum(count, 1) - 1]
     last[count == 0] = np.inf
     members = np.asarray(probabilities >= last[:, None])
