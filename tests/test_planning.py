@@ -142,7 +142,8 @@ def test_bad_wishes_are_named():
         plan(100, alpha=0.1, tune_folds=1)
     with pytest.raises(ValueError, match="candidates must be at least 1"):
         plan(100, alpha=0.1, candidates=0)
-    with pytest.raises(ValueError, match="spread must be a positive number"):
-        plan(100, alpha=0.1, spread=0)
+    for spread in (0, -0.1, "a", "0.02", None, [0.02], math.nan, math.inf, True):
+        with pytest.raises(ValueError, match="spread must be a positive number, got"):
+            plan(100, alpha=0.1, spread=spread)
     with pytest.raises(ValueError, match="n must be a whole number"):
         plan(100.0, alpha=0.1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import asdict, dataclass
 from fractions import Fraction
+from numbers import Real
 from textwrap import wrap
 from typing import Any, Literal, SupportsIndex
 
@@ -115,7 +116,7 @@ def plan(
     wish = _Wish(
         alpha=as_rational(alpha),
         delta=_pac_delta(guarantee, delta),
-        spread=spread,
+        spread=_positive(spread, "spread"),
         searched=_whole(candidates, "candidates") > 1,
         folds=None if tune_folds is None else _whole(tune_folds, "tune_folds", least=2),
     )
@@ -134,7 +135,7 @@ def plan(
         alpha=float(wish.alpha),
         guarantee=guarantee,
         delta=None if wish.delta is None else float(wish.delta),
-        spread=spread,
+        spread=wish.spread,
         rows=_rows(wish, now, wanted),
         now=now,
         doubled=doubled,
@@ -292,6 +293,12 @@ def _pac_delta(guarantee: str, delta: Level) -> Fraction | None:
     if guarantee == "pac":
         return as_rational(delta, name="delta")
     raise ValueError(f'guarantee must be "marginal" or "pac", got {guarantee!r}.')
+
+
+def _positive(value: float, name: str) -> float:
+    if not (isinstance(value, Real) and not isinstance(value, bool) and 0 < value < math.inf):
+        raise ValueError(f"{name} must be a positive number, got {value!r}.")
+    return float(value)
 
 
 def _whole(value: SupportsIndex, name: str, *, least: int = 1) -> int:
