@@ -149,12 +149,16 @@ def test_the_given_estimator_is_left_alone_and_refitting_forgets():
     assert pair.set_params(median=False).fit(X, y).predict_distribution(X).median is None
 
 
-@pytest.mark.parametrize(
-    "levels", [{"alpha": 0}, {"alpha": 1}, {"lower": 0.6, "upper": 0.4}, {"lower": 0.0}, {"upper": 1.0}]
-)
-def test_levels_out_of_order_are_refused(levels):
+def test_levels_out_of_order_are_refused():
     with pytest.raises(ValueError, match="0 < lower < upper < 1"):
-        QuantilePair(LINEAR, **levels).fit(*rows(20))
+        QuantilePair(LINEAR, lower=0.6, upper=0.4).fit(*rows(20))
+
+
+@pytest.mark.parametrize("wrong", [0, 1, -0.1, np.nan, "a", [0.1], {}])
+@pytest.mark.parametrize("name", ["alpha", "lower", "upper"])
+def test_what_is_no_level_is_refused_by_its_name(name, wrong):
+    with pytest.raises(ValueError, match=f"{name} must be a number strictly between 0 and 1, got"):
+        QuantilePair(LINEAR, **{name: wrong}).fit(*rows(20))
 
 
 @pytest.mark.parametrize("routing", [False, True])

@@ -15,6 +15,7 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from dco.arrays import Floats
 from dco.predictions import Quantiles
+from dco.ranks import as_rational
 
 
 class QuantilePair(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
@@ -107,14 +108,14 @@ class QuantilePair(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
         return clone(base).set_params(**settings)
 
     def _levels(self) -> tuple[float, float]:
-        low = self.alpha / 2 if self.lower is None else self.lower
-        high = 1 - self.alpha / 2 if self.upper is None else self.upper
-        if not 0 < low < high < 1:
+        low = as_rational(self.alpha) / 2 if self.lower is None else as_rational(self.lower, name="lower")
+        high = 1 - as_rational(self.alpha) / 2 if self.upper is None else as_rational(self.upper, name="upper")
+        if not low < high:
             raise ValueError(
-                f"the quantile levels must satisfy 0 < lower < upper < 1, got {low} and {high}. Set alpha in (0, 1), or "
-                "both lower and upper."
+                f"the quantile levels must satisfy 0 < lower < upper < 1, got {float(low)} and {float(high)}. Set alpha in "
+                "(0, 1), or both lower and upper."
             )
-        return low, high
+        return float(low), float(high)
 
 
 def quantile_settings(estimator: Any, level: float) -> dict[str, Any]:
