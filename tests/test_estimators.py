@@ -565,12 +565,30 @@ def test_bad_targets_are_refused() -> None:
         ("on_infeasible", "cry", "cry"),
         ("search", 3, "search"),
         ("models", [], "empty"),
+        ("scores", [], "scores is empty"),
+        ("scores", {}, "scores is empty"),
+        ("scores", "residual", "dco.scores, got 'residual'"),
+        ("scores", [AbsoluteResidual(), 3], "dco.scores, got 3"),
+        ("scores", {"r": AbsoluteResidual}, r"the class AbsoluteResidual: make a score of it, AbsoluteResidual\("),
+        ("condition_on", "age", "column number below 4 or a callable, as X is an array; got 'age'"),
+        ("condition_on", 5, "got 5"),
+        ("condition_on", [0], r"got \[0\]"),
+        ("tune_folds", 1, "tune_folds must be at least 2, got 1"),
+        ("tune_folds", "five", "tune_folds must be a whole number, got 'five'"),
+        ("n_jobs", 0, "n_jobs"),
     ],
 )
 def test_bad_parameters_are_named(name, value, says) -> None:
     X, y = regression_rows(60)
     with pytest.raises(ValueError, match=says):
         dco.DecoupledRegressor(Ridge()).set_params(**{name: value}).fit(X, y)
+
+
+@pytest.mark.parametrize("role", ["tune", "calibrate"])
+def test_fit_parameters_of_own_rows_are_a_dict(role) -> None:
+    X, y = regression_rows(60)
+    with pytest.raises(ValueError, match=f"third entry of {role} must be a dict of fit parameters, got list"):
+        dco.DecoupledRegressor(Ridge()).fit(X, y, **{role: (X + 1, y, [1.0])})
 
 
 def test_a_failed_candidate_is_reported_and_all_failed_is_one_error() -> None:

@@ -22,8 +22,9 @@ from dco.fingerprints import check_overlap, drop_repeats, overlap, role_fingerpr
 from dco.models.adapt import is_frozen, predict_record
 from dco.predictions import ClassProbabilities
 from dco.predictor import DecoupledPredictor, Facts, Statement, fit_decoupled
-from dco.ranks import Level, as_rational
+from dco.ranks import Level, as_count, as_rational
 from dco.rows import Rows, is_frame, n_rows
+from dco.scores.score import Score
 from dco.seal import SealedRows
 from dco.selection import Workbench, growing_candidates, score_label
 from dco.sets.prediction_sets import PredictionSets
@@ -97,6 +98,7 @@ class _Decoupled(BaseEstimator):
             process_routing(self, "fit", **params)  # an unset or unknown request is an error here, not a failed candidate
         seed = as_seed(self.random_state)
         rows = self._rows(X, y, groups, params, reset=True)
+        self._check_condition(rows.X)
         roles = self._roles(rows, tune=tune, calibrate=calibrate, seed=seed)
         self.splits_ = roles.splits
         self._set_classes([roles.train.y, roles.tune.y, roles.calibrate.y])
@@ -223,6 +225,8 @@ class _Decoupled(BaseEstimator):
             raise ValueError(f'on_infeasible must be "warn" or "raise", got {self.on_infeasible!r}.')
         if self.duplicates not in ("natural", "drop", "allow"):
             raise ValueError(f'duplicates must be "natural", "drop" or "allow", got {self.duplicates!r}.')
+        if self.tune_folds is not None and as_count(self.tune_folds, name="tune_folds") < 2:
+            raise ValueError(f"tune_folds must be at least 2, got {self.tune_folds}.")
         if self.tune_folds is not None and not self.refit:
             raise ValueError("tune_folds needs refit=True: no single model was fitted on all the rows that tuned.")
         if self.tune_folds is not None and tune is not None:
@@ -235,6 +239,27 @@ class _Decoupled(BaseEstimator):
             raise ValueError(f"search must be None, dco.search.Random(...) or dco.search.Optuna(...), got {self.search!r}.")
         if not named_models(self.models) and self.search is None:
             raise ValueError("models is empty: pass an estimator, a list of estimators or a dict of them.")
+        self._check_scores()
+
+    def _check_scores(self) -> None:
+        scores = self._scores()
+        if scores is not None and not scores:
+            raise ValueError("scores is empty: pass None for all scores that suit the models, or name some.")
+        for score in (scores or {}).values():
+            if isinstance(score, type):
+                raise ValueError(f"scores holds the class {score.__name__}: make a score of it, {score.__name__}(...).")
+            if not isinstance(score, Score):
+                raise ValueError(f"scores must hold scores such as those of dco.scores, got {score!r:.200}.")
+
+    def _check_condition(self, X: Any) -> None:
+        """A column of an array is a number; columns of frames are looked up by name, where they are used."""
+        rule = self.condition_on
+        if rule is None or callable(rule) or is_frame(X) or (isinstance(rule, str) and rule == "label"):
+            return
+        if not isinstance(rule, (int, np.integer)) or not -X.shape[1] <= rule < X.shape[1]:
+            raise ValueError(
+                f"condition_on must be a column number below {X.shape[1]} or a callable, as X is an array; got {rule!r}."
+            )
 
     def _features(self, X: Any) -> Any:
         """New rows for a fitted estimator: the same columns as in ``fit``."""
@@ -269,6 +294,8 @@ class _Decoupled(BaseEstimator):
             return None
         if not isinstance(given, (tuple, list)) or len(given) not in (2, 3):
             raise ValueError(f"{role} must be (X, y) or (X, y, {{fit parameters}}), got {type(given).__name__}.")
+        if len(given) == 3 and not isinstance(given[2], Mapping):
+            raise ValueError(f"the third entry of {role} must be a dict of fit parameters, got {type(given[2]).__name__}.")
         extra = dict(given[2]) if len(given) == 3 else {}
         groups = extra.pop("groups", None)
         return self._rows(given[0], given[1], groups, extra, reset=False)
