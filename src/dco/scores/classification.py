@@ -201,7 +201,8 @@ class RankScore(LabelScore):
     """Scores that never fall along the ranks: labels by decreasing probability, equal ones by column.
 
     A subclass gives the formula once, as a function of the mass ranked before the label, the label's own mass, the largest
-    probability, the rank (from 1) and the uniform. Everything else is decided with that formula.
+    probability, the rank (from 1) and the uniform. Everything else is decided with that formula. A score that is not
+    randomised must look at the sum of the two masses only.
     """
 
     uses_mass: ClassVar[bool] = True
@@ -409,15 +410,18 @@ def _lengths_by_bisection(
     limits, top, drawn = np.asarray(thresholds, dtype=np.float64)[:, None], ranks.top[:, 0], uniforms[:, 0]
     before_first = np.arange(len(reached)) * reached.shape[1] - 1
     lengths = np.zeros((len(thresholds), len(reached)), dtype=np.int64)
+    none, own = np.zeros(1), np.zeros(1)
     step = 1 << (ranks.k.bit_length() - 1)
     while step:
         rank = lengths + step
         place = before_first + np.minimum(rank, ranks.k)
-        own = ranks.masses.take(place)
-        within = score.formula(reached.take(place) - own, own, top, rank.astype(np.float64), drawn) <= limits
-        lengths += step * (within & (rank <= ranks.k))
+        if score.draws_uniforms and score.uses_mass:
+            own = ranks.masses.take(place)
+        before = reached.take(place) - own if score.uses_mass else none
+        within = score.formula(before, own, top, rank.astype(np.float64), drawn) <= limits
+        np.copyto(lengths, rank, where=within)
         step >>= 1
-    return lengths
+    return np.minimum(lengths, ranks.k)  # ranks beyond the last add no mass: scores do not fall there either
 
 
 def _shared_record(scores: Sequence[RankScore], prediction: Any) -> ClassProbabilities:

@@ -257,6 +257,7 @@ def is_classification(prediction: object) -> bool:
 def exact_mean(values: Floats, weights: Floats | None = None) -> float:
     """The mean, summed exactly, so that the order of rows cannot change it (nor break a tie)."""
     if weights is None:
-        return math.fsum(values) / len(values)
+        whole = values.size and bool(np.all(values == np.rint(values))) and float(np.abs(values).max()) * len(values) < 2**53
+        return float(values.sum() if whole else math.fsum(values)) / len(values)  # whole numbers add up without rounding
     inside = weights > 0  # 0 times an infinite size is nothing
     return math.fsum(values[inside] * weights[inside])
