@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -35,7 +36,7 @@ from dco.tuning.allocation import grow_tuning_split
 _NOTHING = np.empty(0, dtype=np.int64)
 
 
-class _Decoupled(BaseEstimator):
+class _Decoupled(BaseEstimator, ABC):
     """What the classifier and the regressor share: roles, search, calibration, sets."""
 
     predictor_: DecoupledPredictor
@@ -501,8 +502,9 @@ class _Decoupled(BaseEstimator):
         names[name] = value
         self.models = names if isinstance(self.models, Mapping) else list(names.values())
 
+    @abstractmethod
     def _targets(self, y: AnyArray) -> AnyArray:
-        raise NotImplementedError  # pragma: no cover  # each of the two estimators has its own
+        """y as this estimator takes it, or an error."""
 
     def _set_classes(self, targets: list[AnyArray]) -> None:
         """Regression has no classes."""
