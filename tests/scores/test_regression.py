@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pickle
+import warnings
 from fractions import Fraction
 
 import numpy as np
@@ -11,9 +12,10 @@ from hypothesis.extra import numpy as hnp
 from scipy.optimize import brentq
 from scipy.stats import beta, kstest, norm
 
-from dco.errors import IncompatibleScoreError
+from dco.errors import IncompatibleScoreError, InfeasibleLevelWarning
 from dco.predictions import ClassProbabilities, GaussianMixtures, Points, PointsWithSpread, Quantiles, take
-from dco.scores.regression import AbsoluteResidual, NormalisedResidual, QuantileResidual
+from dco.ranks import conformal_rank, pac_rank
+from dco.scores.regression import AbsoluteResidual, NormalisedResidual, QuantileResidual, asymmetric_quantiles
 from dco.scores.score import Score
 from dco.thresholds import Threshold, split_conformal
 
@@ -364,3 +366,100 @@ def test_calibrated_sets_cover_and_have_the_oracle_size(score):
     half = ORACLES[score]
     population = brentq(lambda t: np.mean(2 * norm.cdf(half(t, spread, z) / spread) - 1) - 0.9, 0, 20)
     assert abs(sets.sizes().mean() / np.mean(2 * half(population, spread, z)) - 1) < 0.03
+
+
+# a threshold for each end
+
+
+def flat(n, lower=-1.0, upper=1.0):
+    return Quantiles(np.full(n, lower), np.full(n, upper))
+
+
+@pytest.mark.parametrize("delta", [None, 0.1])
+def test_each_end_misses_by_its_own_beta_law(delta):
+    """y is standard Gaussian, so an end is missed with probability Phi(end): Beta(n + 1 - k, k), at error rate 0.001 an end.
+
+    Both together are missed no more often than alpha: in the mean, or with probability 1 - delta.
+    """
+    rng, n, repeats = np.random.default_rng(8), 119, 1500
+    rank = conformal_rank(n, alpha=0.1) if delta is None else pac_rank(n, alpha=0.1, delta=delta / 2)
+    below, above = np.empty((2, repeats))
+    for i in range(repeats):
+        interval = asymmetric_quantiles(flat(n), rng.normal(size=n), alpha=0.2, delta=delta).sets(flat(1))
+        below[i], above[i] = norm.cdf(interval.lower[0]), norm.sf(interval.upper[0])
+    law = beta(n + 1 - rank, rank)
+    assert kstest(below, law.cdf).pvalue > 0.001
+    assert kstest(above, law.cdf).pvalue > 0.001
+    if delta is None:  # 120 / 0.1 is whole, so no rank is wasted: the mean is alpha itself
+        assert abs(np.mean(below + above) - 0.2) < 4 * np.std(below + above) / np.sqrt(repeats)
+    else:
+        assert np.mean(below + above > 0.2) < delta
+
+
+def test_ends_are_where_the_two_scores_cross_their_thresholds():
+    rng = np.random.default_rng(9)
+    prediction, y = Quantiles(rng.normal(size=40), rng.normal(size=40)), np.round(rng.normal(size=40), 1)
+    found = asymmetric_quantiles(prediction, y, alpha=0.2)
+    below, above = np.sort(prediction.lower - y), np.sort(y - prediction.upper)
+    assert (found.lower.value, found.upper.value) == (below[36], above[36])  # ceil(41 * 0.9) = 37
+    assert (found.lower.alpha, found.alpha, found.guarantee, found.delta) == (0.1, 0.2, "marginal", None)
+    sets = found.sets(prediction)
+    np.testing.assert_array_equal(sets.lower, prediction.lower - below[36])
+    np.testing.assert_array_equal(sets.upper, prediction.upper + above[36])
+    inside = (prediction.lower - y <= below[36]) & (y - prediction.upper <= above[36])
+    np.testing.assert_array_equal(sets.contains(y), inside)
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(sets)).contains(y), inside)
+
+
+def test_membership_at_an_end_is_decided_by_the_score_of_that_end():
+    """The calibration row that set a threshold is within it, although the end, being rounded, falls short of it at times."""
+    rng, short = np.random.default_rng(10), 0
+    for _ in range(200):
+        lower, y = 10.0 ** rng.uniform(-3, 3, size=(2, 30))
+        found = asymmetric_quantiles(Quantiles(lower, lower + 0.1), y, alpha=0.2)
+        row = int(np.argmin(np.abs(y - lower - 0.1 - found.upper.value)))
+        edge = Quantiles(lower[[row]], lower[[row]] + 0.1)
+        assert found.sets(edge).contains(y[[row]])[0]
+        short += bool(found.sets(edge).upper[0] < y[row])
+    assert short > 0
+
+
+def test_two_thresholds_cost_little_where_one_would_do_and_save_where_it_would_not():
+    """Symmetric rows: the mean width is within 2 % of that of one threshold. Quantiles that are both too high by one sd: one
+    threshold must widen the upper end as much as the lower, two need not."""
+    rng, n = np.random.default_rng(11), 20_000
+    y, fresh = rng.normal(size=(2, n))
+    widths = {}
+    for shift in (0.0, 1.0):
+        prediction = flat(n, shift - 1.28, shift + 1.28)
+        one = QuantileResidual().sets(prediction, split_conformal(QuantileResidual().observed(prediction, y), alpha=0.2))
+        two = asymmetric_quantiles(prediction, y, alpha=0.2).sets(prediction)
+        assert abs(two.contains(fresh).mean() - 0.8) < 4 * np.sqrt(2 * 0.16 / n)
+        widths[shift] = two.sizes().mean() / one.sizes().mean()
+    assert abs(widths[0.0] - 1) < 0.02
+    assert widths[1.0] < 0.75  # the oracles' widths are 2.56 and 3.68
+
+
+def test_too_few_rows_for_half_of_alpha_give_the_whole_line_and_say_so():
+    with pytest.warns(InfeasibleLevelWarning, match="At least 19 rows"):
+        found = asymmetric_quantiles(flat(18), np.zeros(18), alpha=0.1)
+    assert found.sets(flat(2)).is_infinite().all()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert not asymmetric_quantiles(flat(19), np.zeros(19), alpha=0.1).sets(flat(2)).is_infinite().any()
+
+
+def test_ends_that_cross_are_an_empty_set():
+    found = asymmetric_quantiles(flat(99), np.zeros(99), alpha=0.2)
+    np.testing.assert_array_equal(found.sets(flat(1)).sizes(), 0.0)
+    assert found.sets(flat(1)).contains([0.0])[0]
+    assert found.sets(flat(1, -0.5, 0.5)).is_empty()[0]
+    assert not found.sets(flat(1, -0.5, 0.5)).contains([0.0])[0]
+
+
+def test_asymmetric_quantiles_refuse_what_they_cannot_read():
+    with pytest.raises(IncompatibleScoreError, match="needs Quantiles, but the prediction is Points"):
+        asymmetric_quantiles(Points([0.0]), [0.0], alpha=0.1)
+    for name, levels in (("alpha", {"alpha": 2}), ("delta", {"alpha": 0.1, "delta": 0})):
+        with pytest.raises(ValueError, match=name):
+            asymmetric_quantiles(flat(30), np.zeros(30), **levels)

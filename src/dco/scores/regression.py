@@ -14,13 +14,17 @@ from typing import ClassVar, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dco.arrays import Floats
+from dco.arrays import Bools, Floats
 from dco.errors import IncompatibleScoreError
 from dco.mixtures import mean_and_sd
 from dco.predictions import GaussianMixtures, Points, PointsWithSpread, Prediction, Quantiles
+from dco.ranks import Level, as_rational
 from dco.scores.membership import AtMost
 from dco.scores.score import Cutoff, cutoff, expect
 from dco.sets.intervals import Intervals, responses
+from dco.thresholds.bayesian_quadrature import bayesian_quadrature
+from dco.thresholds.split_conformal import split_conformal
+from dco.thresholds.threshold import Guarantee, Threshold
 
 
 @dataclass(frozen=True)
@@ -190,6 +194,69 @@ class QuantileResidual:
                 )
             median = _double(record.median)
             return _floored(median - lower, lower, upper), _floored(upper - median, lower, upper)
+
+
+@dataclass(frozen=True)
+class EndThresholds:
+    """A threshold for each end of an interval: what `asymmetric_quantiles` finds.
+
+    Each is a statement about its own end, at half of alpha. Together they say that both ends hold: marginally, or where
+    `delta` was given PAC, at `alpha` and `delta`.
+    """
+
+    lower: Threshold
+    upper: Threshold
+    guarantee: Guarantee
+    alpha: float
+    delta: float | None = None
+
+    def sets(self, prediction: Prediction) -> Intervals:
+        """[lower - its threshold, upper + its threshold]; empty where the ends cross."""
+        below, above = self.lower.value, self.upper.value
+        lower, upper = QuantileResidual()._ends(prediction)
+        with np.errstate(over="ignore"):
+            return Intervals(lower - below, upper + above, _WithinEnds(prediction, below, above))
+
+
+def asymmetric_quantiles(prediction: Prediction, y: ArrayLike, *, alpha: Level, delta: Level | None = None) -> EndThresholds:
+    """Conformalised quantile regression with a threshold for each end, Romano et al. (2019), Theorem 2.
+
+    The scores lower - y and y - upper of the calibration rows are calibrated apart, each at alpha / 2: for n rows rank
+    ceil((n + 1)(1 - alpha / 2)) twice. Either end is missed with probability at most alpha / 2, so a new exchangeable row is
+    covered with probability at least 1 - alpha. No end pays for the other: intervals are shorter than those of
+    `QuantileResidual` where the two quantiles are wrong by different amounts, and a little longer where they are not. With
+    `delta` each end is PAC at (alpha / 2, delta / 2), hence both are at (alpha, delta).
+    """
+    level = as_rational(alpha)
+    failure = None if delta is None else as_rational(delta, name="delta")
+    lower, upper = (
+        split_conformal(scores, alpha=level / 2)
+        if failure is None
+        else bayesian_quadrature(scores, alpha=level / 2, delta=failure / 2)
+        for scores in _beyond_ends(prediction, y)
+    )
+    return EndThresholds(lower, upper, lower.guarantee, float(level), None if failure is None else float(failure))
+
+
+@dataclass(frozen=True, eq=False)
+class _WithinEnds:
+    """Membership decided by the two scores, for the reasons that `AtMost` gives."""
+
+    prediction: Prediction
+    below: float
+    above: float
+
+    def __call__(self, y: ArrayLike) -> Bools:
+        under, over = _beyond_ends(self.prediction, y)
+        return np.asarray((under <= self.below) & (over <= self.above))
+
+
+def _beyond_ends(prediction: Prediction, y: ArrayLike) -> tuple[Floats, Floats]:
+    """How far y lies below the lower and above the upper quantile."""
+    lower, upper = QuantileResidual()._ends(prediction)
+    value = responses(y, len(lower))
+    with np.errstate(over="ignore"):
+        return lower - value, value - upper
 
 
 def _floored(width: Floats, lower: Floats, upper: Floats) -> Floats:
