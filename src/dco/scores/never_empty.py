@@ -1,0 +1,86 @@
+"""A score of labels whose sets always hold the most probable label."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from dco.arrays import Bools, Floats, Integers
+from dco.predictions import ClassDraws, ClassProbabilities
+from dco.scores.classification import Doubles, LabelScore
+from dco.scores.score import Cutoff, cutoff
+from dco.sets.labels import LabelSets
+
+
+@dataclass(frozen=True)
+class NeverEmpty:
+    """`score`, but -inf for the label of the largest probability (the first column among equals, the mean over passes).
+
+    That label is then in every set. It is a score like any other, so calibration is as exact as before, and the threshold is
+    at most that of `score`: sets hold no label that the sets of `score` do not hold, save the first. Where that label alone
+    is right often enough, the threshold is -inf and every set is that label; calibration scores are then tied, and coverage
+    is at least the law, not equal to it.
+    """
+
+    score: LabelScore
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.score, LabelScore):
+            raise ValueError(f"NeverEmpty needs a score of labels such as dco.scores.APS(), got {self.score!r:.200}.")
+
+    @property
+    def needs(self) -> tuple[type, ...]:
+        """The records that `score` reads."""
+        return self.score.needs
+
+    @property
+    def randomised(self) -> bool:
+        """Whether `score` is, and so needs one uniform a row."""
+        return self.score.draws_uniforms
+
+    def observed(self, prediction: ClassProbabilities | ClassDraws, y: ArrayLike) -> Doubles:
+        """The score of the label that happened, (n,); -inf for the most probable one."""
+        scores = self.score.observed(prediction, y)
+        scores[prediction.codes(y) == _top(prediction)] = -np.inf
+        return scores
+
+    def every_label(self, prediction: ClassProbabilities | ClassDraws) -> Doubles:
+        """The score of every label, (n, K)."""
+        scores = self.score.every_label(prediction)
+        scores[np.arange(len(scores)), _top(prediction)] = -np.inf
+        return scores
+
+    def sets(self, prediction: ClassProbabilities | ClassDraws, threshold: Cutoff) -> LabelSets:
+        """All labels whose score is at most the threshold: the set of `score`, and the most probable label."""
+        sets, top = self.score.sets(prediction, threshold), _top(prediction)
+        rows = np.flatnonzero(self._left_out(prediction, top, [threshold])[0])
+        held = np.repeat(np.arange(len(sets)), sets.sizes()) * sets.n_classes + sets.codes  # ascending, rows and all
+        places = np.searchsorted(held, rows * sets.n_classes + top[rows])
+        pointers = sets.row_pointers.copy()
+        pointers[1:] += np.cumsum(np.bincount(rows, minlength=len(sets)))
+        return LabelSets(pointers, np.insert(sets.codes, places, top[rows]), sets.n_classes, sets.classes)
+
+    def sizes(self, prediction: ClassProbabilities | ClassDraws, threshold: Cutoff) -> Integers:
+        """How many labels each set holds, (n,), without making the sets."""
+        return np.asarray(self.sizes_at(prediction, [threshold])[0])
+
+    def sizes_at(self, prediction: ClassProbabilities | ClassDraws, thresholds: Sequence[Cutoff] | Floats) -> Integers:
+        """The sizes of the sets at several thresholds, (J, n)."""
+        return self.score.sizes_at(prediction, thresholds) + self._left_out(prediction, _top(prediction), thresholds)
+
+    def _left_out(
+        self, prediction: ClassProbabilities | ClassDraws, top: Integers, thresholds: Sequence[Cutoff] | Floats
+    ) -> Bools:
+        """Where `score` would leave the most probable label out, (J, n)."""
+        n, k, labels = len(top), prediction.n_classes, prediction.labels()
+        scores = self.score.observed(prediction, top if labels is None else labels[top])
+        limits = [np.broadcast_to(cutoff(threshold, n, k), (n, k))[np.arange(n), top] for threshold in thresholds]
+        return np.asarray(scores > np.reshape(limits, (len(limits), n)))
+
+
+def _top(prediction: ClassProbabilities | ClassDraws) -> Integers:
+    record = prediction.mean() if isinstance(prediction, ClassDraws) else prediction
+    return np.asarray(np.argmax(record.probabilities, axis=1))
