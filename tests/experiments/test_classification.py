@@ -9,12 +9,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from scipy.special import log_softmax
 
 from dco.datasets.images import ImageFeatures
 from dco.experiments import classification, classification_splits
-from dco.experiments.beyond_classification import FIXED as STRONG_FIXED
-from dco.experiments.beyond_classification import LinearDiscriminant, set_aside_table, strong_tables
 from dco.experiments.classification import CIFAR100, EXPERIMENTS, IMAGENET_A
 from dco.experiments.classification_splits import (
     CLAIMS,
@@ -103,7 +100,7 @@ def test_ranks_and_rows_are_those_of_the_protocol(records):
             found = methods_of(records, alpha, features)
             assert {method: (row[0]["rank"], row[0]["n"]) for method, row in found.items()} == wanted
             assert all(row["n_test"] == 100 for rows in found.values() for row in rows)
-        assert len(methods_of(records, alpha, "square roots")) == 4
+        assert len(methods_of(records, alpha, "square roots")) == 5
 
 
 def test_every_method_has_a_claim_and_no_claim_where_rows_choose_and_certify(records):
@@ -233,42 +230,6 @@ def test_coverage_of_certified_methods_follows_its_law():
             assert abs(z) < 4.2, (method, z)
 
 
-# ---- the stronger class ----------------------------------------------------------------------------------------------
-
-
-def test_the_discriminant_agrees_with_scikit_learn():
-    from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
-
-    data = made_up()
-    X, y = data.features.astype(np.float64), data.labels
-    ours = LinearDiscriminant(X[:300], y[:300])
-    for g, logits in zip((0.1, 0.7), ours.logits(X[300:], (0.1, 0.7)), strict=True):
-        theirs = LinearDiscriminantAnalysis(solver="lsqr", shrinkage=g).fit(X[:300], y[:300])
-        np.testing.assert_allclose(log_softmax(logits, axis=1), theirs.predict_log_proba(X[300:]), rtol=1e-3, atol=1e-3)
-
-
-def test_the_stronger_class_is_smaller_than_guessing_and_lists_its_members():
-    data = made_up()
-    tables = strong_tables(data.features[:300], data.labels[:300], data.features[300:], data.labels[300:], n_classes=CLASSES)
-    assert STRONG_FIXED in tables
-    assert sum("RAPS" in name or "SAPS" in name for name in tables) == 3
-    for name, table in tables.items():
-        assert table.scores.shape == (300, CLASSES)
-        assert np.all(np.isfinite(table.scores)), name
-    rows = strong_rows(data, deal(data, SMALL, seed=0, stratified=False), SMALL, alphas=(0.1,))
-    assert {row["n"] for row in rows} == {SMALL.calibrate}
-    assert all(row["size"] < 0.9 * CLASSES for row in rows)
-
-
-def test_the_table_of_rows_set_aside_is_sorted_by_size():
-    data = made_up()
-    table = set_aside_table(data.features, data.labels, seeds=(0, 1), alphas=(0.2, 0.1), train=300, n_classes=CLASSES)
-    sizes = [
-        np.log(first.mean) + np.log(second.mean) for first, second in zip(*map(table.column, table.columns[1:]), strict=True)
-    ]
-    assert sizes == sorted(sizes)
-
-
 # ---- tables and figures ----------------------------------------------------------------------------------------------
 
 
@@ -390,11 +351,12 @@ def test_a_committed_split_comes_out_again(data_home):
     assert kept["BQ"]["rank"] == pac_rank(3000, alpha=0.1, delta=0.05)
     assert again["coverage"] == pytest.approx(kept["BQ"]["coverage"], abs=0.01)
     assert again["size"] == pytest.approx(kept["BQ"]["size"], rel=0.05)
-    strong = {row["method"]: row for row in record.rows if row.get("features") == "square roots" and row["alpha"] == 0.1}
-    for row in strong_rows(data, order, PAPER_SIZES, alphas=(0.1,)):
-        assert row["rank"] == strong[row["method"]]["rank"]
-        assert row["coverage"] == pytest.approx(strong[row["method"]]["coverage"], abs=0.002)
-        assert row["size"] == pytest.approx(strong[row["method"]]["size"], rel=0.005)
+    strong = {(row["method"], row["alpha"]): row for row in record.rows if row.get("features") == "square roots"}
+    for row in strong_rows(data, order, PAPER_SIZES, alphas=classification_splits.LEVELS):
+        before = strong[row["method"], row["alpha"]]
+        assert row["rank"] == before["rank"]
+        assert row["coverage"] == pytest.approx(before["coverage"], abs=0.005)
+        assert row["size"] == pytest.approx(before["size"], rel=0.02)
 
 
 def features_missing(data_home: str | None) -> bool:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache, partial
@@ -22,6 +22,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from dco.arrays import Integers
 from dco.datasets.images import (
     ImageFeatures,
     extract_features,
@@ -39,7 +40,9 @@ from dco.splits import RowOrder, random_order
 from dco.thresholds import bayesian_quadrature, split_conformal
 from dco.thresholds.bq_confidence import bq_confidence
 from dco.thresholds.threshold import Guarantee, Threshold, order_statistic
+from dco.tuning.allocation import GrowthStep, grow_until_settled
 from dco.tuning.search import rank_evaluated
+from dco.tuning.stability import bootstrap_evaluated
 
 LEVELS = (0.2, 0.1, 0.05)
 DELTA = 0.05
@@ -51,6 +54,10 @@ NEEDS_IMAGENET_A = (
     "ImageNet-A needs its images, as a folder imagenet-a (one folder a class) or imagenet-a.tar, in the folder that "
     "--data-home or DCO_DATA_HOME names; ResNet-50 features are then made once (extra `images`) and kept beside them."
 )
+AUTO = "Stronger class, searched, refit, auto split"
+SETTLED = 0.01  # the regret, relative to the size, at which selection has settled
+REPETITIONS = 100
+FIRST_LOOK, LEAST_CALIBRATION = 12, 3  # tuning starts with a 12th of the pool, calibration keeps a third at least
 DIGITS = 7  # significant digits of measured numbers in a record: more than any table shows, and half the file
 
 Key = TypeVar("Key")
@@ -169,6 +176,7 @@ CLAIMS: Mapping[str, tuple[Guarantee, bool]] = {
     "Stronger class, searched": ("marginal", True),
     "Stronger class, one structure, refit": ("marginal", True),
     "Stronger class, searched, refit": ("marginal", True),
+    AUTO: ("marginal", True),
 }
 
 
@@ -360,24 +368,61 @@ def ratio_rows(tables: Mapping[HeadCandidate, ScoreTable], sizes: Sizes, *, alph
 
 
 def strong_rows(data: ImageFeatures, order: RowOrder, sizes: Sizes, *, alphas: Sequence[float]) -> list[dict[str, Any]]:
-    """DCO with the stronger class: one structure fixed beforehand, or the winner on tuning rows; with and without refit."""
+    """DCO with the stronger class: one structure fixed beforehand, or the winner on tuning rows; with and without refit.
+
+    The last row of a level takes as many tuning rows as selection needs, and leaves the rest of the pool to calibration.
+    """
     X, y, k = data.features, data.labels, int(data.labels.max()) + 1
-    first, second, last = sizes.train, sizes.train + sizes.tune, sizes.train + sizes.pool
-    end = last + sizes.test
-    train, later = order.first(first), order.between(first, end)
-    both, after = order.first(second), order.between(second, end)
-    plain = strong_tables(X[train], y[train], X[later], y[later], n_classes=k)
-    again = strong_tables(X[both], y[both], X[after], y[after], n_classes=k)
-    roles = {name: Roles.of(table, sizes.tune, sizes.pool) for name, table in plain.items()}
-    refits = {name: Roles.of(table, 0, sizes.calibrate) for name, table in again.items()}
+    start, end = sizes.train, sizes.train + sizes.pool + sizes.test
+    train, later = order.first(start), order.between(start, end)
+    tables = strong_tables(X[train], y[train], X[later], y[later], n_classes=k)
+    grown = settled_tuning_rows({name: table.rows(0, sizes.pool) for name, table in tables.items()}, alphas=alphas)
+
+    def chosen(tune: int, alpha: float) -> str:
+        return choose({name: table.rows(0, tune) for name, table in tables.items()}, alpha=alpha)
+
+    def again(tune: int, names: Iterable[str]) -> dict[str, Roles]:
+        """These structures refitted on train and tuning rows; each once."""
+        both, after = order.first(start + tune), order.between(start + tune, end)
+        found = strong_tables(X[both], y[both], X[after], y[after], n_classes=k, names=dict.fromkeys(names))
+        return {name: Roles.of(table, 0, sizes.pool - tune) for name, table in found.items()}
+
+    best = {alpha: chosen(sizes.tune, alpha) for alpha in alphas}
+    best_grown = {alpha: chosen(grown.n_tune, alpha) for alpha in alphas}
+    plain = {name: Roles.of(tables[name], sizes.tune, sizes.pool) for name in (STRONG_FIXED, *best.values())}
+    refits, refits_grown = again(sizes.tune, plain), again(grown.n_tune, best_grown.values())
     rows = []
     for alpha in alphas:
-        best = choose({name: part.tune for name, part in roles.items()}, alpha=alpha)
-        for title, name in (("one structure", STRONG_FIXED), ("searched", best)):
-            for suffix, part in (("", roles[name]), (", refit", refits[name])):
+        for title, name in (("one structure", STRONG_FIXED), ("searched", best[alpha])):
+            for suffix, part in (("", plain[name]), (", refit", refits[name])):
                 threshold = split_conformal(part.calibrate.observed, alpha=alpha)
                 rows.append(deployed(f"Stronger class, {title}{suffix}", name, part.test, threshold, alpha=alpha))
+        part = refits_grown[best_grown[alpha]]
+        threshold = split_conformal(part.calibrate.observed, alpha=alpha)
+        row = deployed(AUTO, best_grown[alpha], part.test, threshold, alpha=alpha)
+        rows.append({**row, "n_tune": grown.n_tune, "settled": grown.settled})
     return rows
+
+
+def settled_tuning_rows(pool: Mapping[str, ScoreTable], *, alphas: Sequence[float]) -> GrowthStep:
+    """How many rows of the pool, in its order, tuning takes: until selection has settled at every one of the levels.
+
+    One number for all levels, so that each structure is refitted once. It is a stopping time of the rows taken: given them,
+    the rest of the pool and the test rows are as exchangeable as before.
+    """
+
+    def settled(rows: Integers) -> bool:
+        taken = [table.rows(0, len(rows)).evaluated(name) for name, table in pool.items()]
+        draws = partial(np.random.default_rng, len(rows))
+        return all(
+            bootstrap_evaluated(taken, alpha=alpha, rng=draws(), repetitions=REPETITIONS).relative_regret <= SETTLED
+            for alpha in sorted(alphas)  # the smallest settles last
+        )
+
+    n = len(next(iter(pool.values())))
+    return grow_until_settled(
+        np.arange(n), settled, alpha=min(alphas), calibrate_size=n // LEAST_CALIBRATION, start=n // FIRST_LOOK, growth=2
+    ).steps[-1]
 
 
 def _short(row: dict[str, Any]) -> dict[str, Any]:

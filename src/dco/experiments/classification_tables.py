@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from dco.evaluation import paired_comparison, paired_wilcoxon
 from dco.experiments.beyond_classification import FIXED as STRONG_FIXED
-from dco.experiments.classification_splits import CLAIMS, DELTA, PAPER_SIZES, QUICK_SIZES, SET_ASIDE, Study
-from dco.experiments.coverage_z import bonferroni_point, coverage_z, expected_coverage
+from dco.experiments.beyond_classification import STRUCTURES
+from dco.experiments.classification_splits import (
+    AUTO,
+    CLAIMS,
+    DELTA,
+    LEAST_CALIBRATION,
+    PAPER_SIZES,
+    QUICK_SIZES,
+    SET_ASIDE,
+    SETTLED,
+    Study,
+)
+from dco.experiments.coverage_z import bonferroni_point, coverage_sd, expected_coverage
 from dco.experiments.experiment import Options, Records, Row
 from dco.experiments.heads import CANDIDATES, HeadCandidate
 from dco.experiments.tables import Cell, Measured, ResultTable
@@ -54,10 +66,17 @@ def law_cells(method: str, rows: Sequence[Row], *, stratified: bool) -> tuple[Ce
     """Expected coverage, z, and the chance that test coverage falls below the target; nothing where there is no law."""
     if not CLAIMS[method][1] or stratified:
         return None, None, None
-    rank, n, n_test = int(rows[0]["rank"]), int(rows[0]["n"]), int(rows[0]["n_test"])
-    z = coverage_z(column(rows, "coverage"), rank=rank, n=n, n_test=n_test)
-    needed = math.ceil((1 - as_rational(rows[0]["alpha"])) * n_test)
-    return expected_coverage(rank, n), z, hits_cdf(needed - 1, n_test, rank=rank, n_cal=n)
+    # Each split by its own rank and number of calibration rows: an auto tuning split leaves not always the same.
+    laws = Counter((int(row["rank"]), int(row["n"]), int(row["n_test"])) for row in rows)
+    expected = variance = below = 0.0
+    for (rank, n, n_test), times in laws.items():
+        share = times / len(rows)
+        needed = math.ceil((1 - as_rational(rows[0]["alpha"])) * n_test)
+        expected += share * expected_coverage(rank, n)
+        variance += share * coverage_sd(rank, n, n_test) ** 2
+        below += share * hits_cdf(needed - 1, n_test, rank=rank, n_cal=n)
+    away = math.fsum(column(rows, "coverage")) / len(rows) - expected
+    return expected, away / math.sqrt(variance / len(rows)) if variance else 0.0, below
 
 
 # ---- tables ----------------------------------------------------------------------------------------------------------
@@ -426,16 +445,20 @@ def _beyond_cells(alpha: float, name: str, entries: Sequence[Row]) -> tuple[Cell
 
 
 def gain_table(study: Study, records: Records, options: Options) -> ResultTable:
-    """The gain in steps: another class with one structure, search among its members, refit."""
+    """The gain in steps: another class with one structure, search among its members, refit, auto tuning split."""
     rows: list[tuple[Cell, ...]] = []
     for alpha in options.alphas:
         ours = methods_of(records, alpha, "square roots")
         _, base = better_dco(records, alpha)
+        one, searched = ours["Stronger class, one structure"], ours["Stronger class, searched"]
+        refit, auto = ours["Stronger class, searched, refit"], ours[AUTO]
         steps = (
-            ("class (one structure, no search)", ours["Stronger class, one structure"], base),
-            ("search on tuning rows", ours["Stronger class, searched"], ours["Stronger class, one structure"]),
-            ("refit on train + tune", ours["Stronger class, searched, refit"], ours["Stronger class, searched"]),
-            ("all", ours["Stronger class, searched, refit"], base),
+            ("class (one structure, no search)", one, base),
+            ("search on tuning rows", searched, one),
+            ("refit on train + tune", refit, searched),
+            ("all", refit, base),
+            ("auto tuning split", auto, refit),
+            ("all, auto tuning split", auto, base),
         )
         for step, after, before in steps:
             change, low, high, p, *_ = compared(after, before)
@@ -444,8 +467,67 @@ def gain_table(study: Study, records: Records, options: Options) -> ResultTable:
         f"{study.title}: the gain in steps",
         describe(study, records, options)
         + "Change of mean size at each step in % of the step before ('all': of the paper's DCO), with 95 % "
-        "intervals over paired splits.",
+        "intervals over paired splits. The auto tuning split comes after refit.",
         ("target", "step", "change %", "low %", "high %", "p size"),
         tuple(rows),
         digits=2,
     )
+
+
+def auto_table(study: Study, records: Records, options: Options) -> ResultTable:
+    """How many tuning rows the auto split took, and what it did to size and to the spread of coverage."""
+    rows: list[tuple[Cell, ...]] = []
+    for alpha in options.alphas:
+        ours = methods_of(records, alpha, "square roots")
+        pools = [int(row["n"]) + int(row["n_tune"]) for row in ours[AUTO]]
+        for method in ("Stronger class, searched, refit", AUTO):
+            entries = ours[method]
+            left = column(entries, "n")
+            taken = [pool - n for pool, n in zip(pools, left, strict=True)]
+            rows.append(
+                (target(alpha), method, Measured.of(taken), int(min(taken)), int(max(taken)), Measured.of(left))
+                + (sum(row["settled"] for row in entries) if method == AUTO else None,)
+                + (Measured.of(column(entries, "coverage")), Measured.of(column(entries, "size")))
+            )
+    return ResultTable(
+        f"{study.title}: tuning rows by the auto split",
+        describe(study, records, options)
+        + "Tuning takes rows of the pool of tune + calibrate rows in their fixed order until the bootstrap says that "
+        f"selection costs at most {SETTLED:.0%} of the size at every level ('settled'), or until calibration has only "
+        f"1/{LEAST_CALIBRATION} of the pool left; one number of rows serves all levels of a split. The structure "
+        "is then refitted on train rows and those taken.",
+        ("target", "row", "tuning rows", "least", "most", "calibration rows", "splits settled", "coverage of test rows")
+        + ("size",),
+        tuple(rows),
+        digits=3,
+    )
+
+
+def chosen_table(study: Study, records: Records, options: Options) -> ResultTable:
+    """How often search chose each kind of structure, and each head in it."""
+    rows: list[tuple[Cell, ...]] = []
+    for alpha in options.alphas:
+        ours = methods_of(records, alpha, "square roots")
+        counts = {
+            method: [Counter(view) for view in _views([str(row["chosen"]) for row in ours[method]])]
+            for method in ("Stronger class, searched", AUTO)
+        }
+        for place, by in enumerate(("kind", "head")):
+            first, second = (counts[method][place] for method in counts)
+            order = sorted(first | second, key=lambda name: (-first[name] - second[name], name))
+            rows += [(target(alpha), by, value, first[value], second[value]) for value in order]
+    return ResultTable(
+        f"{study.title}: what search chose in the stronger class",
+        describe(study, records, options)
+        + f"Splits, of {len(records)}, in which the chosen structure is of a kind, and has a head in it: shrinkage of the "
+        "discriminant, penalty of the logistic head, width and weight decay of the network.",
+        ("target", "by", "value", "splits", "splits, auto split"),
+        tuple(rows),
+        digits=2,
+    )
+
+
+def _views(chosen: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The kind of each chosen structure, and all heads in them."""
+    found = [STRUCTURES[name] for name in chosen]
+    return [one.kind for one in found], [head.name for one in found for head, _ in one.parts]
