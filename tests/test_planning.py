@@ -40,6 +40,30 @@ def test_calibration_gets_what_the_spread_needs_and_not_more():
     assert finer.now.coverage_sd <= 0.01
 
 
+@pytest.mark.parametrize("guarantee", ["marginal", "pac"])
+@pytest.mark.parametrize("alpha", [Fraction(1, 1000), 0.01, 0.03, 0.05])
+def test_the_default_spread_is_small_beside_a_small_alpha(alpha, guarantee):
+    result = plan(1_000_000, alpha=alpha, guarantee=guarantee)
+    assert result.spread == pytest.approx(float(alpha) / 5)
+    assert result.now.coverage_sd <= float(alpha) / 5
+    assert 1 - result.now.coverage_low < 1.5 * float(alpha)
+    assert plan(1_000_000, alpha=alpha, guarantee=guarantee, spread=float(alpha) / 5) == result
+    assert plan(10_000, alpha=0.3).spread == plan(10_000, alpha=0.1).spread == 0.02
+
+
+def test_a_spread_is_called_as_wanted_only_where_it_is():
+    for alpha in (0.01, 0.05, 0.1, 0.3):
+        for n in (*range(104, 140, 3), 300, 1000, 5000, 30_000):
+            result = plan(n, alpha=alpha)
+            text = note(result, "Twice the rows")
+            if "is as wanted" in text:
+                assert result.now.coverage_sd <= result.spread
+            if "stays wider than wanted" in text:
+                assert result.now.coverage_sd > result.spread
+    for n in (20, 26):
+        assert "stays wider than wanted (0.09)" in note(plan(n, alpha=0.1), "Twice the rows")
+
+
 def test_few_rows_leave_calibration_at_most_a_third():
     for n in range(30, 700):
         result = plan(n, alpha=0.1)
@@ -142,7 +166,7 @@ def test_bad_wishes_are_named():
         plan(100, alpha=0.1, tune_folds=1)
     with pytest.raises(ValueError, match="candidates must be at least 1"):
         plan(100, alpha=0.1, candidates=0)
-    for spread in (0, -0.1, "a", "0.02", None, [0.02], math.nan, math.inf, True):
+    for spread in (0, -0.1, "a", "0.02", [0.02], math.nan, math.inf, True):
         with pytest.raises(ValueError, match="spread must be a positive number, got"):
             plan(100, alpha=0.1, spread=spread)
     with pytest.raises(ValueError, match="n must be a whole number"):

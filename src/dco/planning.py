@@ -14,6 +14,7 @@ from dco.ranks import Level, as_count, as_rational, conformal_rank, pac_rank, sm
 from dco.theory import TuningAccuracy, calibration_size, coverage_law_of_rank, least_wasteful_size, pac_gap, tuning_accuracy
 
 _LARGEST_CALIBRATION_SHARE = Fraction(1, 3)  # beyond this a row is worth more in training than in calibration
+_WIDEST_SPREAD = Fraction(1, 50)  # the default standard deviation of coverage, unless alpha / 5 is less
 _TUNING_SHARE = Fraction(1, 4)  # of the rows that calibration leaves
 _ENOUGH_TUNING_ROWS = 2_000  # a mean size is then known to about 1 % where sizes vary by half their mean
 
@@ -101,7 +102,7 @@ def plan(
     alpha: Level,
     guarantee: Literal["marginal", "pac"] = "marginal",
     delta: Level = 0.05,
-    spread: float = 0.02,
+    spread: float | None = None,
     candidates: SupportsIndex = 16,
     tune_folds: SupportsIndex | None = None,
     test: SupportsIndex = 0,
@@ -109,14 +110,16 @@ def plan(
     """Share `n` rows between training, tuning and calibration (and `test` rows set aside), with reasons.
 
     Calibration gets what ``sd(coverage) <= spread`` needs (`dco.theory.calibration_size`) and not more, at most a third of
-    the rows, because a row moved from calibration to training is worth more than any search. A quarter of the rest tunes, up
-    to 2,000 rows: a rule of thumb, not a theorem. With `tune_folds`, or a single candidate, tuning costs no rows. `delta` is
-    used by the PAC guarantee only. Too few rows for a finite threshold raise `InfeasibleLevelError`.
+    the rows, because a row moved from calibration to training is worth more than any search. By default `spread` is
+    min(0.02, alpha / 5), so that the share of misses stays near a small `alpha`. A quarter of the rest tunes, up to 2,000
+    rows: a rule of thumb, not a theorem. With `tune_folds`, or a single candidate, tuning costs no rows. `delta` is used by
+    the PAC guarantee only. Too few rows for a finite threshold raise `InfeasibleLevelError`.
     """
+    level = as_rational(alpha)
     wish = _Wish(
-        alpha=as_rational(alpha),
+        alpha=level,
         delta=_pac_delta(guarantee, delta),
-        spread=_positive(spread, "spread"),
+        spread=float(min(_WIDEST_SPREAD, level / 5)) if spread is None else _positive(spread, "spread"),
         searched=_whole(candidates, "candidates") > 1,
         folds=None if tune_folds is None else _whole(tune_folds, "tune_folds", least=2),
     )
@@ -247,8 +250,9 @@ def _notes(wish: _Wish, now: Outlook, doubled: Outlook, wanted: int, useful: int
         )
     doubled_range = f"{doubled.coverage_low:.4f} to {doubled.coverage_high:.4f}"
     if doubled.calibrate == now.calibrate:
+        verdict = "is as wanted" if now.calibrate >= wanted else f"stays wider than wanted ({now.coverage_sd:.2g})"
         notes.append(
-            f"Twice the rows would not change the spread of coverage, which is as wanted: all {now.n} more would go to "
+            f"Twice the rows would not change the spread of coverage, which {verdict}: all {now.n} more would go to "
             f"training and tuning ({now.train + now.tune} to {doubled.train + doubled.tune})."
         )
     else:

@@ -33,6 +33,15 @@ def test_plan_prints_the_librarys_numbers(dco: Callable[..., Any]) -> None:
     assert printed.count("o") > 5
 
 
+def test_plan_chooses_its_spread_as_the_library_does(dco: Callable[..., Any]) -> None:
+    told = json.loads(dco("plan", "--rows", 20_000, "--alpha", "0.01", "--json").output)
+    assert told["spread"] == library.plan(20_000, alpha=0.01).spread == 0.002
+    assert (
+        json.loads(dco("plan", "--rows", 20_000, "--spread", "0.02", "--alpha", "0.01", "--json").output)["spread"] == 0.02
+    )
+    assert "alpha / 5" in dco("plan", "--help").output
+
+
 def test_plan_draws_and_refuses_what_it_cannot_do(dco: Callable[..., Any], tmp_path: Path) -> None:
     for name, start in (("p.png", b"\x89PNG"), ("p.svg", b"<?xml")):
         dco("plan", "--rows", 500, "--plot", tmp_path / name)

@@ -19,7 +19,12 @@ _FACTORS = (0.25, 0.5, 1, 2, 4)
 @click.option("--rows", type=click.IntRange(min=1), required=True, help="How many rows with known targets there are.")
 @level_options
 @guarantee_options
-@click.option("--spread", type=float, default=0.02, show_default=True, help="The standard deviation of coverage to aim at.")
+@click.option(
+    "--spread",
+    type=float,
+    show_default="0.02, or alpha / 5 if that is less",
+    help="The standard deviation of coverage to aim at.",
+)
 @click.option("--candidates", type=click.IntRange(min=1), default=16, show_default=True, help="How many structures compete.")
 @click.option("--tune-folds", type=click.IntRange(min=2), help="Rank candidates by folds; tuning then costs no rows.")
 @click.option("--test", type=click.IntRange(min=0), default=0, show_default=True, help="Rows to set aside for evaluation.")
@@ -32,7 +37,7 @@ def command(
     confidence: float | None,
     guarantee: Any,
     delta: float,
-    spread: float,
+    spread: float | None,
     candidates: int,
     tune_folds: int | None,
     test: int,
