@@ -28,16 +28,17 @@ def torch_logits(X_train, y_train, X):
     import torch
 
     torch.manual_seed(0)
-    net = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 10))
+    place = "cuda" if torch.cuda.is_available() else "cpu"
+    net = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 10)).to(place)
     optimiser = torch.optim.Adam(net.parameters(), lr=0.01)
-    inputs, targets = torch.tensor(X_train, dtype=torch.float32), torch.tensor(y_train)
+    inputs, targets = torch.tensor(X_train, dtype=torch.float32, device=place), torch.tensor(y_train, device=place)
     for _ in range(100):
         optimiser.zero_grad()
         torch.nn.functional.cross_entropy(net(inputs), targets).backward()
         optimiser.step()
     net.eval()  # dropout and batch norm off: a score must be one fixed function of the row
     with torch.no_grad():
-        return net(torch.tensor(X, dtype=torch.float32)).numpy()
+        return net(torch.tensor(X, dtype=torch.float32, device=place)).cpu().numpy()
 
 
 def numpy_logits(X_train, y_train, X, steps=300, rate=0.5):

@@ -1,4 +1,4 @@
-"""Names for the array types that travel between the stages."""
+"""Names for the array types that travel between the stages, and the way in for arrays of other libraries."""
 
 from __future__ import annotations
 
@@ -11,3 +11,19 @@ Floats: TypeAlias = NDArray[np.floating[Any]]
 Integers: TypeAlias = NDArray[np.integer[Any]]
 Bools: TypeAlias = NDArray[np.bool_]
 AnyArray: TypeAlias = NDArray[Any]
+
+
+def to_numpy(values: Any) -> AnyArray:
+    """The values as a NumPy array, copied to the host where they live on an accelerator; NumPy's own arrays are not copied.
+
+    `numpy.asarray` refuses torch tensors and CuPy arrays on a GPU, torch tensors with a gradient, and torch's bfloat16. JAX
+    copies by itself but keeps bfloat16, which NumPy does not count among real numbers. bfloat16 becomes float32, exactly.
+    """
+    if hasattr(values, "detach") and hasattr(values, "cpu"):  # torch, told by its methods: torch is not imported here
+        values = values.detach().cpu()
+        if str(values.dtype) == "torch.bfloat16":
+            values = values.float()
+    elif hasattr(values, "__cuda_array_interface__") and hasattr(values, "get"):  # CuPy
+        values = values.get()
+    array = np.asarray(values)
+    return array.astype(np.float32) if array.dtype.name == "bfloat16" else array

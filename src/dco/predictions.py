@@ -12,7 +12,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dco.arrays import AnyArray, Floats, Integers
+from dco.arrays import AnyArray, Floats, Integers, to_numpy
 from dco.sets.labels import as_labels, codes_of
 
 
@@ -231,7 +231,7 @@ def _set(record: object, name: str, value: object) -> None:
 
 
 def _floats(values: ArrayLike, name: str) -> Floats:
-    array = np.asarray(values)
+    array = to_numpy(values)
     if array.dtype.kind in "iub" or array.dtype == np.float16:
         array = array.astype(np.float64 if array.dtype.kind in "iub" else np.float32)
     if array.dtype.kind != "f":

@@ -7,6 +7,7 @@ import tarfile
 import zipfile
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -188,6 +189,43 @@ def test_an_untrained_resnet_gives_2048_features(folder, tmp_path):
     result = extract_features(images, network, cache=tmp_path / "cache", name="resnet50", batch_size=4, progress=False)
     assert result.features.shape == (9, 2048)
     np.testing.assert_allclose(network(images.read(8, 9))[0], result.features[8], rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.skipif(find_spec("torchvision") is None, reason="torchvision (extra images) is not installed")
+def test_features_depend_neither_on_the_batch_nor_on_a_gpu(folder):
+    torch = pytest.importorskip("torch")
+    if not torch.cuda.is_available():
+        pytest.skip("no GPU that torch can use")
+    torch.manual_seed(0)
+    on_gpu = resnet50(pretrained=False)
+    torch.manual_seed(0)
+    on_cpu = resnet50(pretrained=False, device="cpu")
+    images = ClassFolders.of(folder).read(0, 9)
+    features = on_gpu(images)
+    scale = np.abs(features).max()
+    np.testing.assert_allclose(features / scale, on_cpu(images) / scale, atol=2e-5)
+    np.testing.assert_allclose(features[3] / scale, on_gpu(images[3:4])[0] / scale, atol=2e-5)
+
+
+@pytest.mark.parametrize(
+    ("cudnn", "read"),
+    [
+        (SimpleNamespace(conv=SimpleNamespace(fp32_precision="tf32")), lambda cudnn: cudnn.conv.fp32_precision),
+        (SimpleNamespace(allow_tf32=True), lambda cudnn: cudnn.allow_tf32),
+    ],
+    ids=["torch 2.9 and later", "older torch"],
+)
+def test_the_callers_precision_comes_back(cudnn, read):
+    before = read(cudnn)
+
+    @module._whole_single_precision(cudnn)
+    def fail():
+        assert read(cudnn) in ("ieee", False)
+        raise KeyError
+
+    with pytest.raises(KeyError):
+        fail()
+    assert read(cudnn) == before
 
 
 def _data_home():

@@ -6,6 +6,7 @@ import os
 import sys
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 import skops.io
@@ -16,7 +17,7 @@ from sklearn.datasets import make_blobs
 from sklearn.utils.estimator_checks import check_estimator
 
 from dco.errors import MissingExtraError
-from dco.models.mc_dropout import MCDropoutClassifier
+from dco.models.mc_dropout import MCDropoutClassifier, _prediction_program
 
 SMALL = {"hidden": (24, 12), "epochs": 12, "batch_size": 32, "learning_rate": 1e-2}
 
@@ -82,7 +83,8 @@ def test_training_is_adam_with_coupled_decay_on_every_batch(blobs):
     X, y, _, _ = blobs  # 150 rows in batches of 32: the last batch has 22
     head = MCDropoutClassifier(**{**SMALL, "epochs": 2}, dropout=0.0, weight_decay=0.02, random_state=3)
     task = head._prepare(X, y)
-    head.fit(X, y)
+    with jax.default_matmul_precision("highest"):  # training rounds as JAX is told to; a GPU's default is 10 bits
+        head.fit(X, y)
     parameters = [a.astype(float) for layer in zip(task.weights, task.biases, strict=True) for a in layer]
     first, second = [np.zeros_like(p) for p in parameters], [np.zeros_like(p) for p in parameters]
     for step, (rows, real) in enumerate(zip(*task.batches, strict=True), start=1):
@@ -234,6 +236,33 @@ def test_without_jax_the_extra_is_named(blobs, monkeypatch):
 
 def test_scikit_learn_contract():
     check_estimator(MCDropoutClassifier(hidden=(16,), passes=2, epochs=30, learning_rate=0.02, random_state=0), on_skip=None)
+
+
+@pytest.mark.parametrize("method", ["predict_log_mean", "predict_log_add_one_in", "predict_draws"])
+def test_predictions_ask_for_whole_single_precision(fitted, blobs, monkeypatch, method):
+    """A GPU would otherwise round to 10 bits; a CPU gives the same numbers either way, so the test looks at the setting."""
+    asked = []
+
+    def watched(what):
+        def program(*arguments):
+            asked.append(jax.config.jax_default_matmul_precision)
+            return _prediction_program(what)(*arguments)
+
+        return program
+
+    monkeypatch.setattr("dco.models.mc_dropout._prediction_program", watched)
+    getattr(fitted, method)(blobs[2])
+    assert asked
+    assert set(asked) == {"highest"}
+
+
+@pytest.mark.skipif(jax.default_backend() == "cpu", reason="JAX finds no GPU")
+def test_a_gpu_and_a_cpu_give_one_score(fitted, blobs):
+    _, _, X, _ = blobs
+    here = fitted.predict_log_mean(X), fitted.predict_log_add_one_in(X)
+    with jax.default_device(jax.devices("cpu")[0]):
+        there = fitted.predict_log_mean(X), fitted.predict_log_add_one_in(X)
+    np.testing.assert_allclose(here, there, atol=1e-4)
 
 
 def test_accuracy_on_real_features():

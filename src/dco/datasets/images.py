@@ -14,6 +14,7 @@ import os
 import tarfile
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, Protocol
@@ -188,11 +189,24 @@ def resnet50(*, pretrained: bool = True, device: str | None = None) -> Network:
     prepare = weights.transforms()
 
     def features(images: Sequence[AnyArray]) -> Any:
-        with torch.inference_mode():
+        with torch.inference_mode(), _whole_single_precision(torch.backends.cudnn):
             batch = torch.stack([prepare(torch.from_numpy(np.array(image)).permute(2, 0, 1)) for image in images])
             return network(batch.to(place)).float().cpu().numpy()
 
     return features
+
+
+@contextmanager
+def _whole_single_precision(cudnn: Any) -> Iterator[None]:
+    """Convolve in single precision: by default a GPU rounds to 10 bits, and features depend on the batch and the machine."""
+    # torch 2.9 brought a setting for each operation, and the older common one then fails where a caller has used the new.
+    place, name, whole = (cudnn.conv, "fp32_precision", "ieee") if hasattr(cudnn, "conv") else (cudnn, "allow_tf32", False)
+    before = getattr(place, name)
+    setattr(place, name, whole)
+    try:
+        yield
+    finally:
+        setattr(place, name, before)
 
 
 def extract_features(

@@ -78,8 +78,8 @@ class MCDropoutClassifier(ClassifierMixin, BaseEstimator):
         """Train a clone of every head on every (X, y); `result[i][j]` is data set i with head j.
 
         Heads of one shape on data of one shape train side by side in one compiled program, in groups that need at most
-        `memory` bytes (by default 256 MiB on a CPU, where larger groups gain nothing, and half the memory of a GPU). Each is
-        the head that `fit` would give, up to rounding in single precision.
+        `memory` bytes beside the rows (by default 256 MiB on a CPU and 1 GiB on a GPU: larger groups gain next to nothing).
+        Each is the head that `fit` would give, up to rounding, which on a GPU is that of JAX's default matrix precision.
         """
         fits: list[list[MCDropoutClassifier]] = []
         tasks: list[tuple[MCDropoutClassifier, _Task]] = []
@@ -124,17 +124,19 @@ class MCDropoutClassifier(ClassifierMixin, BaseEstimator):
         check_is_fitted(self)
         rows = validate_data(self, X, dtype=np.float32, reset=False)
         keep = 1.0 if self.passes == 0 else 1.0 - float(self.dropout)
-        layers = require("jax", extra="bayes").device_put(
-            (self.weights_, self.biases_, [(mask / keep).astype(np.float32) for mask in self.masks_])
-        )
+        jax = require("jax", extra="bayes")
+        layers = jax.device_put((self.weights_, self.biases_, [(mask / keep).astype(np.float32) for mask in self.masks_]))
         program = _prediction_program(what)
         n, k, t = len(rows), len(self.classes_), len(self.masks_[0])
         result = np.empty((t, n, k), np.float32) if what == "draws" else np.empty((n, k), np.float64)
         block = np.zeros((ROWS_AT_ONCE, rows.shape[1]), dtype=np.float32)
-        for start in range(0, n, ROWS_AT_ONCE):
-            here = rows[start : start + ROWS_AT_ONCE]
-            block[: len(here)] = (here - self.feature_mean_) / self.feature_scale_
-            result[..., start : start + len(here), :] = np.asarray(program(*layers, block))[..., : len(here), :]
+        with jax.default_matmul_precision(
+            "highest"
+        ):  # a GPU rounds to 10 bits by default: scores would depend on the machine
+            for start in range(0, n, ROWS_AT_ONCE):
+                here = rows[start : start + ROWS_AT_ONCE]
+                block[: len(here)] = (here - self.feature_mean_) / self.feature_scale_
+                result[..., start : start + len(here), :] = np.asarray(program(*layers, block))[..., : len(here), :]
         return result
 
     def _prepare(self, X: ArrayLike, y: ArrayLike, *, features: _Features | None = None) -> _Task:
@@ -263,9 +265,8 @@ def _group_size(widths: tuple[int, ...], batch: int, memory: float | None) -> in
     weights = sum(a * b + b for a, b in pairwise(widths))
     need = 4 * (6 * weights + 6 * batch * sum(widths))
     if memory is None:
-        device = require("jax", extra="bayes").devices()[0]
-        on_cpu = device.platform == "cpu"
-        memory = 2**28 if on_cpu else 0.5 * (device.memory_stats() or {}).get("bytes_limit", 2**32)
+        (device,) = require("jax", extra="bayes").device_put(0).devices()  # where training will run
+        memory = 2**28 if device.platform == "cpu" else 2**30
     return max(1, int(memory // need))
 
 
