@@ -319,3 +319,27 @@ def test_models_made_in_python_are_taken_too(dco: Callable[..., Any], home: Path
         np.testing.assert_allclose(pd.read_csv(tmp_path / f"{name}.csv")["lower"], named.predict_set(X).lower)
         dco("evaluate", tmp_path / f"{name}.dco", tmp_path / "xy.csv", "--target", "y")
         assert "--target" in dco("evaluate", tmp_path / f"{name}.dco", tmp_path / "x.csv", status=2).output
+
+
+def test_codes_keep_their_zeros_from_fit_to_predict(dco: Callable[..., Any], tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    place = rng.choice(["01234", "00987", "10115"], size=300)
+    frame = pd.DataFrame(
+        {"near": np.where(rng.random(300) < 0.9, place, "00001"), "x": rng.normal(size=300), "place": place}
+    )
+    frame.to_csv(tmp_path / "rows.csv", index=False)
+    told = dco("fit", tmp_path / "rows.csv", "--target", "place", "--models", "linear", "--out", tmp_path / "m.dco").output
+    assert "codes such as 0" in told
+    layout = library.load(tmp_path / "m.dco").table_["layout"]
+    assert layout["texts"] == ["near"]
+    assert layout["numbers"] == ["x"]
+    # batches in which no cell happens to begin with a zero are read as the fit read them
+    later = frame[frame["near"] == "10115"].drop(columns="place").head(40)
+    later.to_csv(tmp_path / "new.csv", index=False)
+    dco("predict", tmp_path / "m.dco", tmp_path / "new.csv", "--out", tmp_path / "sets.csv", "--batch-rows", 7)
+    sets = pd.read_csv(tmp_path / "sets.csv", dtype=str)
+    assert set(sets["prediction"]) == {"10115"}
+    dco("predict", tmp_path / "m.dco", tmp_path / "rows.csv", "--out", tmp_path / "all.csv")
+    shown = {label for cell in pd.read_csv(tmp_path / "all.csv", dtype=str)["set"].dropna() for label in cell.split("|")}
+    assert shown == {"01234", "00987", "10115"}
+    assert json.loads(dco("evaluate", tmp_path / "m.dco", tmp_path / "rows.csv", "--json").output)["coverage"] > 0.7

@@ -10,7 +10,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from dco.commands.reading import batches, column_names, even_batches, features, make_layout, read_table, targets
+from dco.commands.reading import Layout, batches, column_names, even_batches, features, make_layout, read_table, targets
 
 
 def write(path: Path, text: str | bytes) -> Path:
@@ -39,6 +39,67 @@ def test_all_formats_give_the_same_cells(tmp_path: Path) -> None:
         np.testing.assert_array_equal(X["a"], [1.5, np.nan, 3.0])
         assert X["b"].tolist() == ["x", None, "007"], name
         np.testing.assert_array_equal(y, frame["y"])
+
+
+@pytest.mark.parametrize(
+    ("cells", "kind"),
+    [
+        (["01234", "00987", "10115"], "text"),
+        (["0", "007", ""], "text"),
+        (["+49", "+1", "+358"], "text"),
+        (["-012", "3", "4"], "text"),
+        (["+5", "-3", "+12"], "number"),
+        (["0", "10", "-0"], "number"),
+        (["0.50", "00.5", "1e3"], "number"),
+        (["1", "1.0", "2.50"], "number"),
+        (["1700000000000000001", "2", ""], "number"),
+    ],
+)
+def test_codes_are_no_numbers(tmp_path: Path, cells: list[str], kind: str) -> None:
+    frame = pd.DataFrame({"code": cells, "x": [1, 2, 3], "y": ["a", "b", "b"]})
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    frame.replace("", None).to_parquet(tmp_path / "t.parquet")
+    for name in ("t.csv", "t.parquet"):
+        X, _ = read_frame(tmp_path / name)
+        if kind == "text":
+            assert X["code"].tolist() == [cell or None for cell in cells]
+        else:
+            np.testing.assert_array_equal(X["code"], [float(cell or "nan") for cell in cells])
+
+
+def test_typed_numbers_are_never_codes(tmp_path: Path) -> None:
+    pd.DataFrame({"x": [1, 2, 3], "y": [7, 8, 7]}).to_parquet(tmp_path / "t.parquet")
+    X, y = read_frame(tmp_path / "t.parquet")
+    assert X["x"].dtype == float
+    assert y.dtype == np.int64
+
+
+@pytest.mark.parametrize(
+    ("cells", "labels"),
+    [
+        (["01234", "00987", "10115"], ["01234", "00987", "10115"]),
+        (["1", "1.0", "2"], ["1", "1.0", "2"]),
+        (["+1", "1", "2"], ["+1", "1", "2"]),
+        (["12345678901234567", "12345678901234568", "1"], ["12345678901234567", "12345678901234568", "1"]),
+        (["1", "-2", "0"], [1, -2, 0]),
+        (["1.0", "2.0", "0.0"], [1, 2, 0]),
+    ],
+)
+def test_different_labels_stay_different_and_as_written(tmp_path: Path, cells: list[str], labels: list[object]) -> None:
+    path = write(tmp_path / "t.csv", "x,y\n" + "\n".join(f"{row},{cell}" for row, cell in enumerate(cells)))
+    _, y = read_frame(path)
+    assert y.tolist() == labels
+    # a table that comes later is read by the classes of the model, however it spells them
+    table = read_table(path)
+    layout, _ = make_layout(table, path=path, target="y", task="classification")
+    assert targets(table, layout, path=path, classes=np.array([0, 1])).dtype == np.int64
+    assert targets(table, layout, path=path, classes=np.array(["a"])).tolist() == cells
+    assert targets(*_as_regression(path), path=path).tolist() == [float(cell) for cell in cells]
+
+
+def _as_regression(path: Path) -> tuple[pa.Table, Layout]:
+    table = read_table(path)
+    return table, make_layout(table, path=path, target="y", task="regression")[0]
 
 
 def test_dates_booleans_and_categories_of_a_parquet_file(tmp_path: Path) -> None:

@@ -1,8 +1,8 @@
 """Tables from files: CSV, Parquet and Feather, at once or in batches, with the same cells whichever way they come.
 
-Every table goes through Arrow. Columns of a CSV are read as text and become numbers if all their cells are numbers; in a
-column of text a cell such as ``TRUE`` or ``007`` stays as it is written. What a model needs to know of its columns is its
-`Layout`, which travels with it.
+Every table goes through Arrow. Columns of a CSV are read as text and become numbers if all their cells are numbers and none
+is a code: ``007`` and ``+49`` would lose a sign as numbers, so their column stays as it is written. What a model needs to
+know of its columns is its `Layout`, which travels with it.
 """
 
 from __future__ import annotations
@@ -231,8 +231,11 @@ def targets(table: Any, layout: Layout, *, path: Path, classes: AnyArray | None 
         )
     if layout.task == "regression":
         return numbers(column, layout.target, path=path)
-    whole = classes is None or classes.dtype.kind in "iu"
-    if whole and _kind(column, layout.target, path) == "number":
+    if classes is None:
+        whole = _kind(column, layout.target, path) == "number" and _whole_labels(column)
+    else:
+        whole = classes.dtype.kind in "iu" and _as_float(column) is not None
+    if whole:
         values = numbers(column, layout.target, path=path)
         if np.all(values == np.floor(values)):
             return values.astype(np.int64)
@@ -275,8 +278,8 @@ def _kind(column: Any, name: str, path: Path) -> str:
     kind = column.type.value_type if types.is_dictionary(column.type) else column.type
     if types.is_dictionary(column.type) or types.is_boolean(kind):
         return "text"
-    if types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind):
-        return "text" if _as_float(column) is None else "number"
+    if _is_text(kind):
+        return "text" if _as_float(column) is None or _holds_codes(column) else "number"
     if types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind) or types.is_null(kind):
         return "number"
     if types.is_timestamp(kind) or types.is_date(kind) or types.is_duration(kind):
@@ -285,6 +288,33 @@ def _kind(column: Any, name: str, path: Path) -> str:
         f"{path}: the column {name!r} holds {kind}, which no model here can use; leave it out with --drop {name!r}, or turn "
         "it into numbers or text."
     )
+
+
+def _is_text(kind: Any) -> bool:
+    types = require("pyarrow.types", extra="tables")
+    return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind))
+
+
+def _holds_codes(column: Any) -> bool:
+    """Whether a cell is a whole number that begins with 0, or with + where no cell of the column has a minus."""
+    if _any_like(column, r"^[+-]?0[0-9]+$"):
+        return True
+    return _any_like(column, r"^\+[0-9]+$") and not _any_like(column, r"^-")
+
+
+def _whole_labels(column: Any) -> bool:
+    """Whether labels written as text are the same labels as whole numbers: spelt as such, or all of them with a .0."""
+    if not _is_text(column.type):
+        return True
+    spelt = r"^(0|-?[1-9][0-9]{0,14})"  # more digits than these do not fit into a float
+    return _any_like(column, spelt + "$", every=True) or _any_like(column, spelt + r"\.0+$", every=True)
+
+
+def _any_like(column: Any, pattern: str, *, every: bool = False) -> bool:
+    """Whether any cell, or every one, matches once the blanks around it are gone. Missing cells do not count."""
+    compute = require("pyarrow.compute", extra="tables")
+    matches = compute.match_substring_regex(compute.utf8_trim_whitespace(column), pattern)
+    return bool((compute.all if every else compute.any)(matches, min_count=0).as_py())
 
 
 def _as_float(column: Any) -> Any:
@@ -301,7 +331,7 @@ def _as_float(column: Any) -> Any:
         if types.is_duration(kind):
             micro = compute.cast(column, arrow.duration("us"), safe=False).cast(arrow.int64())
             return compute.divide(micro.cast(arrow.float64(), safe=False), 1e6)
-        if types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind):
+        if _is_text(kind):
             column = compute.utf8_trim_whitespace(column)
         values = compute.cast(column, arrow.float64(), safe=False)
         return compute.if_else(compute.is_nan(values), arrow.scalar(None, arrow.float64()), values)
@@ -329,7 +359,7 @@ def _text(value: Any) -> str:
 def _task(column: Any, target: str, path: Path, task: str | None) -> tuple[str, str]:
     kind = _kind(column, target, path)
     distinct = len(column.unique())
-    if task == "regression" and kind == "text":
+    if task == "regression" and kind == "text" and _as_float(column) is None:
         row, cell = _first_text(column)
         raise ValueError(
             f"{path}: the target {target!r} holds {cell!r:.40} in row {row + 1}, and a regression needs numbers; mend the "
@@ -337,6 +367,11 @@ def _task(column: Any, target: str, path: Path, task: str | None) -> tuple[str, 
         )
     if task is not None:
         return task, f"Task: {task}, as asked for."
+    if kind == "text" and _as_float(column) is not None:
+        return "classification", (
+            f"Task: classification, because the target {target!r} holds codes such as {_first_code(column)} ({distinct} "
+            "values); --task regression treats them as numbers."
+        )
     if kind == "text":
         return "classification", f"Task: classification, because the target {target!r} is text with {distinct} values."
     values = numbers(column, target, path=path)
@@ -350,6 +385,11 @@ def _task(column: Any, target: str, path: Path, task: str | None) -> tuple[str, 
         f"Task: regression, because the target {target!r} is a number with {distinct} different values; --task "
         "classification treats them as labels."
     )
+
+
+def _first_code(column: Any) -> str:
+    compute = require("pyarrow.compute", extra="tables")
+    return str(column[_first(compute.match_substring_regex(column, r"^\s*(\+|[+-]?0[0-9])").fill_null(False))])
 
 
 def _first(mask: Any) -> int:
