@@ -51,6 +51,33 @@ def test_plan_draws_and_refuses_what_it_cannot_do(dco: Callable[..., Any], tmp_p
     assert "too few" in dco("plan", "--rows", 5, "--alpha", "0.01", status=2).output
 
 
+# --- levels -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "default"),
+    [("plan", "0.1"), ("fit", "0.1"), ("compare", "0.1"), ("predict", "the level of the model"),
+     ("evaluate", "the level of the model")],
+)  # fmt: skip
+def test_the_help_names_the_level_that_is_used(dco: Callable[..., Any], name: str, default: str) -> None:
+    said = " ".join(dco(name, "--help").output.split())
+    assert f"--alpha LEVEL The share of rows that may be missed. [default: {default}]" in said
+
+
+def test_a_level_given_twice_is_an_error(dco: Callable[..., Any], home: Path, tmp_path: Path) -> None:
+    twice = ("--alpha", "0.05", "--alpha", "0.2")
+    model, new = home / "numbers.dco", home / "new.csv"
+    for arguments in (
+        ("plan", "--rows", 500),
+        ("evaluate", model, new),
+        ("predict", model, new, "--out", tmp_path / "s.csv"),
+    ):
+        assert "--alpha is given 2 times (0.05, 0.2)" in dco(*arguments, *twice, status=2).output
+    again = ("--confidence", "0.9", "--confidence", "0.9")
+    assert "--confidence is given 2 times" in dco("plan", "--rows", 500, *again, status=2).output
+    assert not list(tmp_path.iterdir())
+
+
 # --- evaluate and audit -------------------------------------------------------------------------------------------
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from dco.commands.options import FILE, chosen_alpha, example, level_options, trust_option
+from dco.commands.options import FILE, chosen_alpha, example, model_level_options, trust_option
 from dco.commands.printing import as_json, note, noted_warnings, print_json, print_table, progress, say
 
 
@@ -15,7 +15,7 @@ from dco.commands.printing import as_json, note, noted_warnings, print_json, pri
 @click.argument("model", type=FILE)
 @click.argument("data", type=FILE)
 @click.option("--target", metavar="COL", help="The column with the true values.  [default: the one of `dco fit`]")
-@level_options
+@model_level_options
 @click.option("--by", metavar="COL", help="A table by the values of this column.")
 @click.option("--ignore-new", is_flag=True, help="Leave out columns that the model was not fitted on.")
 @trust_option

@@ -66,9 +66,29 @@ def example(*lines: str) -> str:
 
 
 def level_options(function: Function) -> Function:
-    """--alpha and --confidence, of which one may be given."""
-    function = click.option("--confidence", type=LEVEL, help="1 − alpha, for those who prefer to say it so.")(function)
-    return click.option("--alpha", type=LEVEL, help="The share of rows that may be missed.  [default: 0.1]")(function)
+    """--alpha and --confidence, of which one may be given, once; a level of 0.1 where none is."""
+    return _levels(function, default="0.1")
+
+
+def model_level_options(function: Function) -> Function:
+    """The same for a model that is fitted, which has a level of its own."""
+    return _levels(function, default="the level of the model")
+
+
+def _levels(function: Function, *, default: str) -> Function:
+    function = click.option(
+        "--confidence", type=LEVEL, multiple=True, callback=_once, help="1 − alpha, for those who prefer to say it so."
+    )(function)
+    said = f"The share of rows that may be missed.  [default: {default}]"
+    return click.option("--alpha", type=LEVEL, multiple=True, callback=_once, help=said)(function)
+
+
+def _once(ctx: click.Context, param: click.Parameter, values: tuple[float, ...]) -> float | None:
+    """One level; two are an error, where Click would keep the last."""
+    if len(values) > 1:
+        given = ", ".join(f"{value:g}" for value in values)
+        raise click.UsageError(f"{param.opts[0]} is given {len(values)} times ({given}): a run has one level, so give one.")
+    return values[0] if values else None
 
 
 def chosen_alpha(alpha: float | None, confidence: float | None, *, default: float | None = 0.1) -> float | None:

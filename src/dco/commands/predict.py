@@ -16,7 +16,7 @@ from typing import Any
 
 import click
 
-from dco.commands.options import FILE, chosen_alpha, example, force_option, level_options, trust_option, work_options
+from dco.commands.options import FILE, chosen_alpha, example, force_option, model_level_options, trust_option, work_options
 from dco.commands.printing import as_json, note, noted_warnings, print_json, progress, say
 
 _PLAN = "plan.json"
@@ -26,7 +26,7 @@ _PLAN = "plan.json"
 @click.argument("model", type=FILE)
 @click.argument("data", type=FILE)
 @click.option("--out", type=FILE, required=True, help="CSV, Parquet or Feather; a folder if DATA is a folder.")
-@level_options
+@model_level_options
 @click.option(
     "--key", metavar="COL", help="Copy this column in front.  [default: the key of the model, or the row's number]"
 )
