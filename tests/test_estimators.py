@@ -489,7 +489,9 @@ def test_every_group_has_its_own_threshold() -> None:
     assert sizes[X[800:, 1] == 1].min() > 5 * sizes[X[800:, 1] == 0].max()
     unseen = X[800:801].copy()
     unseen[:, 1] = 7
-    assert est.predict_set(unseen).is_infinite().all()
+    with pytest.warns(dco.InfeasibleLevelWarning, match=r"1 of 1 rows belong to 1 groups .*\(7.0\)") as told:
+        assert est.predict_set(unseen).is_infinite().all()
+    assert [warning.filename for warning in told] == [__file__]
     by_call = dco.DecoupledRegressor(Ridge(), condition_on=lambda Z: Z[:, 1] > 0.5, random_state=0).fit(X[:800], y[:800])
     np.testing.assert_allclose(by_call.predict_set(X[800:]).sizes(), sizes)
 
@@ -530,7 +532,8 @@ def test_a_label_that_training_never_saw_scores_infinity() -> None:
     assert np.isinf(est.predictor_.calibration.scores).sum() == 1
     assert est.certificate_.thresholds[0].n == 100  # it stays in n
     assert not est.predict_set(X).to_dense()[:, list(est.predict_set(X[:1]).classes).index("only once")].any()
-    assert est.predict_set(X[:5], alpha=0.005).is_full().all()
+    with pytest.warns(dco.InfeasibleLevelWarning, match="100 calibration rows"):
+        assert est.predict_set(X[:5], alpha=0.005).is_full().all()
 
 
 # ---------------------------------------------------------------------------------------------------- bad input
@@ -543,6 +546,53 @@ def test_too_few_rows_give_full_sets_and_a_warning_or_an_error() -> None:
     assert est.predict_set(X).is_infinite().all()
     with pytest.raises(dco.InfeasibleLevelError, match="At least 9"):
         dco.DecoupledRegressor(Ridge(), on_infeasible="raise", random_state=0).fit(X, y)
+
+
+@pytest.mark.parametrize("guarantee", ["marginal", "pac"])
+def test_a_level_that_is_out_of_reach_is_told_when_sets_are_made(guarantee) -> None:
+    X, y = regression_rows(400)
+    est = dco.DecoupledRegressor(Ridge(), guarantee=guarantee, random_state=0).fit(X[:300], y[:300])
+    asks = [
+        lambda: est.predict_set(X[300:], alpha=0.001),
+        lambda: est.predict_set(X[300:], alpha=[0.2, 0.001]),
+        lambda: est.evaluate(X[300:], y[300:], alpha=0.001),
+    ]
+    for ask in asks:
+        with pytest.warns(dco.InfeasibleLevelWarning, match=r"75 calibration rows are too few for alpha = 0.001") as told:
+            ask()
+        assert [warning.filename for warning in told] == [__file__]  # once, and at the line of the caller
+    strict = clone(est).set_params(on_infeasible="raise").fit(X[:300], y[:300])
+    for level in (0.001, [0.2, 0.001]):
+        with pytest.raises(dco.InfeasibleLevelError, match="too few"):
+            strict.predict_set(X[300:], alpha=level)
+    with pytest.raises(dco.InfeasibleLevelError, match="too few"):
+        strict.evaluate(X[300:], y[300:], alpha=0.001)
+    assert len(strict.predict_set(X[300:], alpha=0.2)) == 100
+
+
+def test_rows_of_groups_without_calibration_rows_are_counted_in_one_warning() -> None:
+    X, y = regression_rows(400)
+    X[:, 1] = np.arange(400) % 2
+    est = dco.DecoupledRegressor(Ridge(), condition_on=1, random_state=0).fit(X[:300], y[:300])
+    new = X[300:].copy()
+    new[:7, 1], new[7:9, 1] = 5, 6
+    says = r"9 of 100 rows belong to 2 groups that have no calibration rows \(5.0, 6.0\)"
+    for ask in (lambda: est.predict_set(new, alpha=[0.1, 0.2]), lambda: est.evaluate(new, y[300:])):
+        with pytest.warns(dco.InfeasibleLevelWarning, match=says) as told:
+            ask()
+        assert len(told) == 1
+    with pytest.raises(dco.InfeasibleLevelError, match=says):
+        clone(est).set_params(on_infeasible="raise").fit(X[:300], y[:300]).predict_set(new)
+
+
+def test_a_label_without_calibration_rows_is_in_every_set_and_said_to_be() -> None:
+    X, y = class_rows(400)
+    train, calibrate = np.arange(400) < 300, (np.arange(400) >= 300) & (y != 2)
+    est = dco.DecoupledClassifier(LogisticRegression(), condition_on="label", random_state=0)
+    with pytest.warns(dco.InfeasibleLevelWarning, match=r"1 of 3 labels \(2\) have no calibration rows") as told:
+        est.fit(X[train], y[train], calibrate=(X[calibrate], y[calibrate]))
+    assert [warning.filename for warning in told] == [__file__]
+    assert est.predict_set(X).to_dense()[:, 2].all()
 
 
 def test_bad_targets_are_refused() -> None:

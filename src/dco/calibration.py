@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections import Counter
+from collections.abc import Container
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import accumulate
@@ -150,9 +152,30 @@ def tell_infeasible(
         f"{where} too few for alpha = {entry.alpha:g}: the threshold is infinite there and sets are full (valid, but "
         f"useless). At least {smallest} are needed{'' if None in thresholds else ' in each group'}."
     )
+    warn_or_raise(message, on_infeasible, stacklevel=stacklevel + 1)
+
+
+def tell_new_groups(
+    names: AnyArray, known: Container[Any], *, on_infeasible: Literal["warn", "raise"], stacklevel: int = 2
+) -> None:
+    """Say once how many rows belong to Mondrian groups that no calibration row belongs to."""
+    rows = Counter(name for name in names.tolist() if name not in known)
+    if not rows:
+        return
+    groups = ", ".join(repr(name) for name, _ in rows.most_common(5)) + (", ..." if len(rows) > 5 else "")
+    warn_or_raise(
+        f"{rows.total()} of {len(names)} rows belong to {len(rows)} groups that have no calibration rows ({groups}): their "
+        "sets are full (valid, but useless). Calibrate with rows of these groups.",
+        on_infeasible,
+        stacklevel=stacklevel + 1,
+    )
+
+
+def warn_or_raise(message: str, on_infeasible: Literal["warn", "raise"], *, stacklevel: int = 2) -> None:
+    """One sentence about sets that are full, as a warning or as an error."""
     if on_infeasible == "raise":
         raise InfeasibleLevelError(message)
-    warnings.warn(message, InfeasibleLevelWarning, stacklevel=stacklevel + 1)
+    warnings.warn(message, InfeasibleLevelWarning, stacklevel=stacklevel)
 
 
 def _is_short(threshold: Threshold) -> bool:

@@ -134,10 +134,14 @@ class _Decoupled(BaseEstimator, ABC):
         result, ``certificate_.simultaneous_slack()`` is what coverage may lack.
         """
         X = self._features(X)
-        if alpha is None or np.ndim(alpha) == 0:
-            return self.predictor_.sets(X, alpha)
+        one = alpha is None or np.ndim(alpha) == 0
+        levels = [alpha] if one else list(alpha)
+        for level in levels:
+            self.predictor_.tell_infeasible(self.predictor_.stated(level), stacklevel=3)
+        self.predictor_.tell_new_groups(X, stacklevel=3)
         prediction = self.predictor_.structure.prediction(X)
-        return [self.predictor_.sets(X, level, prediction=prediction) for level in alpha]
+        sets = [self.predictor_.sets(X, level, prediction=prediction) for level in levels]
+        return sets[0] if one else sets
 
     def evaluate(self, X: Any, y: Any, *, alpha: Level | None = None, by: Any = None) -> Evaluation:
         """Coverage, sizes and consistency with the coverage law on rows that were used for nothing else.
@@ -147,6 +151,8 @@ class _Decoupled(BaseEstimator, ABC):
         """
         features = self._features(X)
         target = column_or_1d(y)
+        self.predictor_.tell_infeasible(self.predictor_.stated(alpha), stacklevel=3)
+        self.predictor_.tell_new_groups(features, stacklevel=3)
         sets: PredictionSets = self.predictor_.sets(features, alpha)
         thresholds = self.predictor_.thresholds(alpha)
         conditions = self.predictor_.structure.conditions(features, target)

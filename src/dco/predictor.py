@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import platform
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Any, Literal
 
@@ -17,7 +17,14 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dco.arrays import AnyArray, Floats, Integers
-from dco.calibration import Calibration, checked_calibration_scores, group_names, tell_infeasible
+from dco.calibration import (
+    Calibration,
+    checked_calibration_scores,
+    group_names,
+    tell_infeasible,
+    tell_new_groups,
+    warn_or_raise,
+)
 from dco.certificate import Certificate, certified_threshold, model_fingerprint, scores_fingerprint
 from dco.errors import SealBrokenError
 from dco.fingerprints import row_uniforms
@@ -50,6 +57,21 @@ class Statement:
             return smallest_marginal_n(alpha=self.alpha)
         delta = as_rational(self.delta, name="delta")
         return smallest_pac_n(alpha=self.alpha, delta=delta / parts if self.simultaneous else delta)
+
+    def thresholds(self, calibration: Calibration) -> dict[Any, Threshold]:
+        """The threshold of each Mondrian group, or one under the key None."""
+        return calibration.thresholds(
+            alpha=self.alpha, guarantee=self.guarantee, delta=self.delta, simultaneous=self.simultaneous
+        )
+
+    def tell_infeasible(self, thresholds: dict[Any, Threshold], *, stacklevel: int = 2) -> None:
+        """Warn, or raise, where a threshold is infinite for want of rows."""
+        tell_infeasible(
+            thresholds,
+            smallest=self.smallest_n(len(thresholds)),
+            on_infeasible=self.on_infeasible,
+            stacklevel=stacklevel + 1,
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,13 +131,24 @@ class DecoupledPredictor:
 
     def thresholds(self, alpha: Level | None = None) -> dict[Any, Threshold]:
         """The threshold of each Mondrian group, or one under the key None, at the calibrated level or another."""
-        level = self.statement.alpha if alpha is None else alpha
-        return self.calibration.thresholds(
-            alpha=level,
-            guarantee=self.statement.guarantee,
-            delta=self.statement.delta,
-            simultaneous=self.statement.simultaneous,
-        )
+        return self.stated(alpha).thresholds(self.calibration)
+
+    def stated(self, alpha: Level | None = None) -> Statement:
+        """The statement of the fit, or the same at another level."""
+        return self.statement if alpha is None else replace(self.statement, alpha=alpha)
+
+    def tell_infeasible(self, statement: Statement, *, stacklevel: int = 2) -> None:
+        """Warn, or raise, where sets are full for want of calibration rows; what `fit` has told is not told again."""
+        if statement != self.statement:
+            statement.tell_infeasible(statement.thresholds(self.calibration), stacklevel=stacklevel + 1)
+
+    def tell_new_groups(self, X: Any, *, stacklevel: int = 2) -> None:
+        """Warn, or raise, where rows of X belong to Mondrian groups without calibration rows: their sets are full."""
+        names = None if _is_label(self.structure.condition_on) else self.structure.conditions(X)
+        if names is not None:
+            tell_new_groups(
+                names, self.calibration.parts(), on_infeasible=self.statement.on_infeasible, stacklevel=stacklevel + 1
+            )
 
     def sets(self, X: Any, alpha: Level | None = None, *, prediction: Prediction | None = None) -> PredictionSets:
         """The prediction set of each row of X."""
@@ -186,16 +219,30 @@ def fit_decoupled(
     selection = select(models, scores, bench, alpha=statement.alpha, conditions=conditions, ensemble=ensemble, search=search)
     structure = freeze(selection, bench, refit=refit, condition_on=condition_on, facts=facts)
     calibration, log = calibrate(structure, sealed, groups=groups, seed=seed)
-    thresholds = calibration.thresholds(
-        alpha=statement.alpha, guarantee=statement.guarantee, delta=statement.delta, simultaneous=statement.simultaneous
-    )
-    tell_infeasible(
-        thresholds, smallest=statement.smallest_n(len(thresholds)), on_infeasible=statement.on_infeasible, stacklevel=4
-    )
+    thresholds = statement.thresholds(calibration)
+    statement.tell_infeasible(thresholds, stacklevel=4)
+    if _is_label(condition_on):
+        _tell_labels_without_rows(structure, thresholds, statement, stacklevel=4)
     certificate = certify(
         structure, selection, calibration, thresholds, statement, refit=refit, bench=bench, log=log, facts=facts
     )
     return DecoupledPredictor(structure, calibration, statement, certificate, selection.ranking)
+
+
+def _tell_labels_without_rows(
+    structure: Structure, thresholds: Mapping[Any, Threshold], statement: Statement, *, stacklevel: int
+) -> None:
+    """A label without calibration rows has an infinite threshold of its own: it is in every set."""
+    assert structure.classes is not None
+    absent = [label for label in structure.classes.tolist() if label not in thresholds]
+    if absent:
+        names = ", ".join(map(repr, absent[:5])) + (", ..." if len(absent) > 5 else "")
+        warn_or_raise(
+            f"{len(absent)} of {len(structure.classes)} labels ({names}) have no calibration rows: such a label is in every "
+            f"set (valid, but useless). At least {statement.smallest_n(len(thresholds))} rows of each label are needed.",
+            statement.on_infeasible,
+            stacklevel=stacklevel + 1,
+        )
 
 
 def freeze(selection: Selection, bench: Workbench, *, refit: bool, condition_on: Any, facts: Facts) -> Structure:
