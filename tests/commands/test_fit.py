@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 
 import dco as library
+from dco.commands.reading import Layout, features, read_table
 
 
 def fit(dco: Callable[..., Any], data: Path, out: Path, *more: object, target: str = "outcome", status: int = 0) -> Any:
@@ -84,6 +85,34 @@ def test_condition_on_gives_a_threshold_for_each_value_missing_ones_included(
     assert (by_ward == 1).all(), "one width a ward: an absolute residual with a threshold for each"
 
 
+def test_condition_on_the_target_gives_a_threshold_for_each_class(
+    dco: Callable[..., Any], home: Path, tmp_path: Path
+) -> None:
+    rows, model = home / "rows.csv", tmp_path / "m.dco"
+    common = ("--drop", "outcome", "--drop", "patient", "--models", "linear", "--calibrate-size", 150)
+    told = dco("fit", rows, "--target", "grade", "--condition-on", "grade", *common, "--report", tmp_path / "r.html",
+               "--test-size", 60, "--out", model)  # fmt: skip
+    certificate = library.load(model).certificate_
+    assert {entry.group for entry in certificate.thresholds} == {"low", "mid", "high"}
+    assert certificate.statement in " ".join(told.output.split())
+    dco("predict", model, home / "new.csv", "--ignore-new", "--out", tmp_path / "sets.csv")
+    X = features(
+        read_table(home / "new.csv"), Layout.from_plain(library.load(model).table_["layout"]), path=home / "new.csv"
+    )
+    wanted = library.load(model).predict_set(X)
+    assert pd.read_csv(tmp_path / "sets.csv")["size"].tolist() == wanted.sizes().tolist()
+    told = json.loads(dco("evaluate", model, home / "new.csv", "--json").output)
+    assert {row["group"] for row in told["by_group"]} == {"low", "mid", "high"}
+    dco("audit", model, "--data", rows)
+
+
+def test_a_feature_called_label_is_not_taken_for_the_classes(dco: Callable[..., Any], home: Path, tmp_path: Path) -> None:
+    pd.read_csv(home / "rows.csv").rename(columns={"site": "label"}).to_csv(tmp_path / "t.csv", index=False)
+    for target in ("grade", "outcome"):
+        fitting = ("fit", tmp_path / "t.csv", "--target", target, "--condition-on", "label", "--out", tmp_path / "m.dco")
+        assert "another name" in dco(*fitting, status=2).output
+
+
 def test_rows_set_aside_are_evaluated_by_group_and_not_fitted(dco: Callable[..., Any], home: Path, tmp_path: Path) -> None:
     told = json.loads(fit(dco, home / "rows.csv", tmp_path / "m.dco", "--by", "site", "--test-size", "80", "--json").output)
     assert told["evaluation"]["n"] == 80
@@ -117,7 +146,11 @@ BAD = {
     "unknown group column": (["--target", "outcome", "--groups", "nobody"], "no column 'nobody'"),
     "condition on the target": (
         ["--target", "outcome", "--condition-on", "outcome"],
-        "must be a column that the models may use",
+        "'outcome' is a quantity here; name a feature",
+    ),
+    "condition on a column that is left out": (
+        ["--target", "grade", "--condition-on", "patient", "--drop", "patient"],
+        "must be the target or a column that the models may use",
     ),
     "no rows left": (["--target", "outcome", "--tune-size", "200", "--calibrate-size", "200"], "more than there is"),
     "level out of range": (["--target", "outcome", "--alpha", "1.5"], "strictly between 0 and 1"),

@@ -30,7 +30,7 @@ from dco.commands.printing import as_json, note, noted_warnings, print_json, pri
 @click.option("--models", metavar="LIST", help="linear, forest, boosting; for numbers also quantiles, spread.")
 @click.option("--scores", metavar="LIST", help="lac, aps, raps, saps, topk, margin; absolute, normalised, quantile.")
 @click.option("--groups", metavar="COL", help="Rows with one value here stay in one role; the column is not a feature.")
-@click.option("--condition-on", metavar="COL", help="A threshold for each value of this column (Mondrian).")
+@click.option("--condition-on", metavar="COL", help="A threshold for each value of this column; the target: for each class.")
 @click.option("--by", metavar="COL", help="Evaluate by this column, on rows set aside (see --test-size).")
 @click.option("--key", metavar="COL", help="A column that names the rows; it is not a feature.")
 @click.option("--drop", multiple=True, metavar="COL", help="A column that is not a feature; may be given again.")
@@ -161,7 +161,7 @@ def fit_table(
         tune_size=o["tune_size"],
         calibrate_size=o["calibrate_size"],
         tune_folds=o["tune_folds"],
-        condition_on=o["condition_on"],
+        condition_on="label" if layout.condition == target else layout.condition,
         n_jobs=o["jobs"],
         scheduler=o["scheduler"],
         random_state=o["seed"],

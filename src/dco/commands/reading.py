@@ -170,14 +170,23 @@ def make_layout(
             need_column(table.column_names, name, path=path, option=option)
     for name in dropped:
         need_column(table.column_names, name, path=path, option="--drop")
-    if condition is not None and condition in (target, groups, key, *dropped):
-        raise ValueError(f"--condition-on {condition} must be a column that the models may use; it has another role.")
+    if condition is not None and condition in (groups, key, *dropped):
+        raise ValueError(
+            f"--condition-on {condition} must be the target or a column that the models may use; it has another role."
+        )
     left_out = {target, groups, key, *dropped}
     order = tuple(name for name in table.column_names if name not in left_out)
     if not order:
         raise ValueError(f"{path} has no column left to predict {target!r} from; give a table with features.")
     kinds = {name: _kind(table.column(name), name, path) for name in order}
     task, why = _task(table.column(target), target, path, task)
+    if condition == target and task == "regression":
+        raise ValueError(
+            f"--condition-on {target} names the target, which gives each class its own threshold, and {target!r} is a "
+            "quantity here; name a feature, or say --task classification."
+        )
+    if condition == "label" != target:
+        raise ValueError('--condition-on label is kept for the classes of the target; give the column "label" another name.')
     layout = Layout(
         target=target,
         task=task,
