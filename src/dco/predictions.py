@@ -255,8 +255,17 @@ def _check_probabilities(array: Floats, name: str) -> None:
     if array.size == 0:
         return
     least, most = array.min(), array.max()
-    if not (least >= 0 and most <= 1 + 1e-3):  # written so that NaN fails too
-        raise ValueError(f"{name} must lie in [0, 1], got values from {least} to {most}. Logits go through a softmax first.")
+    if least >= 0 and most <= 1 + 1e-3:  # written so that NaN goes on
+        return
+    if np.isnan(least):
+        missing = np.flatnonzero(np.isnan(array).any(axis=(*range(array.ndim - 2), -1)))
+        raise ValueError(
+            f"{name} are NaN in {len(missing)} rows (first: row {missing[0]}); a model that gives them has not learnt, or "
+            "its features hold NaN there."
+        )
+    if least >= 0 and most <= 101 and np.allclose(array.sum(axis=-1), 100, atol=1.5):
+        raise ValueError(f"{name} must lie in [0, 1], and these look like percentages: divide them by 100.")
+    raise ValueError(f"{name} must lie in [0, 1], got values from {least} to {most}. Logits go through a softmax first.")
 
 
 def _set_labels(

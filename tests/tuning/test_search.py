@@ -425,6 +425,22 @@ def test_a_candidate_that_is_no_pair_is_named(wrong):
         tune({"r": wrong}, np.zeros(3), alpha=0.1)
 
 
+def test_a_pair_the_wrong_way_round_is_told_so():
+    right, wrong = (LAC(), blank(3, 2)), (blank(3, 2), LAC())
+    for candidates in ({"a": wrong}, {"b": right, "a": wrong}):
+        with pytest.raises(ValueError, match="candidate 'a' is the wrong way round"):
+            tune(candidates, np.zeros(3, dtype=int), alpha=0.1)
+
+
+def test_a_printed_ranking_keeps_its_columns_under_long_names():
+    rows = [EvaluatedCandidate(name, np.zeros(9), lambda threshold: np.ones(9)) for name in ("short", "long " * 12 + "name")]
+    head, *lines = str(rank_evaluated(rows, alpha=0.1)).splitlines()
+    assert {len(line) for line in lines} == {len(head)}
+    for column in ("mean size", "P95 size"):
+        end = head.index(column) + len(column)
+        assert [line[:end].split()[-1] for line in lines] == ["1", "1"]
+
+
 @pytest.mark.parametrize(
     "wrong", [0, -1, True, 3.5, "a", {}, {"a": 1}, [], [[0.0, 1.0]], [[0.0], [0.0, 1.0]], ["a"], [np.nan]]
 )

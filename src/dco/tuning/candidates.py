@@ -90,13 +90,15 @@ class Ranking:
         raise KeyError(name)
 
     def __str__(self) -> str:
-        head = f"{'candidate':<28}{'mean size':>11}{'P95 size':>11}{'miscoverage':>13}{'threshold':>12}"
+        names = [row.name for row in self.table] + [failure.name for failure in self.failed]
+        width = max([28, *(len(name) + 2 for name in names)])
+        head = f"{'candidate':<{width}}{'mean size':>11}{'P95 size':>11}{'miscoverage':>13}{'threshold':>12}"
         rows = [
-            f"{row.name:<28}{row.mean_size:>11.4g}{row.p95_size:>11.4g}{row.miscoverage:>13.4f}{row.ranking_threshold:>12.4g}"
+            f"{row.name:<{width}}{row.mean_size:>11.4g}{row.p95_size:>11.4g}{row.miscoverage:>13.4f}{row.ranking_threshold:>12.4g}"
             + ("" if row.feasible else "  infeasible")
             for row in self.table
         ]
-        lost = [f"{failure.name:<28} failed: {failure.reason}" for failure in self.failed]
+        lost = [f"{failure.name:<{width}} failed: {failure.reason}" for failure in self.failed]
         return "\n".join([head, *rows, *lost])
 
     def to_frame(self) -> Any:
@@ -154,6 +156,8 @@ def evaluate_candidates(
     kinds: list[type[Exception]] = []
     known = _observed_together(candidates, y)
     for name, pair in candidates.items():
+        if isinstance(pair, (tuple, list)) and [hasattr(entry, "observed") for entry in pair] == [False, True]:
+            raise ValueError(f"candidate {name!r} is the wrong way round: it must be (score, prediction), the score first.")
         try:
             score, prediction = pair
             done.append(evaluate_candidate(name, score, prediction, y, known.get(name)))
