@@ -527,13 +527,36 @@ def test_a_label_that_training_never_saw_scores_infinity() -> None:
     y[250] = "only once"
     y = y.astype(str)
     est = dco.DecoupledClassifier(LogisticRegression(), random_state=0)
-    est.fit(X[:150], y[:150], tune=(X[150:200], y[150:200]), calibrate=(X[200:], y[200:]))
+    with pytest.warns(UserWarning, match=r"1 of 100 calibration rows .* never saw \('only once': 1 rows\)") as told:
+        est.fit(X[:150], y[:150], tune=(X[150:200], y[150:200]), calibrate=(X[200:], y[200:]))
+    assert [warning.filename for warning in told] == [__file__]
     assert "only once" in est.classes_
     assert np.isinf(est.predictor_.calibration.scores).sum() == 1
     assert est.certificate_.thresholds[0].n == 100  # it stays in n
     assert not est.predict_set(X).to_dense()[:, list(est.predict_set(X[:1]).classes).index("only once")].any()
     with pytest.warns(dco.InfeasibleLevelWarning, match="100 calibration rows"):
         assert est.predict_set(X[:5], alpha=0.005).is_full().all()
+
+
+def test_many_labels_that_training_never_saw_are_counted_and_make_full_sets() -> None:
+    X, y = class_rows(600, classes=2)
+    y = np.where(y == 1, "a", "b").astype(object)
+    y[400:440] = "new"
+    est = dco.DecoupledClassifier(LogisticRegression(), random_state=0)
+    with pytest.warns() as told:
+        est.fit(X[:300], y[:300], calibrate=(X[300:], y[300:]))
+    counted, infinite = (str(warning.message) for warning in told)
+    assert "40 of 300 calibration rows have labels that the chosen model never saw ('new': 40 rows)" in counted
+    assert "At alpha = 0.1 the threshold is infinite and sets are full" in infinite
+    assert np.isinf(est.predictor_.thresholds()[None].value)
+    new = X[:100] + 0.01
+    found = est.evaluate(new, y[:100])
+    assert (found.coverage, found.full) == (1, 1)
+    assert found.consistency.expected_coverage == 1
+    assert found.consistency.verdict == "consistent with the guarantee"
+    strict = clone(est).set_params(on_infeasible="raise")
+    with pytest.warns(UserWarning, match="40 of 300"), pytest.raises(dco.InfeasibleLevelError, match="infinite"):
+        strict.fit(X[:300], y[:300], calibrate=(X[300:], y[300:]))
 
 
 # ---------------------------------------------------------------------------------------------------- bad input

@@ -118,6 +118,17 @@ def test_an_infinite_threshold_is_consistent_when_all_is_covered():
     assert (result.consistency.p_value, result.consistency.expected_coverage) == (1.0, 1.0)
 
 
+def test_a_threshold_that_is_an_infinite_score_promises_coverage_one():
+    """Rank 271 of 300 with 40 infinite scores: the value is infinite, so sets are full and coverage is 1, not 271 / 301."""
+    threshold = split_conformal(np.r_[np.arange(260.0), np.full(40, np.inf)], alpha=0.1)
+    assert (threshold.rank, threshold.value) == (271, np.inf)
+    sets = Intervals(np.full(200, -np.inf), np.full(200, np.inf))
+    found = evaluate(sets, np.zeros(200), threshold=threshold)
+    assert found.consistency.expected_coverage == 1
+    assert found.consistency.p_value == 1
+    assert found.consistency.verdict == "consistent with the guarantee"
+
+
 def test_groups_are_evaluated_apart():
     rng = np.random.default_rng(3)
     y, groups = rng.normal(size=200), rng.choice(["b", "a", "long name"], size=200)

@@ -138,21 +138,30 @@ class Calibration:
 def tell_infeasible(
     thresholds: dict[Any, Threshold], *, smallest: int, on_infeasible: Literal["warn", "raise"], stacklevel: int = 2
 ) -> None:
-    """Say once which thresholds are infinite for want of rows, and how many rows would do."""
-    short = {name: entry for name, entry in thresholds.items() if _is_short(entry)}
-    if not short:
-        return
-    entry = next(iter(short.values()))
-    if None in thresholds:
-        where = f"{entry.n} calibration {'groups' if entry.rank is None else 'rows'} are"
-    else:
-        sizes = ", ".join(f"{name!r}: {item.n}" for name, item in short.items())
-        where = f"{len(short)} of {len(thresholds)} groups ({sizes} rows) are"
-    message = (
-        f"{where} too few for alpha = {entry.alpha:g}: the threshold is infinite there and sets are full (valid, but "
-        f"useless). At least {smallest} are needed{'' if None in thresholds else ' in each group'}."
-    )
-    warn_or_raise(message, on_infeasible, stacklevel=stacklevel + 1)
+    """Say once which thresholds are infinite, and why: too few rows, or too many scores that are infinite themselves."""
+    short = {name: entry for name, entry in thresholds.items() if _is_short(entry, smallest)}
+    if short:
+        entry = next(iter(short.values()))
+        if None in thresholds:
+            where = f"{entry.n} calibration {'groups' if entry.rank is None else 'rows'} are"
+        else:
+            sizes = ", ".join(f"{name!r}: {item.n}" for name, item in short.items())
+            where = f"{len(short)} of {len(thresholds)} groups ({sizes} rows) are"
+        warn_or_raise(
+            f"{where} too few for alpha = {entry.alpha:g}: the threshold is infinite there and sets are full (valid, but "
+            f"useless). At least {smallest} are needed{'' if None in thresholds else ' in each group'}.",
+            on_infeasible,
+            stacklevel=stacklevel + 1,
+        )
+    ruled_out = [name for name, entry in thresholds.items() if np.isinf(entry.value) and name not in short]
+    if ruled_out:
+        where = "" if None in thresholds else f" of {len(ruled_out)} groups ({', '.join(map(repr, ruled_out))})"
+        warn_or_raise(
+            f"At alpha = {thresholds[ruled_out[0]].alpha:g} the threshold{where} is infinite and sets are full (valid, but "
+            "useless), since too many calibration scores are infinite: the model rules out what happened in these rows.",
+            on_infeasible,
+            stacklevel=stacklevel + 1,
+        )
 
 
 def tell_new_groups(
@@ -178,10 +187,8 @@ def warn_or_raise(message: str, on_infeasible: Literal["warn", "raise"], *, stac
     warnings.warn(message, InfeasibleLevelWarning, stacklevel=stacklevel)
 
 
-def _is_short(threshold: Threshold) -> bool:
-    if threshold.rank is not None:
-        return threshold.rank > threshold.n
-    return bool(np.isinf(threshold.value))
+def _is_short(threshold: Threshold, smallest: int) -> bool:
+    return bool(np.isinf(threshold.value)) and threshold.n < smallest
 
 
 def checked_calibration_scores(scores: Floats, *, structure: str) -> Floats:

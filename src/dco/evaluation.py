@@ -145,7 +145,8 @@ def evaluate(
 def _consistency(hits: Bools, threshold: Threshold | None, *, tied: bool) -> Consistency | None:
     if threshold is None or threshold.rank is None or threshold.guarantee not in _ORDER_STATISTIC_GUARANTEES:
         return None
-    return coverage_consistency(int(hits.sum()), hits.size, rank=threshold.rank, n_cal=threshold.n, tied=tied)
+    rank = threshold.n + 1 if math.isinf(threshold.value) else threshold.rank  # full sets cover, whichever score it was
+    return coverage_consistency(int(hits.sum()), hits.size, rank=rank, n_cal=threshold.n, tied=tied)
 
 
 def _is_full(sets: PredictionSets) -> Bools:

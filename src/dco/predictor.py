@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 import platform
+import warnings
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
@@ -270,6 +272,7 @@ def calibrate(
     X, y = sealed.open_for(structure.fingerprint)
     scores = np.asarray(structure.score.observed(structure.prediction(X), y))
     _check_repeatable(structure, X, y, scores)
+    _tell_labels_never_seen(structure, y)
     return (
         Calibration(
             checked_calibration_scores(scores, structure=structure.name),
@@ -279,6 +282,24 @@ def calibrate(
         ),
         tuple(f"{entry.when:%Y-%m-%d %H:%M:%S} UTC, {entry.purpose}, structure {entry.structure}" for entry in sealed.log),
     )
+
+
+def _tell_labels_never_seen(structure: Structure, y: AnyArray) -> None:
+    """A calibration row whose label the model never saw has the score +inf and stays in n: valid, and told."""
+    if structure.classes is None:
+        return
+    known = set(np.asarray(getattr(structure.model, "classes_", structure.classes)).tolist())
+    rows = Counter(label for label in y.tolist() if label not in known)
+    if rows:
+        labels = ", ".join(f"{label!r}: {count}" for label, count in rows.most_common(5)) + (
+            ", ..." if len(rows) > 5 else ""
+        )
+        warnings.warn(
+            f"{rows.total()} of {len(y)} calibration rows have labels that the chosen model never saw ({labels} rows): "
+            "their scores are infinite, so the statement stays valid and sets are larger. Bring training rows of them.",
+            UserWarning,
+            stacklevel=5,
+        )
 
 
 def _check_repeatable(structure: Structure, X: Any, y: AnyArray, scores: Floats, n: int = 256) -> None:
