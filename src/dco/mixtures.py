@@ -119,7 +119,8 @@ def _log_density_in_the_tail(block: _Block, at: F64, faint: Integers) -> F64:
     return np.asarray(np.where(np.isfinite(most), most + np.log(sums), most))
 
 
-def _log_density_and_slope(mixtures: GaussianMixtures, rows: Integers, points: F64) -> tuple[F64, F64]:
+def log_density_and_slope(mixtures: GaussianMixtures, rows: Integers, points: F64) -> tuple[F64, F64]:
+    """log f and its derivative; point j belongs to row rows[j]."""
     values, slopes = np.empty(len(points)), np.empty(len(points))
     with np.errstate(over="ignore", under="ignore", invalid="ignore", divide="ignore"):
         for block in _blocks(mixtures, rows):
@@ -446,7 +447,7 @@ def _crossings(mixtures: GaussianMixtures, rows: Integers, levels: F64, within: 
     for _ in range(2200):  # bisection alone ends in fewer
         if not todo.size:
             break
-        value, slope = _log_density_and_slope(mixtures, rows[todo], point[todo])
+        value, slope = log_density_and_slope(mixtures, rows[todo], point[todo])
         holds = value >= levels[todo]
         inner[todo[holds]] = point[todo[holds]]
         outer[todo[~holds]] = point[todo[~holds]]

@@ -15,6 +15,7 @@ import dco.mixtures
 from dco.errors import IncompatibleScoreError
 from dco.mixtures import distribution, level_sets, log_density
 from dco.predictions import GaussianMixtures, Points, take
+from dco.scores import density
 from dco.scores.density import HighestDensityMass, PredictiveDensity
 from dco.scores.regression import NormalisedResidual
 from dco.scores.score import Score
@@ -386,6 +387,15 @@ def test_highest_density_sets_have_the_mass_asked_for(mass):
         ends = log_density(mixtures, sets.upper, row)
         first = ends[sets.row_pointers[:-1]][row]
         np.testing.assert_allclose(ends, first, atol=1e-6)  # one density level a row: nothing of equal mass is shorter
+
+
+def test_smooth_rows_need_one_level_set_or_two(monkeypatch):
+    """The level is foreseen by following the ends, so that level sets are not searched again and again."""
+    searched = []
+    monkeypatch.setattr(density, "level_sets", lambda *asked: searched.append(len(asked[0])) or level_sets(*asked))
+    for mass in (0.1, 0.5, 0.9, 0.99):
+        MASS.sets(posterior(200, 100), mass)
+    assert sum(searched) <= 2 * 4 * 200
 
 
 def test_the_whole_line_and_nothing():

@@ -14,11 +14,13 @@ from numpy.typing import ArrayLike
 from scipy.special import ndtri
 
 from dco.arrays import Floats, Integers
-from dco.mixtures import LevelSets, distribution, level_sets, log_density
+from dco.mixtures import LevelSets, Segments, distribution, level_sets, log_density, log_density_and_slope, mean_and_sd
 from dco.predictions import GaussianMixtures, Prediction, take
 from dco.scores.membership import AtMost
 from dco.scores.score import Cutoff, cutoff, expect
 from dco.sets.intervals import IntervalUnions, responses
+
+STEPS = 3  # Newton steps that follow the ends of a level set to another level
 
 
 @dataclass(frozen=True)
@@ -69,8 +71,8 @@ class HighestDensityMass:
         """The highest-density region of mass t, a piece for each mode that belongs to it."""
         mixtures = expect(self, prediction, GaussianMixtures)
         limit = cutoff(threshold, len(mixtures))
-        levels = _level_of_mass(mixtures, np.broadcast_to(np.asarray(limit, dtype=np.float64), (len(mixtures),)))
-        return _unions(level_sets(mixtures, levels), AtMost(self, prediction, limit))
+        masses = np.broadcast_to(np.asarray(limit, dtype=np.float64), (len(mixtures),))
+        return _unions(_regions(mixtures, masses), AtMost(self, prediction, limit))
 
     def sizes(self, prediction: Prediction, threshold: Cutoff) -> Floats:
         """The total length of each row's pieces."""
@@ -87,59 +89,87 @@ def _mass(mixtures: GaussianMixtures, found: LevelSets) -> Floats:
     return np.clip(np.bincount(rows, weights=pieces, minlength=len(mixtures)), 0.0, 1.0)
 
 
-def _level_of_mass(mixtures: GaussianMixtures, masses: Floats) -> Floats:
-    """The log-density level whose superlevel set has the given mass; -inf for mass >= 1, +inf for mass < 0.
-
-    For one Gaussian the level falls linearly in z^2 / 2, z = ndtri((1 + mass) / 2), so a secant in that scale, kept inside a
-    bracket, ends after a few level sets.
-    """
-    levels = np.where(masses >= 1, -np.inf, np.inf)
+def _regions(mixtures: GaussianMixtures, masses: Floats) -> LevelSets:
+    """The highest-density region of the given mass in each row: the whole line for mass >= 1, nothing for mass < 0."""
+    everything = np.flatnonzero(masses >= 1)
+    segments: list[Segments] = [(everything, np.full(everything.size, -np.inf), np.full(everything.size, np.inf))]
     rows = np.flatnonzero((masses >= 0) & (masses < 1))
-    if not rows.size:
-        return levels
-    some = take(mixtures, rows)
-    assert isinstance(some, GaussianMixtures)
-    levels[rows] = _solve_mass(some, masses[rows])
-    return levels
+    if rows.size:
+        some = take(mixtures, rows)
+        assert isinstance(some, GaussianMixtures)
+        segments += [(rows[owner], lower, upper) for owner, lower, upper in _solve_mass(some, masses[rows])]
+    owner, lower, upper = (np.concatenate(part) for part in zip(*segments, strict=True))
+    order = np.argsort(owner, kind="stable")  # all pieces of a row are in one segment, ascending
+    pointers = np.zeros(len(masses) + 1, dtype=np.int64)
+    np.cumsum(np.bincount(owner, minlength=len(masses)), out=pointers[1:])
+    return LevelSets(pointers, lower[order], upper[order])
 
 
-def _solve_mass(mixtures: GaussianMixtures, masses: Floats) -> Floats:
-    goal = _half_square(masses)
+def _solve_mass(mixtures: GaussianMixtures, masses: Floats) -> list[Segments]:
+    """The level sets with the given masses in [0, 1).
+
+    From one level set the level of the wanted mass is foreseen by following its ends; the level set found there is the
+    answer if its mass is right, and otherwise the next to start from, within a bracket.
+    """
+    goal = _deviation(masses)
     scales = mixtures.sds if mixtures.sds.ndim == 2 else mixtures.sds[None, :]
     # no density exceeds the highest component: from there on up the mass is 0
     high = np.broadcast_to(-np.log(scales.min(axis=1)) - 0.5 * np.log(2 * np.pi), goal.shape).astype(np.float64)
     low = np.full(len(goal), -np.inf)
-    level = np.minimum(high, log_density(mixtures, mixtures.means.mean(axis=1, dtype=np.float64))) - goal
-    last_level, last_value = np.full(len(goal), np.nan), np.full(len(goal), np.nan)
-    answer = high.copy()
-    todo: Integers = np.flatnonzero(goal > 0)
+    todo: Integers = np.arange(len(goal))
+    mean, sd = mean_and_sd(mixtures)
+    level = np.minimum(high, log_density(mixtures, mean)) - 0.5 * np.square(goal)  # right for a single Gaussian
+    target = _foreseen(mixtures, todo, mean - goal * sd, mean + goal * sd, goal)
+    level = np.where(goal > 0, np.where((target > level - 1) & (target < high), target, level), high)
+    segments: list[Segments] = []
     for turn in range(300):
         if not todo.size:
             break
         part = take(mixtures, todo)
         assert isinstance(part, GaussianMixtures)
         here = level[todo]
-        mass = _mass(part, level_sets(part, here))
-        value = _half_square(mass) - goal[todo]
-        answer[todo] = here
-        low[todo] = np.where(value >= 0, here, low[todo])
-        high[todo] = np.where(value < 0, here, high[todo])
+        found = level_sets(part, here)
+        mass = _mass(part, found)
+        enough = mass >= masses[todo]
+        low[todo] = np.where(enough, here, low[todo])
+        high[todo] = np.where(enough, high[todo], here)
         bracketed = np.isfinite(low[todo])
-        with np.errstate(invalid="ignore", divide="ignore"):
-            slope = (value - last_value[todo]) / (here - last_level[todo])
-            # -1 is the slope of a single Gaussian; where no level has been low enough after a few turns, go down boldly
-            slope = np.where((slope < 0) & (bracketed | (turn < 6)), slope, -1.0 if turn < 6 else -(2.0 ** (5 - turn)))
-            target = here - value / slope
-            usable = (target > low[todo]) & (target < high[todo]) & (~bracketed | (turn % 8 != 7))
-            target = np.where(usable, target, 0.5 * (low[todo] + high[todo]))
-        last_level[todo], last_value[todo] = here, value
-        level[todo] = target
-        close = np.abs(mass - masses[todo]) <= 1e-12
+        close = (np.abs(mass - masses[todo]) <= 1e-12) | (goal[todo] == 0)
         narrow = bracketed & (high[todo] - low[todo] <= 1e-13 * np.maximum(1.0, np.abs(high[todo])))
-        todo = todo[~(close | narrow)]
-    return answer
+        done = close | narrow | (turn == 299)
+        rows = found.rows()
+        kept, owner = done[rows], todo[rows]
+        segments.append((owner[kept], found.lower[kept], found.upper[kept]))
+        target = _foreseen(mixtures, owner[~kept], found.lower[~kept], found.upper[~kept], goal)[todo]
+        # where no level has been low enough, go down as for a single Gaussian, and more boldly after a few turns
+        down = here - 0.5 * (np.square(goal[todo]) - np.square(_deviation(mass))) * 2.0 ** max(0, turn - 5)
+        usable = (target > np.maximum(low[todo], down - 1)) & (target < high[todo]) & (turn % 8 != 7)
+        level[todo] = np.where(usable, target, np.where(bracketed, 0.5 * low[todo] + 0.5 * high[todo], down))
+        todo = todo[~done]
+    return segments
 
 
-def _half_square(mass: Floats) -> Floats:
-    """z^2 / 2 for the z that has this mass between -z and z under a standard Gaussian."""
-    return np.asarray(0.5 * np.square(ndtri(0.5 + 0.5 * np.minimum(mass, 1 - 2.0**-52))))
+def _foreseen(mixtures: GaussianMixtures, rows: Integers, lower: Floats, upper: Floats, goal: Floats) -> Floats:
+    """The level at which each row will have the wanted mass, if its set has pieces near the given ones; NaN without pieces.
+
+    Newton steps for all ends of a row and the level together: log f is the level at each end, and the mass between the ends,
+    as a deviation (which for one Gaussian is linear in the ends), is the goal.
+    """
+    n, owner, ends = len(goal), np.concatenate([rows, rows]), np.concatenate([lower, upper])
+    side = np.repeat([-1.0, 1.0], len(rows))
+    level = np.full(n, np.nan)
+    with np.errstate(all="ignore"):
+        for _ in range(STEPS if len(rows) else 0):
+            height, slope = log_density_and_slope(mixtures, owner, ends)
+            mass: Floats = np.bincount(owner, side * distribution(mixtures, ends, owner), n).astype(np.float64)
+            here = _deviation(mass)
+            rate = side * np.exp(height) / slope  # what the mass gains at this end as the level rises
+            missing = (goal - here) * np.exp(-0.5 * np.square(here)) * np.sqrt(2 / np.pi)
+            level = (missing + np.bincount(owner, rate * height, n)) / np.bincount(owner, rate, n)
+            ends = ends + (level[owner] - height) / slope
+    return level
+
+
+def _deviation(mass: Floats) -> Floats:
+    """The z that has this mass between -z and z under a standard Gaussian."""
+    return np.asarray(ndtri(0.5 + 0.5 * np.clip(mass, 0.0, 1 - 2.0**-52)))
