@@ -119,3 +119,14 @@ def test_torch_tensors_on_a_real_gpu(dtype):
     expected = logits.softmax(-1).detach().float().cpu().numpy()
     assert record.probabilities.dtype == np.float32
     np.testing.assert_array_equal(record.probabilities, expected)
+
+
+def test_labels_and_scores_may_live_there_too():
+    score, prediction = dco.scores.LAC(), dco.ClassProbabilities(Tensor(PROBABILITIES))
+    scores = score.observed(prediction, Tensor(Y))
+    assert np.array_equal(scores, score.observed(dco.ClassProbabilities(PROBABILITIES), Y))
+    threshold = dco.split_conformal(Tensor(scores), alpha=0.2)
+    assert threshold.value == dco.split_conformal(scores, alpha=0.2).value
+    assert np.array_equal(score.sets(prediction, threshold).contains(Tensor(Y)), scores <= threshold.value)
+    residuals = dco.scores.AbsoluteResidual().observed(dco.Points(np.zeros(60)), Tensor(PROBABILITIES[:, 0]))
+    assert np.array_equal(residuals, PROBABILITIES[:, 0])

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import expit, softmax
 
-from dco.arrays import AnyArray, Floats
+from dco.arrays import AnyArray, Floats, to_numpy
 from dco.errors import IncompatibleScoreError
 from dco.predictions import (
     ClassDraws,
@@ -290,7 +290,7 @@ def _record(make: Callable[[], Record]) -> Record:
 
 
 def _array(answer: Any, method: str, ndim: int | None = None) -> Floats:
-    array = np.asarray(answer)
+    array = to_numpy(answer)
     if array.dtype.kind not in "fiub":
         raise _PredictionError(f"{method} returned values of dtype {array.dtype}, not real numbers.")
     if ndim is not None and array.ndim != ndim:

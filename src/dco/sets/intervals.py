@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dco.arrays import Bools, Floats, Integers
+from dco.arrays import Bools, Floats, Integers, to_numpy
 from dco.extras import require
 
 Member: TypeAlias = Callable[[ArrayLike], Bools]
@@ -139,7 +139,7 @@ class IntervalUnions:
 
 def responses(y: ArrayLike, n: int) -> Floats:
     """y as n numbers in float64: membership must not depend on the precision that y happens to be stored in."""
-    values = np.asarray(y)
+    values = to_numpy(y)
     if values.shape != (n,):
         raise ValueError(f"y must hold one number for each of the {n} rows, got shape {values.shape}.")
     if values.size and values.dtype.kind not in "iubf":

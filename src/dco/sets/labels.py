@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dco.arrays import AnyArray, Bools, Integers
+from dco.arrays import AnyArray, Bools, Integers, to_numpy
 from dco.extras import require
 
 
@@ -114,7 +114,7 @@ class LabelSets:
 
 def as_labels(values: ArrayLike) -> AnyArray:
     """Labels as an array; text mixed with other kinds stays as it is (NumPy would turn 1 into "1")."""
-    array = np.asarray(values)
+    array = to_numpy(values)
     if (
         array.dtype.kind in "US"
         and isinstance(values, (list, tuple))

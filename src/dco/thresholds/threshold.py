@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dco.arrays import Floats
+from dco.arrays import Floats, to_numpy
 from dco.errors import InfeasibleLevelWarning, NonFiniteScoreError
 
 Guarantee: TypeAlias = Literal["marginal", "pac", "pac-conjectured", "expected_risk", "none"]
@@ -43,7 +43,7 @@ class Threshold:
 
 def checked_scores(scores: ArrayLike) -> Floats:
     """Calibration scores as a one-dimensional array; NaN is refused, +inf is legal."""
-    array = np.asarray(scores)
+    array = to_numpy(scores)
     if array.dtype.kind in "iub":
         array = array.astype(np.float64)
     if array.dtype.kind != "f":
