@@ -267,6 +267,19 @@ def test_levels_that_cannot_be_bounded_say_so(case: Callable[[str], Any]) -> Non
     html = page_html(estimator, X=rng.normal(size=(50, 2)), y=rng.normal(size=50))
     assert "no bound is known here" in html
     assert "simultaneous bound holds" not in html
+    # nor is there a law, so the page must not speak of its bar
+    assert "no exact law of coverage is known. The dot is what was seen." in re.sub(r"<[^>]+>", "", html)
+    for absent in ("The bar below", "Against its law", "follows from the rank", "90 % range over calibration rows"):
+        assert absent not in html
+    assert 'aria-labelledby="law' not in page_html(estimator), "without rows there is nothing to draw"
+
+
+def test_a_bar_is_spoken_of_where_one_is_drawn(case: Callable[[str], Any]) -> None:
+    given = case("regression")
+    html = page_html(given.estimator, X=given.X, y=given.y)
+    assert "The bar below is the range" in html
+    assert "Against its law" in html
+    assert 'aria-labelledby="law' in page_html(given.estimator)
 
 
 def test_a_predictor_that_guarantees_nothing_says_so_at_every_level() -> None:

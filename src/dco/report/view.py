@@ -171,6 +171,8 @@ def _level_words(live: Live, numbers: ReportNumbers) -> dict[str, Any]:
         "last": len(levels) - 1,
         "ends": [level_percent(levels[0].alpha), level_percent(levels[-1].alpha)],
         "mondrian": own.threshold is None,
+        "has_law": own.threshold is None or own.threshold.rank is not None,
+        "has_bar": own.evaluation is not None and own.evaluation.consistency is not None,
     }
 
 
