@@ -14,7 +14,7 @@ from scipy.stats import betabinom
 import dco
 from dco import ClassDraws, ClassProbabilities, IncompatibleScoreError, Points, split_conformal
 from dco.scores import APS, LAC, RAPS, SAPS, AbsoluteResidual, AddOneIn, Margin, PosteriorNLL, RiskAverse, Score, TopK
-from dco.scores.never_empty import NeverEmpty
+from dco.scores.never_empty import LEAST, NeverEmpty
 
 SCORES: dict[str, Any] = {
     "LAC": LAC(),
@@ -45,11 +45,11 @@ def tied_rows(n: int, seed: int, k: int = 4) -> np.ndarray:
 
 
 def by_definition(score: Any, prediction: Any) -> np.ndarray:
-    """Every label's score, with -inf at the largest probability; row by row, the first column among equals."""
+    """Every label's score, with the least float at the largest probability; row by row, the first column among equals."""
     scores = score.every_label(prediction)
     mean = prediction.draws.mean(axis=0) if isinstance(prediction, ClassDraws) else prediction.probabilities
     for row, p in zip(scores, mean.tolist(), strict=True):
-        row[p.index(max(p))] = -np.inf
+        row[p.index(max(p))] = LEAST
     return scores
 
 
@@ -77,7 +77,8 @@ def test_a_score_is_one_number_whichever_way_it_is_asked_for(score, n, seed, dat
         assert all(
             np.all(np.diff(sets.codes[a:b]) > 0) for a, b in zip(sets.row_pointers, sets.row_pointers[1:], strict=False)
         )
-        assert not sets.is_empty().any()
+        held = np.broadcast_to(threshold, expected.shape)[np.arange(n), np.argmin(expected, axis=1)] >= LEAST
+        np.testing.assert_array_equal(sets.is_empty()[held], False)
 
 
 @every_score
@@ -87,13 +88,13 @@ def test_no_threshold_and_no_rows_and_one_label(score):
     assert NeverEmpty(score).sets(nothing, 0.5).sizes().shape == (0,)
     if not isinstance(score, RiskAverse):
         alone = record(score, np.ones((2, 1)))
-        np.testing.assert_array_equal(NeverEmpty(score).sets(alone, -np.inf).to_lists(), [[0], [0]])
+        np.testing.assert_array_equal(NeverEmpty(score).sets(alone, LEAST).to_lists(), [[0], [0]])
 
 
 @pytest.mark.parametrize("score", [APS(randomised=True), RAPS(penalty=0.05, rank_free=1, randomised=True), LAC()], ids=str)
 def test_calibrated_sets_cover_by_law_and_are_not_larger_than_they_must_be(score):
-    """Labels are drawn from the probabilities. The threshold is above -inf, where no scores are tied, so coverage has its
-    beta-binomial law (error rate 0.001 a score). Apart from the first label no label is added to the plain sets."""
+    """Labels are drawn from the probabilities. The threshold is above the least float, where no scores are tied, so coverage
+    has its beta-binomial law (error rate 0.001 a score). Apart from the first label no label is added to the plain sets."""
     rng = np.random.default_rng(3)
     n, fresh, k, alpha = 199, 2000, 10, 0.4
     p = rng.dirichlet(np.full(k, 0.5), size=n + fresh)
@@ -103,7 +104,7 @@ def test_calibrated_sets_cover_by_law_and_are_not_larger_than_they_must_be(score
     test = ClassProbabilities(p[n:], uniforms=u[n:])
     plain = split_conformal(score.observed(calibration, y[:n]), alpha=alpha)
     threshold = split_conformal(NeverEmpty(score).observed(calibration, y[:n]), alpha=alpha)
-    assert -np.inf < threshold.value <= plain.value
+    assert LEAST < threshold.value <= plain.value
     sets = NeverEmpty(score).sets(test, threshold)
     hits = int(sets.contains(y[n:]).sum())
     law = betabinom(fresh, threshold.rank, n + 1 - threshold.rank)
@@ -123,8 +124,25 @@ def test_a_model_that_is_right_often_enough_gets_its_first_label_alone():
     prediction = ClassProbabilities(p, uniforms=rng.uniform(size=500))
     score = NeverEmpty(APS(randomised=True))
     threshold = split_conformal(score.observed(prediction, y), alpha=0.1)
-    assert threshold.value == -np.inf
+    assert threshold.value == LEAST
     assert score.sets(prediction, threshold).to_lists() == [[0]] * 500
+
+
+def test_an_estimator_says_that_the_law_is_a_bound_where_the_first_label_is_enough():
+    """Nine in ten rows are right by the first label: scores are tied at the least float, and nothing is called infinite."""
+    from sklearn.linear_model import LogisticRegression
+
+    rng = np.random.default_rng(5)
+    y = rng.integers(2, size=600)
+    X = (y + 0.3 * rng.normal(size=600))[:, None]
+    est = dco.DecoupledClassifier(LogisticRegression(), NeverEmpty(LAC()), alpha=0.2, random_state=0).fit(X[:400], y[:400])
+    (entry,) = est.certificate_.thresholds
+    assert entry.value == LEAST
+    assert not entry.expected_is_exact
+    report = est.evaluate(X[400:], y[400:])
+    assert report.mean_size == 1
+    assert report.consistency.consistent
+    assert est.certificate_.verify(X[est.splits_.calibrate], y[est.splits_.calibrate], predictor=est).holds
 
 
 def test_it_is_a_score_that_compares_prints_and_pickles():

@@ -14,15 +14,17 @@ from dco.scores.classification import Doubles, LabelScore
 from dco.scores.score import Cutoff, cutoff
 from dco.sets.labels import LabelSets
 
+LEAST = -float(np.finfo(np.float64).max)  # not -inf: an infinite threshold means that there are too few calibration rows
+
 
 @dataclass(frozen=True)
 class NeverEmpty:
-    """`score`, but -inf for the label of the largest probability (the first column among equals, the mean over passes).
+    """`score`, but the least float for the label of the largest probability (the first among equals; the mean over passes).
 
-    That label is then in every set. It is a score like any other, so calibration is as exact as before, and the threshold is
-    at most that of `score`: sets hold no label that the sets of `score` do not hold, save the first. Where that label alone
-    is right often enough, the threshold is -inf and every set is that label; calibration scores are then tied, and coverage
-    is at least the law, not equal to it.
+    That label is then in every calibrated set. It is a score like any other, so calibration is as exact as before, and the
+    threshold is at most that of `score`: no set holds a label that the set of `score` does not hold, save the first. Where
+    that label alone is right often enough, the threshold is `LEAST` and every set is that label; calibration scores are then
+    tied, and coverage is at least the law, not equal to it.
     """
 
     score: LabelScore
@@ -42,15 +44,15 @@ class NeverEmpty:
         return self.score.draws_uniforms
 
     def observed(self, prediction: ClassProbabilities | ClassDraws, y: ArrayLike) -> Doubles:
-        """The score of the label that happened, (n,); -inf for the most probable one."""
+        """The score of the label that happened, (n,); `LEAST` for the most probable one."""
         scores = self.score.observed(prediction, y)
-        scores[prediction.codes(y) == _top(prediction)] = -np.inf
+        scores[prediction.codes(y) == _top(prediction)] = LEAST
         return scores
 
     def every_label(self, prediction: ClassProbabilities | ClassDraws) -> Doubles:
         """The score of every label, (n, K)."""
         scores = self.score.every_label(prediction)
-        scores[np.arange(len(scores)), _top(prediction)] = -np.inf
+        scores[np.arange(len(scores)), _top(prediction)] = LEAST
         return scores
 
     def sets(self, prediction: ClassProbabilities | ClassDraws, threshold: Cutoff) -> LabelSets:
@@ -74,11 +76,12 @@ class NeverEmpty:
     def _left_out(
         self, prediction: ClassProbabilities | ClassDraws, top: Integers, thresholds: Sequence[Cutoff] | Floats
     ) -> Bools:
-        """Where `score` would leave the most probable label out, (J, n)."""
+        """Where `score` leaves the most probable label out of a set that is to hold it, (J, n)."""
         n, k, labels = len(top), prediction.n_classes, prediction.labels()
         scores = self.score.observed(prediction, top if labels is None else labels[top])
-        limits = [np.broadcast_to(cutoff(threshold, n, k), (n, k))[np.arange(n), top] for threshold in thresholds]
-        return np.asarray(scores > np.reshape(limits, (len(limits), n)))
+        rows = [np.broadcast_to(cutoff(threshold, n, k), (n, k))[np.arange(n), top] for threshold in thresholds]
+        limits = np.reshape(rows, (len(rows), n))
+        return np.asarray((scores > limits) & (limits >= LEAST))
 
 
 def _top(prediction: ClassProbabilities | ClassDraws) -> Integers:
