@@ -77,6 +77,15 @@ class Failing(RegressorMixin, BaseEstimator):
         return np.zeros(len(X))
 
 
+class Zero(RegressorMixin, BaseEstimator):
+    def fit(self, X, y):
+        self.fitted_ = True
+        return self
+
+    def predict(self, X):
+        return np.zeros(len(X))
+
+
 class NanLater(RegressorMixin, BaseEstimator):
     """Predicts NaN, but only for rows with a large first column."""
 
@@ -476,6 +485,37 @@ def test_pac_and_marginal_differ_only_in_the_rank() -> None:
     assert (b.n, b.rank) == (75, dco.pac_rank(75, alpha=0.1, delta=0.05))
     assert marginal.certificate_.scores_fingerprint == pac.certificate_.scores_fingerprint
     assert pac.certificate_.guarantee == "pac"
+
+
+@pytest.mark.parametrize("groups", [None, np.arange(300) // 2], ids=["rows", "groups"])
+def test_both_guarantees_come_from_one_fit(groups) -> None:
+    X, y = regression_rows(400)
+    asked = {"marginal": {"guarantee": "marginal"}, "pac": {"guarantee": "pac", "delta": 0.2, "alpha": 0.3}}
+    fits = {
+        name: dco.DecoupledRegressor(Ridge(), random_state=0, **options).fit(X[:300], y[:300], groups=groups)
+        for name, options in asked.items()
+    }
+    for name, options in asked.items():
+        for est in fits.values():
+            other = {"alpha": 0.1} | options
+            np.testing.assert_array_equal(est.predict_set(X[300:], **other).lower, fits[name].predict_set(X[300:]).lower)
+            assert est.evaluate(X[300:], y[300:], **other) == fits[name].evaluate(X[300:], y[300:])
+    both = fits["marginal"].predict_set(X[300:], [0.3, 0.4], guarantee="pac")
+    assert np.all(both[0].sizes() > fits["marginal"].predict_set(X[300:], 0.3).sizes())
+    with pytest.raises(ValueError, match="delta belongs"):
+        fits["marginal"].predict_set(X, delta=0.1)
+    with pytest.raises(ValueError, match="got 'sure'"):
+        fits["marginal"].evaluate(X, y, guarantee="sure")
+    with pytest.raises(ValueError, match="delta"):
+        fits["pac"].predict_set(X, delta=2)
+
+
+def test_ties_are_looked_for_at_the_level_that_is_asked_for() -> None:
+    X, y = regression_rows(400)
+    far = np.where(np.arange(400) % 5 == 0, 1000.0, np.arange(400) / 400)  # a fifth of the scores is the same number
+    est = dco.DecoupledRegressor(FrozenEstimator(Zero().fit(X, y)), random_state=0).fit(X[:300], far[:300])
+    assert est.evaluate(X[300:], far[300:]).consistency.tied
+    assert not est.evaluate(X[300:], far[300:], alpha=0.5).consistency.tied
 
 
 def test_every_group_has_its_own_threshold() -> None:

@@ -127,9 +127,17 @@ class _Decoupled(BaseEstimator, ABC):
         X = self._features(X)
         return np.asarray(self.predictor_.structure.model.predict(X))
 
-    def predict_set(self, X: Any, alpha: Any = None) -> Any:
+    def predict_set(
+        self,
+        X: Any,
+        alpha: Any = None,
+        *,
+        guarantee: Literal["marginal", "pac"] | None = None,
+        delta: Level | None = None,
+    ) -> Any:
         """The prediction set of each row; with a list of levels, a list of sets from the one calibration.
 
+        `guarantee` and `delta` ask for the other statement from the same calibration scores, in place of that of the fit.
         Each level is guaranteed if it was fixed without looking at calibration or test results; for a level picked by its
         result, ``certificate_.simultaneous_slack()`` is what coverage may lack.
         """
@@ -137,24 +145,34 @@ class _Decoupled(BaseEstimator, ABC):
         one = alpha is None or np.ndim(alpha) == 0
         levels = [alpha] if one else list(alpha)
         for level in levels:
-            self.predictor_.tell_infeasible(self.predictor_.stated(level), stacklevel=3)
+            self.predictor_.tell_infeasible(self.predictor_.stated(level, guarantee=guarantee, delta=delta), stacklevel=3)
         self.predictor_.tell_new_groups(X, stacklevel=3)
         prediction = self.predictor_.structure.prediction(X)
-        sets = [self.predictor_.sets(X, level, prediction=prediction) for level in levels]
+        sets = [self.predictor_.sets(X, level, guarantee=guarantee, delta=delta, prediction=prediction) for level in levels]
         return sets[0] if one else sets
 
-    def evaluate(self, X: Any, y: Any, *, alpha: Level | None = None, by: Any = None) -> Evaluation:
+    def evaluate(
+        self,
+        X: Any,
+        y: Any,
+        *,
+        alpha: Level | None = None,
+        guarantee: Literal["marginal", "pac"] | None = None,
+        delta: Level | None = None,
+        by: Any = None,
+    ) -> Evaluation:
         """Coverage, sizes and consistency with the coverage law on rows that were used for nothing else.
 
-        `by` has one label a row: the table by group. Under `condition_on` the groups of the conditions are taken, each
-        compared with the law of its own threshold.
+        `alpha`, `guarantee` and `delta` are those of `predict_set`. `by` has one label a row: the table by group. Under
+        `condition_on` the groups of the conditions are taken, each compared with the law of its own threshold.
         """
         features = self._features(X)
         target = column_or_1d(y)
-        self.predictor_.tell_infeasible(self.predictor_.stated(alpha), stacklevel=3)
+        statement = self.predictor_.stated(alpha, guarantee=guarantee, delta=delta)
+        self.predictor_.tell_infeasible(statement, stacklevel=3)
         self.predictor_.tell_new_groups(features, stacklevel=3)
-        sets: PredictionSets = self.predictor_.sets(features, alpha)
-        thresholds = self.predictor_.thresholds(alpha)
+        sets: PredictionSets = self.predictor_.sets(features, alpha, guarantee=guarantee, delta=delta)
+        thresholds = statement.thresholds(self.predictor_.calibration)
         conditions = self.predictor_.structure.conditions(features, target)
         return evaluate(
             sets,
@@ -162,7 +180,7 @@ class _Decoupled(BaseEstimator, ABC):
             threshold=thresholds.get(None),
             groups=conditions if by is None else np.asarray(by),
             thresholds=thresholds if by is None else None,
-            tied=self.predictor_.is_tied(),
+            tied=self.predictor_.is_tied(statement),
         )
 
     @property

@@ -131,13 +131,22 @@ class DecoupledPredictor:
     certificate: Certificate
     ranking: Ranking
 
-    def thresholds(self, alpha: Level | None = None) -> dict[Any, Threshold]:
-        """The threshold of each Mondrian group, or one under the key None, at the calibrated level or another."""
-        return self.stated(alpha).thresholds(self.calibration)
+    def thresholds(
+        self, alpha: Level | None = None, *, guarantee: str | None = None, delta: Level | None = None
+    ) -> dict[Any, Threshold]:
+        """The threshold of each Mondrian group, or one under the key None, for the statement of the fit or another."""
+        return self.stated(alpha, guarantee=guarantee, delta=delta).thresholds(self.calibration)
 
-    def stated(self, alpha: Level | None = None) -> Statement:
-        """The statement of the fit, or the same at another level."""
-        return self.statement if alpha is None else replace(self.statement, alpha=alpha)
+    def stated(self, alpha: Level | None = None, *, guarantee: str | None = None, delta: Level | None = None) -> Statement:
+        """The statement of the fit, or another from the same calibration scores: only the rank differs."""
+        given = {"alpha": alpha, "guarantee": guarantee, "delta": delta}
+        changed: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+        statement = replace(self.statement, **changed)
+        if statement.guarantee not in ("marginal", "pac"):
+            raise ValueError(f'guarantee must be "marginal" or "pac", got {guarantee!r}.')
+        if delta is not None and statement.guarantee != "pac":
+            raise ValueError('delta belongs to the guarantee "pac"; pass guarantee="pac" with it.')
+        return statement
 
     def tell_infeasible(self, statement: Statement, *, stacklevel: int = 2) -> None:
         """Warn, or raise, where sets are full for want of calibration rows; what `fit` has told is not told again."""
@@ -152,10 +161,19 @@ class DecoupledPredictor:
                 names, self.calibration.parts(), on_infeasible=self.statement.on_infeasible, stacklevel=stacklevel + 1
             )
 
-    def sets(self, X: Any, alpha: Level | None = None, *, prediction: Prediction | None = None) -> PredictionSets:
+    def sets(
+        self,
+        X: Any,
+        alpha: Level | None = None,
+        *,
+        guarantee: str | None = None,
+        delta: Level | None = None,
+        prediction: Prediction | None = None,
+    ) -> PredictionSets:
         """The prediction set of each row of X."""
         record = self.structure.prediction(X) if prediction is None else prediction
-        return self.structure.score.sets(record, self._cutoffs(X, record, self.thresholds(alpha)))
+        thresholds = self.thresholds(alpha, guarantee=guarantee, delta=delta)
+        return self.structure.score.sets(record, self._cutoffs(X, record, thresholds))
 
     def p_values(self, X: Any, y: ArrayLike | None = None) -> Floats:
         """Conformal p-values: of every label (n, K) for classes, of the given y (n,) otherwise."""
@@ -184,9 +202,13 @@ class DecoupledPredictor:
             names = np.asarray([called.get(name, str(name)) for name in names.tolist()])
         return np.asarray(scores), names
 
-    def is_tied(self) -> bool:
+    def is_tied(self, statement: Statement | None = None) -> bool:
         """Whether calibration scores are tied at a threshold: coverage is then at least the law, not equal to it."""
-        return any(not entry.expected_is_exact for entry in self.certificate.thresholds)
+        stated, parts = self.statement if statement is None else statement, self.calibration.parts()
+        return any(
+            self.calibration.is_tied(parts[name], threshold, guarantee=stated.guarantee)
+            for name, threshold in stated.thresholds(self.calibration).items()
+        )
 
     def _cutoffs(self, X: Any, record: Any, thresholds: dict[Any, Threshold]) -> Any:
         if None in thresholds:
