@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+import math
+from collections.abc import Iterator
+from dataclasses import fields, replace
+from typing import Any
 
 import numpy as np
 import pytest
 from scipy.stats import beta
+from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.datasets import make_classification, make_regression
-from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.ensemble import RandomForestRegressor
+from sklearn.frozen import FrozenEstimator
+from sklearn.linear_model import BayesianRidge, LogisticRegression, Ridge
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 import dco
-from dco.certificate import model_fingerprint
+from dco.certificate import assumption_in_words, certified_threshold, model_fingerprint, statement_in_words
 
 X, Y = make_regression(n_samples=300, n_features=3, noise=10.0, random_state=0)
 
@@ -113,6 +121,280 @@ def test_verify_sees_an_edited_certificate(fitted) -> None:
     assert not narrower.verify(X[rows], Y[rows], predictor=fitted)
 
 
+Z, LABELS = make_classification(n_samples=600, n_informative=4, n_classes=3, random_state=0)
+PAIRS = np.arange(300) // 2
+KINDS = {
+    "marginal": lambda: dco.DecoupledRegressor([Ridge(), Ridge(alpha=100)], random_state=0).fit(X, Y),
+    "groups": lambda: dco.DecoupledRegressor(Ridge(), alpha=0.2, random_state=0).fit(X, Y, groups=PAIRS),
+    "pac, groups": lambda: dco.DecoupledRegressor(Ridge(), alpha=0.2, guarantee="pac", random_state=0).fit(
+        X, Y, groups=PAIRS
+    ),
+    "pac by label": lambda: dco.DecoupledClassifier(
+        LogisticRegression(), condition_on="label", guarantee="pac", simultaneous=True, alpha=0.2, random_state=0
+    ).fit(Z, LABELS),
+    "void": lambda: dco.DecoupledClassifier(LogisticRegression(), stratify=True, random_state=0).fit(Z, LABELS),
+    "distinct": lambda: dco.DecoupledRegressor(Ridge(), duplicates="drop", random_state=0).fit(X, Y),
+    "frozen": lambda: dco.DecoupledRegressor(FrozenEstimator(Ridge().fit(X, Y)), random_state=0).fit(X, Y),
+}
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def some(request) -> Any:
+    return KINDS[request.param]()
+
+
+def edits(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any]]:
+    """Every leaf of a certificate's JSON with another value of its kind, and every list and mapping one entry short."""
+    if isinstance(value, dict):
+        for key, part in value.items():
+            yield from edits(part, (*path, key))
+        if path and path[0] != "thresholds":
+            yield path, {**value, "added": next(iter(value.values()), "x")}
+    elif isinstance(value, list):
+        for place, part in enumerate(value):
+            yield from edits(part, (*path, place))
+        yield path, value[:-1] if value else ["x"]
+    elif isinstance(value, bool):
+        yield path, not value
+    elif isinstance(value, int):
+        yield path, value + 1
+    elif isinstance(value, float):
+        yield path, value * (1 + 1e-9)
+        yield path, math.nextafter(value, 9e9)
+        yield path, value / 2
+    elif value is None:
+        number = {"rank": 1, "delta": 0.5, "expected_coverage": 0.5, "coverage_low": 0.5, "coverage_high": 0.5}
+        yield path, number.get(path[-1], "x")
+    else:
+        yield path, {"inf": 1.0, "marginal": "pac", "pac": "marginal", "none": "marginal"}.get(value, f"{value} x")
+
+
+def edited(certificate: dco.Certificate, path: tuple[Any, ...], value: Any) -> dco.Certificate | None:
+    """The certificate with one value replaced; None if it is not even read."""
+    data = place = json.loads(certificate.to_json())
+    for key in path[:-1]:
+        place = place[key]
+    place[path[-1]] = value
+    try:
+        return dco.Certificate.from_json(json.dumps(data))
+    except ValueError:
+        return None
+
+
+def test_verify_with_the_predictor_sees_an_edit_of_any_field(some) -> None:
+    certificate = some.certificate_
+    assert dco.Certificate.from_json(certificate.to_json()).verify(predictor=some)
+    tried, refused = set(), set()
+    for path, value in edits(json.loads(certificate.to_json())):
+        tried.add(path[0])
+        other = edited(certificate, path, value)
+        if other is None:
+            refused.add(path[0])
+            continue
+        report = other.verify(predictor=some)
+        assert not report.holds, (path, value)
+        failed = [check.name for check in report.checks if not check.holds]
+        assert len(failed) == len(set(failed)), f"one line a mismatch: {failed}"
+    assert tried == {entry.name for entry in fields(dco.Certificate)}
+    assert refused == {"format"}
+
+
+def test_a_copy_leaves_nothing_unchecked_and_a_certificate_alone_much(some) -> None:
+    copy = dco.Certificate.from_json(some.certificate_.to_json())
+    alone = copy.verify()
+    assert alone.holds, str(alone)
+    assert {"seed", "versions", "candidates", "row_fingerprints.tune", "row_fingerprints.calibrate", "thresholds"} <= set(
+        alone.unchecked
+    )
+    assert "Not checked, which needs the predictor: thresholds, candidate" in str(alone)
+    assert not {"statement", "assumption", "alpha"} & set(alone.unchecked)
+    with_predictor = copy.verify(predictor=some)
+    assert with_predictor.holds, str(with_predictor)
+    assert set(with_predictor.unchecked) == {"calibration rows"}
+    # the predictor's own certificate has nothing but itself to be compared with
+    own = some.certificate_.verify(predictor=some)
+    assert own.holds
+    assert {"seed", "versions", "candidates"} <= set(own.unchecked)
+    assert not {"thresholds", "candidate", "structure_fingerprint"} & set(own.unchecked)
+
+
+def test_rows_and_a_copy_leave_nothing_unchecked(fitted) -> None:
+    rows = fitted.splits_.calibrate
+    copy = dco.Certificate.from_json(fitted.certificate_.to_json())
+    report = copy.verify(X[rows], Y[rows], predictor=fitted)
+    assert report.holds, str(report)
+    assert not report.unchecked
+    assert "Not checked" not in str(report)
+    some_rows = copy.verify(X[rows], Y[rows])
+    assert "row_fingerprints.train" in some_rows.unchecked
+    assert "row_fingerprints.calibrate" not in some_rows.unchecked
+
+
+INCONSISTENT = {
+    "statement": ("statement", "The set of a new row holds its true value with probability at least 99 %."),
+    "any sentence": ("statement", "Every set is always right."),
+    "assumption": ("assumption", "None."),
+    "another assumption": ("assumption", assumption_in_words("pac")),
+    "no guarantee": ("guarantee", "none"),
+    "a reason": ("reason", "it rained"),
+    "alpha": ("alpha", 0.101),
+    "alpha 1": ("alpha", 1.0),
+    "delta": ("delta", 0.5),
+    "simultaneous": ("simultaneous", True),
+    "voided by nothing": ("voided_by", []),
+    "training rows": ("training_rows", "not checked: a frozen model's training rows are unknown"),
+    "seal log": ("seal_log", ["2026-01-01, calibrate, structure of another"]),
+    "structure": ("structure_fingerprint", "0" * 32),
+    "rows": ("rows", {"train": 180, "tune": 45, "calibrate": 74}),
+}
+
+
+@pytest.mark.parametrize("name", INCONSISTENT)
+def test_a_certificate_alone_must_agree_with_itself(fitted, name) -> None:
+    field, value = INCONSISTENT[name]
+    report = edited(fitted.certificate_, (field,), value).verify()
+    assert not report.holds, str(report)
+
+
+@pytest.mark.parametrize("field", ["expected_coverage", "coverage_low", "coverage_high", "expected_is_exact", "group", "n"])
+def test_the_law_of_a_threshold_must_follow_from_its_rank(fitted, field) -> None:
+    value = {"expected_is_exact": False, "group": "a", "n": 76}.get(field, 0.95)
+    assert not edited(fitted.certificate_, ("thresholds", 0, field), value).verify().holds
+
+
+def test_another_guarantee_with_words_and_numbers_that_fit_is_seen_by_the_predictor_only(fitted) -> None:
+    """What a careful forger does: every field follows from the others, so that only the predictor can object."""
+    entry = fitted.certificate_.thresholds[0]
+    forged = replace(
+        fitted.certificate_,
+        alpha=0.2,
+        statement=statement_in_words("marginal", alpha=0.2),
+        thresholds=(certified_threshold(entry.value, rank=61, n=75, tied=False),),
+    )
+    alone = forged.verify()
+    assert alone.holds
+    assert "thresholds" in alone.unchecked
+    failed = {check.name for check in forged.verify(predictor=fitted).checks if not check.holds}
+    assert {"alpha", "statement", "deployed threshold: rank"} <= failed
+
+
+def test_the_words_are_those_that_fit_writes(some) -> None:
+    certificate = some.certificate_
+    if certificate.reason is not None:
+        assert certificate.statement == f"Nothing is guaranteed: {certificate.reason}."
+        return
+    grouped, frozen = "new group" in certificate.statement, "not checked" in certificate.training_rows
+    assert certificate.assumption == assumption_in_words(certificate.guarantee, grouped=grouped, frozen=frozen)
+    assert certificate.statement == statement_in_words(
+        certificate.guarantee,
+        alpha=certificate.alpha,
+        delta=certificate.delta,
+        simultaneous=certificate.simultaneous,
+        conditional=certificate.condition_on is not None,
+        grouped=grouped,
+        distinct="distinct" in certificate.statement,
+    )
+
+
+def test_full_sets_cover_everything() -> None:
+    """Labels that no model knows have infinite scores: an infinite threshold covers all rows, whatever its rank."""
+    entry = certified_threshold(math.inf, rank=271, n=300, tied=False)
+    assert (entry.expected_coverage, entry.coverage_low, entry.coverage_high) == (1.0, 1.0, 1.0)
+
+
+class SinglePrecision(RegressorMixin, BaseEstimator):
+    """A ridge regression that answers in float32, as networks do."""
+
+    def fit(self, X: Any, y: Any) -> SinglePrecision:
+        self.ridge_ = Ridge().fit(X, y)
+        self.n_features_in_ = X.shape[1]
+        return self
+
+    def predict(self, X: Any) -> Any:
+        coefficients = self.ridge_.coef_.astype(np.float32)
+        return np.asarray(X, dtype=np.float32) @ coefficients + np.float32(self.ridge_.intercept_)
+
+
+MODELS = {
+    "ridge": Ridge(),
+    "pipeline": make_pipeline(StandardScaler(), Ridge()),
+    "bayesian": BayesianRidge(),
+    "single precision": SinglePrecision(),
+    "forest": RandomForestRegressor(10),
+}
+
+
+def wide_rows(n: int = 600) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(n, 12))
+    return X, 3 * X[:, 0] + (0.5 + abs(X[:, 1])) * rng.normal(size=n)
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e4])
+@pytest.mark.parametrize("model", MODELS)
+def test_the_order_and_the_memory_layout_of_the_rows_do_not_matter(model, offset) -> None:
+    """Linear algebra rounds differently for rows in another order; the rows and the model are the same to the last bit."""
+    W, y = wide_rows()
+    W, y = W + offset / 2000, y + offset
+    est = dco.DecoupledRegressor(MODELS[model], random_state=0).fit(W, y)
+    rows = est.splits_.calibrate
+    for order in (rows, np.sort(rows), np.random.default_rng(1).permutation(rows)):
+        for table in (W[order], np.asfortranarray(W[order])):
+            report = est.certificate_.verify(table, y[order], predictor=est)
+            assert report.holds, str(report)
+
+
+@pytest.mark.filterwarnings("ignore:X does not have valid feature names")
+def test_rows_of_a_frame_may_be_checked_as_an_array() -> None:
+    polars = pytest.importorskip("polars")
+    W, y = wide_rows()
+    frame = polars.DataFrame({f"c{j}": W[:, j] for j in range(12)})
+    est = dco.DecoupledRegressor(Ridge(), random_state=0).fit(frame, y)
+    rows = est.splits_.calibrate
+    assert est.certificate_.verify(W[rows], y[rows], predictor=est)
+
+
+@pytest.mark.parametrize("change", [1e-9, 1e-11, 1e-15])
+def test_rounding_excuses_no_change_of_what_is_deployed(change) -> None:
+    W, y = wide_rows()
+    est = dco.DecoupledRegressor(Ridge(), random_state=0).fit(W, y)
+    rows = np.sort(est.splits_.calibrate)
+    report = est.certificate_.verify(W[rows], y[rows], predictor=est)
+    assert report.holds
+    assert "to rounding" in str(report), "otherwise nothing is tested here"
+    entry = est.certificate_.thresholds[0]
+    other = replace(est.certificate_, thresholds=(replace(entry, value=entry.value * (1 + change)),))
+    assert other.thresholds[0].value != entry.value
+    failed = {check.name for check in other.verify(W[rows], y[rows], predictor=est).checks if not check.holds}
+    assert "deployed threshold" in failed
+    assert ("threshold" in failed) == (change > 2e-12)  # the rows alone see no last bit
+    est.predictor_.calibration.scores[:] *= 1 + change
+    failed = {check.name for check in est.certificate_.verify(W[rows], y[rows], predictor=est).checks if not check.holds}
+    assert {"scores kept", "deployed threshold"} <= failed
+
+
+def test_rounding_excuses_neither_other_rows_nor_another_model() -> None:
+    W, y = wide_rows()
+    est = dco.DecoupledRegressor(Ridge(), random_state=0).fit(W, y)
+    rows = np.sort(est.splits_.calibrate)
+    moved = y[rows].copy()
+    moved[0] = math.nextafter(moved[0], 9e9)
+    failed = {check.name for check in est.certificate_.verify(W[rows], moved, predictor=est).checks if not check.holds}
+    assert {"calibration fingerprint", "scores"} <= failed
+    est.predictor_.structure.model.coef_[0] *= 1 + 1e-14
+    failed = {check.name for check in est.certificate_.verify(W[rows], y[rows], predictor=est).checks if not check.holds}
+    assert {"model", "scores"} <= failed
+
+
+def test_repeats_that_roles_share_are_printed(fitted) -> None:
+    W, y = wide_rows(100)
+    est = dco.DecoupledRegressor(Ridge(), random_state=0).fit(np.tile(W, (6, 1)), np.tile(y, 6))
+    shared = est.certificate_.repeats_shared
+    assert shared["train and calibrate"] > 0
+    assert f"train and calibrate share {shared['train and calibrate']}" in str(est.certificate_)
+    assert "Repeats" not in str(fitted.certificate_)
+
+
 def test_verify_sees_another_predictor(fitted) -> None:
     rows = fitted.splits_.calibrate
     other = dco.DecoupledRegressor(Ridge(alpha=50.0), random_state=0).fit(X, Y)
@@ -202,7 +484,12 @@ def test_what_is_not_a_certificate_is_said_so(text) -> None:
 
 def test_a_certificate_with_a_wrong_field_is_refused(fitted) -> None:
     data = json.loads(fitted.certificate_.to_json())
-    for change in ({"thresholds": [{}]}, {"thresholds": 3}, {"alpha": "x"}, {"extra": 1}, {"seal_log": None}):
+    entry = data["thresholds"][0]
+    entries = [[{**entry, **change}] for change in ({"n": -1}, {"n": True}, {"rank": 0}, {"rank": 1.5}, {"value": None})]
+    changes: list[dict[str, Any]] = [{"thresholds": value} for value in ([{}], 3, *entries)]
+    changes += [{"alpha": "x"}, {"alpha": "nan"}, {"alpha": None}, {"delta": "x"}, {"extra": 1}, {"seal_log": None}]
+    changes += [{"statement": 1}, {"refit": 1}, {"seal_opened": True}, {"rows": {"train": "many"}}, {"seed": "0"}]
+    for change in changes:
         with pytest.raises(ValueError, match="certificate"):
             dco.Certificate.from_json(json.dumps({**data, **change}))
 

@@ -1,6 +1,7 @@
 """What is certified, by which numbers, and how to check it later.
 
-A `Certificate` is plain data: it goes to strict JSON and back without loss. `verify` recomputes what can be recomputed.
+A `Certificate` is plain data: it goes to strict JSON and back without loss. `verify` recomputes what can be recomputed,
+compares the rest with the predictor's own certificate, and names what it could not check.
 """
 
 from __future__ import annotations
@@ -8,8 +9,8 @@ from __future__ import annotations
 import json
 import math
 import pickle
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, fields
 from hashlib import blake2b
 from typing import Any, Protocol
 
@@ -19,11 +20,14 @@ from scipy.special import betaincinv
 
 from dco.arrays import AnyArray, Floats
 from dco.fingerprints import role_fingerprint, row_fingerprints, structure_fingerprint
-from dco.ranks import conformal_rank, pac_rank
+from dco.ranks import Level, as_rational, conformal_rank, pac_rank
+from dco.rows import take_features
 from dco.thresholds.threshold import Guarantee
 
 FORMAT = 1
 _LARGEST_MODEL = 2**26  # bytes of a pickle: beyond, reading it takes longer than most people want to wait
+_LAW_DIGITS = 1e-9  # points of a Beta law, from one version of SciPy to the next
+_ROUNDING = {np.dtype(np.float64): 1e-12, np.dtype(np.float32): 1e-5}  # the same rows in another order or memory layout
 
 VOIDED_BY = (
     "choosing the level, the seed, the split or the model after looking at results on calibration or test rows",
@@ -57,13 +61,54 @@ class CertifiedThreshold:
 def certified_threshold(
     value: float, *, rank: int | None, n: int, tied: bool, group: str | None = None
 ) -> CertifiedThreshold:
-    """The numbers that follow from a rank: expected coverage and its 5 % and 95 % points."""
+    """The numbers that follow from a rank: expected coverage and its 5 % and 95 % points; full sets cover everything."""
     if rank is None:
         return CertifiedThreshold(group, n, None, value, None, False, None, None)
-    if rank > n:
+    if rank > n or value == math.inf:
         return CertifiedThreshold(group, n, rank, value, 1.0, True, 1.0, 1.0)
     low, high = betaincinv(rank, n + 1 - rank, [0.05, 0.95])
     return CertifiedThreshold(group, n, rank, value, rank / (n + 1), not tied, float(low), None if tied else float(high))
+
+
+def statement_in_words(
+    guarantee: str,
+    *,
+    alpha: Level,
+    delta: Level | None = None,
+    simultaneous: bool = False,
+    conditional: bool = False,
+    grouped: bool = False,
+    distinct: bool = False,
+) -> str:
+    """The guarantee ("marginal" or "pac") in one plain sentence.
+
+    `conditional`: a threshold in each Mondrian group. `grouped`: rows belong together. `distinct`: repeats were dropped.
+    """
+    level = f"{float(100 * (1 - as_rational(alpha))):g} %"
+    who, many = ("a new distinct row", "new distinct rows") if distinct else ("a new row", "new rows")
+    if grouped:
+        who, many = f"{who} of a new group", f"{many} of new groups"
+    if guarantee == "marginal" or delta is None:
+        where = ", whichever of the groups it belongs to" if conditional else ""
+        return f"The set of {who} holds its true value with probability at least {level}{where}."
+    sure = f"{float(100 * (1 - as_rational(delta, name='delta'))):g} %"
+    each = ""
+    if conditional:
+        each = " in all groups at once" if simultaneous else ", in each group separately"
+    return (
+        f"With confidence at least {sure} over the draw of the calibration rows, the sets hold the true value for at least "
+        f"{level} of {many}{each}."
+    )
+
+
+def assumption_in_words(guarantee: str, *, grouped: bool = False, frozen: bool = False) -> str:
+    """What must be true of the rows for the statement to hold; `frozen`: a model came fitted, on rows unknown here."""
+    unit = "groups of rows" if grouped else "rows"
+    how = "exchangeable" if guarantee == "marginal" else "independent and identically distributed"
+    text = f"Calibration {unit} and the new one are {how}, given the training and tuning rows."
+    if frozen:
+        text += " The frozen model was not fitted on calibration rows; this cannot be checked here."
+    return text
 
 
 @dataclass(frozen=True)
@@ -122,12 +167,14 @@ class Certificate:
             raise ValueError(f"This is not a certificate: missing fields {missing}, unknown fields {spare}.")
         try:
             thresholds = tuple(_threshold_from_plain(entry) for entry in data["thresholds"])
-            values = {**data, "thresholds": thresholds, "alpha": float(data["alpha"])}
+            values = {**data, "thresholds": thresholds}
             for name in ("seal_log", "voided_by"):
                 values[name] = tuple(str(entry) for entry in data[name])
             for name in ("failed_candidates", "rows", "row_fingerprints", "repeats_shared", "versions"):
                 values[name] = dict(data[name])
-            values["tuning_threshold"] = _from_plain(data["tuning_threshold"])
+            for name in ("alpha", "delta", "tuning_threshold"):
+                values[name] = _from_plain(data[name])
+            _check_types(values)
         except (TypeError, ValueError, KeyError, AttributeError) as error:
             raise ValueError(f"This is not a certificate: {error}.") from None
         return cls(**values)
@@ -141,22 +188,24 @@ class Certificate:
         return math.sqrt(math.log(1 / delta) / (2 * n)) if n else 1.0
 
     def verify(self, X_cal: Any = None, y_cal: Any = None, *, predictor: Any = None) -> VerificationReport:
-        """Recompute ranks, and with rows and the predictor also fingerprints, scores and thresholds; say what differs."""
+        """Recompute what can be recomputed, say what differs, and name what could not be checked.
+
+        Alone: words, ranks and coverage laws must follow from the numbers. With the predictor (or the estimator): what it
+        deploys, its fingerprints, and every other field against its own certificate. With the calibration rows, in any
+        order: their fingerprint, and with both every score and threshold, to rounding.
+        """
+        own: Scorer | None = getattr(predictor, "predictor_", predictor)
         checks = [*_arithmetic(self)]
-        if predictor is not None:
-            own: Scorer = getattr(predictor, "predictor_", predictor)
-            checks.append(
-                _same("structure", self.structure_fingerprint, own.structure.fingerprint, "fingerprint of the structure")
-            )
-            if self.model_fingerprint is not None:
-                found = model_fingerprint(own.structure.model)
-                checks.append(_same("model", self.model_fingerprint, found, "fingerprint of the fitted model"))
-            checks += _deployed_checks(self, own)
+        if own is not None:
+            failed = {check.name for check in checks if not check.holds}  # one line a mismatch
+            checks += [check for check in _predictor_checks(self, own) if check.name not in failed]
+            checks += _other_fields(self, own, {check.name for check in checks if not check.holds})
         if X_cal is not None:
             checks += _rows_checks(self, X_cal, y_cal)
-            if predictor is not None:
-                checks += _score_checks(self, X_cal, y_cal, getattr(predictor, "predictor_", predictor))
-        return VerificationReport(tuple(checks))
+        if X_cal is not None and own is not None:
+            known = all(check.holds for check in checks if check.name in ("calibration fingerprint", "model"))
+            checks += _score_checks(self, X_cal, y_cal, own, rounding=known)
+        return VerificationReport(tuple(checks), _unchecked(self, own, rows=X_cal is not None))
 
     def __str__(self) -> str:
         lines = [self.statement, f"Assumption: {self.assumption}"]
@@ -175,6 +224,9 @@ class Certificate:
             lines.append(f"{name}threshold {entry.value:.6g}, {rank}{law}")
         lines.append(f"Structure: {self.candidate}, chosen out of {self.candidates} by {self.selection}")
         lines.append("Rows: " + ", ".join(f"{count} {role}" for role, count in self.rows.items()))
+        repeats = [f"{roles} share {count}" for roles, count in self.repeats_shared.items() if count]
+        if repeats:
+            lines.append(f"Repeats, taken to be natural: {', '.join(repeats)} rows")
         return "\n".join(lines)
 
 
@@ -189,20 +241,29 @@ class Check:
 
 @dataclass(frozen=True)
 class VerificationReport:
-    """What holds and what does not."""
+    """What holds, what does not, and what could not be checked: {field: what would be needed}."""
 
     checks: tuple[Check, ...]
+    unchecked: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def holds(self) -> bool:
-        """Whether every check holds."""
+        """Whether every check holds; it says nothing about what is in `unchecked`."""
         return all(check.holds for check in self.checks)
 
     def __bool__(self) -> bool:
         return self.holds
 
+    def notes(self) -> list[str]:
+        """One sentence for each reason why something was not checked."""
+        names: dict[str, list[str]] = {}
+        for name, why in self.unchecked.items():
+            names.setdefault(why, []).append(name)
+        return [f"Not checked, {why}: {', '.join(entries)}." for why, entries in names.items()]
+
     def __str__(self) -> str:
-        return "\n".join(f"{'ok  ' if check.holds else 'FAIL'} {check.name}: {check.detail}" for check in self.checks)
+        lines = [f"{'ok  ' if check.holds else 'FAIL'} {check.name}: {check.detail}" for check in self.checks]
+        return "\n".join([*lines, *self.notes()])
 
 
 class Scorer(Protocol):
@@ -210,6 +271,9 @@ class Scorer(Protocol):
 
     structure: Any
     calibration: Any
+    statement: Any
+    certificate: Certificate
+    ranking: Any
 
     def thresholds(self) -> Mapping[Any, Any]:
         """The threshold of each group, or one under the key None."""
@@ -243,34 +307,188 @@ def threshold_at(scores: Floats, rank: int) -> float:
     return float(np.partition(scores, rank - 1)[rank - 1]) if rank <= scores.size else math.inf
 
 
-def _arithmetic(certificate: Certificate) -> Iterable[Check]:
-    delta = certificate.delta
-    if certificate.simultaneous and delta is not None:
-        delta = delta / len(certificate.thresholds)
-    for entry in certificate.thresholds:
-        if entry.rank is None:
-            continue
-        name = "rank" if entry.group is None else f"rank of group {entry.group}"
-        if certificate.guarantee == "pac" or (certificate.guarantee == "none" and delta is not None):
-            right = pac_rank(entry.n, alpha=certificate.alpha, delta=delta if delta is not None else 0.05)
-        else:
+# ---------------------------------------------------------------------------------------------- the certificate alone
+
+
+def _arithmetic(certificate: Certificate) -> Iterator[Check]:
+    """What follows from other fields of the certificate: the guarantee's name, ranks, laws, words, the seal."""
+    aim = "marginal" if certificate.delta is None else "pac"
+    promised = aim if certificate.reason is None else "none"
+    yield _same("guarantee", certificate.guarantee, promised, "guarantee that goes with delta and reason")
+    if certificate.simultaneous:
+        yield Check("simultaneous", aim == "pac", "all groups at once is a PAC statement")
+    wrong = _wrong_levels(certificate)
+    yield from wrong
+    if not wrong:
+        for entry in certificate.thresholds:
+            yield from _law_checks(certificate, entry)
+        yield from _words(certificate, aim)
+    calibrate, total = certificate.rows.get("calibrate", 0), sum(entry.n for entry in certificate.thresholds)
+    possible = total <= calibrate if True in _may_be_grouped(certificate) else total == calibrate
+    yield Check("rows", possible, f"{total} scores or groups from {calibrate} calibration rows")
+    log = certificate.seal_log
+    once = certificate.seal_opened == 1 == len(log) and log[0].endswith(f"structure {certificate.structure_fingerprint}")
+    yield Check("seal", once, f"calibration rows were asked for {max(certificate.seal_opened, len(log))} time(s)")
+    yield Check("voided_by", certificate.voided_by == VOIDED_BY, "the ways to lose the guarantee that format 1 lists")
+
+
+def _wrong_levels(certificate: Certificate) -> list[Check]:
+    levels = {"alpha": certificate.alpha, "delta": certificate.delta}
+    return [
+        Check(name, False, f"{value} is not between 0 and 1")
+        for name, value in levels.items()
+        if value is not None and not 0 < value < 1
+    ]
+
+
+def _law_checks(certificate: Certificate, entry: CertifiedThreshold) -> Iterator[Check]:
+    name = "rank" if entry.group is None else f"rank of group {entry.group}"
+    if entry.rank is not None:
+        if certificate.delta is None:
             right = conformal_rank(entry.n, alpha=certificate.alpha)
-        yield _same(name, right, entry.rank, f"rank for n = {entry.n}, alpha = {certificate.alpha:g}")
-        low = certified_threshold(entry.value, rank=right, n=entry.n, tied=not entry.expected_is_exact, group=entry.group)
-        agrees = (
-            entry.coverage_low is not None
-            and low.coverage_low is not None
-            and (abs(entry.coverage_low - low.coverage_low) < 1e-9)
-        )
-        yield Check(f"{name}: coverage law", agrees, f"5 % point of Beta({right}, {entry.n + 1 - right})")
+        else:
+            delta = as_rational(certificate.delta, name="delta")
+            parts = len(certificate.thresholds) if certificate.simultaneous else 1
+            right = pac_rank(entry.n, alpha=certificate.alpha, delta=delta / parts)
+        yield _same(name, entry.rank, right, f"rank for n = {entry.n}, alpha = {certificate.alpha:g}")
         if right > entry.n:
-            yield Check(f"{name}: infinite", math.isinf(entry.value), "rank n + 1 asks for an infinite threshold")
-    calibrate = certificate.rows.get("calibrate", 0)
+            yield Check(f"{name}: infinite", entry.value == math.inf, "rank n + 1 asks for an infinite threshold")
+    law = certified_threshold(entry.value, rank=entry.rank, n=entry.n, tied=not entry.expected_is_exact, group=entry.group)
+    what = "no rank, no law" if entry.rank is None else f"mean, 5 % and 95 % points for rank {entry.rank} of {entry.n}"
+    yield Check(f"{name}: coverage law", not _differing(entry, law), what)
+
+
+def _differing(stated: CertifiedThreshold, right: CertifiedThreshold) -> list[str]:
+    """The fields, but the value, in which two thresholds differ; probabilities may differ in the last digits."""
+    names = [entry.name for entry in fields(CertifiedThreshold) if entry.name != "value"]
+    return [name for name in names if not _close(getattr(stated, name), getattr(right, name))]
+
+
+def _close(stated: Any, right: Any) -> bool:
+    if isinstance(stated, float) and isinstance(right, float):
+        return abs(stated - right) < _LAW_DIGITS
+    return bool(stated == right)
+
+
+def _may_be_grouped(certificate: Certificate) -> set[bool]:
+    """Whether rows belonged together: marginal thresholds then have no rank, PAC ones use fewer scores than rows."""
+    if certificate.delta is None:
+        return {any(entry.rank is None for entry in certificate.thresholds)}
     total = sum(entry.n for entry in certificate.thresholds)
-    ranked = all(entry.rank is not None for entry in certificate.thresholds)
-    if ranked and certificate.condition_on is None and certificate.guarantee in ("marginal", "pac"):
-        yield Check("rows", total <= calibrate, f"{total} scores from {calibrate} calibration rows")
-    yield Check("seal", certificate.seal_opened == 1, f"calibration rows were opened {certificate.seal_opened} time(s)")
+    return {True, False} if total == certificate.rows.get("calibrate") else {True}
+
+
+def _words(certificate: Certificate, aim: str) -> Iterator[Check]:
+    conditional = any(entry.group is not None for entry in certificate.thresholds)
+    frozen = certificate.training_rows.startswith("not checked")
+    pairs = []
+    for grouped in sorted(_may_be_grouped(certificate)):
+        assumption = assumption_in_words(aim, grouped=grouped, frozen=frozen)
+        for distinct in (False, True):
+            statement = statement_in_words(
+                aim,
+                alpha=certificate.alpha,
+                delta=certificate.delta,
+                simultaneous=certificate.simultaneous,
+                conditional=conditional,
+                grouped=grouped,
+                distinct=distinct,
+            )
+            if certificate.reason is not None:
+                statement = f"Nothing is guaranteed: {certificate.reason}."
+            pairs.append((statement, assumption))
+    fitting = [pair for pair in pairs if pair[0] == certificate.statement]
+    yield Check("statement", bool(fitting), f"the numbers say: {(fitting or pairs)[0][0]}")
+    assumed = [assumption for _, assumption in fitting or pairs]
+    right = certificate.assumption if certificate.assumption in assumed else assumed[0]
+    yield Check("assumption", certificate.assumption in assumed, f"the statement needs: {right}")
+
+
+# ---------------------------------------------------------------------------------------------- with the predictor
+
+
+def _predictor_checks(certificate: Certificate, own: Scorer) -> Iterator[Check]:
+    """What the predictor itself tells: its structure, its model, the level it was asked for, and what it deploys."""
+    structure, asked = own.structure, own.statement
+    yield _same("structure", certificate.structure_fingerprint, structure.fingerprint, "fingerprint of the structure")
+    if certificate.model_fingerprint is not None:
+        found = model_fingerprint(structure.model)
+        yield _same("model", certificate.model_fingerprint, found, "fingerprint of the fitted model")
+    pac = asked.guarantee == "pac"
+    delta = float(as_rational(asked.delta, name="delta")) if pac else None
+    yield _same("alpha", certificate.alpha, float(as_rational(asked.alpha)), "level that the predictor has")
+    yield _same("delta", certificate.delta, delta, "delta that the predictor has")
+    yield _same("simultaneous", certificate.simultaneous, pac and bool(asked.simultaneous), "all groups at once")
+    yield _same("candidate", certificate.candidate, structure.name, "name of the structure")
+    tuned = own.ranking[structure.name].ranking_threshold
+    yield _same("tuning_threshold", certificate.tuning_threshold, tuned, "threshold on tuning rows")
+    yield from _deployed_checks(certificate, own)
+
+
+def _deployed_checks(certificate: Certificate, own: Scorer) -> Iterator[Check]:
+    """The predictor's own calibration: the scores it keeps, and the thresholds that it deploys, to the last bit."""
+    kept = own.calibration
+    found = scores_fingerprint(kept.scores)
+    yield _same("scores kept", certificate.scores_fingerprint, found, "fingerprint of the scores kept")
+    parts, called = kept.parts(), kept.group_labels()
+    stated = {entry.group: entry for entry in certificate.thresholds}
+    deployed = {
+        called[name]: certified_threshold(
+            threshold.value,
+            rank=threshold.rank,
+            n=threshold.n,
+            tied=kept.is_tied(parts[name], threshold, guarantee=own.statement.guarantee),
+            group=called[name],
+        )
+        for name, threshold in own.thresholds().items()
+    }
+    yield _same("groups", sorted(map(str, stated)), sorted(map(str, deployed)), "groups with a threshold")
+    for group in [group for group in stated if group in deployed]:
+        name = "deployed threshold" if group is None else f"deployed threshold of group {group}"
+        yield _same(name, stated[group].value, deployed[group].value, "what prediction sets use")
+        for part in _differing(stated[group], deployed[group]):
+            yield _same(f"{name}: {part}", getattr(stated[group], part), getattr(deployed[group], part), part)
+
+
+_CHECKED_AS = {
+    "structure_fingerprint": "structure",
+    "model_fingerprint": "model",
+    "scores_fingerprint": "scores kept",
+    "seal_opened": "seal",
+    "seal_log": "seal",
+}
+
+
+def _other_fields(certificate: Certificate, own: Scorer, failed: Iterable[str]) -> Iterator[Check]:
+    """A line for each field in which the certificate differs from the predictor's own, unless it has failed already."""
+    if own.certificate is certificate:
+        return
+    here, there = _flat(certificate), _flat(own.certificate)
+    differing = [name for name in here | there if here.get(name) != there.get(name)]
+    if not differing:
+        yield Check("all fields", True, "they agree with the predictor's own certificate")
+    thresholds = any(name.startswith(("deployed", "groups", "rank")) for name in failed)
+    for name in differing:
+        known = thresholds if name.startswith("thresholds") else _CHECKED_AS.get(name, name) in failed
+        if not known:
+            says, right = here.get(name, "nothing"), there.get(name, "nothing")
+            yield Check(name, False, f"the certificate says {says}, the predictor's own says {right}")
+
+
+def _flat(certificate: Certificate) -> dict[str, str]:
+    """Every field as JSON text; entries of mappings and of thresholds under names of their own."""
+    result: dict[str, Any] = {}
+    for name, value in _to_plain(asdict(certificate)).items():
+        entries = [(name, value)]
+        if name == "thresholds":
+            entries = [(f"{name}.{place}.{key}", part) for place, one in enumerate(value) for key, part in one.items()]
+        elif isinstance(value, dict) and value:
+            entries = [(f"{name}.{key}", part) for key, part in value.items()]
+        result |= {key: json.dumps(part, sort_keys=True, ensure_ascii=False) for key, part in entries}
+    return result
+
+
+# ---------------------------------------------------------------------------------------------- with the rows
 
 
 def _rows_checks(certificate: Certificate, X: Any, y: Any) -> list[Check]:
@@ -286,43 +504,96 @@ def _rows_checks(certificate: Certificate, X: Any, y: Any) -> list[Check]:
     ]
 
 
-def _deployed_checks(certificate: Certificate, predictor: Any) -> list[Check]:
-    """The predictor's own calibration: the scores it keeps, and the thresholds that it deploys."""
-    kept = predictor.calibration
-    checks = [
-        _same(
-            "scores kept", certificate.scores_fingerprint, scores_fingerprint(kept.scores), "fingerprint of the scores kept"
-        )
-    ]
-    called, stated = kept.group_labels(), {entry.group: entry.value for entry in certificate.thresholds}
-    deployed = {called[name]: threshold.value for name, threshold in predictor.thresholds().items()}
-    checks.append(_same("groups", sorted(map(str, stated)), sorted(map(str, deployed)), "groups with a threshold"))
-    for group in [group for group in stated if group in deployed]:
-        name = "deployed threshold" if group is None else f"deployed threshold of group {group}"
-        checks.append(_same(name, stated[group], deployed[group], "what prediction sets use"))
-    return checks
+def _score_checks(certificate: Certificate, X: Any, y: Any, own: Scorer, *, rounding: bool) -> list[Check]:
+    """Scores of the rows, and the thresholds they give: to the last bit, or to rounding where rows and model are known.
 
-
-def _score_checks(certificate: Certificate, X: Any, y: Any, predictor: Any) -> list[Check]:
-    scores, groups = predictor.calibration_scores(X, y)
-    checks = [
-        _same("scores", certificate.scores_fingerprint, scores_fingerprint(scores), "fingerprint of the calibration scores")
-    ]
-    if predictor.calibration.groups is not None:
+    Linear algebra may round differently for rows in another order or memory layout. What is deployed is compared exactly
+    by `_deployed_checks`; here the scores kept are what the new ones must agree with.
+    """
+    scores, groups = own.calibration_scores(X, y)
+    slack = rounding_slack(own, X, y) if rounding else 0.0
+    kept, found = np.sort(own.calibration.scores), np.sort(scores)
+    checks = [_same("scores", certificate.scores_fingerprint, scores_fingerprint(scores), "fingerprint of the scores")]
+    if not checks[0].holds and certificate.scores_fingerprint == scores_fingerprint(kept) and agree(kept, found, slack):
+        checks = [Check("scores", True, f"they agree with the scores kept, to rounding (within {slack:.1g})")]
+    if own.calibration.groups is not None:
         return checks  # which row speaks for its group is known to the predictor alone: see `_deployed_checks`
     for entry in certificate.thresholds:
         if entry.rank is None:
             continue
-        own = scores if entry.group is None else scores[np.asarray([str(group) == entry.group for group in groups])]
-        checks.append(
-            _same(
-                "threshold" if entry.group is None else f"threshold of group {entry.group}",
-                entry.value,
-                threshold_at(own, entry.rank) if own.size == entry.n else math.nan,
-                f"rank {entry.rank} of {own.size} scores",
-            )
+        name = "threshold" if entry.group is None else f"threshold of group {entry.group}"
+        part = (
+            scores
+            if groups is None or entry.group is None
+            else scores[np.asarray([str(group) == entry.group for group in groups])]
         )
+        value = threshold_at(part, entry.rank) if part.size == entry.n else math.nan
+        what = f"rank {entry.rank} of {part.size} scores"
+        if value != entry.value and agree(entry.value, value, slack):
+            checks.append(Check(name, True, f"{what}: {value}, which is {entry.value} to rounding"))
+        else:
+            checks.append(_same(name, entry.value, value, what))
     return checks
+
+
+def rounding_slack(own: Scorer, X: Any, y: Any) -> float:
+    """How far scores of the same rows under the same model may differ by rounding alone.
+
+    A part in 10^12 of the largest score (10^5 where the model answers in single precision). It grows when targets are far
+    from 0 in units of their spread: a residual inherits the rounding of the numbers that it is the difference of.
+    """
+    kept = np.abs(own.calibration.scores[np.isfinite(own.calibration.scores)])
+    record = own.structure.prediction(take_features(X, np.arange(1)) if hasattr(X, "shape") else X[:1])
+    parts = [part.dtype for part in vars(record).values() if isinstance(part, np.ndarray)]
+    digits = max((_ROUNDING[dtype] for dtype in parts if dtype in _ROUNDING), default=_ROUNDING[np.dtype(np.float64)])
+    target, offset = np.asarray(y), 0.0
+    if own.structure.classes is None and np.std(target) > 0:
+        offset = float(np.max(np.abs(target)) / np.std(target)) / 256  # 1e-12 / 256 is 18 units in the last place
+    return digits * (1 + offset) * float(np.max(kept, initial=0.0))
+
+
+def agree(a: Any, b: Any, slack: float) -> bool:
+    """Whether numbers are equal (infinite ones exactly) or differ by at most `slack`."""
+    first, second = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
+    if first.shape != second.shape:
+        return False
+    with np.errstate(invalid="ignore"):
+        return bool(np.all((first == second) | (np.abs(first - second) <= slack)))
+
+
+# ---------------------------------------------------------------------------------------------- what is left open
+
+
+_FOLLOWS = {"statement", "assumption", "guarantee", "reason", "alpha", "delta", "simultaneous", "seal_opened", "voided_by"}
+_TOLD = {"thresholds", "candidate", "tuning_threshold", "structure_fingerprint", "model_fingerprint", "scores_fingerprint"}
+
+
+def _unchecked(certificate: Certificate, own: Scorer | None, *, rows: bool) -> dict[str, str]:
+    """{what: why}: fields that nothing given here speaks for."""
+    result: dict[str, str] = {}
+    alone = "which needs the predictor"
+    if own is not None:
+        alone = "for it is the predictor's own certificate: compare a copy that was kept elsewhere"
+    for name in [entry.name for entry in fields(Certificate)]:
+        if name in _FOLLOWS or name == "format" or (own is not None and name in _TOLD):
+            continue
+        if own is not None and own.certificate is not certificate:
+            continue
+        value = getattr(certificate, name)
+        if name not in ("rows", "row_fingerprints"):
+            result[name] = alone
+            continue
+        result |= {f"{name}.{role}": alone for role in value if not (rows and role == "calibrate")}
+    if own is not None and certificate.model_fingerprint is None and own.certificate.model_fingerprint is None:
+        result["fitted model"] = (
+            "for it is too large or cannot be written down (its scores on calibration rows speak for it)"
+        )
+    if not rows:
+        result["calibration rows"] = "which needs X_cal and y_cal"
+    return result
+
+
+# ---------------------------------------------------------------------------------------------- small parts
 
 
 def _same(name: str, stated: object, found: object, what: str) -> Check:
@@ -357,9 +628,33 @@ def _threshold_from_plain(entry: Any) -> CertifiedThreshold:
         raise ValueError("a threshold entry has the wrong fields")
     numbers = {name: _from_plain(entry[name]) for name in ("expected_coverage", "coverage_low", "coverage_high")}
     value = _from_plain(entry["value"])
-    if value is None or not isinstance(entry["n"], int) or not isinstance(entry["rank"], (int, type(None))):
+    counts = [entry["n"], *([] if entry["rank"] is None else [entry["rank"]])]
+    if value is None or not all(type(count) is int and count >= 0 for count in counts):
         raise ValueError("a threshold entry lacks its numbers")
+    if entry["rank"] == 0 or type(entry["expected_is_exact"]) is not bool:
+        raise ValueError("a threshold entry has the wrong numbers")
     return CertifiedThreshold(**{**entry, **numbers, "value": value})
+
+
+_TYPES: dict[type | tuple[type, ...], str] = {
+    str: "statement assumption guarantee candidate model score selection training_rows structure_fingerprint "
+    "scores_fingerprint",
+    (str, type(None)): "reason condition_on model_fingerprint",
+    float: "alpha",
+    (int, type(None)): "seed",
+    int: "candidates seal_opened",
+    bool: "simultaneous refit",
+}
+
+
+def _check_types(values: Mapping[str, Any]) -> None:
+    for kind, names in _TYPES.items():
+        for name in names.split():
+            if not isinstance(values[name], kind) or (isinstance(values[name], bool) and kind is not bool):
+                raise ValueError(f"{name} is {values[name]!r}")
+    for role, count in values["rows"].items():
+        if type(count) is not int:
+            raise ValueError(f"rows has {count!r} for {role}")
 
 
 def _no_constant(name: str) -> float:
