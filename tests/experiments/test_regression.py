@@ -6,12 +6,11 @@ import numpy as np
 import pytest
 from scipy.stats import betabinom
 
-from dco.datasets.tabular import Table
-from dco.experiments import beyond_regression, regression
+from dco.experiments import regression
 from dco.experiments.coverage_z import all_z, bonferroni_point, coverage_sd, coverage_z
 from dco.experiments.experiment import Options, SplitRecord
 from dco.experiments.methods import run_method
-from dco.experiments.regression import DENSITY, STUDIES, Candidate, fit_priors, load_rows, paper_split, rows_by
+from dco.experiments.regression import DENSITY, STUDIES, fit_priors, load_rows, paper_split
 from dco.experiments.tables import ResultTable
 
 DIABETES = Options(alphas=(0.2,))
@@ -131,53 +130,3 @@ def test_diabetes_tables_have_the_papers_figures_beside_ours(diabetes_rows):
     assert [table.title for table in tables][2:] == [
         "Diabetes: prior scale", "Diabetes: threshold selection outcomes", "Diabetes: DirectTune diagnostic",
     ]  # fmt: skip
-
-
-def small_table(n: int = 240) -> Table:
-    rng = np.random.default_rng(5)
-    X = rng.uniform(-2, 2, (n, 3))
-    y = np.sin(3 * X[:, 0]) * 3 + X[:, 1] ** 2 + (0.1 + 0.3 * np.abs(X[:, 2])) * rng.standard_normal(n)
-    return Table(X, y, ("a", "b", "c"), "small")
-
-
-def test_the_stronger_class_beats_a_linear_model_where_the_truth_bends(monkeypatch):
-    """The signal is a sine and a square: a linear model cannot follow it, the class must be at least 20 % narrower."""
-    monkeypatch.setattr(beyond_regression, "load_rows", lambda name, data_home: small_table())
-    members = beyond_regression.Class(
-        "concrete", ("extra trees", "support vectors"), "average, residual / (spread + 0.3)", False, "other rows"
-    )
-    records = [
-        SplitRecord(seed, tuple(beyond_regression.run_split(seed, DIABETES, members=members)), 1.0) for seed in (0, 1)
-    ]
-    found = rows_by(records, 0.2)
-    widths = {method: np.mean([row["width"] for row in rows]) for method, rows in found.items()}
-    assert widths["stronger class, fixed"] < 0.8 * widths["DCO (paper's class)"]
-    steps = beyond_regression.gains(records, 0.2)
-    assert steps["class"][0] + steps["refit"][0] + steps["search"][0] == pytest.approx(steps["all together"][0])
-    assert all(row["law"] for rows in found.values() for row in rows)
-
-
-def test_a_class_never_sees_calibration_or_test_labels():
-    """Scrambling those labels changes no prediction and no choice."""
-    table = small_table()
-    splits = paper_split(len(table), 0)
-    scrambled = table.y.copy()
-    hidden = np.concatenate([splits.calibrate, splits.test])
-    scrambled[hidden] = np.random.default_rng(1).permutation(scrambled[hidden]) * 7
-    members = beyond_regression.Class(
-        "diabetes", ("ridge", "support vectors"), "ridge, absolute residual", False, "other rows"
-    )
-    chosen = []
-    for y in (table.y, scrambled):
-        rows = Table(table.X, y, table.feature_names, table.name)
-        fits = beyond_regression.refits(
-            beyond_regression.first_fits(rows, splits.train, members=members, seed=0), rows, splits.tune
-        )
-        fitted = beyond_regression.structures(fits, members=members, seed=0)
-        candidates = {name: Candidate.of(score, predict, rows, splits) for name, (score, predict) in fitted.items()}
-        chosen.append(
-            min(candidates, key=lambda name: candidates[name].tune_size(float(np.median(candidates[name].scores_tune))))
-        )
-        last = candidates["ridge, absolute residual"].test.mean
-        chosen.append(last.tobytes())
-    assert chosen[:2] == chosen[2:]
