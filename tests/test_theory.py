@@ -455,3 +455,14 @@ def test_size_after_recalibration_says_when_it_is_empty():
     accuracy = theory.tuning_accuracy(100, candidates=16, size_bound=10.0)
     assert small.size_excess == 2 * accuracy.size_error
     assert small.ranking_level - small.coverage_quantile == pytest.approx(accuracy.risk_error)
+
+
+def test_a_shortfall_below_a_likely_miss_is_refused():
+    """For pac_delta above 1/2 the rank lies below n (1 - alpha), and the bound that ends the search does not apply."""
+    with pytest.raises(ValueError, match="pac_delta must be at most 1/2"):
+        theory.calibration_size(alpha=0.1, shortfall=0.01, delta=0.05, pac_delta=0.9)
+
+
+def test_the_closed_form_asks_for_a_finite_threshold_at_least():
+    assert theory.calibration_size(alpha=0.001, spread=0.01).closed_form == 999
+    assert theory.calibration_size(alpha=0.5, spread=0.6).closed_form == 1

@@ -223,7 +223,7 @@ class CalibrationSize:
     The wish holds at `first`, and at every size from `safe_from` on; between the two it comes and goes, because the rank is
     a whole number. ``recommended`` is the size within 1 / alpha rows of `safe_from` whose rank wastes least: where 1 / alpha
     is whole, n + 1 is a multiple of it and k / (n + 1) is 1 - alpha exactly. ``closed_form`` is ceil(alpha (1 - alpha) /
-    spread^2) - 2 for a wish about the spread (a little more than needed), None otherwise.
+    spread^2) - 2 for a wish about the spread, or the least size with a finite threshold if that is larger; None otherwise.
     """
 
     first: int
@@ -245,7 +245,8 @@ def calibration_size(
     Give either `spread`, or `shortfall` and `delta`. Coverage is Beta(k, n + 1 - k); k is the marginal rank, or with
     `pac_delta` the PAC rank. Both conditions are sawteeth in n, so every n is looked at up to a bound beyond which the
     condition is proved to hold: variance <= 1 / (4 (n + 2)), and for the tail Chernoff's exp(-n KL(1 - alpha || 1 - alpha -
-    shortfall)), which applies since k >= n (1 - alpha). Sizes too small for a finite threshold do not count.
+    shortfall)), which applies since k >= n (1 - alpha) (for a `pac_delta` of at most 1/2). Sizes too small for a finite
+    threshold do not count.
     """
     level = as_rational(alpha)
     failure = None if pac_delta is None else as_rational(pac_delta, name="pac_delta")
@@ -255,11 +256,13 @@ def calibration_size(
         wish = _positive(spread, "spread")
         limit = math.ceil(0.25 / wish**2)
         holds = _spread_at_most(wish)
-        closed_form = math.ceil(level * (1 - level) / _as_written(wish) ** 2) - 2
+        closed_form = max(least, math.ceil(level * (1 - level) / _as_written(wish) ** 2) - 2)
     elif spread is None and shortfall is not None and delta is not None:
         target = 1 - share - _positive(shortfall, "shortfall")
         if target <= 0:
             raise ValueError(f"shortfall must be below 1 - alpha = {1 - share:g}, got {shortfall!r}.")
+        if failure is not None and failure > Fraction(1, 2):
+            raise ValueError(f"pac_delta must be at most 1/2 where a shortfall is asked for, got {pac_delta!r}.")
         allowed = float(as_rational(delta, name="delta"))
         limit = math.ceil(-math.log(allowed) / _relative_entropy(1 - share, target))
         holds = _tail_at_most(target, allowed)

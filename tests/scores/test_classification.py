@@ -457,6 +457,9 @@ def test_long_rows_get_the_same_sets(score, kind, dtype):
         sets = score.sets(prediction, level)
         assert np.array_equal(sets.to_dense(), every <= level)
     assert np.array_equal(score.sizes_at(prediction, levels), [(every <= level).sum(axis=1) for level in levels])
+    for near, far in ((0, 4), (1, 7), (2, 6)):  # two thresholds that reach differently far
+        both = [float(levels[near]), float(levels[far])]
+        assert np.array_equal(score.sizes_at(prediction, both), [(every <= level).sum(axis=1) for level in both])
     by_row = ranked[np.arange(130), rng.choice([0, 5, 30, 699], p=[0.4, 0.3, 0.29, 0.01], size=130)][:, None]
     assert np.array_equal(score.sets(prediction, by_row).to_dense(), every <= by_row)
     assert np.array_equal(score.sizes(prediction, by_row), (every <= by_row).sum(axis=1))

@@ -9,7 +9,7 @@ import pytest
 from scipy.special import betainc
 
 from dco.thresholds import bq_confidence
-from dco.thresholds.bq_confidence import bq_failure
+from dco.thresholds.bq_confidence import _by_recursion, _merged, bq_failure
 
 
 def lattice(n, seed, values=(0.0, 0.25, 0.5, 1.0), shares=(0.5, 0.2, 0.2, 0.1)):
@@ -69,6 +69,16 @@ def test_tiny_probabilities_keep_their_digits():
     nearly = losses.copy()
     nearly[0] = 1 - 1e-9  # not 0/1 any more, so "exact" cannot use the Beta law
     assert bq_confidence(nearly, alpha=0.2) == pytest.approx(law, rel=1e-6, abs=0)
+
+
+def test_a_tiny_delta_is_compared_with_digits_that_mean_something():
+    """Davies' method knows P(L+ > level) to 1e-12 only: below a delta of 1e-9 the recursion decides."""
+    losses = np.repeat([0.0, 0.1, 0.5], [300, 100, 30])
+    level = Fraction(7, 50)
+    truth = _by_recursion(*_merged(losses, level))[1]
+    assert 1e-16 < truth < 1e-12
+    assert bq_failure(losses, level, at_most=1e-10) == pytest.approx(truth, rel=1e-9, abs=0)
+    assert bq_failure(losses, level, at_most=0.05) == pytest.approx(truth, abs=1e-11)
 
 
 def test_tiny_failures_keep_their_digits():

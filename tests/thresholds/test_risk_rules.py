@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from fractions import Fraction
 
 import numpy as np
 import pytest
+from scipy.stats import binom
 
 from dco.errors import InfeasibleLevelWarning
 from dco.losses import miscoverage
@@ -192,6 +194,9 @@ def test_hoeffding_bentkus_by_hand():
     assert hoeffding_bentkus_p_value(np.ones(20), Fraction(1, 10)) == 1.0
     errors = np.r_[np.ones(15), np.zeros(185)]
     assert binomial_p_value(15, 200, Fraction(1, 10)) < hoeffding_bentkus_p_value(errors, Fraction(1, 10))
+    assert hoeffding_bentkus_p_value(errors, Fraction(1, 10)) == pytest.approx(math.e * binom.cdf(15, 200, 0.1))  # Bentkus
+    halves = np.r_[np.full(29, 0.5), np.zeros(171)]  # 14.5 in all is rounded up
+    assert hoeffding_bentkus_p_value(halves, Fraction(1, 10)) == pytest.approx(math.e * binom.cdf(15, 200, 0.1))
     tenths = np.full(30, 0.1)
     assert float(np.cumsum(tenths)[-1]) > 3  # a plain float sum is above 3; the ceiling must not be 4
     assert ceil_total(tenths) == 3

@@ -14,7 +14,9 @@ from hypothesis.extra import numpy as hnp
 from scipy.stats import beta, binomtest, kstest
 
 from dco.errors import InfeasibleLevelWarning, NonFiniteScoreError
+from dco.predictions import ClassProbabilities
 from dco.ranks import conformal_rank, pac_rank
+from dco.scores import APS
 from dco.thresholds.bayesian_quadrature import bayesian_quadrature
 from dco.thresholds.split_conformal import split_conformal
 from dco.thresholds.threshold import Threshold
@@ -232,3 +234,11 @@ def test_bad_levels_are_named():
         split_conformal(np.arange(5.0), alpha=1.5)
     with pytest.raises(ValueError, match="delta must be a number strictly between 0 and 1, got 0"):
         bayesian_quadrature(np.arange(50.0), alpha=0.1, delta=0)
+
+
+def test_a_threshold_is_a_float_and_not_nan():
+    whole = Threshold(1, rank=2, n=3, guarantee="none", alpha=0.5)
+    assert type(whole.value) is float
+    assert APS().sets(ClassProbabilities([[0.5, 0.5]]), whole).to_lists() == [[0, 1]]
+    with pytest.raises(ValueError, match="not NaN"):
+        Threshold(float("nan"), rank=2, n=3, guarantee="none", alpha=0.5)

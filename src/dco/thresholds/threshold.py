@@ -32,6 +32,11 @@ class Threshold:
     alpha: float
     delta: float | None = None
 
+    def __post_init__(self) -> None:
+        if math.isnan(self.value):
+            raise ValueError("a threshold must be a number and not NaN.")
+        object.__setattr__(self, "value", float(self.value))
+
     @property
     def expected_coverage(self) -> float | None:
         """rank / (n + 1): the mean coverage when scores are distinct, a lower bound otherwise."""
