@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ FAMILIES = {
     "pac": ("dco_pac", ("dco_pac", "bq", "bcp_crc", "ltt")),
     "none": ("dco_warmstart", ("direct_tune",)),
 }
+_CANDIDATE = "candidate, most often"
 _HEADINGS = {
     "marginal": "Marginal guarantee: a new row is covered with probability at least 1 − alpha",
     "pac": "PAC guarantee: coverage is at least 1 − alpha with confidence 1 − delta over the calibration rows",
@@ -82,7 +84,7 @@ def command(data: Path, target: str, as_json: bool, **options: Any) -> None:
         return
     say(comparison.why)
     for table in comparison.tables:
-        print_table(table.columns, [[_cell(cell) for cell in row] for row in table.rows], title=table.title)
+        print_table(table.columns, shown(table).rows, title=table.title, spare=[_CANDIDATE, "P95 size"])
     say(comparison.tables[0].caption)
     for sentence in [*comparison.failed, *notes]:
         note(f"Note: {sentence}")
@@ -93,10 +95,18 @@ def command(data: Path, target: str, as_json: bool, **options: Any) -> None:
         say("--hold-out 0.3 would have kept such rows apart.")
 
 
+def shown(table: Any) -> Any:
+    """The table with its cells as people read them: a standard deviation in two digits, its mean to the same decimal."""
+    return replace(table, rows=tuple(tuple(_cell(cell) for cell in row) for row in table.rows))
+
+
 def _cell(cell: Any) -> str:
-    if hasattr(cell, "sd"):
-        return number(cell.mean) if cell.sd != cell.sd else f"{number(cell.mean)} ± {number(cell.sd)}"
-    return cell if isinstance(cell, str) else number(cell)
+    if not hasattr(cell, "sd"):
+        return cell if isinstance(cell, str) else number(cell)
+    if not (math.isfinite(cell.sd) and cell.sd > 0):
+        return number(cell.mean) if math.isnan(cell.sd) else f"{number(cell.mean)} ± {number(cell.sd)}"
+    decimals = max(0, 1 - math.floor(math.log10(cell.sd)))
+    return f"{cell.mean:.{decimals}f} ± {cell.sd:.{decimals}f}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -341,27 +351,17 @@ def comparison_tables(records: Sequence[Any], alpha: float) -> list[Any]:
             rows.append(
                 (
                     METHODS[method].name,
-                    Counter(row["candidate"] for row in own).most_common(1)[0][0],
                     own[0]["calibration_rows"],
                     Measured.of(row["coverage"] for row in own),
                     Measured.of(float(row["mean_size"]) for row in own),
                     Measured.of(float(row["p95_size"]) for row in own),
                     difference,
                     p_value,
+                    Counter(row["candidate"] for row in own).most_common(1)[0][0],
                 )
             )
         if rows:
-            name = METHODS[partner].name
-            columns = (
-                "method",
-                "candidate, most often",
-                "n",
-                "coverage",
-                "mean size",
-                "P95 size",
-                f"size − {name}",
-                "Wilcoxon p",
-            )
+            columns = ("method", "n", "coverage", "mean size", "P95 size", "size − DCO", "Wilcoxon p", _CANDIDATE)
             tables.append(ResultTable(_HEADINGS[guarantee], _caption(records, alpha), columns, tuple(rows), digits=4))
     return tables
 
@@ -369,8 +369,9 @@ def comparison_tables(records: Sequence[Any], alpha: float) -> list[Any]:
 def _caption(records: Sequence[Any], alpha: float) -> str:
     return (
         f"Mean ± standard deviation over {len(records)} splits, alpha = {alpha:g}; n is the number of rows behind the "
-        "threshold. Splits of one table are not independent: the p-values speak of splits of this table. ROCP is left out: "
-        "it needs a loss matrix."
+        "threshold; size − DCO is the difference in mean size to DCO with the same kind of guarantee (to DCO-Warmstart "
+        "where there is none). Splits of one table are not independent: the p-values speak of splits of this table. "
+        "ROCP is left out: it needs a loss matrix."
     )
 
 
@@ -448,7 +449,7 @@ def _write_tables(tables: Sequence[Any], out: Path) -> None:
     from dco.commands.outputs import written_beside
 
     pages = {
-        "tables.md": "\n".join([*(table.to_markdown() for table in tables), ADVICE, ""]),
+        "tables.md": "\n".join([*(shown(table).to_markdown() for table in tables), ADVICE, ""]),
         "tables.json": "[" + ",\n".join(table.to_json() for table in tables) + "]\n",
     }
     for name, text in pages.items():

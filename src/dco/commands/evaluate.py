@@ -99,4 +99,5 @@ def show_evaluation(evaluation: Any, *, title: str) -> None:
                 for row in evaluation.by_group
             ],
             title="By group (a marginal guarantee promises nothing about a single group)",
+            spare=["median", "P95"],
         )

@@ -184,6 +184,7 @@ def _show(fitted: Fitted) -> None:
         ["candidate", "mean size", "P95 size", "miscoverage", "feasible"],
         [[r["name"], r["mean_size"], r["p95_size"], r["miscoverage"], "yes" if r["feasible"] else "no"] for r in rows],
         title=f"{len(rows)} candidates on the tuning rows, best first",
+        spare=["P95 size"] + (["feasible"] if all(r["feasible"] for r in rows) else []),
     )
     for name, reason in fitted.model.certificate_.failed_candidates.items():
         note(f"Note: {name} failed: {reason}")

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import click
 
 _WIDE = 100_000  # not a terminal: nothing is cut or wrapped
+_GAP = 2  # between the columns of a table, and half of it on either side
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -56,23 +59,57 @@ def note(sentence: str) -> None:
     click.echo(printable(" ".join(sentence.split())), err=True)
 
 
-def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, title: str | None = None) -> None:
-    """A table: numbers to the right; full width when the output is not a terminal."""
+def print_table(
+    columns: Sequence[str], rows: Iterable[Sequence[Any]], *, title: str | None = None, spare: Sequence[str] = ()
+) -> None:
+    """A table: numbers to the right; full width when the output is not a terminal.
+
+    On a terminal numbers and words stay whole: columns of `spare` are left out, in that order, until the others fit.
+    """
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
-    body = [[cell if isinstance(cell, str) else number(cell) for cell in row] for row in rows]
-    right = [all(_is_numeric(row[j]) for row in body) for j in range(len(columns))]
-    console = _console()
-    table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False)
-    for name, numeric in zip(columns, right, strict=True):
+    console, body = _console(), list(rows)
+    found = [_Column.of(name, [row[place] for row in body]) for place, name in enumerate(columns)]
+    for name in spare:
+        if sum(column.least + _GAP for column in found) > console.width:
+            found = [column for column in found if column.name != name]
+    table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False, collapse_padding=True)
+    room = console.width - sum(column.least + _GAP for column in found)
+    for column in found:
+        more = max(0, min(room, column.full - column.least))
+        room -= more
         table.add_column(
-            Text(name), justify="right" if numeric else "left", no_wrap=not console.is_terminal, overflow="fold"
+            Text(column.name),
+            justify="right" if column.numeric else "left",
+            width=column.least + more if room >= 0 else None,  # rich would narrow columns by their share, through words
+            no_wrap=not console.is_terminal,
+            overflow="fold",
         )
-    for row in body:
-        table.add_row(*(Text(printable(cell)) for cell in row))
+    for cells in zip(*(column.cells for column in found), strict=True):
+        table.add_row(*map(Text, cells))
     console.print(table)
+
+
+@dataclass(frozen=True)
+class _Column:
+    """The texts of a column, the least width at which no number and no word is broken, and the width of all on one line."""
+
+    name: str
+    cells: list[str]
+    numeric: bool
+    least: int
+    full: int
+
+    @classmethod
+    def of(cls, name: str, values: Sequence[Any]) -> _Column:
+        from rich.cells import cell_len
+
+        cells = [printable(value if isinstance(value, str) else number(value)) for value in values]
+        words = [word for cell in cells for word in ([cell] if _is_whole(cell) else cell.split())]
+        least, full = (max(map(cell_len, texts)) for texts in ([*words, *name.split(), ""], [*cells, name]))
+        return cls(name, cells, all(_is_numeric(cell) for cell in cells), least, full)
 
 
 def number(value: Any) -> str:
@@ -126,15 +163,13 @@ def _console() -> Any:
     return Console(file=sys.stdout, highlight=False, markup=False, emoji=False, width=None if terminal else _WIDE)
 
 
+_NUMBER = r"[-−+]?(\d+(\.\d*)?(e[-+]?\d+)?|inf)( ?%)?"
+
+
 def _is_numeric(cell: str) -> bool:
-    return (
-        cell in ("–", "inf")
-        or cell.replace("%", "")
-        .replace(" ", "")
-        .replace("−", "-")
-        .lstrip("-")
-        .replace(".", "", 1)
-        .replace("e-", "")
-        .replace("e+", "")
-        .isdigit()
-    )
+    return cell == "–" or re.fullmatch(_NUMBER, cell) is not None
+
+
+def _is_whole(cell: str) -> bool:
+    """A number, a range or a mean with its deviation: not to be broken over lines."""
+    return re.fullmatch(rf"{_NUMBER} (to|±) {_NUMBER}", cell) is not None

@@ -1,0 +1,71 @@
+"""Tables on terminals: numbers and words stay whole, and columns that can be spared go first."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from dco.commands import printing
+from dco.commands.compare import shown
+from dco.commands.printing import print_table
+from dco.experiments.tables import Measured, ResultTable
+
+COLUMNS = ["method", "coverage", "mean size", "P95 size", "size − DCO", "Wilcoxon p", "candidate, most often"]
+ROWS = [
+    ["DCO-Warmstart", "0.913 ± 0.043", "201.8 ± 4.3", "201.8 ± 4.3", None, None, "linear / AbsoluteResidual"],
+    ["DCO with a PAC rank", "0.9219 ± 0.0052", "187.1 ± 3.0", "259 ± 14", -27.84, 0.0625, "quantiles / AbsoluteResidual"],
+]
+
+
+def printed(monkeypatch: pytest.MonkeyPatch, width: int, *arguments: Any, **options: Any) -> list[str]:
+    """What a terminal of this width shows."""
+    page = io.StringIO()
+    terminal = Console(file=page, width=width, force_terminal=True, color_system=None, markup=False, highlight=False)
+    monkeypatch.setattr(printing, "_console", lambda: terminal)
+    print_table(*arguments, **options)
+    return page.getvalue().splitlines()
+
+
+@pytest.mark.parametrize("width", [66, 80, 100, 140])
+def test_no_word_and_no_number_is_broken(monkeypatch: pytest.MonkeyPatch, width: int) -> None:
+    lines = printed(monkeypatch, width, COLUMNS, ROWS, spare=[COLUMNS[-1], "P95 size"])
+    assert max(map(len, lines)) <= width
+    text = "\n".join(lines)
+    for whole in ("DCO-Warmstart", "0.9219 ± 0.0052", "187.1 ± 3.0", "-27.84", "0.0625", "Wilcoxon"):
+        assert whole in text
+    assert ("AbsoluteResidual" in text) == (width > 80)
+    assert ("P95" in text) == (width > 66)
+
+
+def test_what_is_not_on_a_terminal_keeps_every_column(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table(COLUMNS, ROWS, spare=COLUMNS[1:])
+    told = capsys.readouterr().out
+    assert all(cell in told for cell in ("quantiles / AbsoluteResidual", "candidate, most often", "259 ± 14"))
+
+
+def test_long_names_wrap_between_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [
+        ["quantiles / QuantileResidual(kind='relative')", 183.3, 269.6, 0.1, "yes"],
+        ["linear / LAC", 1.0, 2.0, 0.1, "yes"],
+    ]
+    columns = ["candidate", "mean size", "P95 size", "miscoverage", "feasible"]
+    lines = printed(monkeypatch, 80, columns, rows)
+    assert any("QuantileResidual(kind='relative')" in line for line in lines)
+    assert max(map(len, lines)) <= 80
+
+
+def test_a_column_wider_than_the_terminal_still_prints(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = printed(monkeypatch, 40, ["name", "n"], [["x" * 90, 7]])
+    assert max(map(len, lines)) <= 40
+    assert sum(line.count("x") for line in lines) == 90
+
+
+def test_deviations_have_two_digits_and_means_the_same_decimals() -> None:
+    cells = [Measured(211.2854, 18.2869), Measured(0.91291, 0.04257), Measured(1234.5, 321.0), Measured(2.5, float("nan")),
+             Measured(3.0, 0.0), None, 0.03125]  # fmt: skip
+    table = ResultTable("t", "c", tuple("abcdefg"), (tuple(cells),), digits=4)
+    found = shown(table).rows[0]
+    assert found == ("211 ± 18", "0.913 ± 0.043", "1234 ± 321", "2.5", "3 ± 0", "–", "0.03125")
