@@ -147,8 +147,22 @@ def test_calibration_and_test_targets_change_nothing_that_is_chosen(alpha):
     assert min(seen) < len(paper_split(len(table), 0).tune)  # it does stop early, so there was something to look at
 
 
+@pytest.mark.parametrize("alpha", [0.2, 0.1])
+def test_growing_reads_no_target_of_a_row_that_it_leaves(alpha):
+    """Those targets are not there at all: a score of NaN is refused, so a look at one of them cannot pass unseen."""
+    table = small_table(600)
+    splits = paper_split(len(table), 0)
+    grown, *_ = chosen_with(table, splits, alpha=alpha)
+    y = table.y.copy()
+    y[np.concatenate([grown.calibrate, grown.test])] = np.nan
+    blind = with_targets(table, y)
+    fits = beyond.first_fits(blind, splits.train, members=QUICK, seed=0)
+    again, _ = beyond.grown_split(fits, blind, splits, members=QUICK, alpha=alpha, seed=0)
+    assert np.array_equal(again.tune, grown.tune)
+
+
 def test_tuning_targets_do_change_it():
-    """The same comparison with a tuning row's neighbourhood garbled: the check above can fail."""
+    """The same comparison with a few tuning rows garbled: the checks above can fail."""
     table = small_table(600)
     splits = paper_split(len(table), 0)
     grown, *rest = chosen_with(table, splits, alpha=0.2)

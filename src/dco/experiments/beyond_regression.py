@@ -492,6 +492,6 @@ def _experiment(name: str, title: str, minutes: float, file: str | None, alphas:
 
 EXPERIMENTS = (
     _experiment("diabetes", "Diabetes", 1.0, None, (0.2,)),
-    _experiment("california", "California Housing", 4.0, "california_housing.csv.gz", (0.2, 0.1, 0.05)),
-    _experiment("concrete", "Concrete", 2.0, "concrete.csv", (0.2, 0.1, 0.05)),
+    _experiment("california", "California Housing", 5.0, "california_housing.csv.gz", (0.2, 0.1, 0.05)),
+    _experiment("concrete", "Concrete", 2.5, "concrete.csv", (0.2, 0.1, 0.05)),
 )
