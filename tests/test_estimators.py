@@ -599,6 +599,63 @@ def test_many_labels_that_training_never_saw_are_counted_and_make_full_sets() ->
         strict.fit(X[:300], y[:300], calibrate=(X[300:], y[300:]))
 
 
+# ------------------------------------------------------------------------------------------ rows of the fit, evaluated
+
+
+def test_rows_of_the_fit_are_counted_when_they_are_evaluated() -> None:
+    X, y = regression_rows(400)
+    est = dco.DecoupledRegressor(Ridge(), random_state=0).fit(X[:300], y[:300])
+    with pytest.warns(
+        UserWarning, match=r"300 of 300 rows took part in the fit \(150 train, 75 tune, 75 calibrate\)"
+    ) as told:
+        est.evaluate(X[:300], y[:300])
+    assert [warning.filename for warning in told] == [__file__]
+    rows = np.r_[est.splits_.calibrate[:4], est.splits_.train[:1], 300:400]
+    with pytest.warns(UserWarning, match=r"5 of 105 rows .* \(1 train, 4 calibrate\): the coverage and its verdict"):
+        est.evaluate(np.asfortranarray(X[rows]), y[rows].tolist())
+    est.evaluate(X[300:], y[300:])
+    est.evaluate(X[:300], y[:300] + 1)  # other targets: other rows
+
+
+def test_the_groups_whose_verdict_is_spoilt_are_named() -> None:
+    X, y = class_rows(900)
+    est = dco.DecoupledClassifier(LogisticRegression(), LAC(), condition_on="label", random_state=0).fit(X[:600], y[:600])
+    old = est.splits_.calibrate[y[est.splits_.calibrate] == 1][:5]
+    with pytest.warns(UserWarning, match=r"5 of 305 rows .* \(5 calibrate\): coverage and verdict of 1 prove"):
+        est.evaluate(np.r_[X[600:], X[old]], np.r_[y[600:], y[old]])
+
+
+def test_repeats_that_are_natural_are_no_leak() -> None:
+    """Half of the rows have one of 30 values: new rows repeat them as often as rows of the fit do; more is told."""
+    rng = np.random.default_rng(0)
+    common = rng.uniform(size=1500) < 0.5
+    X = np.where(common, rng.integers(30, size=1500), rng.normal(size=1500))[:, None]
+    y = np.round(X[:, 0] ** 2 * common, 6)
+    est = dco.DecoupledRegressor(KNeighborsRegressor(), random_state=0).fit(X[:1000], y[:1000])
+    est.evaluate(X[1000:], y[1000:])
+    with pytest.warns(UserWarning, match="took part in the fit"):
+        est.evaluate(X[500:1000], y[500:1000])
+
+
+def test_many_rows_are_known_again_by_a_sample(monkeypatch) -> None:
+    monkeypatch.setattr("dco.rows.KEPT_ROWS", 500)
+    X, y = regression_rows(6000)
+    est = dco.DecoupledRegressor(Ridge(), random_state=0).fit(X[:4000], y[:4000])
+    assert all(own.size == 500 for own in est.predictor_.row_hashes.values())
+    found = est.predictor_.used_rows(X[2000:], y[2000:])
+    assert found.total == pytest.approx(2000, rel=0.2)  # a binomial share of the sample: 5 standard deviations
+    with pytest.warns(UserWarning, match="About"):
+        est.evaluate(X[2000:], y[2000:])
+    assert est.predictor_.used_rows(X[4000:], y[4000:]) is None
+
+
+def test_a_saved_estimator_knows_the_rows_of_its_fit(tmp_path) -> None:
+    X, y = regression_rows(300)
+    dco.save(dco.DecoupledRegressor(Ridge(), random_state=0).fit(X, y), tmp_path / "model.dco")
+    with pytest.warns(UserWarning, match="200 of 200 rows took part in the fit"):
+        dco.load(tmp_path / "model.dco").evaluate(X[:200], y[:200])
+
+
 # ---------------------------------------------------------------------------------------------------- bad input
 
 
@@ -801,7 +858,8 @@ def test_rows_whose_group_is_missing_are_a_group(library) -> None:
     assert np.all(np.isfinite(sizes))
     assert sizes[0] > 2 * sizes[1]
     np.testing.assert_array_equal(est.predict_p(X, y) > 0.2, est.predict_set(X).contains(y))
-    assert [row.group for row in est.evaluate(X, y).by_group] == ["(missing)", "g", "r"]
+    new = X.with_columns(size=X["size"] + 0.5) if library is pl else X.assign(size=X["size"] + 0.5)
+    assert [row.group for row in est.evaluate(new, y).by_group] == ["(missing)", "g", "r"]
 
 
 def test_groups_of_numbers_with_nan_and_of_mixed_types() -> None:
@@ -883,6 +941,7 @@ def test_frozen_models_leave_all_rows_to_a_tuning_split_that_grows() -> None:
 def test_targets_of_a_frame_can_be_evaluated() -> None:
     X, y = regression_rows(300)
     est = dco.DecoupledRegressor(Ridge(), random_state=0).fit(X, y)
+    X = X + 1.0
     assert est.evaluate(X, pd.DataFrame({"y": y})).coverage == est.evaluate(X.tolist(), y.tolist()).coverage
 
 

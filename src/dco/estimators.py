@@ -24,7 +24,7 @@ from dco.models.adapt import is_frozen, predict_record
 from dco.predictions import ClassProbabilities
 from dco.predictor import DecoupledPredictor, Facts, Statement, fit_decoupled
 from dco.ranks import Level, as_count, as_rational
-from dco.rows import Rows, is_frame, n_rows
+from dco.rows import KeptRows, Rows, is_frame, n_rows
 from dco.scores.score import Score
 from dco.seal import SealedRows
 from dco.selection import Workbench, growing_candidates, score_label
@@ -164,13 +164,15 @@ class _Decoupled(BaseEstimator, ABC):
         """Coverage, sizes and consistency with the coverage law on rows that were used for nothing else.
 
         `alpha`, `guarantee` and `delta` are those of `predict_set`. `by` has one label a row: the table by group. Under
-        `condition_on` the groups of the conditions are taken, each compared with the law of its own threshold.
+        `condition_on` the groups of the conditions are taken, each compared with the law of its own threshold. Rows that
+        took part in the fit are counted in a warning.
         """
         features = self._features(X)
         target = column_or_1d(y)
         statement = self.predictor_.stated(alpha, guarantee=guarantee, delta=delta)
         self.predictor_.tell_infeasible(statement, stacklevel=3)
         self.predictor_.tell_new_groups(features, stacklevel=3)
+        self.predictor_.tell_used_rows(features, target, stacklevel=3)
         sets: PredictionSets = self.predictor_.sets(features, alpha, guarantee=guarantee, delta=delta)
         thresholds = statement.thresholds(self.predictor_.calibration)
         conditions = self.predictor_.structure.conditions(features, target)
@@ -494,7 +496,7 @@ class _Decoupled(BaseEstimator, ABC):
 
     def _facts(self, roles: _Roles, models: Mapping[str, Any], seed: int) -> Facts:
         parts = {"train": roles.train, "tune": roles.tune, "calibrate": roles.calibrate}
-        digests = {name: role_fingerprint(row_fingerprints(rows.X, rows.y)) for name, rows in parts.items() if len(rows)}
+        hashes = {name: row_fingerprints(rows.X, rows.y) for name, rows in parts.items() if len(rows)}
         frozen = any(is_frozen(model) for model in models.values())
         voided = None
         if roles.splits.stratified and self.condition_on != "label":
@@ -504,7 +506,8 @@ class _Decoupled(BaseEstimator, ABC):
             )
         return Facts(
             rows={name: len(rows) for name, rows in parts.items()},
-            fingerprints=digests,
+            fingerprints={name: role_fingerprint(own) for name, own in hashes.items()},
+            kept=KeptRows.of(hashes),
             repeats_shared=roles.shared,
             training_rows="not checked: a frozen model's training rows are unknown" if frozen else "checked",
             seed=seed,

@@ -11,7 +11,7 @@ import platform
 import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import Any, Literal
 
@@ -29,11 +29,11 @@ from dco.calibration import (
 )
 from dco.certificate import Certificate, certified_threshold, model_fingerprint, scores_fingerprint
 from dco.errors import SealBrokenError
-from dco.fingerprints import row_uniforms
+from dco.fingerprints import row_fingerprints, row_uniforms
 from dco.models.adapt import is_frozen
 from dco.predictions import Prediction
 from dco.ranks import Level, as_rational, smallest_marginal_n, smallest_pac_n
-from dco.rows import n_rows, take_features
+from dco.rows import KeptRows, UsedRows, n_rows, take_features
 from dco.scores.score import Score
 from dco.seal import SealedRows
 from dco.selection import Selection, Workbench, fit_model, predicted, score_label, select
@@ -130,6 +130,8 @@ class DecoupledPredictor:
     statement: Statement
     certificate: Certificate
     ranking: Ranking
+    row_hashes: Mapping[str, AnyArray] | None = None  # what `KeptRows` keeps, as plain data; older files have none
+    repeated_rows: float = 0.0
 
     def thresholds(
         self, alpha: Level | None = None, *, guarantee: str | None = None, delta: Level | None = None
@@ -174,6 +176,29 @@ class DecoupledPredictor:
         record = self.structure.prediction(X) if prediction is None else prediction
         thresholds = self.thresholds(alpha, guarantee=guarantee, delta=delta)
         return self.structure.score.sets(record, self._cutoffs(X, record, thresholds))
+
+    def used_rows(self, X: Any, y: AnyArray) -> UsedRows | None:
+        """The rows that took part in the fit; None if there are no more than new rows share with it by chance."""
+        kept = KeptRows(self.row_hashes or {}, self.repeated_rows, sum(self.certificate.rows.values()))
+        found = kept.among(row_fingerprints(X, y))
+        return found if found.total > kept.by_chance(len(y)) else None
+
+    def tell_used_rows(self, X: Any, y: AnyArray, *, stacklevel: int = 2) -> None:
+        """Warn where rows to be evaluated took part in the fit, and say which verdict they spoil."""
+        found = self.used_rows(X, y)
+        if found is None:
+            return
+        spoilt, names = "the coverage and its verdict", self.structure.conditions(X, y)
+        if names is not None and found.exact:
+            groups = list(dict.fromkeys(names[found.known].tolist()))
+            spoilt = f"coverage and verdict of {', '.join(map(repr, groups[:5]))}{', ...' if len(groups) > 5 else ''}"
+        roles = ", ".join(f"{count} {role}" for role, count in found.counts.items())
+        warnings.warn(
+            f"{'' if found.exact else 'About '}{found.total} of {len(y)} rows took part in the fit ({roles}): {spoilt} "
+            "prove nothing about new rows. Evaluate rows that were used for nothing else.",
+            UserWarning,
+            stacklevel=stacklevel,
+        )
 
     def p_values(self, X: Any, y: ArrayLike | None = None) -> Floats:
         """Conformal p-values: of every label (n, K) for classes, of the given y (n,) otherwise."""
@@ -250,7 +275,9 @@ def fit_decoupled(
     certificate = certify(
         structure, selection, calibration, thresholds, statement, refit=refit, bench=bench, log=log, facts=facts
     )
-    return DecoupledPredictor(structure, calibration, statement, certificate, selection.ranking)
+    return DecoupledPredictor(
+        structure, calibration, statement, certificate, selection.ranking, facts.kept.hashes, facts.kept.repeated
+    )
 
 
 def _tell_labels_without_rows(
@@ -346,6 +373,7 @@ class Facts:
     training_rows: str
     seed: int | None
     voided: str | None = None  # why there is no guarantee, if there is none
+    kept: KeptRows = field(default_factory=KeptRows)  # to know the rows again
     grouped: bool = False
     distinct: bool = False  # repeats were dropped: the statement is about a new distinct row
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.sparse import issparse, vstack
 
-from dco.arrays import AnyArray, Integers
+from dco.arrays import AnyArray, Bools, Integers
+from dco.fingerprints import Hashes
+
+KEPT_ROWS = 2**16  # of each role, half a megabyte at most
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,3 +109,61 @@ def stack_features(above: Any, below: Any) -> Any:
         tables: list[Any] = [above, below]
         return vstack(tables).tocsr()
     return np.concatenate([above, below])
+
+
+@dataclass(frozen=True, eq=False)
+class KeptRows:
+    """What is kept of a fit to know its rows again.
+
+    `hashes` holds, for each role, 64 bits of each row's hash, the `KEPT_ROWS` smallest, ascending: hashes are uniform, so
+    these are a random sample, and it is known which new rows would be in it. `repeated` is the share of rows that have a
+    copy among the others: that share of new rows has one by chance.
+    """
+
+    hashes: Mapping[str, NDArray[np.uint64]] = field(default_factory=dict)
+    repeated: float = 0.0
+    n: int = 0
+
+    @classmethod
+    def of(cls, roles: Mapping[str, Hashes]) -> KeptRows:
+        """All that is kept, from the fingerprints of the rows of each role."""
+        numbers = {role: _numbers(hashes) for role, hashes in roles.items()}
+        every = np.concatenate(list(numbers.values()))
+        copies = np.unique(every, return_counts=True)[1]
+        repeated = float(copies[copies > 1].sum()) / every.size
+        return cls({role: np.unique(own)[:KEPT_ROWS] for role, own in numbers.items()}, repeated, every.size)
+
+    def among(self, hashes: Hashes) -> UsedRows:
+        """Which of these rows took part in the fit."""
+        numbers = _numbers(hashes)
+        cut = min((int(own[-1]) for own in self.hashes.values() if own.size == KEPT_ROWS), default=2**64 - 1)
+        inside = numbers <= np.uint64(cut)
+        share = (cut + 1) / 2**64
+        found = {role: np.isin(numbers, own) & inside for role, own in self.hashes.items()}
+        known = np.logical_or.reduce(list(found.values())) if found else np.zeros(numbers.size, dtype=bool)
+        counts = {role: _scaled(own, share) for role, own in found.items() if own.any()}
+        return UsedRows(_scaled(known, share), counts, known, exact=share == 1)
+
+    def by_chance(self, n: int) -> float:
+        """How many of n new rows may have a copy in the fit by chance: the mean and five standard deviations."""
+        if self.repeated == 0:
+            return 0.0
+        return n * self.repeated + 5 * math.sqrt(n * self.repeated * (1 - self.repeated) * (1 + n / self.n))
+
+
+@dataclass(frozen=True, eq=False)
+class UsedRows:
+    """Which of some rows took part in a fit: how many, by role, and those that are known (a sample, if not `exact`)."""
+
+    total: int
+    counts: Mapping[str, int]
+    known: Bools
+    exact: bool
+
+
+def _scaled(found: Bools, share: float) -> int:
+    return min(round(np.count_nonzero(found) / share), found.size)
+
+
+def _numbers(hashes: Hashes) -> NDArray[np.uint64]:
+    return np.frombuffer(np.ascontiguousarray(hashes, dtype="S16").tobytes(), dtype="<u8")[::2].astype(np.uint64)
