@@ -131,3 +131,14 @@ def test_a_union_agrees_with_its_pieces_one_by_one(rows, value):
         [bool(np.any((p[:, 0] <= value) & (value <= p[:, 1]))) for p in pieces],
     )
     np.testing.assert_allclose(sets.sizes(), [np.sum(p[:, 1] - p[:, 0]) for p in pieces])
+
+
+def test_printed_sets_are_one_short_line():
+    inf = np.inf
+    few = Intervals(np.array([0.0, 1.0, -inf]), np.array([1.23456, 0.0, inf]))
+    assert repr(few) == "Intervals(3 rows, mean size inf, 1 empty: [0, 1.235], {}, [-inf, inf])"
+    many = Intervals(np.zeros(10_000), np.ones(10_000), member=lambda y: y > 0)
+    assert str(many) == "Intervals(10000 rows, mean size 1, 0 empty: [0, 1], [0, 1], [0, 1], ...)"
+    unions = IntervalUnions(np.array([0, 2, 2]), np.array([0.0, 2.0]), np.array([1.0, 3.5]))
+    assert str(unions) == "IntervalUnions(2 rows, mean size 1.25, 1 empty: [0, 1] or [2, 3.5], {})"
+    assert str(Intervals(np.zeros(0), np.zeros(0))) == "Intervals(0 rows)"

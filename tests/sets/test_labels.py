@@ -94,3 +94,12 @@ def test_a_frame_has_a_row_a_set():
     frame = LabelSets.from_dense(DENSE, ["cat", "ant", "dog"]).to_frame(index=["x", "y", "z"])
     assert frame.loc["x", "set"] == ["cat", "dog"]
     assert frame["size"].tolist() == [2, 0, 3]
+
+
+def test_printed_sets_are_one_short_line():
+    sets = LabelSets.from_dense(DENSE, ["cat", "ant", "dog"])
+    assert repr(sets) == "LabelSets(3 rows of 3 labels, mean size 1.667, 1 empty: {cat, dog}, {}, {cat, ant, dog})"
+    wide = LabelSets.from_dense(np.ones((1000, 1000), dtype=bool), [f"a long name of label {code}" for code in range(1000)])
+    assert len(str(wide)) < 500
+    assert str(wide).endswith(", ...)")
+    assert str(LabelSets.from_dense(np.ones((0, 2), dtype=bool))) == "LabelSets(0 rows of 2 labels)"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -11,11 +11,12 @@ from numpy.typing import ArrayLike
 
 from dco.arrays import Bools, Floats, Integers, to_numpy
 from dco.extras import require
+from dco.sets.prediction_sets import described
 
 Member: TypeAlias = Callable[[ArrayLike], Bools]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Intervals:
     """One closed interval a row; lower > upper means the empty set.
 
@@ -32,6 +33,9 @@ class Intervals:
 
     def __len__(self) -> int:
         return len(self.lower)
+
+    def __repr__(self) -> str:
+        return described(self, lambda row: _shown([(self.lower[row], self.upper[row])]))
 
     def contains(self, y: ArrayLike) -> Bools:
         """Whether each row's interval holds that row's y."""
@@ -59,7 +63,7 @@ class Intervals:
         return pandas.DataFrame({"lower": self.lower, "upper": self.upper, "size": self.sizes()}, index=index)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class IntervalUnions:
     """Any number of disjoint closed intervals a row, ascending.
 
@@ -84,6 +88,9 @@ class IntervalUnions:
 
     def __len__(self) -> int:
         return len(self.row_pointers) - 1
+
+    def __repr__(self) -> str:
+        return described(self, lambda row: _shown(self.pieces(row)))
 
     def pieces(self, row: int) -> Floats:
         """The intervals of one row, (p, 2)."""
@@ -135,6 +142,12 @@ class IntervalUnions:
 
     def _rows(self) -> Integers:
         return np.repeat(np.arange(len(self)), np.diff(self.row_pointers))
+
+
+def _shown(pieces: Iterable[tuple[float, float]] | Floats) -> str:
+    """The ends of a row's intervals; an empty set is {}."""
+    texts = [f"[{low:.4g}, {high:.4g}]" for low, high in pieces if low <= high]
+    return " or ".join(texts[:3]) + (" or ..." if len(texts) > 3 else "") if texts else "{}"
 
 
 def responses(y: ArrayLike, n: int) -> Floats:

@@ -11,9 +11,12 @@ from numpy.typing import ArrayLike
 
 from dco.arrays import AnyArray, Bools, Integers, to_numpy
 from dco.extras import require
+from dco.sets.prediction_sets import described
+
+_FIRST_LABELS = 5  # of a set that is printed
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class LabelSets:
     """Row i holds the label codes ``codes[row_pointers[i]:row_pointers[i + 1]]``, ascending.
 
@@ -58,6 +61,13 @@ class LabelSets:
         """The labels of one row's set."""
         row = range(len(self))[row]
         return self._labels(self.codes[self.row_pointers[row] : self.row_pointers[row + 1]])
+
+    def __repr__(self) -> str:
+        return described(self, self._shown, of=f" of {self.n_classes} labels")
+
+    def _shown(self, row: int) -> str:
+        labels = [f"{label!s:.20}" for label in self[row][:_FIRST_LABELS]]
+        return "{" + ", ".join(labels + ["..."] * (len(self[row]) > _FIRST_LABELS)) + "}"
 
     def sizes(self) -> Integers:
         """How many labels each set holds."""

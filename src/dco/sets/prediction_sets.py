@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from dco.arrays import Bools, Floats, Integers
+
+_FIRST = 3  # sets that are printed
 
 
 @runtime_checkable
@@ -34,6 +37,17 @@ class PredictionSets(Protocol):
     def to_frame(self, index: Any = None) -> Any:
         """A pandas DataFrame, a row a set (needs the extra ``tables``)."""
         ...
+
+
+def described(sets: PredictionSets, shown: Callable[[int], str], *, of: str = "") -> str:
+    """A line about sets, for ``print``: how many, how large, and the first few as `shown` writes them."""
+    n, sizes = len(sets), np.asarray(sets.sizes(), dtype=np.float64)
+    if n == 0:
+        return f"{type(sets).__name__}(0 rows{of})"
+    with np.errstate(over="ignore"):
+        facts = f"{n} rows{of}, mean size {sizes.mean():.4g}, {int(np.count_nonzero(sets.is_empty()))} empty"
+    first = ", ".join(shown(row) for row in range(min(n, _FIRST)))
+    return f"{type(sets).__name__}({facts}: {first}{', ...' if n > _FIRST else ''})"
 
 
 def size_quantile(sizes: Floats | Integers, level: float) -> float:
