@@ -203,10 +203,8 @@ def test_a_copy_leaves_nothing_unchecked_and_a_certificate_alone_much(some) -> N
     copy = dco.Certificate.from_json(some.certificate_.to_json())
     alone = copy.verify()
     assert alone.holds, str(alone)
-    assert {"seed", "versions", "candidates", "row_fingerprints.tune", "row_fingerprints.calibrate", "thresholds"} <= set(
-        alone.unchecked
-    )
-    assert "Not checked, which needs the predictor: thresholds, candidate" in str(alone)
+    assert {"seed", "versions", "candidates", "row_fingerprints.tune", "row_fingerprints.calibrate"} <= set(alone.unchecked)
+    assert "Not checked without the predictor: threshold values, candidate" in str(alone)
     assert not {"statement", "assumption", "alpha"} & set(alone.unchecked)
     with_predictor = copy.verify(predictor=some)
     assert with_predictor.holds, str(with_predictor)
@@ -215,7 +213,7 @@ def test_a_copy_leaves_nothing_unchecked_and_a_certificate_alone_much(some) -> N
     own = some.certificate_.verify(predictor=some)
     assert own.holds
     assert {"seed", "versions", "candidates"} <= set(own.unchecked)
-    assert not {"thresholds", "candidate", "structure_fingerprint"} & set(own.unchecked)
+    assert not {"threshold values", "candidate", "structure_fingerprint"} & set(own.unchecked)
 
 
 def test_rows_and_a_copy_leave_nothing_unchecked(fitted) -> None:
@@ -273,7 +271,7 @@ def test_another_guarantee_with_words_and_numbers_that_fit_is_seen_by_the_predic
     )
     alone = forged.verify()
     assert alone.holds
-    assert "thresholds" in alone.unchecked
+    assert "threshold values" in alone.unchecked
     failed = {check.name for check in forged.verify(predictor=fitted).checks if not check.holds}
     assert {"alpha", "statement", "deployed threshold: rank"} <= failed
 

@@ -259,7 +259,7 @@ class VerificationReport:
         names: dict[str, list[str]] = {}
         for name, why in self.unchecked.items():
             names.setdefault(why, []).append(name)
-        return [f"Not checked, {why}: {', '.join(entries)}." for why, entries in names.items()]
+        return [f"Not checked {why}: {', '.join(entries)}." for why, entries in names.items()]
 
     def __str__(self) -> str:
         lines = [f"{'ok  ' if check.holds else 'FAIL'} {check.name}: {check.detail}" for check in self.checks]
@@ -430,6 +430,7 @@ def _deployed_checks(certificate: Certificate, own: Scorer) -> Iterator[Check]:
     kept = own.calibration
     found = scores_fingerprint(kept.scores)
     yield _same("scores kept", certificate.scores_fingerprint, found, "fingerprint of the scores kept")
+    yield _same("rows.calibrate", certificate.rows.get("calibrate"), kept.scores.size, "number of scores kept")
     parts, called = kept.parts(), kept.group_labels()
     stated = {entry.group: entry for entry in certificate.thresholds}
     deployed = {
@@ -571,9 +572,9 @@ _TOLD = {"thresholds", "candidate", "tuning_threshold", "structure_fingerprint",
 def _unchecked(certificate: Certificate, own: Scorer | None, *, rows: bool) -> dict[str, str]:
     """{what: why}: fields that nothing given here speaks for."""
     result: dict[str, str] = {}
-    alone = "which needs the predictor"
+    alone = "without the predictor"
     if own is not None:
-        alone = "for it is the predictor's own certificate: compare a copy that was kept elsewhere"
+        alone = "by anything but this certificate (compare a copy that was kept elsewhere)"
     for name in [entry.name for entry in fields(Certificate)]:
         if name in _FOLLOWS or name == "format" or (own is not None and name in _TOLD):
             continue
@@ -581,15 +582,14 @@ def _unchecked(certificate: Certificate, own: Scorer | None, *, rows: bool) -> d
             continue
         value = getattr(certificate, name)
         if name not in ("rows", "row_fingerprints"):
-            result[name] = alone
+            result["threshold values" if name == "thresholds" else name] = alone
             continue
-        result |= {f"{name}.{role}": alone for role in value if not (rows and role == "calibrate")}
+        told = rows or (name == "rows" and own is not None)  # of calibration rows
+        result |= {f"{name}.{role}": alone for role in value if not (told and role == "calibrate")}
     if own is not None and certificate.model_fingerprint is None and own.certificate.model_fingerprint is None:
-        result["fitted model"] = (
-            "for it is too large or cannot be written down (its scores on calibration rows speak for it)"
-        )
+        result["fitted model"] = "since it is too large or cannot be written down (its calibration scores speak for it)"
     if not rows:
-        result["calibration rows"] = "which needs X_cal and y_cal"
+        result["calibration rows"] = "without the rows themselves"
     return result
 
 

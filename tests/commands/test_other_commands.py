@@ -139,6 +139,53 @@ def test_other_rows_another_threshold_and_another_rank_fail_the_audit(
         assert name in told
 
 
+@pytest.mark.parametrize("model", ["numbers.dco", "labels.dco"])
+def test_the_calibration_rows_are_found_in_any_order(
+    dco: Callable[..., Any], home: Path, tmp_path: Path, model: str
+) -> None:
+    frame = pd.read_csv(home / "rows.csv").sample(frac=1, random_state=1)
+    more = pd.concat([frame, pd.read_csv(home / "new.csv")])
+    for table in (frame, more):
+        table.to_csv(tmp_path / "rows.csv", index=False)
+        printed = dco("audit", home / model, "--data", tmp_path / "rows.csv").output
+        assert "another order" in printed
+        assert "Everything that was recomputed holds" in printed
+    rows = library.load(home / model).splits_.calibrate
+    pd.read_csv(home / "rows.csv").iloc[rows[::-1]].to_csv(tmp_path / "rows.csv", index=False)
+    assert "another order" not in dco("audit", home / model, "--data", tmp_path / "rows.csv").output
+
+
+def test_another_table_is_said_to_be_another_table(dco: Callable[..., Any], home: Path, tmp_path: Path) -> None:
+    pd.read_csv(home / "rows.csv").iloc[::-1].assign(dose=1.0).to_csv(tmp_path / "rows.csv", index=False)
+    for table in (home / "new.csv", tmp_path / "rows.csv"):
+        printed = dco("audit", home / "numbers.dco", "--data", table, status=1).output
+        assert "is not the table of the fit, or its rows or their order have changed" in printed
+        assert "The certificate does not hold" not in printed
+
+
+def test_an_edited_sentence_fails_the_audit(dco: Callable[..., Any], home: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy.json"
+    text = library.load(home / "numbers.dco").certificate_.to_json()
+    copy.write_text(text.replace("at least 90 %", "at least 99 %"))
+    assert "FAILS  statement" in dco("audit", copy, status=1).output
+    copy.write_text(text)
+    told = json.loads(dco("audit", copy, "--json").output)
+    assert told["holds"]
+    assert {"seed", "versions", "row_fingerprints.train"} <= set(told["unchecked"])
+    assert "Not checked without the predictor: " in dco("audit", copy).output
+
+
+def test_a_copy_is_checked_against_the_model(dco: Callable[..., Any], home: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy.json"
+    text = library.load(home / "numbers.dco").certificate_.to_json()
+    copy.write_text(text)
+    arguments = ("audit", home / "numbers.dco", "--data", home / "rows.csv", "--certificate", copy)
+    assert json.loads(dco(*arguments, "--json").output)["unchecked"] == {}
+    copy.write_text(text.replace('"seed": 3', '"seed": 4'))
+    assert "the certificate says 4, the predictor's own says 3" in dco(*arguments, status=1).output
+    assert "give the model file" in dco("audit", copy, "--data", home / "rows.csv", status=2).output
+
+
 def test_a_certificate_can_be_audited_by_itself(dco: Callable[..., Any], home: Path, tmp_path: Path) -> None:
     text = library.load(home / "numbers.dco").certificate_.to_json()
     (tmp_path / "c.json").write_text(text)

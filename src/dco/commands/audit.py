@@ -15,71 +15,128 @@ from dco.commands.printing import as_json, print_json, print_table, say
 @click.argument("model", type=FILE)
 @click.option("--data", type=FILE, help="The table of the fit, or its calibration rows: scores are then recomputed too.")
 @click.option("--target", metavar="COL", help="The target column of DATA.  [default: the one of `dco fit`]")
+@click.option(
+    "--certificate", "copy", type=FILE, help="A copy of the certificate (JSON) to check instead of the one in MODEL."
+)
 @trust_option
 @as_json
-def command(model: Path, data: Path | None, target: str | None, trust: tuple[str, ...], as_json: bool) -> None:
+def command(
+    model: Path, data: Path | None, target: str | None, copy: Path | None, trust: tuple[str, ...], as_json: bool
+) -> None:
     """Read the certificate of MODEL (a model file, or a certificate in JSON) and recompute what can be recomputed.
 
-    Ranks, coverage laws, fingerprints and thresholds are checked; with the rows of the fit also every calibration score. The
-    exit status is 1 if anything does not hold.
+    Words, ranks and coverage laws must follow from the numbers; fingerprints and thresholds must be those of the model; with
+    the rows of the fit, in any order, every calibration score is computed again. The exit status is 1 if anything does not
+    hold.
     """
-    from dco.certificate import Certificate
-
     if model.suffix.lower() == ".json" and model.is_file():
-        if data is not None:
-            raise ValueError("A certificate alone cannot be checked against rows: give the model file with --data.")
-        certificate = Certificate.from_json(model.read_text(encoding="utf-8"))
-        checks = list(certificate.verify().checks)
+        if data is not None or copy is not None:
+            raise ValueError("A certificate alone cannot be checked against rows or a copy: give the model file.")
+        certificate, found = _read(model), None
+        report = certificate.verify()
     else:
-        certificate, checks = _audit(model, data, target, trust)
-    holds = all(check.holds for check in checks)
+        certificate, report, found = _audit(model, data, target, copy, trust)
+    failed = {check.name for check in report.checks if not check.holds}
     if as_json:
         print_json(
             {
-                "holds": holds,
+                "holds": report.holds,
                 "statement": certificate.statement,
-                "checks": [vars(check) for check in checks],
+                "checks": [vars(check) for check in report.checks],
+                "unchecked": dict(report.unchecked),
                 "rows_checked": data is not None,
             }
         )
     else:
         say(*str(certificate).splitlines())
         print_table(
-            ["", "check", "detail"], [["holds" if check.holds else "FAILS", check.name, check.detail] for check in checks]
+            ["", "check", "detail"],
+            [["holds" if check.holds else "FAILS", check.name, check.detail] for check in report.checks],
         )
-        say("Everything that was recomputed holds." if holds else "The certificate does not hold: see the lines that FAIL.")
-        if data is None:
-            say("The calibration rows themselves were not checked; --data DATA does that.")
+        if found is not None:
+            say(found)
+        say(_verdict(failed, data))
+        say(*report.notes())
+        if report.unchecked:
+            say("All of it is checked by: dco audit MODEL --data DATA --certificate COPY, a copy that was kept elsewhere.")
         say("What would void it, and cannot be seen from here: " + "; ".join(certificate.voided_by) + ".")
-    if not holds:
+    if failed:
         raise click.exceptions.Exit(1)
 
 
-def _audit(path: Path, data: Path | None, target: str | None, trust: tuple[str, ...]) -> tuple[Any, list[Any]]:
-    from dco.certificate import Check, scores_fingerprint
-    from dco.commands.model_files import calibration_positions, open_model, rows_with_targets
+def _verdict(failed: set[str], data: Path | None) -> str:
+    if not failed:
+        return "Everything that was recomputed holds."
+    by_rows = {"calibration rows", "calibration fingerprint", "scores", "threshold"}
+    if "calibration fingerprint" in failed and all(name in by_rows or name.startswith("threshold of") for name in failed):
+        return (
+            f"{data} is not the table of the fit, or its rows or their order have changed: the calibration rows were not "
+            "found in it. All that can be checked without them holds."
+        )
+    return "The certificate does not hold: see the lines that FAIL."
+
+
+def _read(path: Path) -> Any:
+    from dco.certificate import Certificate
+
+    return Certificate.from_json(path.read_text(encoding="utf-8"))
+
+
+def _audit(
+    path: Path, data: Path | None, target: str | None, copy: Path | None, trust: tuple[str, ...]
+) -> tuple[Any, Any, str | None]:
+    """The certificate, what was checked, and a sentence if the calibration rows were not where the fit had them."""
+    from dco.commands.model_files import open_model, rows_with_targets
     from dco.rows import take_features
 
     estimator = open_model(path, trust)
-    certificate = estimator.certificate_
-    X = y = None
+    certificate = estimator.certificate_ if copy is None else _read(copy)
+    X = y = found = None
     if data is not None:
         rows = rows_with_targets(estimator, data, target=target, by=None, ignore_new=True)
-        X, y = rows.X, rows.y
-        total = sum(certificate.rows.values())
-        known = {total, getattr(estimator, "table_", {}).get("rows", total)}
-        if len(y) in known and len(y) != certificate.rows.get("calibrate"):
-            positions = calibration_positions(estimator, len(y))
-            X, y = take_features(X, positions), y[positions]
-    checks = list(certificate.verify(X, y, predictor=estimator).checks)
-    stored = estimator.predictor_.calibration
-    digest = scores_fingerprint(stored.scores)
-    same = digest == certificate.scores_fingerprint
-    checks.append(Check("stored scores", same, f"fingerprint of the calibration scores in the file: {digest}"))
-    for name, threshold in estimator.predictor_.thresholds(certificate.alpha).items():
-        group = None if name is None else str(name)
-        stated = next((entry.value for entry in certificate.thresholds if entry.group == group), None)
-        where = "" if group is None else f" of group {group}"
-        detail = f"the certificate says {stated}, the stored scores give {threshold.value}"
-        checks.append(Check(f"deployed threshold{where}", stated == threshold.value, detail))
-    return certificate, checks
+        positions, moved = _calibration_rows(estimator, rows.X, rows.y)
+        X, y = take_features(rows.X, positions), rows.y[positions]
+        found = (
+            f"The rows of {data} are in another order than at the fit; the calibration rows were found." if moved else None
+        )
+    return certificate, certificate.verify(X, y, predictor=estimator), found
+
+
+def _calibration_rows(estimator: Any, X: Any, y: Any) -> tuple[Any, bool]:
+    """Where the calibration rows are, and whether this is not where they were at the fit; a guess if they are not there.
+
+    They are looked for at their places, then by their scores; the fingerprint of all of them decides.
+    """
+    import numpy as np
+
+    from dco.certificate import rounding_slack
+    from dco.commands.model_files import calibration_positions
+    from dco.fingerprints import role_fingerprint, row_fingerprints
+
+    hashes, wanted = row_fingerprints(X, y), estimator.certificate_.row_fingerprints.get("calibrate")
+    everywhere = np.arange(len(y))
+    places = calibration_positions(estimator, len(y))
+    if not places.size or places.max() >= len(y):  # rows that came by themselves, or another table
+        places = everywhere
+    for guess in (places, everywhere):
+        if role_fingerprint(hashes[guess]) == wanted:
+            return guess, False
+    predictor = estimator.predictor_
+    scores, _ = predictor.calibration_scores(X, y)
+    by_score = _matching(scores, predictor.calibration.scores, rounding_slack(predictor, X, y))
+    if role_fingerprint(hashes[by_score]) == wanted:
+        return by_score, True
+    return places, False
+
+
+def _matching(scores: Any, kept: Any, slack: float) -> Any:
+    """The rows whose score is one of the scores kept, to rounding."""
+    import numpy as np
+
+    ordered = np.sort(kept)
+    right = np.clip(np.searchsorted(ordered, scores), 0, ordered.size - 1)
+    left = np.maximum(right - 1, 0)
+    with np.errstate(invalid="ignore"):
+        away = np.fmin(np.abs(ordered[left] - scores), np.abs(ordered[right] - scores))
+    same = (ordered[right] == scores) | (away <= slack)
+    return np.flatnonzero(same)
