@@ -175,6 +175,31 @@ def test_the_policy_stops_what_the_page_does_not_bring(
     assert failed == [("https://example.org/x.png", "csp")]  # stopped by the policy, not by the network
 
 
+CUT = """() => [...document.querySelectorAll(".scroll")]
+  .filter(box => box.checkVisibility() && box.scrollWidth > box.clientWidth + 1).map(box => box.textContent.slice(0, 80))"""
+
+
+@pytest.mark.parametrize("name", ["classification", "regression"])
+def test_the_table_of_candidates_is_not_cut_on_a_telephone(
+    html_of: Callable[[Any], str], case: Callable[[str], Any], opened: Callable[..., Any], name: str
+) -> None:
+    window = opened(html_of(case(name)), width=390)
+    assert [text for text in window.page.evaluate(CUT) if "candidate" in text] == []
+
+
+def test_the_tables_of_a_comparison_fit_on_a_desk(tmp_path: Path, opened: Callable[..., Any]) -> None:
+    from dco.commands.compare import shown
+    from dco.experiments.tables import Measured, ResultTable
+
+    columns = ("method", "n", "coverage", "mean size", "P95 size", "size − DCO", "Wilcoxon p", "candidate, most often")
+    measured = (Measured(0.91291, 0.0042), Measured(211.2854, 8.2869), Measured(258.8699, 13.8435))
+    row = ("DCO with a PAC rank", 1111, *measured, -27.8438, 0.0312500, "quantiles / QuantileResidual(kind='relative')")
+    (tmp_path / "tables.md").write_text(shown(ResultTable("Marginal", "Over splits.", columns, (row, row))).to_markdown())
+    path = write_results_page(tmp_path, tmp_path / "page.html")
+    window = opened(path.read_text(), width=1200, path=path)
+    assert window.page.evaluate(CUT) == []
+
+
 @pytest.mark.parametrize("width", [320, 390])
 @pytest.mark.parametrize("name", ["classification", "by label", "regression", "infeasible", "no rows"])
 def test_a_phone_never_scrolls_sideways(

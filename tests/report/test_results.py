@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import re
 from pathlib import Path
 
@@ -80,6 +81,20 @@ def test_each_heading_of_written_tables_is_a_result_and_data_beside_it_is_not(tm
     assert found[0].blocks[0].rows == (("dco", "1.500 ± 0.250"),)
     assert found[0].blocks[0].numeric == (False, True)
     assert "secret" not in results_html(tmp_path)
+
+
+def test_a_comparison_is_headed_as_one(tmp_path: Path) -> None:
+    (tmp_path / "tables.md").write_text("### Table\n\n| method | difference |\n| --- | --- |\n| dco | – |\n| bq | -1.5 |\n")
+    assert "Report on reproduced results" in results_html(tmp_path)
+    assert read_results(tmp_path)[0].blocks[0].numeric == (False, True)
+    (tmp_path / "settings.json").write_text(json.dumps({"target": "<b>weight</b>", "task": "regression"}))
+    html = results_html(tmp_path)
+    assert "Report on a comparison of methods" in html
+    assert "reproduced" not in html
+    assert "sets for &lt;b&gt;weight" in html
+    for other in ("[1]", "{", "{}"):
+        (tmp_path / "settings.json").write_text(other)
+        assert "Report on reproduced results" in results_html(tmp_path)
 
 
 def test_hostile_cells_are_text(tmp_path: Path) -> None:

@@ -448,8 +448,9 @@ def _write_apart(table: Any, rows: Any, data: Path, out: Path) -> Path:
 def _write_tables(tables: Sequence[Any], out: Path) -> None:
     from dco.commands.outputs import written_beside
 
+    once = [tables[0], *(replace(table, caption="") for table in tables[1:])]  # they share their caption
     pages = {
-        "tables.md": "\n".join([*(shown(table).to_markdown() for table in tables), ADVICE, ""]),
+        "tables.md": "\n".join([*(shown(table).to_markdown() for table in once), ADVICE, ""]),
         "tables.json": "[" + ",\n".join(table.to_json() for table in tables) + "]\n",
     }
     for name, text in pages.items():

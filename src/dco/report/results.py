@@ -60,7 +60,17 @@ def results_html(folder: Any) -> str:
     results = read_results(place)
     if not results:
         raise ValueError(f"{place} holds no table (*.md, *.csv, *.json) and no figure (*.svg, *.png).")
-    return render_template("results.html", images=True, title=f"Results in {place.resolve().name}", results=results)
+    kicker, title = _headings(place)
+    return render_template("results.html", images=True, kicker=kicker, title=title, results=results)
+
+
+def _headings(folder: Path) -> tuple[str, str]:
+    """What kind of results these are, and a title: `dco compare` leaves its settings beside its tables."""
+    try:
+        target = json.loads((folder / "settings.json").read_text(encoding="utf-8"))["target"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return "Report on reproduced results", f"Results in {folder.resolve().name}"
+    return "Report on a comparison of methods", f"Methods compared by their sets for {target}"
 
 
 def read_results(folder: Path) -> tuple[Result, ...]:
@@ -177,7 +187,9 @@ def _table(head: Iterable[str], rows: list[tuple[str, ...]]) -> Block:
 
 def _is_number(text: str) -> bool:
     return (
-        re.fullmatch(r"[-−+]?(\d[\d\s,.\u202f]*|inf|∞)(e[-+]?\d+)?\s*%?(\s*(±|\()\s*[\d.,]+\)?)?", text.strip()) is not None
+        text.strip() == "–"
+        or re.fullmatch(r"[-−+]?(\d[\d\s,.\u202f]*|inf|∞)(e[-+]?\d+)?\s*%?(\s*(±|\()\s*[\d.,]+\)?)?", text.strip())
+        is not None
     )
 
 
