@@ -482,10 +482,9 @@ def auto_table(study: Study, records: Records, options: Options) -> ResultTable:
         pools = [int(row["n"]) + int(row["n_tune"]) for row in ours[AUTO]]
         for method in ("Stronger class, searched, refit", AUTO):
             entries = ours[method]
-            left = column(entries, "n")
-            taken = [pool - n for pool, n in zip(pools, left, strict=True)]
+            taken = [pool - int(row["n"]) for pool, row in zip(pools, entries, strict=True)]
             rows.append(
-                (target(alpha), method, Measured.of(taken), int(min(taken)), int(max(taken)), Measured.of(left))
+                (target(alpha), method, round(sum(taken) / len(taken)), min(taken), max(taken))
                 + (sum(row["settled"] for row in entries) if method == AUTO else None,)
                 + (Measured.of(column(entries, "coverage")), Measured.of(column(entries, "size")))
             )
@@ -493,11 +492,10 @@ def auto_table(study: Study, records: Records, options: Options) -> ResultTable:
         f"{study.title}: tuning rows by the auto split",
         describe(study, records, options)
         + "Tuning takes rows of the pool of tune + calibrate rows in their fixed order until the bootstrap says that "
-        f"selection costs at most {SETTLED:.0%} of the size at every level ('settled'), or until calibration has only "
+        f"selection costs at most {100 * SETTLED:g} % of the size at every level ('settled'), or until calibration has only "
         f"1/{LEAST_CALIBRATION} of the pool left; one number of rows serves all levels of a split. The structure "
         "is then refitted on train rows and those taken.",
-        ("target", "row", "tuning rows", "least", "most", "calibration rows", "splits settled", "coverage of test rows")
-        + ("size",),
+        ("target", "row", "tuning rows", "least", "most", "splits settled", "coverage of test rows", "size"),
         tuple(rows),
         digits=3,
     )
