@@ -97,9 +97,23 @@ def test_evaluate_agrees_with_the_estimator(dco: Callable[..., Any], home: Path)
         assert f"{wanted.consistency.low:.4f} to {wanted.consistency.high:.4f}" in printed
 
 
-def test_rows_of_the_fit_prove_nothing_and_this_is_said(dco: Callable[..., Any], home: Path) -> None:
-    assert "proves nothing" in dco("evaluate", home / "numbers.dco", home / "rows.csv").output
-    assert "proves nothing" not in dco("evaluate", home / "numbers.dco", home / "new.csv").output
+def test_rows_of_the_fit_prove_nothing_and_this_is_said(dco: Callable[..., Any], home: Path, tmp_path: Path) -> None:
+    rows, new = pd.read_csv(home / "rows.csv"), pd.read_csv(home / "new.csv")
+    splits = library.load(home / "numbers.dco").splits_
+    tables = {
+        "320 of 320": rows,
+        f"{len(splits.calibrate)} of {len(splits.calibrate)}": rows.iloc[splits.calibrate],
+        f"{len(splits.train)} of {len(splits.train)}": rows.iloc[splits.train],
+        "40 of 240": pd.concat([new, rows.iloc[7:47]]),
+    }
+    for count, table in tables.items():
+        table.to_csv(tmp_path / "t.csv", index=False)
+        told = dco("evaluate", home / "numbers.dco", tmp_path / "t.csv").output
+        assert f"Note: {count} rows took part in the fit" in told
+        assert told.count("Note: ") == 1
+        notes = json.loads(dco("evaluate", home / "numbers.dco", tmp_path / "t.csv", "--json").output)["notes"]
+        assert "prove nothing about new rows" in notes[0]
+    assert "took part" not in dco("evaluate", home / "numbers.dco", home / "new.csv").output
 
 
 def test_evaluate_needs_a_target(dco: Callable[..., Any], home: Path, tmp_path: Path) -> None:

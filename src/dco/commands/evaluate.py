@@ -42,8 +42,6 @@ def command(
     with progress("Evaluating", None, quiet=as_json), noted_warnings(notes):
         estimator = open_model(model, trust)
         rows = rows_with_targets(estimator, data, target=target, by=by, ignore_new=ignore_new)
-        if rows.seen:
-            notes.append(f"{data} is the table that the model was fitted on: coverage on its rows proves nothing.")
         tell_level(estimator, level)
         evaluation = estimator.evaluate(rows.X, rows.y, alpha=level, by=rows.by)
     if as_json:
