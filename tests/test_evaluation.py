@@ -238,3 +238,13 @@ def test_bad_pairs_are_named():
         paired_wilcoxon([1, 2], [1, 2, 3])
     with pytest.raises(ValueError, match=r"1 of 2 pairs are not finite \(first: pair 1\)"):
         paired_comparison([1, math.inf], [1, math.inf])
+
+
+def test_sets_and_thresholds_of_the_wrong_kind_are_refused():
+    sets = LabelSets.from_dense(np.eye(3, dtype=bool))
+    for wrong in ([[0], [1], [2]], None, np.eye(3)):
+        with pytest.raises(ValueError, match="sets must be LabelSets, Intervals or IntervalUnions, got"):
+            evaluate(wrong, np.arange(3))
+    for wrong in (0.5, "a", {}):
+        with pytest.raises(ValueError, match=r"a dco\.Threshold, got"):
+            evaluate(sets, np.arange(3), threshold=wrong)

@@ -118,6 +118,10 @@ def evaluate(
     row and brings a row of results for each; `thresholds` holds the thresholds of groups that were calibrated by themselves,
     and brings the test group by group. The rows must be new: rows that trained, tuned or calibrated prove nothing.
     """
+    if not isinstance(sets, PredictionSets):
+        raise ValueError(f"sets must be LabelSets, Intervals or IntervalUnions, got {type(sets).__name__}.")
+    if threshold is not None and not isinstance(threshold, Threshold):
+        raise ValueError(f"threshold must be what a calibration rule returned, a dco.Threshold, got {threshold!r}.")
     truth = np.asarray(y)
     if truth.dtype.kind == "f" and np.any(np.isnan(truth)):
         row = int(np.flatnonzero(np.isnan(truth))[0])

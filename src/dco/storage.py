@@ -186,7 +186,7 @@ def _corrupt_if_it_fails(path: object) -> Iterator[None]:
 
 
 def _names(trusted: Iterable[str | type]) -> frozenset[str]:
-    if isinstance(trusted, str | type | bool):
+    if not isinstance(trusted, Iterable) or isinstance(trusted, str | type):
         raise TypeError(f"trusted must be a list of types or of their full names, got {trusted!r}: write trusted=[...].")
     return frozenset(item if isinstance(item, str) else f"{item.__module__}.{item.__name__}" for item in trusted)
 

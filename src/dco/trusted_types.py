@@ -99,6 +99,7 @@ OWN: tuple[str, ...] = (
     "dco.scores.classification.TopK",
     "dco.scores.decision.RiskAverse",
     "dco.scores.decision.RiskOptimal",
+    "dco.scores.never_empty.NeverEmpty",
     "dco.scores.density.HighestDensityMass",
     "dco.scores.density.PredictiveDensity",
     "dco.scores.regression.AbsoluteResidual",

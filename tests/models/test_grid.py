@@ -59,3 +59,9 @@ def test_a_parameter_without_values_or_without_meaning_is_an_error():
         grid(Ridge(), alpha=[])
     with pytest.raises(ValueError, match="depth"):
         grid(Ridge(), depth=[1])
+
+
+@pytest.mark.parametrize("wrong", [None, [Ridge()], Ridge, "Ridge"])
+def test_what_is_no_estimator_is_refused(wrong):
+    with pytest.raises(ValueError, match="estimator must be a scikit-learn estimator such as"):
+        grid(wrong, alpha=[1.0])

@@ -313,6 +313,8 @@ def test_class_draws_are_read_through_their_mean():
         (lambda: RAPS(0.1, -1), "rank_free"),
         (lambda: RAPS(0.1, 1.5), "rank_free"),
         (lambda: SAPS(-1.0), "weight"),
+        (lambda: SAPS("a"), "weight must be a finite number"),
+        (lambda: RAPS(None, 1), "penalty must be a finite number"),
         (lambda: SAPS(math.nan), "weight"),
     ],
 )

@@ -563,3 +563,9 @@ def test_every_score_is_ranked_by_condition(name):
         assert threshold == own.ranking_threshold
         means.append(own.mean_size)
     assert row.mean_size == pytest.approx(np.mean(means))
+
+
+@pytest.mark.parametrize("wrong", [None, "LAC", [Residual()], 3])
+def test_direct_tune_wants_a_score(wrong):
+    with pytest.raises(ValueError, match=r"score must be a score such as those of dco\.scores, got"):
+        direct_tune(wrong, Points(np.zeros(3)), np.zeros(3), alpha=0.1)

@@ -169,3 +169,10 @@ def test_bad_resamples_are_refused():
         bootstrap_evaluated([entry], alpha=0.1, rng=np.random.default_rng(0), repetitions=0)
     with pytest.raises(ValueError, match="share"):
         split_evaluated([entry], alpha=0.1, rng=np.random.default_rng(0), share=1.5)
+
+
+@pytest.mark.parametrize("wrong", [["a"], None, {"a": 3}])
+def test_candidates_of_the_wrong_kind_are_refused(wrong):
+    for stability in (bootstrap_stability, split_stability):
+        with pytest.raises(ValueError, match=r"\(score, prediction\)"):
+            stability(wrong, np.zeros(3), alpha=0.1, rng=np.random.default_rng(0))

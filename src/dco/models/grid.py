@@ -20,6 +20,8 @@ def grid(estimator: Any, /, **values: Any) -> dict[str, Any]:
     from sklearn.model_selection import ParameterGrid
     from sklearn.pipeline import Pipeline
 
+    if not hasattr(estimator, "get_params") or isinstance(estimator, type):
+        raise ValueError(f"estimator must be a scikit-learn estimator such as Ridge(), got {estimator!r:.200}.")
     choices = {name: _choices(name, value) for name, value in values.items()}
     last = estimator
     prefix = ""

@@ -13,14 +13,22 @@ if TYPE_CHECKING:
     from dco.scores.classification import APS, LAC, RAPS, SAPS, LabelScore, Margin, TopK
     from dco.scores.decision import Actions, DecisionScore, RiskAverse, RiskOptimal, act
     from dco.scores.density import HighestDensityMass, PredictiveDensity
-    from dco.scores.regression import AbsoluteResidual, NormalisedResidual, QuantileResidual
+    from dco.scores.never_empty import NeverEmpty
+    from dco.scores.regression import (
+        AbsoluteResidual,
+        EndThresholds,
+        NormalisedResidual,
+        QuantileResidual,
+        asymmetric_quantiles,
+    )
     from dco.scores.score import Score
 
 _HOME = {
     "score": "Score",
     "classification": "APS LAC RAPS SAPS LabelScore Margin TopK",
     "bayesian_classes": "AddOneIn PosteriorNLL",
-    "regression": "AbsoluteResidual NormalisedResidual QuantileResidual",
+    "never_empty": "NeverEmpty",
+    "regression": "AbsoluteResidual EndThresholds NormalisedResidual QuantileResidual asymmetric_quantiles",
     "decision": "Actions DecisionScore RiskAverse RiskOptimal act",
     "density": "HighestDensityMass PredictiveDensity",
 }
@@ -35,9 +43,11 @@ __all__ = [
     "Actions",
     "AddOneIn",
     "DecisionScore",
+    "EndThresholds",
     "HighestDensityMass",
     "LabelScore",
     "Margin",
+    "NeverEmpty",
     "NormalisedResidual",
     "PosteriorNLL",
     "PredictiveDensity",
@@ -47,6 +57,7 @@ __all__ = [
     "Score",
     "TopK",
     "act",
+    "asymmetric_quantiles",
 ]
 
 

@@ -19,6 +19,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from numbers import Real
 from typing import Any, ClassVar
 
 import numpy as np
@@ -653,7 +654,6 @@ def _least_probability(threshold: float, itemsize: int) -> Any:
 
 
 def _not_negative(value: float, name: str) -> float:
-    number = float(value)
-    if not (math.isfinite(number) and number >= 0):
+    if not (isinstance(value, Real) and math.isfinite(value) and value >= 0):
         raise ValueError(f"{name} must be a finite number that is not negative, got {value!r}.")
-    return number
+    return float(value)

@@ -22,7 +22,7 @@ from dco.tuning.candidates import (
     all_failed,
     evaluate_candidates,
 )
-from dco.tuning.search import rank_evaluated, row_masses
+from dco.tuning.search import check_candidates, rank_evaluated, row_masses
 
 _LARGEST_MASS = 2**52  # up to here sums of integer weights are exact, as integers and as floats
 _KNOTS = 16  # thresholds at which an expensive size curve is evaluated
@@ -214,6 +214,7 @@ def _relative(regret: float, size: float) -> float:
 
 
 def _evaluated(candidates: Candidates, y_tune: ArrayLike) -> list[EvaluatedCandidate]:
+    check_candidates(candidates)
     done, failed, kind = evaluate_candidates(candidates, y_tune)
     if not done:
         raise all_failed(failed, kind)
