@@ -14,7 +14,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, clone
 from sklearn.compose import make_column_transformer
 from sklearn.datasets import load_iris, load_wine, make_classification, make_regression
 from sklearn.ensemble import HistGradientBoostingRegressor, RandomForestClassifier
-from sklearn.exceptions import UnsetMetadataPassedError
+from sklearn.exceptions import FitFailedWarning, UnsetMetadataPassedError
 from sklearn.frozen import FrozenEstimator
 from sklearn.impute import SimpleImputer
 from sklearn.linear_model import BayesianRidge, LinearRegression, LogisticRegression, Ridge
@@ -202,7 +202,10 @@ def test_sample_weights_reach_the_models_and_not_the_calibration() -> None:
 
 def test_a_model_that_takes_no_weights_is_reported_and_left_out() -> None:
     X, y = regression_rows(200)
-    est = dco.DecoupledRegressor([Ridge(), KNeighborsRegressor()], random_state=0).fit(X, y, sample_weight=np.ones(200))
+    est = dco.DecoupledRegressor([Ridge(), KNeighborsRegressor()], random_state=0)
+    with pytest.warns(FitFailedWarning, match=r"kneighborsregressor \(.*'sample_weight'") as told:
+        est.fit(X, y, sample_weight=np.ones(200))
+    assert [warning.filename for warning in told] == [__file__]
     assert list(est.certificate_.failed_candidates) == ["kneighborsregressor / AbsoluteResidual"]
     assert "sample_weight" in est.certificate_.failed_candidates["kneighborsregressor / AbsoluteResidual"]
 
@@ -763,7 +766,14 @@ def test_fit_parameters_of_own_rows_are_a_dict(role) -> None:
 
 def test_a_failed_candidate_is_reported_and_all_failed_is_one_error() -> None:
     X, y = regression_rows(200)
-    est = dco.DecoupledRegressor({"ok": Ridge(), "bad": Failing()}, random_state=0).fit(X, y)
+    est = dco.DecoupledRegressor({"ok": BayesianRidge(), "bad": Failing()}, random_state=0)
+    with pytest.warns(FitFailedWarning, match=r"1 failed .*: bad \(RuntimeError: no luck today\)\.") as told:
+        est.fit(X, y)
+    assert len(told) == 1  # once a model, not once a score
+    assert [(entry.name, entry.reason) for entry in est.ranking_.failed] == [
+        ("bad / AbsoluteResidual", "RuntimeError: no luck today")
+    ]
+    assert "bad" in str(est.ranking_)
     assert est.certificate_.failed_candidates == {"bad / AbsoluteResidual": "RuntimeError: no luck today"}
     with pytest.raises(ValueError, match=r"(?s)a / Abs.*no luck.*b / Abs.*no luck"):
         dco.DecoupledRegressor({"a": Failing(), "b": Failing()}).fit(X, y)
@@ -955,7 +965,9 @@ def test_missing_values_in_an_array_reach_the_models_that_can_take_them() -> Non
         "trees": HistGradientBoostingRegressor(max_iter=5),
         "plain": Ridge(),
     }
-    est = dco.DecoupledRegressor(models, AbsoluteResidual(), random_state=0).fit(X, y)
+    est = dco.DecoupledRegressor(models, AbsoluteResidual(), random_state=0)
+    with pytest.warns(FitFailedWarning, match=r"1 failed .*: plain \(ValueError: Input X contains NaN\."):
+        est.fit(X, y)
     assert est.best_candidate_.startswith(("imputed", "columns"))
     assert list(est.certificate_.failed_candidates) == ["plain / AbsoluteResidual"]
     assert len(est.predict_set(X)) == 300
@@ -964,6 +976,15 @@ def test_missing_values_in_an_array_reach_the_models_that_can_take_them() -> Non
     X[0, 0] = np.inf
     with pytest.raises(ValueError, match="infinity"):
         est.predict_set(X)
+
+
+def test_a_missing_value_that_only_calibration_rows_have_is_an_error_that_says_what_to_do() -> None:
+    """The choice may not depend on calibration rows, so a winner that cannot take them stops the fit."""
+    X, y = regression_rows(300)
+    X[250, 1] = np.nan
+    est = dco.DecoupledRegressor({"ridge": Ridge(), "trees": HistGradientBoostingRegressor(max_iter=2)}, random_state=0)
+    with pytest.raises(ValueError, match=r"(?s)ridge / Abs.* calibration rows .*NaN.*no other candidate.*imputer"):
+        est.fit(X[:200], y[:200], calibrate=(X[200:], y[200:]))
 
 
 def test_groups_that_the_caller_split_across_roles_are_refused() -> None:

@@ -28,7 +28,7 @@ from dco.calibration import (
     warn_or_raise,
 )
 from dco.certificate import Certificate, certified_threshold, model_fingerprint, scores_fingerprint
-from dco.errors import SealBrokenError
+from dco.errors import DcoError, SealBrokenError
 from dco.fingerprints import row_fingerprints, row_uniforms
 from dco.models.adapt import is_frozen
 from dco.predictions import Prediction
@@ -319,7 +319,7 @@ def calibrate(
     """Open the calibration rows for this structure, score them, and check that the scores are those of a fixed function."""
     one_per_group = None if groups is None else one_row_per_group(groups, seed=seed)
     X, y = sealed.open_for(structure.fingerprint)
-    scores = np.asarray(structure.score.observed(structure.prediction(X), y))
+    scores = _opened_scores(structure, X, y)
     _check_repeatable(structure, X, y, scores)
     _tell_labels_never_seen(structure, y)
     return (
@@ -331,6 +331,23 @@ def calibrate(
         ),
         tuple(f"{entry.when:%Y-%m-%d %H:%M:%S} UTC, {entry.purpose}, structure {entry.structure}" for entry in sealed.log),
     )
+
+
+def _opened_scores(structure: Structure, X: Any, y: AnyArray) -> Floats:
+    """The scores of the calibration rows; a model that cannot predict them is an error, and no other takes its place.
+
+    Which structure is calibrated may not depend on what the calibration rows hold, a missing value in them included.
+    """
+    try:
+        return np.asarray(structure.score.observed(structure.prediction(X), y))
+    except DcoError:
+        raise
+    except Exception as error:  # whatever a user's model raises
+        raise ValueError(
+            f"{structure.name} was chosen on training and tuning rows and cannot score the calibration rows "
+            f"({type(error).__name__}: {error}). They are open now, so no other candidate may take its place: leave this "
+            "model out, or put what it needs (an imputer, say) before it."
+        ) from error
 
 
 def _tell_labels_never_seen(structure: Structure, y: AnyArray) -> None:

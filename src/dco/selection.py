@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import inspect
 import math
+import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
+from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass, replace
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
@@ -42,7 +43,7 @@ from dco.scores.score import Cutoff, Score
 from dco.splits import folds
 from dco.thresholds.threshold import Threshold
 from dco.tuning import Ranking, tune
-from dco.tuning.candidates import set_sizes
+from dco.tuning.candidates import FailedCandidate, set_sizes
 from dco.tuning.strategies import Strategy
 
 # What `scores=None` tries on a record: every score that suits it, with the parameters that its authors propose.
@@ -459,10 +460,28 @@ def select(
     if ensemble:
         candidates, tried = _with_ensemble(candidates, tried, ranking)
         ranking = rank_candidates(candidates, tried, bench, alpha=alpha, conditions=conditions, failures=failures)
+    lost = {c.model_name: str(tried[c.model_name].failure) for c in candidates if c.name in failures}
+    lost |= {entry.name: entry.reason for entry in ranking.failed}
+    ranking = replace(ranking, failed=(*(FailedCandidate(*item) for item in failures.items()), *ranking.failed))
     failures |= {entry.name: entry.reason for entry in ranking.failed}
+    if lost:
+        warn_failed(lost, stacklevel=5)
     winner = next(candidate for candidate in candidates if candidate.name == ranking.best)
     fits = tried[winner.model_name].fits
     return Selection(ranking, winner, fits[0] if len(fits) == 1 else None, len(candidates), failures)
+
+
+def warn_failed(lost: Mapping[str, str], *, most: int = 5, stacklevel: int = 2) -> None:
+    """Say which models (or candidates, where only a score failed) were left out of the comparison, and why."""
+    from sklearn.exceptions import FitFailedWarning
+
+    shown = [f"{name} ({reason.splitlines()[0]})" for name, reason in list(lost.items())[:most]]
+    more = f"; and {len(lost) - most} more, see ranking_.failed" if len(lost) > most else ""
+    warnings.warn(
+        f"{len(lost)} failed on the training and tuning rows and took no part in the comparison: {'; '.join(shown)}{more}.",
+        FitFailedWarning,
+        stacklevel=stacklevel,
+    )
 
 
 def _searched(
