@@ -199,6 +199,15 @@ def test_verify_with_the_predictor_sees_an_edit_of_any_field(some) -> None:
     assert refused == {"format"}
 
 
+def test_whatever_is_put_into_a_field_is_refused_or_seen(some) -> None:
+    certificate = some.certificate_
+    paths = {path for path, _ in edits(json.loads(certificate.to_json()))}
+    for path in paths:
+        for junk in (None, True, -1, 10**400, 1e308, "-inf", "", [], [None], {}, {"a": [1]}):
+            other = edited(certificate, path, junk)
+            assert other is None or other == certificate or not other.verify(predictor=some).holds, (path, junk)
+
+
 def test_a_copy_leaves_nothing_unchecked_and_a_certificate_alone_much(some) -> None:
     copy = dco.Certificate.from_json(some.certificate_.to_json())
     alone = copy.verify()

@@ -175,7 +175,7 @@ class Certificate:
             for name in ("alpha", "delta", "tuning_threshold"):
                 values[name] = _from_plain(data[name])
             _check_types(values)
-        except (TypeError, ValueError, KeyError, AttributeError) as error:
+        except (TypeError, ValueError, KeyError, AttributeError, OverflowError) as error:
             raise ValueError(f"This is not a certificate: {error}.") from None
         return cls(**values)
 
@@ -512,10 +512,10 @@ def _score_checks(certificate: Certificate, X: Any, y: Any, own: Scorer, *, roun
     by `_deployed_checks`; here the scores kept are what the new ones must agree with.
     """
     scores, groups = own.calibration_scores(X, y)
-    slack = rounding_slack(own, X, y) if rounding else 0.0
+    slack = _rounding_slack(own, X, y) if rounding else 0.0
     kept, found = np.sort(own.calibration.scores), np.sort(scores)
     checks = [_same("scores", certificate.scores_fingerprint, scores_fingerprint(scores), "fingerprint of the scores")]
-    if not checks[0].holds and certificate.scores_fingerprint == scores_fingerprint(kept) and agree(kept, found, slack):
+    if not checks[0].holds and certificate.scores_fingerprint == scores_fingerprint(kept) and _agree(kept, found, slack):
         checks = [Check("scores", True, f"they agree with the scores kept, to rounding (within {slack:.1g})")]
     if own.calibration.groups is not None:
         return checks  # which row speaks for its group is known to the predictor alone: see `_deployed_checks`
@@ -530,14 +530,14 @@ def _score_checks(certificate: Certificate, X: Any, y: Any, own: Scorer, *, roun
         )
         value = threshold_at(part, entry.rank) if part.size == entry.n else math.nan
         what = f"rank {entry.rank} of {part.size} scores"
-        if value != entry.value and agree(entry.value, value, slack):
+        if value != entry.value and _agree(entry.value, value, slack):
             checks.append(Check(name, True, f"{what}: {value}, which is {entry.value} to rounding"))
         else:
             checks.append(_same(name, entry.value, value, what))
     return checks
 
 
-def rounding_slack(own: Scorer, X: Any, y: Any) -> float:
+def _rounding_slack(own: Scorer, X: Any, y: Any) -> float:
     """How far scores of the same rows under the same model may differ by rounding alone.
 
     A part in 10^12 of the largest score (10^5 where the model answers in single precision). It grows when targets are far
@@ -553,7 +553,7 @@ def rounding_slack(own: Scorer, X: Any, y: Any) -> float:
     return digits * (1 + offset) * float(np.max(kept, initial=0.0))
 
 
-def agree(a: Any, b: Any, slack: float) -> bool:
+def _agree(a: Any, b: Any, slack: float) -> bool:
     """Whether numbers are equal (infinite ones exactly) or differ by at most `slack`."""
     first, second = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
     if first.shape != second.shape:
@@ -629,10 +629,10 @@ def _threshold_from_plain(entry: Any) -> CertifiedThreshold:
     numbers = {name: _from_plain(entry[name]) for name in ("expected_coverage", "coverage_low", "coverage_high")}
     value = _from_plain(entry["value"])
     counts = [entry["n"], *([] if entry["rank"] is None else [entry["rank"]])]
-    if value is None or not all(type(count) is int and count >= 0 for count in counts):
+    if value is None or not all(type(count) is int and 0 <= count < 2**53 for count in counts):
         raise ValueError("a threshold entry lacks its numbers")
-    if entry["rank"] == 0 or type(entry["expected_is_exact"]) is not bool:
-        raise ValueError("a threshold entry has the wrong numbers")
+    if entry["rank"] == 0 or type(entry["expected_is_exact"]) is not bool or not isinstance(entry["group"], str | None):
+        raise ValueError("a threshold entry has values of the wrong kind")
     return CertifiedThreshold(**{**entry, **numbers, "value": value})
 
 

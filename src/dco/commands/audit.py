@@ -105,13 +105,13 @@ def _audit(
 def _calibration_rows(estimator: Any, X: Any, y: Any) -> tuple[Any, bool]:
     """Where the calibration rows are, and whether this is not where they were at the fit; a guess if they are not there.
 
-    They are looked for at their places, then by their scores; the fingerprint of all of them decides.
+    They are looked for at their places, then by their hashes; the fingerprint of all of them decides.
     """
     import numpy as np
 
-    from dco.certificate import rounding_slack
     from dco.commands.model_files import calibration_positions
     from dco.fingerprints import role_fingerprint, row_fingerprints
+    from dco.rows import KeptRows
 
     hashes, wanted = row_fingerprints(X, y), estimator.certificate_.row_fingerprints.get("calibrate")
     everywhere = np.arange(len(y))
@@ -121,22 +121,9 @@ def _calibration_rows(estimator: Any, X: Any, y: Any) -> tuple[Any, bool]:
     for guess in (places, everywhere):
         if role_fingerprint(hashes[guess]) == wanted:
             return guess, False
-    predictor = estimator.predictor_
-    scores, _ = predictor.calibration_scores(X, y)
-    by_score = _matching(scores, predictor.calibration.scores, rounding_slack(predictor, X, y))
-    if role_fingerprint(hashes[by_score]) == wanted:
-        return by_score, True
+    kept = (estimator.predictor_.row_hashes or {}).get("calibrate")  # older files have none
+    if kept is not None:
+        known = np.flatnonzero(KeptRows({"calibrate": kept}).among(hashes).known)
+        if role_fingerprint(hashes[known]) == wanted:
+            return known, True
     return places, False
-
-
-def _matching(scores: Any, kept: Any, slack: float) -> Any:
-    """The rows whose score is one of the scores kept, to rounding."""
-    import numpy as np
-
-    ordered = np.sort(kept)
-    right = np.clip(np.searchsorted(ordered, scores), 0, ordered.size - 1)
-    left = np.maximum(right - 1, 0)
-    with np.errstate(invalid="ignore"):
-        away = np.fmin(np.abs(ordered[left] - scores), np.abs(ordered[right] - scores))
-    same = (ordered[right] == scores) | (away <= slack)
-    return np.flatnonzero(same)
