@@ -718,6 +718,17 @@ def test_a_label_without_calibration_rows_is_in_every_set_and_said_to_be() -> No
     assert est.predict_set(X).to_dense()[:, 2].all()
 
 
+@pytest.mark.parametrize("spelt", [str, "label {}".format, lambda label: f"Class {label}".upper()])
+def test_labels_that_are_spelt_otherwise_are_no_low_coverage(spelt) -> None:
+    X, y = class_rows(400)
+    fitted = y if spelt is str else np.asarray([f"Class {label}" for label in y])
+    est = dco.DecoupledClassifier(LogisticRegression(), random_state=0).fit(X[:300], fitted[:300])
+    with pytest.raises(ValueError, match=r"None of y's labels is among classes_: y holds '.*the classes are"):
+        est.evaluate(X[300:], [spelt(label) for label in y[300:].tolist()])
+    some = np.where(np.arange(100) < 50, fitted[300:].astype(object), "another")
+    assert est.evaluate(X[300:], some).coverage < 0.5  # a label of no class is missed, and counts
+
+
 def test_bad_targets_are_refused() -> None:
     X, y = regression_rows(100)
     with pytest.raises(ValueError, match="NaN"):

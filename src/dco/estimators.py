@@ -168,7 +168,7 @@ class _Decoupled(BaseEstimator, ABC):
         took part in the fit are counted in a warning.
         """
         features = self._features(X)
-        target = column_or_1d(y)
+        target = self._known_targets(column_or_1d(y))
         statement = self.predictor_.stated(alpha, guarantee=guarantee, delta=delta)
         self.predictor_.tell_infeasible(statement, stacklevel=3)
         self.predictor_.tell_new_groups(features, stacklevel=3)
@@ -533,6 +533,10 @@ class _Decoupled(BaseEstimator, ABC):
     def _targets(self, y: AnyArray) -> AnyArray:
         """y as this estimator takes it, or an error."""
 
+    def _known_targets(self, y: AnyArray) -> AnyArray:
+        """The targets of rows to be evaluated."""
+        return y
+
     def _set_classes(self, targets: list[AnyArray]) -> None:
         """Regression has no classes."""
 
@@ -596,6 +600,15 @@ class DecoupledClassifier(ClassifierMixin, _Decoupled):
         check_classification_targets(y)
         if y.dtype.kind == "f" and np.any(np.isnan(y)):
             raise ValueError(f"y is NaN in {np.count_nonzero(np.isnan(y))} rows: every row needs a label.")
+        return y
+
+    def _known_targets(self, y: AnyArray) -> AnyArray:
+        found, known = list(dict.fromkeys(y.tolist())), self.classes_.tolist()
+        if found and not set(found) & set(known):
+            raise ValueError(
+                f"None of y's labels is among classes_: y holds {_listed(found)}, the classes are {_listed(known)}. Spell "
+                "labels as in fit, and give them the same type."
+            )
         return y
 
     def _set_classes(self, targets: list[AnyArray]) -> None:
@@ -671,6 +684,10 @@ def named_models(models: Any) -> dict[str, Any]:
         seen[stem] = seen.get(stem, 0) + 1
         names.append(stem if stems.count(stem) == 1 else f"{stem}-{seen[stem]}")
     return dict(zip(names, listed, strict=True))
+
+
+def _listed(labels: list[Any], most: int = 5) -> str:
+    return ", ".join(map(repr, labels[:most])) + (", ..." if len(labels) > most else "")
 
 
 def _is_free_seed(key: str, value: Any) -> bool:
