@@ -393,6 +393,12 @@ def test_rounding_excuses_neither_other_rows_nor_another_model() -> None:
     assert {"model", "scores"} <= failed
 
 
+def test_candidates_that_failed_are_counted_in_print(fitted) -> None:
+    assert "chosen out of 2 by" in str(fitted.certificate_)
+    one = replace(fitted.certificate_, failed_candidates={"knn / AbsoluteResidual": "too few rows"})
+    assert "chosen out of 2 (1 failed) by" in str(one)
+
+
 def test_repeats_that_roles_share_are_printed(fitted) -> None:
     W, y = wide_rows(100)
     est = dco.DecoupledRegressor(Ridge(), random_state=0).fit(np.tile(W, (6, 1)), np.tile(y, 6))

@@ -222,7 +222,8 @@ class Certificate:
                 high = f" to {entry.coverage_high:.3f}" if entry.coverage_high is not None else " or more"
                 law += f", 90 % range {entry.coverage_low:.3f}{high}"
             lines.append(f"{name}threshold {entry.value:.6g}, {rank}{law}")
-        lines.append(f"Structure: {self.candidate}, chosen out of {self.candidates} by {self.selection}")
+        failed = f" ({len(self.failed_candidates)} failed)" if self.failed_candidates else ""
+        lines.append(f"Structure: {self.candidate}, chosen out of {self.candidates}{failed} by {self.selection}")
         lines.append("Rows: " + ", ".join(f"{count} {role}" for role, count in self.rows.items()))
         repeats = [f"{roles} share {count}" for roles, count in self.repeats_shared.items() if count]
         if repeats:
