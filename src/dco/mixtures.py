@@ -32,10 +32,7 @@ Segments: TypeAlias = tuple[Integers, F64, F64]  # row, lower end, upper end
 BLOCK = 1 << 15  # numbers in a working array: 256 KiB, so that a node's few passes stay in the cache
 ROWS = 1024  # rows searched together: what is kept for each of them, some hundred numbers, stays a few megabytes
 NODES = (16, 32, 64)  # Chebyshev nodes a row, tried in this order before the certified search
-GRID = (
-    4,
-    64,
-)  # points a node at which the interpolant is looked at; the finer grid for rows where a peak is close to the level
+GRID = (4, 64)  # points a node at which the interpolant is looked at, the finer grid where a peak is close to the level
 RESOLVED = 1e-6  # the last coefficients of log f must be below this
 POLISHED = 1e-7  # an end is accepted when its last correction, in units of the smallest sd, is below this
 
