@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 import math
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass, replace
 from typing import Any, ClassVar, TypeAlias
 
@@ -202,17 +202,37 @@ def expand(models: Mapping[str, Any], scores: Mapping[str, Score] | None) -> lis
     found = {name: suitable(name, model, scores) for name, model in models.items()}
     for name, own in found.items():
         if not own:
-            offered = ", ".join(kind.__name__ for kind in records_of(models[name])) or "nothing that a score can read"
+            offered = records_of(models[name])
+            given = ", ".join(kind.__name__ for kind in offered) or "nothing that a score can read"
             tried = ", ".join(scores or ()) or "the default scores"
-            raise IncompatibleScoreError(f"No score suits the model {name!r}: it gives {offered}; tried {tried}.")
+            raise IncompatibleScoreError(
+                f"No score suits the model {name!r}: it gives {given}; tried {tried}."
+                + _sources((scores or {}).values(), offered)
+            )
     used = {candidate.name.removeprefix(f"{candidate.model_name} / ") for own in found.values() for candidate in own}
     for score_name, score in (scores or {}).items():
         if score_name not in used:
             needs = " or ".join(kind.__name__ for kind in score.needs)
             raise IncompatibleScoreError(
                 f"The score {score_name} needs {needs}, which none of the models gives ({', '.join(models)})."
+                + _sources([score], [kind for model in models.values() for kind in records_of(model)])
             )
     return [candidate for own in found.values() for candidate in own]
+
+
+def _sources(scores: Iterable[Score], offered: Sequence[type]) -> str:
+    """How a model that gives points comes to give what these scores read."""
+    wanted = {kind for score in scores for kind in score.needs} if Points in offered else set()
+    return "".join(f" {sentence}" for kind, sentence in _SOURCES.items() if kind in wanted)
+
+
+_SOURCES: dict[type, str] = {
+    PointsWithSpread: (
+        "A spread comes from predict(X, return_std=True), from a predict_distribution annotated -> dco.PointsWithSpread, or "
+        "from dco.models.ResidualSpread(model)."
+    ),
+    Quantiles: "Quantiles come from dco.models.QuantilePair(model).",
+}
 
 
 def score_label(score: Score) -> str:
