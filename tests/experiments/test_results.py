@@ -64,6 +64,8 @@ def test_a_split_run_again_gives_its_record(name, data_home):
     for fresh, kept in zip(again, recorded, strict=True):
         assert list(fresh) == list(kept)
         for key, value in kept.items():
+            if not here and kept.get("stopped") and key in ("n", "rank"):
+                continue  # a tuning split that grows may stop elsewhere
             assert same(key, fresh[key], value, here=here), (
                 f"{name}, seed {entry['seed']}, {kept.get('method')}, {key}: {fresh[key]} for {value}"
             )
