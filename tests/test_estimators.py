@@ -729,6 +729,19 @@ def test_labels_that_are_spelt_otherwise_are_no_low_coverage(spelt) -> None:
     assert est.evaluate(X[300:], some).coverage < 0.5  # a label of no class is missed, and counts
 
 
+@pytest.mark.parametrize("missing", [np.nan, None, pd.NA, float("nan")])
+@pytest.mark.parametrize("wrap", [np.asarray, pd.Series, lambda y: pd.Series(y, dtype="string"), lambda y: y.tolist()])
+def test_missing_labels_are_named_by_their_row(wrap, missing) -> None:
+    X, y = class_rows(60)
+    labels = np.asarray([f"class {label}" for label in y], dtype=object)
+    est = dco.DecoupledClassifier(LogisticRegression(), LAC(), alpha=0.3, random_state=0).fit(X, labels)
+    labels[[2, 7]] = missing
+    with pytest.raises(ValueError, match=r"y is missing in row 2 \(2 rows in all\): every row needs a label"):
+        clone(est).fit(X, wrap(labels))
+    with pytest.raises(ValueError, match=r"y is missing in row 2 \(2 rows in all\)"):
+        est.evaluate(X, wrap(labels))
+
+
 def test_bad_targets_are_refused() -> None:
     X, y = regression_rows(100)
     with pytest.raises(ValueError, match="NaN"):

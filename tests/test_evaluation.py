@@ -186,7 +186,7 @@ def test_bad_rows_are_named():
         evaluate(intervals(3, 1.0), np.zeros(3), groups=[1, 2])
     with pytest.raises(ValueError, match="y must hold one number for each of the 3 rows"):
         evaluate(intervals(3, 1.0), np.zeros(2))
-    with pytest.raises(ValueError, match="y is NaN in row 1"):
+    with pytest.raises(ValueError, match="y is missing in row 1"):
         evaluate(intervals(3, 1.0), [0.0, np.nan, 0.0])
 
 

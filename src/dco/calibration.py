@@ -15,6 +15,7 @@ import numpy as np
 
 from dco.arrays import AnyArray, Floats, Integers
 from dco.errors import InfeasibleLevelError, InfeasibleLevelWarning
+from dco.evaluation import is_missing
 from dco.ranks import Level, as_rational
 from dco.thresholds import Threshold, bayesian_quadrature, split_conformal
 from dco.thresholds.grouped import grouped_conformal
@@ -33,15 +34,8 @@ def group_names(values: Any) -> AnyArray:
     if names.dtype.kind != "O":
         return names
     result = np.empty(names.shape, dtype=object)
-    result[...] = [MISSING if _is_missing(name) else name for name in names.tolist()]
+    result[...] = [MISSING if is_missing(name) else name for name in names.tolist()]
     return result
-
-
-def _is_missing(value: Any) -> bool:
-    try:
-        return value is None or bool(value != value)
-    except TypeError:  # pandas.NA
-        return True
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,7 +18,7 @@ from sklearn.utils.validation import check_array, check_is_fitted, column_or_1d,
 from dco.arrays import AnyArray, Floats, Integers
 from dco.certificate import Certificate
 from dco.errors import OverlappingRolesError
-from dco.evaluation import Evaluation, evaluate
+from dco.evaluation import Evaluation, check_not_missing, evaluate
 from dco.fingerprints import check_overlap, drop_repeats, overlap, role_fingerprint, row_fingerprints
 from dco.models.adapt import is_frozen, predict_record
 from dco.predictions import ClassProbabilities
@@ -168,7 +168,7 @@ class _Decoupled(BaseEstimator, ABC):
         took part in the fit are counted in a warning.
         """
         features = self._features(X)
-        target = self._known_targets(column_or_1d(y))
+        target = self._known_targets(y)
         statement = self.predictor_.stated(alpha, guarantee=guarantee, delta=delta)
         self.predictor_.tell_infeasible(statement, stacklevel=3)
         self.predictor_.tell_new_groups(features, stacklevel=3)
@@ -308,7 +308,7 @@ class _Decoupled(BaseEstimator, ABC):
         if y is None:
             raise ValueError(f"This {type(self).__name__} estimator requires y to be passed, but the target y is None.")
         features = self._checked(X, reset=reset)
-        target = self._targets(column_or_1d(y, warn=True))
+        target = self._targets(y)
         if len(target) != n_rows(features):
             raise ValueError(f"X has {n_rows(features)} rows and y has {len(target)}: give one target a row.")
         labels = None if groups is None else np.asarray(groups)
@@ -530,12 +530,14 @@ class _Decoupled(BaseEstimator, ABC):
         self.models = names if isinstance(self.models, Mapping) else list(names.values())
 
     @abstractmethod
-    def _targets(self, y: AnyArray) -> AnyArray:
+    def _targets(self, y: Any) -> AnyArray:
         """y as this estimator takes it, or an error."""
 
-    def _known_targets(self, y: AnyArray) -> AnyArray:
+    def _known_targets(self, y: Any) -> AnyArray:
         """The targets of rows to be evaluated."""
-        return y
+        check_not_missing(y, "coverage needs rows whose target is known. Leave such rows out.")
+        targets: AnyArray = column_or_1d(y)
+        return targets
 
     def _set_classes(self, targets: list[AnyArray]) -> None:
         """Regression has no classes."""
@@ -596,20 +598,21 @@ class DecoupledClassifier(ClassifierMixin, _Decoupled):
         """
         return self.predictor_.p_values(self._features(X))
 
-    def _targets(self, y: AnyArray) -> AnyArray:
-        check_classification_targets(y)
-        if y.dtype.kind == "f" and np.any(np.isnan(y)):
-            raise ValueError(f"y is NaN in {np.count_nonzero(np.isnan(y))} rows: every row needs a label.")
-        return y
+    def _targets(self, y: Any) -> AnyArray:
+        check_not_missing(y, "every row needs a label. Leave such rows out.")
+        labels: AnyArray = column_or_1d(y, warn=True)
+        check_classification_targets(labels)
+        return labels
 
-    def _known_targets(self, y: AnyArray) -> AnyArray:
-        found, known = list(dict.fromkeys(y.tolist())), self.classes_.tolist()
+    def _known_targets(self, y: Any) -> AnyArray:
+        labels = super()._known_targets(y)
+        found, known = list(dict.fromkeys(labels.tolist())), self.classes_.tolist()
         if found and not set(found) & set(known):
             raise ValueError(
                 f"None of y's labels is among classes_: y holds {_listed(found)}, the classes are {_listed(known)}. Spell "
                 "labels as in fit, and give them the same type."
             )
-        return y
+        return labels
 
     def _set_classes(self, targets: list[AnyArray]) -> None:
         self.classes_ = np.unique(np.concatenate([target for target in targets if len(target)]))
@@ -636,8 +639,8 @@ class DecoupledRegressor(RegressorMixin, _Decoupled):
         if self.stratify:
             raise ValueError("stratify=True is for classes.")
 
-    def _targets(self, y: AnyArray) -> AnyArray:
-        values: AnyArray = check_array(y, ensure_2d=False, input_name="y", dtype=np.float64)
+    def _targets(self, y: Any) -> AnyArray:
+        values: AnyArray = check_array(column_or_1d(y, warn=True), ensure_2d=False, input_name="y", dtype=np.float64)
         return values
 
 

@@ -122,10 +122,7 @@ def evaluate(
         raise ValueError(f"sets must be LabelSets, Intervals or IntervalUnions, got {type(sets).__name__}.")
     if threshold is not None and not isinstance(threshold, Threshold):
         raise ValueError(f"threshold must be what a calibration rule returned, a dco.Threshold, got {threshold!r}.")
-    truth = np.asarray(y)
-    if truth.dtype.kind == "f" and np.any(np.isnan(truth)):
-        row = int(np.flatnonzero(np.isnan(truth))[0])
-        raise ValueError(f"y is NaN in row {row}: a set cannot be right or wrong about a value that is not known.")
+    check_not_missing(y, "a set cannot be right or wrong about a value that is not known.")
     hits, sizes = np.asarray(sets.contains(y), dtype=bool), np.asarray(sets.sizes(), dtype=np.float64)
     n = len(sets)
     if n == 0:
@@ -175,7 +172,7 @@ def _by_group(
     members: dict[Any, list[int]] = {}
     missing: list[int] = []
     for row, value in enumerate(groups.tolist()):  # a dictionary, since values may be text, numbers or missing
-        (missing if _is_missing(value) else members.setdefault(value, [])).append(row)
+        (missing if is_missing(value) else members.setdefault(value, [])).append(row)
     try:
         order = sorted(members)
     except TypeError:
@@ -187,7 +184,22 @@ def _by_group(
     )
 
 
-def _is_missing(value: Any) -> bool:
+def check_not_missing(y: ArrayLike, why: str) -> None:
+    """Refuse targets that are NaN, None, NaT or pandas.NA, naming the first row."""
+    array = np.asarray(y, dtype=object if isinstance(y, (list, tuple)) else None)  # else NaN among text would be "nan"
+    if array.dtype.kind == "O":
+        rows = np.flatnonzero([is_missing(value) for value in array.ravel().tolist()])
+    elif array.dtype.kind in "fcmM":
+        rows = np.flatnonzero(array != array)
+    else:
+        return
+    if rows.size:
+        count = f" ({rows.size} rows in all)" if rows.size > 1 else ""
+        raise ValueError(f"y is missing in row {rows[0]}{count}: {why}")
+
+
+def is_missing(value: Any) -> bool:
+    """Whether a value is NaN, None, NaT or pandas.NA."""
     try:
         return value is None or bool(value != value)
     except TypeError:  # pandas.NA refuses to be compared
