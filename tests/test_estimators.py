@@ -791,16 +791,36 @@ def test_fit_parameters_of_own_rows_are_a_dict(role) -> None:
 def test_a_failed_candidate_is_reported_and_all_failed_is_one_error() -> None:
     X, y = regression_rows(200)
     est = dco.DecoupledRegressor({"ok": BayesianRidge(), "bad": Failing()}, random_state=0)
-    with pytest.warns(FitFailedWarning, match=r"1 failed .*: bad \(RuntimeError: no luck today\)\.") as told:
+    with pytest.warns(FitFailedWarning, match=r"1 failed .*: bad \(RuntimeError: no luck today\)\."):
         est.fit(X, y)
-    assert len(told) == 1  # once a model, not once a score
     assert [(entry.name, entry.reason) for entry in est.ranking_.failed] == [
         ("bad / AbsoluteResidual", "RuntimeError: no luck today")
     ]
     assert "bad" in str(est.ranking_)
     assert est.certificate_.failed_candidates == {"bad / AbsoluteResidual": "RuntimeError: no luck today"}
-    with pytest.raises(ValueError, match=r"(?s)a / Abs.*no luck.*b / Abs.*no luck"):
-        dco.DecoupledRegressor({"a": Failing(), "b": Failing()}).fit(X, y)
+    for tune_size in (0.25, "auto"):
+        with pytest.raises(ValueError, match=r"(?s)Every candidate failed.*a: .*no luck.*b: .*no luck"):
+            dco.DecoupledRegressor({"a": Failing(), "b": Failing()}, tune_size=tune_size).fit(X, y)
+
+
+class FailingClassifier(ClassifierMixin, BaseEstimator):
+    def fit(self, X, y):
+        raise RuntimeError("no luck today")
+
+    def predict_proba(self, X):  # pragma: no cover
+        return np.ones((len(X), 2)) / 2
+
+
+def test_the_reason_of_a_model_is_given_once_however_many_scores_it_has() -> None:
+    X, y = class_rows(200)
+    with pytest.raises(ValueError, match="no luck") as told:
+        dco.DecoupledClassifier({"a": FailingClassifier(), "b": FailingClassifier()}).fit(X, y)
+    assert str(told.value).count("no luck") == 2
+    est = dco.DecoupledClassifier({"a": FailingClassifier(), "b": LogisticRegression()}, random_state=0)
+    with pytest.warns(FitFailedWarning, match="1 failed") as warned:
+        est.fit(X, y)
+    assert str(warned[0].message).count("no luck") == 1
+    assert len(est.ranking_.failed) == len(est.certificate_.failed_candidates) > 5
 
 
 def test_a_winner_that_gives_nan_on_a_calibration_row_is_an_error_and_no_row_is_dropped() -> None:

@@ -404,7 +404,12 @@ def growing_candidates(
         tried = try_models({name: models[name] for name in fitted}, [c for c in candidates if c.model_name in fitted], now)
         table = {c.name: (c.score, tried[c.model_name].predictions[c.kind]) for c in candidates if _worked(tried, c)}
         if not table:
-            raise ValueError("Every candidate failed on the training rows: " + "; ".join(str(o) for o in outcomes))
+            reasons = {name: outcome for name, outcome in zip(models, outcomes, strict=True) if isinstance(outcome, str)}
+            reasons |= {name: str(found.failure) for name, found in tried.items()}
+            raise ValueError(
+                "Every candidate failed on the training rows: "
+                + "; ".join(f"{name}: {text}" for name, text in reasons.items())
+            )
         return table, part.y
 
     return look, fitted
@@ -450,7 +455,8 @@ def rank_candidates(
             pieced = isinstance(prediction, PiecedPrediction)
             table[candidate.name] = (PiecedScore(candidate.score) if pieced else candidate.score, prediction)
     if not table:
-        reasons = "; ".join(f"{name}: {reason}" for name, reason in failures.items())
+        lost = {c.model_name: failures[c.name] for c in candidates if c.name in failures}  # once a model, not once a score
+        reasons = "; ".join(f"{name}: {reason}" for name, reason in lost.items())
         shape = f"n_samples={len(bench.train)}, n_features={bench.train.X.shape[1]}"
         raise ValueError(f"Every candidate failed on the training rows ({shape}). {reasons}")
     rows = bench.tuning_rows()
