@@ -85,7 +85,9 @@ def statement_in_words(
     `conditional`: a threshold in each Mondrian group. `grouped`: rows belong together. `distinct`: repeats were dropped.
     """
     level = f"{float(100 * (1 - as_rational(alpha))):g} %"
-    who, many = ("a new distinct row", "new distinct rows") if distinct else ("a new row", "new rows")
+    who, many = "a new row", "new rows"
+    if distinct:  # rows not yet seen are not like these: what is rare is seen late
+        who, many = (f"{some} drawn like the distinct rows given here" for some in ("a row", "rows"))
     if grouped:
         who, many = f"{who} of a new group", f"{many} of new groups"
     if guarantee == "marginal" or delta is None:
@@ -101,13 +103,18 @@ def statement_in_words(
     )
 
 
-def assumption_in_words(guarantee: str, *, grouped: bool = False, frozen: bool = False) -> str:
-    """What must be true of the rows for the statement to hold; `frozen`: a model came fitted, on rows unknown here."""
+def assumption_in_words(guarantee: str, *, grouped: bool = False, frozen: bool = False, full: bool = False) -> str:
+    """What must be true of the rows for the statement to hold.
+
+    `frozen`: a model came fitted, on rows unknown here. `full`: a threshold is infinite, so its sets hold all that is known.
+    """
     unit = "groups of rows" if grouped else "rows"
     how = "exchangeable" if guarantee == "marginal" else "independent and identically distributed"
     text = f"Calibration {unit} and the new one are {how}, given the training and tuning rows."
     if frozen:
         text += " The frozen model was not fitted on calibration rows; this cannot be checked here."
+    if full:
+        text += " Where the threshold is infinite, labels of new rows are among those of the rows given here."
     return text
 
 
@@ -382,9 +389,10 @@ def _may_be_grouped(certificate: Certificate) -> set[bool]:
 def _words(certificate: Certificate, aim: str) -> Iterator[Check]:
     conditional = any(entry.group is not None for entry in certificate.thresholds)
     frozen = certificate.training_rows.startswith("not checked")
+    full = any(entry.value == math.inf for entry in certificate.thresholds)
     pairs = []
     for grouped in sorted(_may_be_grouped(certificate)):
-        assumption = assumption_in_words(aim, grouped=grouped, frozen=frozen)
+        assumption = assumption_in_words(aim, grouped=grouped, frozen=frozen, full=full)
         for distinct in (False, True):
             statement = statement_in_words(
                 aim,

@@ -128,7 +128,7 @@ def repeats_shared(roles: Mapping[str, Hashes]) -> dict[tuple[str, str], int]:
 def drop_repeats(X: Any, y: Any = None) -> Integers:
     """Positions of the first copy of each distinct row, ascending.
 
-    For recording errors, before any split: what is certified afterwards is coverage of a new distinct row.
+    For recording errors, before any split: what is certified afterwards is coverage of rows drawn like the distinct ones.
     """
     _, first = np.unique(row_fingerprints(X, y), return_index=True)
     return np.sort(first)

@@ -27,7 +27,14 @@ from dco.calibration import (
     tell_new_groups,
     warn_or_raise,
 )
-from dco.certificate import Certificate, certified_threshold, model_fingerprint, scores_fingerprint
+from dco.certificate import (
+    Certificate,
+    assumption_in_words,
+    certified_threshold,
+    model_fingerprint,
+    scores_fingerprint,
+    statement_in_words,
+)
 from dco.errors import DcoError, SealBrokenError
 from dco.fingerprints import row_fingerprints, row_uniforms
 from dco.models.adapt import is_frozen
@@ -66,12 +73,22 @@ class Statement:
             alpha=self.alpha, guarantee=self.guarantee, delta=self.delta, simultaneous=self.simultaneous
         )
 
-    def tell_infeasible(self, thresholds: dict[Any, Threshold], *, stacklevel: int = 2) -> None:
-        """Warn, or raise, where a threshold is infinite for want of rows."""
+    def tell_infeasible(self, calibration: Calibration, *, dealt_from: int | None = None, stacklevel: int = 2) -> None:
+        """Warn, or raise, where a threshold is infinite; `dealt_from` rows (or groups) `fit` has dealt to roles itself."""
+        thresholds = self.thresholds(calibration)
+        smallest = self.smallest_n(len(thresholds))
+        advice = ""
+        if calibration.groups is not None and self.guarantee == "pac":
+            advice = " (a PAC statement uses one row of each)"
+        if dealt_from is not None:
+            within = smallest + 2 <= dealt_from  # a row each is left to train and to tune on
+            advice += f": pass calibrate_size={smallest}" if within else f", and there are {dealt_from} in all"
         tell_infeasible(
             thresholds,
-            smallest=self.smallest_n(len(thresholds)),
+            smallest=smallest,
             on_infeasible=self.on_infeasible,
+            unit="rows" if calibration.groups is None else "groups",
+            advice=advice,
             stacklevel=stacklevel + 1,
         )
 
@@ -153,7 +170,7 @@ class DecoupledPredictor:
     def tell_infeasible(self, statement: Statement, *, stacklevel: int = 2) -> None:
         """Warn, or raise, where sets are full for want of calibration rows; what `fit` has told is not told again."""
         if statement != self.statement:
-            statement.tell_infeasible(statement.thresholds(self.calibration), stacklevel=stacklevel + 1)
+            statement.tell_infeasible(self.calibration, stacklevel=stacklevel + 1)
 
     def tell_new_groups(self, X: Any, *, stacklevel: int = 2) -> None:
         """Warn, or raise, where rows of X belong to Mondrian groups without calibration rows: their sets are full."""
@@ -269,7 +286,7 @@ def fit_decoupled(
     structure = freeze(selection, bench, refit=refit, condition_on=condition_on, facts=facts)
     calibration, log = calibrate(structure, sealed, groups=groups, seed=seed)
     thresholds = statement.thresholds(calibration)
-    statement.tell_infeasible(thresholds, stacklevel=4)
+    statement.tell_infeasible(calibration, dealt_from=facts.dealt_from, stacklevel=4)
     if _is_label(condition_on):
         _tell_labels_without_rows(structure, thresholds, statement, stacklevel=4)
     certificate = certify(
@@ -321,6 +338,7 @@ def calibrate(
     X, y = sealed.open_for(structure.fingerprint)
     scores = _opened_scores(structure, X, y)
     _check_repeatable(structure, X, y, scores)
+    scores = scores + _rounding(structure, X, y, scores)
     _tell_labels_never_seen(structure, y)
     return (
         Calibration(
@@ -378,6 +396,28 @@ def _check_repeatable(structure: Structure, X: Any, y: AnyArray, scores: Floats,
             f"The scores of {structure.name} change when the same rows are scored again, so they are not those of one fixed "
             "function: the model learns or draws at random in predict. Fix its seed, or freeze its noise."
         )
+    if callable(structure.condition_on):
+        names = group_names(structure.condition_on(X))
+        for rows in (some[:1], some[: len(some) // 2], some):
+            if rows.size and not np.array_equal(group_names(structure.condition_on(take_features(X, rows))), names[rows]):
+                raise SealBrokenError(
+                    "condition_on gives a row another group when it comes with other rows, so groups are not those of one "
+                    "fixed function of a row. Fix what it compares with (a median of the training rows, say) beforehand."
+                )
+
+
+def _rounding(structure: Structure, X: Any, y: AnyArray, scores: Floats, n: int = 32) -> float:
+    """What to add to tied scores, so that a row scored alone is not lost by a last digit.
+
+    A matrix product of one row may round otherwise than one of many. Where scores are distinct that moves nothing; where
+    many rows share the score at the threshold, all of them could fall out of their sets.
+    """
+    if len(np.unique(scores)) == len(scores):
+        return 0.0
+    some = np.unique(np.linspace(0, len(y) - 1, min(n, len(y))).astype(np.int64))
+    alone = [structure.score.observed(structure.prediction(take_features(X, row)), y[row])[0] for row in some[:, None]]
+    moved = np.abs(np.asarray(alone)[np.isfinite(scores[some])] - scores[some][np.isfinite(scores[some])])
+    return 4 * float(moved.max(initial=0.0))
 
 
 @dataclass(frozen=True, eq=False)
@@ -391,8 +431,9 @@ class Facts:
     seed: int | None
     voided: str | None = None  # why there is no guarantee, if there is none
     kept: KeptRows = field(default_factory=KeptRows)  # to know the rows again
+    dealt_from: int | None = None  # how many rows (or groups) `fit` dealt to roles; None if calibration rows were given
     grouped: bool = False
-    distinct: bool = False  # repeats were dropped: the statement is about a new distinct row
+    distinct: bool = False  # repeats were dropped: the statement is about rows like the distinct ones
 
 
 def certify(
@@ -425,7 +466,7 @@ def certify(
     alpha = float(as_rational(statement.alpha))
     return Certificate(
         statement=sentence(statement, thresholds, facts),
-        assumption=assumption(statement, facts),
+        assumption=assumption(statement, thresholds, facts),
         guarantee=guarantee,
         reason=facts.voided,
         alpha=alpha,
@@ -459,31 +500,25 @@ def sentence(statement: Statement, thresholds: Mapping[Any, Threshold], facts: F
     """The guarantee in one plain sentence."""
     if facts.voided is not None:
         return f"Nothing is guaranteed: {facts.voided}."
-    level = f"{float(100 * (1 - as_rational(statement.alpha))):g} %"
-    who, many = ("a new distinct row", "new distinct rows") if facts.distinct else ("a new row", "new rows")
-    if facts.grouped:
-        who, many = f"{who} of a new group", f"{many} of new groups"
-    where = ", whichever of the groups it belongs to" if None not in thresholds else ""
-    if statement.guarantee == "marginal":
-        return f"The set of {who} holds its true value with probability at least {level}{where}."
-    sure = f"{float(100 * (1 - as_rational(statement.delta, name='delta'))):g} %"
-    each = ""
-    if None not in thresholds:
-        each = " in all groups at once" if statement.simultaneous else ", in each group separately"
-    return (
-        f"With confidence at least {sure} over the draw of the calibration rows, the sets hold the true value for at least "
-        f"{level} of {many}{each}."
+    return statement_in_words(
+        statement.guarantee,
+        alpha=statement.alpha,
+        delta=statement.delta,
+        simultaneous=statement.simultaneous,
+        conditional=None not in thresholds,
+        grouped=facts.grouped,
+        distinct=facts.distinct,
     )
 
 
-def assumption(statement: Statement, facts: Facts) -> str:
+def assumption(statement: Statement, thresholds: Mapping[Any, Threshold], facts: Facts) -> str:
     """What must be true of the rows for the sentence to hold."""
-    unit = "groups of rows" if facts.grouped else "rows"
-    how = "exchangeable" if statement.guarantee == "marginal" else "independent and identically distributed"
-    text = f"Calibration {unit} and the new one are {how}, given the training and tuning rows."
-    if facts.training_rows.startswith("not checked"):
-        text += " The frozen model was not fitted on calibration rows; this cannot be checked here."
-    return text
+    return assumption_in_words(
+        statement.guarantee,
+        grouped=facts.grouped,
+        frozen=facts.training_rows.startswith("not checked"),
+        full=any(threshold.value == np.inf for threshold in thresholds.values()),
+    )
 
 
 def describe(thing: Any) -> str:

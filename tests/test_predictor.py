@@ -1,0 +1,86 @@
+"""What the calibration step guards against: rounding that depends on the batch, groups that do, labels that nobody has."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.dummy import DummyRegressor
+from sklearn.linear_model import Ridge
+from sklearn.neighbors import KNeighborsClassifier
+
+import dco
+from dco.errors import SealBrokenError
+from dco.scores import LAC, AbsoluteResidual
+
+
+class RoundsOtherwiseAlone(ClassifierMixin, BaseEstimator):
+    """Three kinds of rows; the probabilities of a row that comes alone are off by a last digit, as in a matrix product."""
+
+    def fit(self, X, y):
+        self.classes_ = np.unique(y)
+        return self
+
+    def predict_proba(self, X):
+        p = np.asarray([0.61, 0.53, 0.83])[np.asarray(X)[:, 0].astype(int)]
+        if len(p) == 1:
+            p = np.nextafter(p, 0.0)
+        return np.column_stack([p, 1 - p])
+
+    def predict(self, X):
+        return self.classes_[self.predict_proba(X).argmax(axis=1)]
+
+
+def test_rows_with_the_score_at_the_threshold_are_not_lost_when_they_come_alone():
+    rng = np.random.default_rng(0)
+    X = rng.integers(3, size=(900, 1)).astype(float)
+    y = (rng.uniform(size=900) > np.asarray([0.61, 0.53, 0.83])[X[:, 0].astype(int)]).astype(int)
+    est = dco.DecoupledClassifier(RoundsOtherwiseAlone(), [LAC()], alpha=0.35, random_state=0).fit(X, y)
+    new = np.arange(3.0)[:, None]
+    together = est.predict_set(new).to_lists()
+    assert together == [[0], [0], [0]]  # the threshold is 1 - 0.53 in the second kind of rows
+    assert [est.predict_set(new[i : i + 1]).to_lists()[0] for i in range(3)] == together
+    rows = est.splits_.calibrate
+    assert est.certificate_.verify(X[rows], y[rows], predictor=est).holds
+
+
+def test_distinct_scores_are_taken_as_they_are():
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(300, 3))
+    y = X[:, 0] + rng.normal(size=300)
+    est = dco.DecoupledRegressor(Ridge(), [AbsoluteResidual()], alpha=0.1, random_state=0).fit(X, y)
+    rows = est.splits_.calibrate
+    scores = np.abs(y[rows] - est.predict(X[rows]))
+    assert np.array_equal(est.predictor_.calibration.scores, scores)
+
+
+def test_groups_that_depend_on_the_other_rows_are_refused():
+    rng = np.random.default_rng(2)
+    X, y = rng.normal(size=(400, 2)), rng.normal(size=400)
+    moving = dco.DecoupledRegressor(Ridge(), alpha=0.1, condition_on=lambda X: X[:, 0] > np.median(X[:, 0]), random_state=0)
+    with pytest.raises(SealBrokenError, match="another group when it comes with other rows"):
+        moving.fit(X, y)
+    fixed = dco.DecoupledRegressor(Ridge(), alpha=0.1, condition_on=lambda X: X[:, 0] > 0, random_state=0).fit(X, y)
+    assert len(fixed.certificate_.thresholds) == 2
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_full_set_is_said_to_hold_the_labels_that_are_known():
+    """With an endless supply of labels no set can hold a new one, however large: the assumption says so."""
+    rng = np.random.default_rng(3)
+    X, y = rng.normal(size=(300, 2)), rng.integers(10**6, size=300).astype(str)
+    est = dco.DecoupledClassifier(KNeighborsClassifier(1), [LAC()], alpha=0.1, random_state=0).fit(X, y)
+    assert est.certificate_.thresholds[0].value == np.inf
+    assert "labels of new rows are among those of the rows given here" in est.certificate_.assumption
+    rows = est.splits_.calibrate
+    assert est.certificate_.verify(X[rows], y[rows], predictor=est).holds
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_dropped_repeats_leave_a_statement_about_the_distinct_rows():
+    """Rows not seen before are rarer than the distinct rows of a table, and may be harder: nothing is said about them."""
+    X = np.repeat(np.arange(200.0)[:, None], 3, axis=0)
+    y = np.sin(X[:, 0])
+    est = dco.DecoupledRegressor(DummyRegressor(), [AbsoluteResidual()], alpha=0.1, random_state=0, duplicates="drop")
+    statement = est.fit(X, y).certificate_.statement
+    assert statement.startswith("The set of a row drawn like the distinct rows given here holds its true value")
