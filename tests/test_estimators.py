@@ -664,11 +664,31 @@ def test_a_saved_estimator_knows_the_rows_of_its_fit(tmp_path) -> None:
 
 def test_too_few_rows_give_full_sets_and_a_warning_or_an_error() -> None:
     X, y = regression_rows(20)
-    with pytest.warns(dco.InfeasibleLevelWarning, match="At least 9 are needed"):
+    with pytest.warns(
+        dco.InfeasibleLevelWarning,
+        match=r"5 calibration rows .* every set is full .* 9 rows are needed: pass calibrate_size=9\.",
+    ):
         est = dco.DecoupledRegressor(Ridge(), random_state=0).fit(X, y)
     assert est.predict_set(X).is_infinite().all()
     with pytest.raises(dco.InfeasibleLevelError, match="At least 9"):
         dco.DecoupledRegressor(Ridge(), on_infeasible="raise", random_state=0).fit(X, y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # the advice holds
+        dco.DecoupledRegressor(Ridge(), calibrate_size=9, random_state=0).fit(X, y)
+    with pytest.warns(dco.InfeasibleLevelWarning, match=r"99 rows are needed, and there are 20 in all\."):
+        dco.DecoupledRegressor(Ridge(), alpha=0.01, random_state=0).fit(X, y)
+    with pytest.warns(dco.InfeasibleLevelWarning, match=r"99 rows are needed\.$"):  # the caller's own rows: no size to set
+        dco.DecoupledRegressor(Ridge(), alpha=0.01, random_state=0).fit(X[:15], y[:15], calibrate=(X[15:], y[15:]))
+
+
+@pytest.mark.parametrize(
+    ("guarantee", "needed"), [("marginal", r"9 groups are needed:"), ("pac", r"29 groups are needed \(")]
+)
+def test_too_few_groups_are_counted_as_groups(guarantee, needed) -> None:
+    X, y = regression_rows(320)
+    est = dco.DecoupledRegressor(Ridge(), guarantee=guarantee, random_state=0)
+    with pytest.warns(dco.InfeasibleLevelWarning, match=f"8 calibration groups are too few .* At least {needed}"):
+        est.fit(X, y, groups=np.arange(320) // 10)
 
 
 @pytest.mark.parametrize("guarantee", ["marginal", "pac"])

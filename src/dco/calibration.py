@@ -130,20 +130,35 @@ class Calibration:
 
 
 def tell_infeasible(
-    thresholds: dict[Any, Threshold], *, smallest: int, on_infeasible: Literal["warn", "raise"], stacklevel: int = 2
+    thresholds: dict[Any, Threshold],
+    *,
+    smallest: int,
+    on_infeasible: Literal["warn", "raise"],
+    unit: Literal["rows", "groups"] | None = None,
+    advice: str = "",
+    stacklevel: int = 2,
 ) -> None:
-    """Say once which thresholds are infinite, and why: too few rows, or too many scores that are infinite themselves."""
+    """Say once which thresholds are infinite, and why: too few rows, or too many scores that are infinite themselves.
+
+    `unit` is what a threshold's n counts, "groups" where rows belong together (None: told by the threshold, if it has no
+    rank). `advice` says what to do about too few.
+    """
     short = {name: entry for name, entry in thresholds.items() if _is_short(entry, smallest)}
-    if short:
-        entry = next(iter(short.values()))
-        if None in thresholds:
-            where = f"{entry.n} calibration {'groups' if entry.rank is None else 'rows'} are"
-        else:
-            sizes = ", ".join(f"{name!r}: {item.n}" for name, item in short.items())
-            where = f"{len(short)} of {len(thresholds)} groups ({sizes} rows) are"
+    if None in short:
+        entry = short[None]
+        counted = unit or ("groups" if entry.rank is None else "rows")
         warn_or_raise(
-            f"{where} too few for alpha = {entry.alpha:g}: the threshold is infinite there and sets are full (valid, but "
-            f"useless). At least {smallest} are needed{'' if None in thresholds else ' in each group'}.",
+            f"{entry.n} calibration {counted} are too few for alpha = {entry.alpha:g}: the threshold is infinite and every "
+            f"set is full (valid, but useless). At least {smallest} {counted} are needed{advice}.",
+            on_infeasible,
+            stacklevel=stacklevel + 1,
+        )
+    elif short:
+        sizes = ", ".join(f"{name!r}: {entry.n}" for name, entry in short.items())
+        warn_or_raise(
+            f"{len(short)} of {len(thresholds)} groups ({sizes} rows) have too few calibration rows for alpha = "
+            f"{next(iter(short.values())).alpha:g}: their thresholds are infinite and rule nothing out (valid, but "
+            f"useless). At least {smallest} rows are needed in each group.",
             on_infeasible,
             stacklevel=stacklevel + 1,
         )

@@ -512,6 +512,7 @@ class _Decoupled(BaseEstimator, ABC):
             training_rows="not checked: a frozen model's training rows are unknown" if frozen else "checked",
             seed=seed,
             voided=voided,
+            dealt_from=roles.dealt_from(),
             grouped=roles.calibrate.groups is not None,
             distinct=self.duplicates == "drop",
         )
@@ -654,6 +655,15 @@ class _Roles:
     splits: Splits
     shared: Mapping[str, int | str]
     prefitted: Mapping[str, Any] = field(default_factory=dict)
+
+    def dealt_from(self) -> int | None:
+        """How many rows (or groups) were dealt to calibration and other roles here; None if calibration rows were given."""
+        if not self.splits.calibrate.size:
+            return None
+        parts = [rows for rows in (self.train, self.tune, self.calibrate) if len(rows)]
+        if self.calibrate.groups is None:
+            return sum(map(len, parts))
+        return sum(len(set(rows.groups.tolist())) for rows in parts if rows.groups is not None)
 
 
 def _check_groups(train: Rows, tune: Rows, calibrate: Rows) -> None:
