@@ -58,6 +58,7 @@ def test_the_page_is_quiet_and_asks_for_nothing_at_any_level(
     assert len(window.requests) == 1
 
 
+@pytest.mark.filterwarnings("ignore::dco.errors.InfeasibleLevelWarning")  # levels without a finite threshold
 @pytest.mark.parametrize("name", ["classification", "pac classification", "by label", "regression", "infeasible"])
 def test_the_control_shows_what_python_computes(
     html_of: Callable[[Any], str], case: Callable[[str], Any], opened: Callable[..., Any], name: str

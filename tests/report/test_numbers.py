@@ -37,6 +37,7 @@ def test_the_grid_has_sixty_levels_and_the_certified_one_as_it_was_written() -> 
     assert list(seventh) == sorted(seventh)
 
 
+@pytest.mark.filterwarnings("ignore::dco.errors.InfeasibleLevelWarning")  # levels without a finite threshold
 @pytest.mark.parametrize("name", WITH_ROWS)
 def test_every_level_agrees_with_evaluate_of_the_estimator(case: Callable[[str], Any], name: str) -> None:
     chosen = case(name)
@@ -79,6 +80,7 @@ def test_every_row_is_counted_once_in_the_size_histogram(case: Callable[[str], A
     assert sum(entry.counts.sum() + entry.above for entry in found.score_histograms) == scores.size
 
 
+@pytest.mark.filterwarnings("ignore::dco.errors.InfeasibleLevelWarning")  # levels without a finite threshold
 @pytest.mark.parametrize("name", ["classification", "regression"])
 def test_examples_hold_the_sets_of_the_estimator(case: Callable[[str], Any], name: str) -> None:
     chosen = case(name)
