@@ -343,3 +343,23 @@ def test_codes_keep_their_zeros_from_fit_to_predict(dco: Callable[..., Any], tmp
     shown = {label for cell in pd.read_csv(tmp_path / "all.csv", dtype=str)["set"].dropna() for label in cell.split("|")}
     assert shown == {"01234", "00987", "10115"}
     assert json.loads(dco("evaluate", tmp_path / "m.dco", tmp_path / "rows.csv", "--json").output)["coverage"] > 0.7
+
+
+def test_rows_of_groups_without_calibration_are_counted_once(dco: Callable[..., Any], home: Path, tmp_path: Path) -> None:
+    model, out = tmp_path / "m.dco", tmp_path / "sets.csv"
+    fitting = ("--target", "outcome", "--drop", "grade", "--drop", "patient", "--models", "linear", "--calibrate-size", 120)
+    dco("fit", home / "rows.csv", *fitting, "--condition-on", "site", "--out", model)
+    dco("predict", model, home / "new.csv", "--out", out)
+    new = pd.read_csv(home / "new.csv")
+    new.loc[[3, 50, 199], "site"] = ["west", "west", "moon"]
+    new.to_csv(tmp_path / "new.csv", index=False)
+    told = dco("predict", model, tmp_path / "new.csv", "--out", out, "--batch-rows", 20, "--force").output
+    assert told.count("Note: ") == 1
+    assert "3 of 200 rows belong to groups that have no calibration rows ('west', 'moon')" in told
+    assert np.flatnonzero(np.isinf(pd.read_csv(out)["size"])).tolist() == [3, 50, 199]
+    (tmp_path / "parts").mkdir()
+    for place in range(2):
+        new.iloc[100 * place : 100 * place + 100].to_parquet(tmp_path / "parts" / f"{place}.parquet")
+    told = json.loads(dco("predict", model, tmp_path / "parts", "--out", tmp_path / "sets", "--json").output)
+    assert len(told["notes"]) == 1
+    assert told["notes"][0].startswith("3 of 200 rows belong to groups")

@@ -10,6 +10,8 @@ import functools
 import hashlib
 import json
 import shutil
+import warnings
+from collections import Counter
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -205,23 +207,50 @@ def _write_parts(order: Order, model: Any, parts: Path, advance: Any) -> int:
     data, kind = Path(order.data), output_format(Path(order.out))
     layout, columns, key = _columns(order, model)
     row = 0
+    new: Counter[Any] = Counter()
     for index, table in enumerate(even_batches(data, columns, rows=order.batch_rows)):
         part = parts / f"{index:09d}"
         if not part.exists():
-            result = sets_table(model, table, layout, key=key, path=data, first_row=row, order=order, text=kind == "csv")
+            result = sets_table(
+                model, table, layout, key=key, path=data, first_row=row, order=order, text=kind == "csv", new=new
+            )
             with written_beside(part) as beside:
                 write_arrow(result, beside, kind)
         row += table.num_rows
         advance(table.num_rows)
     if row == 0:
         raise ValueError(f"{data} has column names and no rows; give a table with rows.")
+    _tell_new_groups(new, row)
     return row
 
 
+def _tell_new_groups(new: Counter[Any], rows: int) -> None:
+    """Warn once, whatever the batches, about rows of groups that calibration never saw."""
+    from dco.errors import InfeasibleLevelWarning
+
+    if new:
+        named = ", ".join(repr(name) for name, _ in new.most_common(5)) + (", ..." if len(new) > 5 else "")
+        warnings.warn(
+            f"{new.total()} of {rows} rows belong to groups that have no calibration rows ({named}): their sets are full "
+            "(valid, but useless). Fit with rows of these groups.",
+            InfeasibleLevelWarning,
+            stacklevel=2,
+        )
+
+
 def sets_table(
-    model: Any, table: Any, layout: Any, *, key: str | None, path: Path, first_row: int, order: Order, text: bool
+    model: Any,
+    table: Any,
+    layout: Any,
+    *,
+    key: str | None,
+    path: Path,
+    first_row: int,
+    order: Order,
+    text: bool,
+    new: Counter[Any] | None = None,
 ) -> Any:
-    """Key, point prediction, set and size of each row, as an Arrow table."""
+    """Key, point prediction, set and size of each row, as an Arrow table; rows of groups without calibration go to `new`."""
     import numpy as np
 
     from dco.commands.model_files import model_features
@@ -230,6 +259,8 @@ def sets_table(
 
     arrow = require("pyarrow", extra="tables")
     X = model_features(model, table, layout, path=path, first_row=first_row)
+    if new is not None:
+        new.update(_new_groups(model.predictor_, X))
     record = model.predictor_.structure.prediction(X)
     sets = model.predictor_.sets(X, order.alpha, prediction=record)
     start = order.first_row + first_row
@@ -250,6 +281,13 @@ def sets_table(
             columns[_free("pieces", taken)] = arrow.array([_pieces(sets.pieces(row)) for row in range(len(sets))])
     columns[_free("size", taken)] = arrow.array(sets.sizes())
     return arrow.table(columns)
+
+
+def _new_groups(predictor: Any, X: Any) -> list[Any]:
+    """The group of each row whose group has no calibration rows."""
+    names = None if predictor.structure.condition_on == "label" else predictor.structure.conditions(X)
+    known = predictor.calibration.parts()
+    return [] if names is None else [name for name in names.tolist() if name not in known]
 
 
 def _free(name: str, taken: set[str]) -> str:
@@ -394,13 +432,19 @@ def _predict_folder(
                         first_row=first, unfinished=os.path.abspath(unfinished))
             )  # fmt: skip
     with progress("Predicting", len(orders), quiet=quiet) as advance:
-        run_many(predict_partition, orders, n_jobs=jobs, scheduler=scheduler, progress=lambda done, total: advance(1))
+        found = run_many(
+            predict_partition, orders, n_jobs=jobs, scheduler=scheduler, progress=lambda done, total: advance(1)
+        )
     shutil.rmtree(unfinished)
+    _tell_new_groups(sum(found, Counter()), offsets[-1])
     return offsets[-1], len(files)
 
 
-def predict_partition(order: Order) -> int:
-    """The sets of one Parquet file, streamed into one Parquet file that appears when it is complete."""
+def predict_partition(order: Order) -> Counter[Any]:
+    """The sets of one Parquet file, streamed into one Parquet file that appears when it is complete.
+
+    Returns how many of its rows belong to each group that has no calibration rows.
+    """
     from dco.commands.outputs import written_beside
     from dco.commands.reading import even_batches
     from dco.extras import require
@@ -409,10 +453,13 @@ def predict_partition(order: Order) -> int:
     model = _opened(order.model, Path(order.model).stat().st_mtime_ns, order.trust)
     layout, columns, key = _columns(order, model)
     data, row, writer = Path(order.data), 0, None
+    new: Counter[Any] = Counter()
     with written_beside(Path(order.out), within=Path(order.unfinished)) as beside:
         try:
             for table in even_batches(data, columns, rows=order.batch_rows):
-                result = sets_table(model, table, layout, key=key, path=data, first_row=row, order=order, text=False)
+                result = sets_table(
+                    model, table, layout, key=key, path=data, first_row=row, order=order, text=False, new=new
+                )
                 writer = parquet.ParquetWriter(str(beside), result.schema) if writer is None else writer
                 writer.write_table(result)
                 row += table.num_rows
@@ -421,4 +468,4 @@ def predict_partition(order: Order) -> int:
                 writer.close()
         if writer is None:
             raise ValueError(f"{data} has no rows; remove this file from the folder.")
-    return row
+    return new
