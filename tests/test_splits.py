@@ -207,3 +207,9 @@ def test_a_role_is_its_name():
     splits = assign_roles(8, seed=0)
     assert splits["tune"] is splits[Role.TUNE] is splits.tune
     assert f"{Role.CALIBRATE}" == "calibrate"
+
+
+def test_splits_print_as_one_line():
+    assert repr(assign_roles(100, tune=0.2, calibrate=0.3, seed=3)) == (
+        "Splits(50 train, 20 tune, 30 calibrate, 0 test; seed 3)"
+    )

@@ -33,7 +33,7 @@ class Role(StrEnum):
     TEST = "test"
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Splits:
     """Row positions of each role, disjoint, and how they were made.
 
@@ -48,6 +48,11 @@ class Splits:
     seed: int | None = None
     stratified: bool = False
     grouped: bool = False
+
+    def __repr__(self) -> str:
+        sizes = ", ".join(f"{len(self[role])} {role.value}" for role in Role)
+        made = "".join(f", {name}" for name in ("stratified", "grouped") if getattr(self, name))
+        return f"Splits({sizes}; {'made by the caller' if self.seed is None else f'seed {self.seed}'}{made})"
 
     def __post_init__(self) -> None:
         for role in Role:
