@@ -84,3 +84,12 @@ def test_dropped_repeats_leave_a_statement_about_the_distinct_rows():
     est = dco.DecoupledRegressor(DummyRegressor(), [AbsoluteResidual()], alpha=0.1, random_state=0, duplicates="drop")
     statement = est.fit(X, y).certificate_.statement
     assert statement.startswith("The set of a row drawn like the distinct rows given here holds its true value")
+
+
+def test_a_stratified_split_gives_thresholds_that_promise_nothing():
+    rng = np.random.default_rng(4)
+    X = rng.normal(size=(400, 2))
+    y = (X[:, 0] + rng.normal(size=400) > 0).astype(int)
+    est = dco.DecoupledClassifier(KNeighborsClassifier(), [LAC()], alpha=0.2, random_state=0, stratify=True).fit(X, y)
+    assert {threshold.guarantee for threshold in est.predictor_.thresholds().values()} == {"none"}
+    assert est.evaluate(rng.normal(size=(100, 2)), rng.integers(2, size=100)).consistency is None

@@ -174,7 +174,7 @@ class _Decoupled(BaseEstimator, ABC):
         self.predictor_.tell_new_groups(features, stacklevel=3)
         self.predictor_.tell_used_rows(features, target, stacklevel=3)
         sets: PredictionSets = self.predictor_.sets(features, alpha, guarantee=guarantee, delta=delta)
-        thresholds = statement.thresholds(self.predictor_.calibration)
+        thresholds = self.predictor_.thresholds(alpha, guarantee=guarantee, delta=delta)
         conditions = self.predictor_.structure.conditions(features, target)
         return evaluate(
             sets,

@@ -154,7 +154,10 @@ class DecoupledPredictor:
         self, alpha: Level | None = None, *, guarantee: str | None = None, delta: Level | None = None
     ) -> dict[Any, Threshold]:
         """The threshold of each Mondrian group, or one under the key None, for the statement of the fit or another."""
-        return self.stated(alpha, guarantee=guarantee, delta=delta).thresholds(self.calibration)
+        found = self.stated(alpha, guarantee=guarantee, delta=delta).thresholds(self.calibration)
+        if self.certificate.guarantee == "none":  # the way the rows were dealt has voided it
+            return {name: replace(threshold, guarantee="none") for name, threshold in found.items()}
+        return found
 
     def stated(self, alpha: Level | None = None, *, guarantee: str | None = None, delta: Level | None = None) -> Statement:
         """The statement of the fit, or another from the same calibration scores: only the rank differs."""

@@ -115,9 +115,5 @@ def calibration_positions(model: Any, rows: int) -> Integers:
 
 def tell_level(model: Any, alpha: float | None) -> None:
     """Warn where the level asked for now needs more calibration rows than there are: sets are then full."""
-    from dco.calibration import tell_infeasible
-
     predictor = model.predictor_
-    statement = predictor.statement if alpha is None else replace(predictor.statement, alpha=alpha)
-    thresholds = predictor.thresholds(alpha)
-    tell_infeasible(thresholds, smallest=statement.smallest_n(len(thresholds)), on_infeasible="warn")
+    replace(predictor.stated(alpha), on_infeasible="warn").tell_infeasible(predictor.calibration)

@@ -377,24 +377,17 @@ def _condition(entry: CertifiedThreshold, found: GroupEvaluation | None) -> Cond
 
 
 def _refuse_used_rows(predictor: DecoupledPredictor, X: Any, y: AnyArray) -> None:
-    """Rows that made the predictor prove nothing; those that can be recognised are refused.
-
-    A whole role is recognised by its fingerprint. Calibration rows among others are recognised by their scores, where
-    those are all distinct: a new row then has the very score of a calibration row with probability 0.
-    """
+    """Rows that made the predictor prove nothing: a page on a tenth or more of them is refused."""
     digest = role_fingerprint(row_fingerprints(X, y))
     for role, stated in predictor.certificate.row_fingerprints.items():
-        if stated == digest:
+        if stated == digest:  # files from before single rows were kept know whole roles only
             raise ValueError(f"These are the {role} rows of this predictor: coverage on them proves nothing. Give new rows.")
-    known = predictor.calibration.scores
-    if np.unique(known).size < known.size:
-        return
-    scores, _ = predictor.calibration_scores(X, y)
-    seen = int(np.count_nonzero(np.isin(scores, known)))
-    if seen > max(1, 0.1 * min(len(y), known.size)):
+    found = predictor.used_rows(X, y)
+    if found is not None and found.total >= 0.1 * len(y):
+        roles = ", ".join(f"{count} {role}" for role, count in found.counts.items())
         raise ValueError(
-            f"{seen} of the {len(y)} rows given have exactly the score of a calibration row, so they are calibration rows; "
-            "coverage on them proves nothing. Give rows that were used for nothing else."
+            f"{found.total} of the {len(y)} rows given took part in the fit ({roles}); coverage on them proves nothing. "
+            "Give rows that were used for nothing else."
         )
 
 
