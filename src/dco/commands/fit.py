@@ -186,8 +186,6 @@ def _show(fitted: Fitted) -> None:
         title=f"{len(rows)} candidates on the tuning rows, best first",
         spare=["P95 size"] + (["feasible"] if all(r["feasible"] for r in rows) else []),
     )
-    for name, reason in fitted.model.certificate_.failed_candidates.items():
-        note(f"Note: {name} failed: {reason}")
     say(*str(fitted.model.certificate_).splitlines())
     if fitted.evaluation is not None:
         show_evaluation(fitted.evaluation, title="Rows set aside")
