@@ -93,7 +93,8 @@ class Calibration:
     def p_values(self, scores: Floats, conditions: AnyArray | None = None) -> Floats:
         """(1 + #{calibration scores >= s}) / (n + 1), within each Mondrian group; by group weights for clustered rows.
 
-        ``p > alpha`` is the same event as ``s <= threshold`` of `split_conformal`.
+        ``p > alpha`` is the same event as ``s <= threshold`` of `split_conformal`, which reads alpha as it was written:
+        compare with 0.1, not with the float 1 - 0.9.
         """
         values = np.asarray(scores, dtype=np.float64)
         result = np.ones(values.shape)

@@ -595,7 +595,8 @@ class DecoupledClassifier(ClassifierMixin, _Decoupled):
     def predict_p(self, X: Any) -> Floats:
         """The conformal p-value of every label, (n, K) in the order of ``classes_``.
 
-        p > alpha iff the label is in the set of the marginal guarantee at level alpha; sets of "pac" are larger.
+        p > alpha iff the label is in the set of the marginal guarantee at level alpha (write 0.1, not 1 - 0.9, which is a
+        float below it); sets of "pac" are larger.
         """
         return self.predictor_.p_values(self._features(X))
 
