@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from sklearn.base import BaseEstimator, ClassifierMixin
@@ -11,7 +13,7 @@ from sklearn.neighbors import KNeighborsClassifier
 
 import dco
 from dco.errors import SealBrokenError
-from dco.scores import LAC, AbsoluteResidual
+from dco.scores import LAC, AbsoluteResidual, TopK
 
 
 class RoundsOtherwiseAlone(ClassifierMixin, BaseEstimator):
@@ -93,3 +95,14 @@ def test_a_stratified_split_gives_thresholds_that_promise_nothing():
     est = dco.DecoupledClassifier(KNeighborsClassifier(), [LAC()], alpha=0.2, random_state=0, stratify=True).fit(X, y)
     assert {threshold.guarantee for threshold in est.predictor_.thresholds().values()} == {"none"}
     assert est.evaluate(rng.normal(size=(100, 2)), rng.integers(2, size=100)).consistency is None
+
+
+@pytest.mark.parametrize("change", [{"score": TopK()}, {"uniform_seed": 7}, {"condition_on": "label"}])
+def test_a_structure_that_was_changed_does_not_verify_even_without_rows(change):
+    rng = np.random.default_rng(5)
+    X = rng.normal(size=(400, 2))
+    y = (X[:, 0] + rng.normal(size=400) > 0).astype(int)
+    predictor = dco.DecoupledClassifier(KNeighborsClassifier(), [LAC()], alpha=0.2, random_state=0).fit(X, y).predictor_
+    assert predictor.certificate.verify(predictor=predictor).holds
+    changed = replace(predictor, structure=replace(predictor.structure, **change))
+    assert not predictor.certificate.verify(predictor=changed).holds

@@ -287,6 +287,10 @@ class Scorer(Protocol):
         """The threshold of each group, or one under the key None."""
         ...
 
+    def structure_fingerprint(self) -> str:
+        """The fingerprint of the fixed structure, taken again."""
+        ...
+
     def calibration_scores(self, X: Any, y: Any) -> tuple[Floats, AnyArray | None]:
         """Scores of the rows that calibrate, and what the group of each is called (None without groups)."""
         ...
@@ -419,10 +423,11 @@ def _words(certificate: Certificate, aim: str) -> Iterator[Check]:
 def _predictor_checks(certificate: Certificate, own: Scorer) -> Iterator[Check]:
     """What the predictor itself tells: its structure, its model, the level it was asked for, and what it deploys."""
     structure, asked = own.structure, own.statement
-    yield _same("structure", certificate.structure_fingerprint, structure.fingerprint, "fingerprint of the structure")
+    found = own.structure_fingerprint()
+    yield _same("structure", certificate.structure_fingerprint, found, "fingerprint of the structure")
     if certificate.model_fingerprint is not None:
-        found = model_fingerprint(structure.model)
-        yield _same("model", certificate.model_fingerprint, found, "fingerprint of the fitted model")
+        model = model_fingerprint(structure.model)
+        yield _same("model", certificate.model_fingerprint, model, "fingerprint of the fitted model")
     pac = asked.guarantee == "pac"
     delta = float(as_rational(asked.delta, name="delta")) if pac else None
     yield _same("alpha", certificate.alpha, float(as_rational(asked.alpha)), "level that the predictor has")

@@ -247,6 +247,18 @@ class DecoupledPredictor:
             names = np.asarray([called.get(name, str(name)) for name in names.tolist()])
         return np.asarray(scores), names
 
+    def structure_fingerprint(self) -> str:
+        """The fingerprint of the structure, taken again from what the predictor holds and its certificate says."""
+        told, rows = self.certificate, self.certificate.row_fingerprints
+        return _structure_digest(
+            candidate=self.structure.name,
+            model=told.model,
+            score=self.structure.score,
+            condition_on=self.structure.condition_on,
+            fitted_on=[rows.get("train", ""), rows.get("tune", "") if told.refit else ""],
+            seed=self.structure.uniform_seed,
+        )
+
     def is_tied(self, statement: Statement | None = None) -> bool:
         """Whether calibration scores are tied at a threshold: coverage is then at least the law, not equal to it."""
         stated, parts = self.statement if statement is None else statement, self.calibration.parts()
@@ -321,16 +333,29 @@ def freeze(selection: Selection, bench: Workbench, *, refit: bool, condition_on:
     winner = selection.winner
     again = refit and not is_frozen(winner.model)
     model = fit_model(winner.model, bench.fitting_rows()) if again or selection.fitted is None else selection.fitted
-    described = {
-        "candidate": winner.name,
-        "model": describe(winner.model),
-        "score": score_label(winner.score),
-        "condition": describe(condition_on),
-        "fitted on": [facts.fingerprints.get("train", ""), facts.fingerprints.get("tune", "") if again else ""],
-        "seed": bench.uniform_seed,
-    }
-    digest = blake2b(json.dumps(described, sort_keys=True).encode(), digest_size=16).hexdigest()
+    digest = _structure_digest(
+        candidate=winner.name,
+        model=describe(winner.model),
+        score=winner.score,
+        condition_on=condition_on,
+        fitted_on=[facts.fingerprints.get("train", ""), facts.fingerprints.get("tune", "") if again else ""],
+        seed=bench.uniform_seed,
+    )
     return Structure(winner.name, model, winner.score, winner.kind, condition_on, bench.classes, bench.uniform_seed, digest)
+
+
+def _structure_digest(
+    *, candidate: str, model: str, score: Score, condition_on: Any, fitted_on: Sequence[str], seed: int
+) -> str:
+    described = {
+        "candidate": candidate,
+        "model": model,
+        "score": score_label(score),
+        "condition": describe(condition_on),
+        "fitted on": list(fitted_on),
+        "seed": seed,
+    }
+    return blake2b(json.dumps(described, sort_keys=True).encode(), digest_size=16).hexdigest()
 
 
 def calibrate(
