@@ -106,3 +106,22 @@ def test_a_structure_that_was_changed_does_not_verify_even_without_rows(change):
     assert predictor.certificate.verify(predictor=predictor).holds
     changed = replace(predictor, structure=replace(predictor.structure, **change))
     assert not predictor.certificate.verify(predictor=changed).holds
+
+
+def test_a_growing_tuning_split_leaves_a_pac_statement_its_rows():
+    """29 is the least number of rows with a finite threshold at alpha = 0.1 and delta = 0.05."""
+    rng = np.random.default_rng(6)
+    X = rng.normal(size=(150, 2))
+    y = X[:, 0] + rng.normal(size=150)
+    est = dco.DecoupledRegressor(
+        {"none": DummyRegressor(), "all": Ridge()},
+        [AbsoluteResidual()],
+        alpha=0.1,
+        guarantee="pac",
+        delta=0.05,
+        tune_size="auto",
+        calibrate_size=10,
+        random_state=0,
+    ).fit(X, y)
+    assert est.splits_.calibrate.size >= 29
+    assert np.isfinite(est.certificate_.thresholds[0].value)

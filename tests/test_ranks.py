@@ -227,3 +227,9 @@ def test_pac_rank_grows_with_the_demand():
     assert all(row == sorted(row) for row in ranks)
     assert all(list(column) == sorted(column) for column in zip(*ranks, strict=True))
     assert all(pac_rank(n, alpha=0.1, delta=0.05) >= conformal_rank(n, alpha=0.1) for n in range(1, 2000))
+
+
+def test_a_binomial_tail_that_floats_cannot_tell_from_delta_counts_as_above_it():
+    """P(Binomial(4001, 1/2) <= 2000) is 1/2: for a delta 1e-13 below, 2000 misses are too many, and floats cannot see it."""
+    assert pac_rank(4001, alpha="0.5", delta=Fraction(1, 2) - Fraction(1, 10**13)) == 4001 - 1999
+    assert pac_rank(3999, alpha="0.5", delta=Fraction(1, 2)) == 3999 - 1999  # few enough rows to add up in integers
