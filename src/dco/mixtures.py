@@ -6,7 +6,7 @@ The level set {y : log f(y) >= level} is what a predictive-density score inverts
   component t's peak: a finite set is never cut off.
 - Outside the hull of the means f is monotone on either side, whatever the sds: every mode lies between two means.
 - f holds no detail finer than its smallest sd. Where Chebyshev nodes lie closer than that and the coefficients of log f have
-  died out, the interpolant shows every crossing (`_smooth_segments`), and one exact evaluation polishes each.
+  died out, the interpolant shows every crossing (`_cut`), and one exact evaluation polishes each.
 - Elsewhere intervals are halved until bounds on f or f' decide them (`_certified_segments`).
 
 No array of draws x nodes is ever made: the work goes in blocks of rows, one node at a time. The value of a row does not
@@ -196,22 +196,52 @@ def level_sets(mixtures: GaussianMixtures, levels: Floats) -> LevelSets:
     n = len(mixtures)
     wanted = np.broadcast_to(np.asarray(levels, dtype=np.float64), (n,))
     everything = np.flatnonzero(np.isneginf(wanted))
-    finite = np.flatnonzero(np.isfinite(wanted))
     segments: list[Segments] = [(everything, np.full(everything.size, -np.inf), np.full(everything.size, np.inf))]
-    if finite.size:
-        # rows outside `finite` take part in the summary with a harmless level and are never looked at
-        summary = _summarise(mixtures, np.where(np.isfinite(wanted), wanted, 0.0))
-        if mixtures.means.shape[1] == 1:
-            filled = finite[summary.lower[finite] <= summary.upper[finite]]
-            segments.append((filled, summary.lower[filled], summary.upper[filled]))
-        else:
-            open_rows: Integers = finite[summary.lower[finite] < summary.upper[finite]]
-            for start in range(0, len(open_rows), ROWS):
-                batch = open_rows[start : start + ROWS]
-                for nodes in NODES:
-                    batch = _smooth_segments(mixtures, summary, wanted, batch, nodes, segments)
-                segments.extend(_certified_segments(mixtures, summary, wanted, batch))
-    return _merged(n, segments)
+    return _merged(n, segments + _searched(mixtures, wanted, np.flatnonzero(np.isfinite(wanted))))
+
+
+def level_sets_at(mixtures: GaussianMixtures, levels: Floats) -> list[LevelSets]:
+    """`level_sets` at several levels a row, (J, n): an interpolant on the interval of the lowest serves all of them."""
+    wanted = np.asarray(levels, dtype=np.float64)
+    if len(wanted) < 2 or not np.all(np.isfinite(wanted)) or mixtures.means.shape[1] == 1:
+        return [level_sets(mixtures, each) for each in wanted]
+    summary = _summarise(mixtures, wanted.min(axis=0))
+    curves: list[_Curves] = []
+    unresolved: list[Integers] = []
+    open_rows: Integers = np.flatnonzero(summary.lower < summary.upper)
+    for start in range(0, len(open_rows), ROWS):
+        batch = open_rows[start : start + ROWS]
+        for nodes in NODES:
+            found, batch = _interpolated(mixtures, summary, batch, nodes)
+            curves.append(found)
+        unresolved.append(batch)
+    result = []
+    for each in wanted:
+        segments: list[Segments] = []
+        left = [*unresolved, *(_cut(mixtures, curve, each, segments) for curve in curves)]
+        rows = np.concatenate(left) if left else np.empty(0, dtype=np.int64)
+        result.append(_merged(len(mixtures), segments + _searched(mixtures, each, rows)))
+    return result
+
+
+def _searched(mixtures: GaussianMixtures, levels: F64, rows: Integers) -> list[Segments]:
+    """The pieces of these rows, whose levels are finite."""
+    segments: list[Segments] = [(np.empty(0, dtype=np.int64), np.empty(0), np.empty(0))]
+    if not rows.size:
+        return segments
+    # the other rows take part in the summary with a harmless level and are never looked at
+    summary = _summarise(mixtures, np.where(np.isfinite(levels), levels, 0.0))
+    if mixtures.means.shape[1] == 1:
+        filled = rows[summary.lower[rows] <= summary.upper[rows]]
+        return [(filled, summary.lower[filled], summary.upper[filled])]
+    open_rows: Integers = rows[summary.lower[rows] < summary.upper[rows]]
+    for start in range(0, len(open_rows), ROWS):
+        batch = open_rows[start : start + ROWS]
+        for nodes in NODES:
+            curves, left = _interpolated(mixtures, summary, batch, nodes)
+            batch = np.concatenate([left, _cut(mixtures, curves, levels, segments)])
+        segments.extend(_certified_segments(mixtures, summary, levels, batch))
+    return segments
 
 
 def _merged(n: int, segments: list[Segments]) -> LevelSets:
@@ -231,30 +261,51 @@ def _merged(n: int, segments: list[Segments]) -> LevelSets:
 # --- the fast path: a Chebyshev interpolant of log f on the interval that holds the set
 
 
-def _smooth_segments(
-    mixtures: GaussianMixtures, summary: _Summary, levels: F64, rows: Integers, nodes: int, found: list[Segments]
-) -> Integers:
-    """Append the pieces of the rows that `nodes` nodes resolve to `found`; return the other rows."""
+@dataclass(frozen=True, eq=False)
+class _Curves:
+    """log f of some rows as a Chebyshev series on centre +- half."""
+
+    rows: Integers
+    centre: F64
+    half: F64
+    coefficients: F64
+    smallest_sd: F64
+
+    def of(self, chosen: Bools) -> _Curves:
+        return _Curves(
+            self.rows[chosen], self.centre[chosen], self.half[chosen], self.coefficients[chosen], self.smallest_sd[chosen]
+        )
+
+
+def _interpolated(mixtures: GaussianMixtures, summary: _Summary, rows: Integers, nodes: int) -> tuple[_Curves, Integers]:
+    """Interpolants of the rows that `nodes` nodes resolve, and the other rows."""
     centre = 0.5 * summary.lower[rows] + 0.5 * summary.upper[rows]
     # a little wider than the bound, so that a crossing on the bound itself is inside
     with np.errstate(over="ignore"):
         half = 0.505 * summary.upper[rows] - 0.505 * summary.lower[rows]
     fine = half <= nodes / np.pi * summary.smallest_sd[rows]  # neighbouring nodes closer than the smallest sd
     fine &= half > 1e-9 * np.abs(centre)  # otherwise the spacing of floats shows
-    left = [rows[~fine]]
-    rows, centre, half = rows[fine], centre[fine], half[fine]
-    if not rows.size:
-        return left[0]
+    coarse, rows, centre, half = rows[~fine], rows[fine], centre[fine], half[fine]
     angles = np.pi * (np.arange(nodes) + 0.5) / nodes
-    heights = log_density(mixtures, centre[:, None] + half[:, None] * np.cos(angles), rows) - levels[rows, None]
-    orders = np.arange(nodes)
-    transform = np.cos(np.outer(angles, orders)) * (2.0 / nodes)
+    heights = log_density(mixtures, centre[:, None] + half[:, None] * np.cos(angles), rows)
+    transform = np.cos(np.outer(angles, np.arange(nodes))) * (2.0 / nodes)
     transform[:, 0] *= 0.5
-    coefficients = _product(heights, transform)
-    at_ends = _product(coefficients, np.stack([(-1.0) ** orders, np.ones(nodes)], axis=1))
-    resolved = (np.abs(coefficients[:, -3:]).max(axis=1) <= RESOLVED) & np.all(at_ends < 0, axis=1)
-    left.append(rows[~resolved])
-    rows, centre, half, coefficients = rows[resolved], centre[resolved], half[resolved], coefficients[resolved]
+    curves = _Curves(rows, centre, half, _product(heights, transform), summary.smallest_sd[rows])
+    resolved = np.abs(curves.coefficients[:, -3:]).max(axis=1) <= RESOLVED
+    return curves.of(resolved), np.concatenate([coarse, rows[~resolved]])
+
+
+def _cut(mixtures: GaussianMixtures, curves: _Curves, levels: F64, found: list[Segments]) -> Integers:
+    """Append the pieces above the levels to `found`; return the rows that the interpolant does not decide."""
+    nodes = curves.coefficients.shape[1]
+    orders = np.arange(nodes)
+    above = curves.coefficients.copy()
+    above[:, 0] -= levels[curves.rows]
+    at_ends = _product(above, np.stack([(-1.0) ** orders, np.ones(nodes)], axis=1))
+    inner = np.all(at_ends < 0, axis=1)
+    left = [curves.rows[~inner]]
+    rows, centre, half, coefficients = curves.rows[inner], curves.centre[inner], curves.half[inner], above[inner]
+    smallest_sd = curves.smallest_sd[inner]
     for density in GRID:
         if not rows.size:
             break
@@ -273,7 +324,7 @@ def _smooth_segments(
             coefficients[owner],
             np.stack([grid[place], grid[place + 1]]),
             np.stack([curve[owner, place], curve[owner, place + 1]]),
-            summary.smallest_sd[rows[owner]],
+            smallest_sd[owner],
         )
         # crossings alternate, up and down, because the curve is below the level at both ends
         bad = np.zeros(len(rows), dtype=bool)
@@ -283,6 +334,7 @@ def _smooth_segments(
         keep = ~bad[owner]
         found.append((rows[owner[keep]][::2], ends[keep][::2], ends[keep][1::2]))
         rows, centre, half, coefficients = rows[~clear], centre[~clear], half[~clear], coefficients[~clear]
+        smallest_sd = smallest_sd[~clear]
     left.append(rows)
     return np.concatenate(left)
 

@@ -13,13 +13,15 @@ from scipy.stats import beta, kstest, norm
 
 import dco.mixtures
 from dco.errors import IncompatibleScoreError
-from dco.mixtures import distribution, level_sets, log_density
+from dco.mixtures import distribution, level_sets, level_sets_at, log_density
 from dco.predictions import GaussianMixtures, Points, take
 from dco.scores import density
 from dco.scores.density import HighestDensityMass, PredictiveDensity
 from dco.scores.regression import NormalisedResidual
 from dco.scores.score import Score
 from dco.thresholds import Threshold, split_conformal
+from dco.tuning import tune
+from dco.tuning.search import tune_levels
 
 DENSITY, MASS = PredictiveDensity(), HighestDensityMass()
 both = pytest.mark.parametrize("score", [DENSITY, MASS], ids=["density", "mass"])
@@ -94,6 +96,51 @@ def test_pieces_of_awkward_rows_match_brute_force(seed):
     got = np.stack([found.lower, found.upper], axis=1)
     assert got.shape == expected.shape
     np.testing.assert_allclose(got, expected, rtol=0, atol=1e-9 * max(1.0, np.abs(mu).max()))
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_several_levels_together_are_those_one_by_one(seed):
+    """Smooth rows and awkward ones; levels above every peak, near the top, far down; one interpolant for all."""
+    rng = np.random.default_rng(seed)
+    if seed % 2:
+        mu, s, level = awkward(seed)
+        mixtures, steps = GaussianMixtures(np.stack([mu, 1.3 * mu]), s), np.array([0.5, 0.0, -0.2, -2.0, -9.0])
+    else:
+        mixtures = posterior(30, 40, spread=rng.choice([0.1, 0.5, 1.0, 4.0]), seed=seed, rowwise=bool(seed % 4))
+        level, steps = -1.0, np.array([3.0, 0.2, 0.0, -0.7, -4.0, -60.0])
+    levels = level + steps[:, None] + rng.uniform(-0.1, 0.1, size=(1, len(mixtures)))
+    unit = np.asarray(mixtures.sds).min()
+    for each, together in zip(levels, level_sets_at(mixtures, levels), strict=True):
+        alone = level_sets(mixtures, each)
+        np.testing.assert_array_equal(together.row_pointers, alone.row_pointers)
+        scale = max(unit, 1e-3 * np.abs(alone.lower).max(initial=0.0))
+        np.testing.assert_allclose(together.lower, alone.lower, rtol=0, atol=2e-9 * scale)
+        np.testing.assert_allclose(together.upper, alone.upper, rtol=0, atol=2e-9 * scale)
+    sizes = DENSITY.sizes_at_several(mixtures, [float(-value) for value in levels[:, 0]])
+    one_by_one = [DENSITY.sizes(mixtures, float(-value)) for value in levels[:, 0]]
+    np.testing.assert_allclose(sizes, one_by_one, rtol=1e-8, atol=1e-8 * unit)
+
+
+def test_several_levels_need_not_be_finite_nor_several():
+    mixtures = posterior(6, 40)
+    levels = np.array([np.full(6, -1.0), np.full(6, -np.inf), np.full(6, np.inf)])
+    whole = level_sets_at(mixtures, levels)[1]
+    assert np.all(whole.lower == -np.inf)
+    assert np.all(whole.upper == np.inf)
+    assert level_sets_at(mixtures, levels)[2].lower.size == 0
+    assert DENSITY.sizes_at_several(mixtures, []).shape == (0, 6)
+    np.testing.assert_array_equal(DENSITY.sizes_at_several(mixtures, [1.5])[0], DENSITY.sizes(mixtures, 1.5))
+
+
+def test_tuning_at_several_levels_is_tuning_at_each():
+    rng = np.random.default_rng(0)
+    candidates = {f"{spread}": (DENSITY, posterior(60, 50, spread=spread, seed=1)) for spread in (0.2, 1.0)}
+    y = rng.normal(size=60)
+    for alpha, ranking in zip((0.05, 0.2, 0.5), tune_levels(candidates, y, alphas=(0.05, 0.2, 0.5)), strict=True):
+        alone = tune(candidates, y, alpha=alpha)
+        for row, other in zip(ranking.table, alone.table, strict=True):
+            assert (row.name, row.ranking_threshold) == (other.name, other.ranking_threshold)
+            assert row.mean_size == pytest.approx(other.mean_size, rel=1e-9)
 
 
 @pytest.mark.parametrize("seed", range(20))

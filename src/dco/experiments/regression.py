@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import lru_cache, partial
@@ -137,6 +137,15 @@ def sizes_of(candidate: Candidate, role: str, threshold: float) -> Floats:
     return candidate.known_sizes[key]
 
 
+def know_sizes(candidate: Candidate, role: str, thresholds: Iterable[float]) -> None:
+    """Find set sizes at several thresholds together, where the score can."""
+    asked = [value for value in dict.fromkeys(thresholds) if (role, value) not in candidate.known_sizes]
+    together = getattr(candidate.score, "sizes_at_several", None)
+    if together is not None and len(asked) > 1:
+        found = together(getattr(candidate, role), asked)
+        candidate.known_sizes.update({(role, value): sizes for value, sizes in zip(asked, found, strict=True)})
+
+
 def deployed(
     method: str, candidate: Candidate, threshold: Threshold, *, unit: float, alpha: float, law: bool, chosen: str = ""
 ) -> dict[str, Any]:
@@ -202,7 +211,6 @@ def density_rows(
     candidates: Mapping[str, Candidate], refits: Mapping[str, Candidate], *, alpha: float, unit: float
 ) -> list[dict[str, Any]]:
     """Every method that uses the predictive density, from the same fits."""
-    place = partial(deployed, unit=unit, alpha=alpha)
     fixed_name = next(iter(candidates))
     fixed = candidates[fixed_name]
     share = as_rational(DELTA, name="delta") / Fraction(len(candidates))
@@ -216,54 +224,35 @@ def density_rows(
         return min(thresholds, key=lambda name: candidates[name].tune_size(thresholds[name].value))
 
     tuned = {name: by_tune(each) for name, each in candidates.items()}
-    best = smallest(tuned)
-    winner = candidates[best]
     pooled = {name: split_conformal(each.scores_pool, alpha=alpha) for name, each in candidates.items()}
     quadrature = {name: bayesian_quadrature(each.scores_pool, alpha=alpha, delta=DELTA) for name, each in candidates.items()}
     corrected = {name: bayesian_quadrature(each.scores_pool, alpha=alpha, delta=share) for name, each in candidates.items()}
-    reused = smallest(pooled)
-    matched = smallest(quadrature)
-    matched_corrected = smallest(corrected)
-    calibrated = split_conformal(winner.scores_calibrate, alpha=alpha)
-
-    rows = [
-        place("BQ", fixed, quadrature[fixed_name], law=True, chosen=fixed_name),
-        place(
-            "DCO-PAC", winner, bayesian_quadrature(winner.scores_calibrate, alpha=alpha, delta=DELTA), law=True, chosen=best
-        ),
-        place(
-            "Matched-Φ BQ, δ/|Φ|",
-            candidates[matched_corrected],
-            corrected[matched_corrected],
-            law=False,
-            chosen=matched_corrected,
-        ),
-        place("Split CP, φ fixed, whole pool", fixed, pooled[fixed_name], law=True, chosen=fixed_name),
-        place("DCO-Warmstart", winner, calibrated, law=True, chosen=best),
-        place(
-            "DCO, refit", refits[best], split_conformal(refits[best].scores_calibrate, alpha=alpha), law=True, chosen=best
-        ),
+    for name, each in candidates.items():
+        know_sizes(each, "tune", [rule[name].value for rule in (tuned, pooled, quadrature, corrected)])
+    best, reused, matched, matched_corrected = (smallest(rule) for rule in (tuned, pooled, quadrature, corrected))
+    winner, again = candidates[best], refits[best]
+    cautious = bayesian_quadrature(winner.scores_calibrate, alpha=alpha, delta=DELTA)
+    calibrated = {name: split_conformal(each.scores_calibrate, alpha=alpha) for name, each in candidates.items()}
+    planned: list[tuple[str, Candidate, Threshold, bool, str]] = [
+        ("BQ", fixed, quadrature[fixed_name], True, fixed_name),
+        ("DCO-PAC", winner, cautious, True, best),
+        ("Matched-Φ BQ, δ/|Φ|", candidates[matched_corrected], corrected[matched_corrected], False, matched_corrected),
+        ("Split CP, φ fixed, whole pool", fixed, pooled[fixed_name], True, fixed_name),
+        ("DCO-Warmstart", winner, calibrated[best], True, best),
+        ("DCO, refit", again, split_conformal(again.scores_calibrate, alpha=alpha), True, best),
+        *((f"DCO, φ fixed ({name})", each, calibrated[name], True, name) for name, each in candidates.items()),
+        ("DirectTune, fixed φ", fixed, tuned[fixed_name], True, fixed_name),
+        ("DirectTune, searched Φ", winner, tuned[best], False, best),
+        ("Matched-Φ BQ, δ uncorrected", candidates[matched], _claimless(quadrature[matched]), False, matched),
+        ("DCO's structure, BQ on the pool", winner, _claimless(quadrature[best]), False, best),
+        ("EFCP (tuned and calibrated on the pool)", candidates[reused], _claimless(pooled[reused]), False, reused),
     ]
-    rows += [
-        place(f"DCO, φ fixed ({name})", each, split_conformal(each.scores_calibrate, alpha=alpha), law=True, chosen=name)
-        for name, each in candidates.items()
+    for each in candidates.values():
+        know_sizes(each, "test", [threshold.value for _, used, threshold, _, _ in planned if used is each])
+    return [
+        deployed(method, used, threshold, unit=unit, alpha=alpha, law=law, chosen=chosen)
+        for method, used, threshold, law, chosen in planned
     ]
-    rows += [
-        place("DirectTune, fixed φ", fixed, tuned[fixed_name], law=True, chosen=fixed_name),
-        place("DirectTune, searched Φ", winner, tuned[best], law=False, chosen=best),
-        place(
-            "Matched-Φ BQ, δ uncorrected", candidates[matched], _claimless(quadrature[matched]), law=False, chosen=matched
-        ),
-        place("DCO's structure, BQ on the pool", winner, _claimless(quadrature[best]), law=False, chosen=best),
-        place(
-            "EFCP (tuned and calibrated on the pool)",
-            candidates[reused],
-            _claimless(pooled[reused]),
-            law=False,
-            chosen=reused,
-        ),
-    ]
-    return rows
 
 
 def _claimless(threshold: Threshold) -> Threshold:

@@ -6,6 +6,7 @@ Ends come from root finding on the exact density (`dco.mixtures`), never from a 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -14,7 +15,16 @@ from numpy.typing import ArrayLike
 from scipy.special import ndtri
 
 from dco.arrays import Floats, Integers
-from dco.mixtures import LevelSets, Segments, distribution, level_sets, log_density, log_density_and_slope, mean_and_sd
+from dco.mixtures import (
+    LevelSets,
+    Segments,
+    distribution,
+    level_sets,
+    level_sets_at,
+    log_density,
+    log_density_and_slope,
+    mean_and_sd,
+)
 from dco.predictions import GaussianMixtures, Prediction, take
 from dco.scores.membership import AtMost
 from dco.scores.score import Cutoff, cutoff, expect
@@ -46,6 +56,15 @@ class PredictiveDensity:
     def sizes(self, prediction: Prediction, threshold: Cutoff) -> Floats:
         """The total length of each row's pieces."""
         return self.sets(prediction, threshold).sizes()
+
+    def sizes_at_several(self, prediction: Prediction, thresholds: Sequence[Cutoff]) -> Floats:
+        """`sizes` at several thresholds, (J, n): the density is looked at once for all, and again near each end."""
+        mixtures = expect(self, prediction, GaussianMixtures)
+        n = len(mixtures)
+        limits = [np.broadcast_to(np.asarray(cutoff(each, n), dtype=np.float64), (n,)) for each in thresholds]
+        found = level_sets_at(mixtures, -np.stack(limits)) if limits else []
+        sets = [_unions(each, AtMost(self, prediction, limit)) for each, limit in zip(found, limits, strict=True)]
+        return np.stack([each.sizes() for each in sets]) if sets else np.empty((0, n))
 
 
 @dataclass(frozen=True)

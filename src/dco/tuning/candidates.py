@@ -183,11 +183,16 @@ def with_sizes(
         except Exception:
             continue
     for entry in evaluated:
-        if entry.name not in known and entry.sizes_at_each is not None and len(asked[entry.name]) > 1:
-            try:
-                known[entry.name] = entry.size_curves(np.asarray(asked[entry.name]))
-            except Exception:
-                continue
+        levels, (score, prediction) = np.asarray(asked[entry.name]), candidates[entry.name]
+        if entry.name in known or len(levels) < 2:
+            continue
+        try:
+            if entry.sizes_at_each is not None:
+                known[entry.name] = entry.size_curves(levels)
+            elif hasattr(score, "sizes_at_several"):
+                known[entry.name] = score.sizes_at_several(prediction, levels)
+        except Exception:
+            continue
     return [_knowing(entry, asked[entry.name], known[entry.name]) if entry.name in known else entry for entry in evaluated]
 
 
