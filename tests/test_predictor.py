@@ -46,6 +46,22 @@ def test_rows_with_the_score_at_the_threshold_are_not_lost_when_they_come_alone(
     assert est.certificate_.verify(X[rows], y[rows], predictor=est).holds
 
 
+class SwapsLabelsAlone(RoundsOtherwiseAlone):
+    """Two labels a last digit apart: alone, the second comes first."""
+
+    def predict_proba(self, X):
+        p = np.tile([0.4, 0.4, 0.2], (len(X), 1))
+        p[:, int(len(X) == 1)] = np.nextafter(0.4, 1.0)
+        return p
+
+
+def test_a_jump_in_rank_is_not_taken_for_rounding():
+    rng = np.random.default_rng(7)
+    X, y = rng.normal(size=(300, 1)), rng.choice(3, p=[0.4, 0.4, 0.2], size=300)
+    est = dco.DecoupledClassifier(SwapsLabelsAlone(), [TopK()], alpha=0.3, random_state=0).fit(X, y)
+    assert est.certificate_.thresholds[0].value == 2.0
+
+
 def test_distinct_scores_are_taken_as_they_are():
     rng = np.random.default_rng(1)
     X = rng.normal(size=(300, 3))

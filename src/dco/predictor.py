@@ -18,7 +18,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dco.arrays import AnyArray, Floats, Integers
+from dco.arrays import AnyArray, Bools, Floats, Integers
 from dco.calibration import (
     Calibration,
     checked_calibration_scores,
@@ -418,8 +418,7 @@ def _check_repeatable(structure: Structure, X: Any, y: AnyArray, scores: Floats,
     """Score some rows again: a model that learns in predict, or leaves dropout on, gives other scores the second time."""
     some = np.arange(min(n, len(y)))
     again = structure.score.observed(structure.prediction(take_features(X, some)), y[some])
-    # batches of another size may round differently in the last digits
-    if not np.allclose(scores[some], again, rtol=1e-5, atol=1e-8, equal_nan=True):
+    if not _same_but_for_rounding(again, scores[some]).all():
         raise SealBrokenError(
             f"The scores of {structure.name} change when the same rows are scored again, so they are not those of one fixed "
             "function: the model learns or draws at random in predict. Fix its seed, or freeze its noise."
@@ -438,14 +437,21 @@ def _rounding(structure: Structure, X: Any, y: AnyArray, scores: Floats, n: int 
     """What to add to tied scores, so that a row scored alone is not lost by a last digit.
 
     A matrix product of one row may round otherwise than one of many. Where scores are distinct that moves nothing; where
-    many rows share the score at the threshold, all of them could fall out of their sets.
+    many rows share the score at the threshold, all of them could fall out of their sets. A larger jump is none of that (two
+    labels that change places, in a score of ranks) and is not made up for.
     """
     if len(np.unique(scores)) == len(scores):
         return 0.0
     some = np.unique(np.linspace(0, len(y) - 1, min(n, len(y))).astype(np.int64))
     alone = [structure.score.observed(structure.prediction(take_features(X, row)), y[row])[0] for row in some[:, None]]
-    moved = np.abs(np.asarray(alone)[np.isfinite(scores[some])] - scores[some][np.isfinite(scores[some])])
-    return 4 * float(moved.max(initial=0.0))
+    together = scores[some]
+    near = _same_but_for_rounding(np.asarray(alone), together) & np.isfinite(together)
+    return 4 * float(np.abs(np.asarray(alone)[near] - together[near]).max(initial=0.0))
+
+
+def _same_but_for_rounding(again: Floats, scores: Floats) -> Bools:
+    """Where scores differ by no more than batches of another size may round differently."""
+    return np.isclose(again, scores, rtol=1e-5, atol=1e-8, equal_nan=True)
 
 
 @dataclass(frozen=True, eq=False)

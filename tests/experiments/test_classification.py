@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from threadpoolctl import threadpool_limits
 
 from dco.datasets.images import ImageFeatures
 from dco.experiments import classification, classification_splits
@@ -33,7 +34,7 @@ from dco.experiments.classification_tables import methods_of, target
 from dco.experiments.coverage_z import coverage_z
 from dco.experiments.experiment import Options, SplitRecord
 from dco.experiments.heads import CANDIDATES, FIXED, ScoreTable, Training, score_heads, train_heads
-from dco.experiments.records import plain, unpacked
+from dco.experiments.records import machine, plain, unpacked, versions
 from dco.ranks import conformal_rank, pac_rank, tuning_rank
 from dco.thresholds import bayesian_quadrature, split_conformal
 
@@ -334,7 +335,11 @@ def test_committed_tables_follow_from_the_committed_records():
 
 
 def test_a_committed_split_comes_out_again(data_home):
-    """The fixed head and the stronger class of one split; other machines may round a long training another way."""
+    """The fixed head and the stronger class of one split.
+
+    Here the head is trained by itself, in the run beside seven others, which rounds another way. The stronger class comes
+    out to float noise on the processor and with the versions of the run; elsewhere its training rounds another way too.
+    """
     if features_missing(data_home):
         pytest.skip("the CIFAR-100 features are not here")
     seed = 7
@@ -344,6 +349,7 @@ def test_a_committed_split_comes_out_again(data_home):
     train, later = order.first(2000), order.between(2000, 7000)
     heads = train_heads(data.features[train], data.labels[train], [0], standardise=False, seed=seed, training=Training())
     table = score_heads(heads, [FIXED], data.features[later], data.labels[later], n_classes=100)[FIXED]
+    here = made_here(seed)
     kept = {
         row["method"]: row for row in record.rows if row.get("features") == "raw" and row["alpha"] == 0.1 and "method" in row
     }
@@ -352,11 +358,21 @@ def test_a_committed_split_comes_out_again(data_home):
     assert again["coverage"] == pytest.approx(kept["BQ"]["coverage"], abs=0.01)
     assert again["size"] == pytest.approx(kept["BQ"]["size"], rel=0.05)
     strong = {(row["method"], row["alpha"]): row for row in record.rows if row.get("features") == "square roots"}
-    for row in strong_rows(data, order, PAPER_SIZES, alphas=classification_splits.LEVELS):
+    with threadpool_limits(1):  # as in a run: sums over several threads round otherwise
+        found = strong_rows(data, order, PAPER_SIZES, alphas=classification_splits.LEVELS)
+    for row in found:
         before = strong[row["method"], row["alpha"]]
         assert row["rank"] == before["rank"]
-        assert row["coverage"] == pytest.approx(before["coverage"], abs=0.005)
-        assert row["size"] == pytest.approx(before["size"], rel=0.02)
+        assert row["coverage"] == pytest.approx(before["coverage"], abs=1e-9 if here else 0.005)
+        assert row["size"] == pytest.approx(before["size"], rel=1e-6 if here else 0.02)
+
+
+def made_here(seed: int) -> bool:
+    """Whether the record was made on this processor with these versions."""
+    lines = (RESULTS / "cifar100" / "records.jsonl").read_text(encoding="utf-8").splitlines()
+    entry = next(entry for entry in map(json.loads, filter(str.strip, lines)) if entry["seed"] == seed)
+    made_on = json.loads((RESULTS / "cifar100" / "machine.json").read_text(encoding="utf-8"))
+    return bool(entry["versions"] == versions() and made_on["processor"] == machine()["processor"])
 
 
 def features_missing(data_home: str | None) -> bool:
