@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy.stats import chisquare
 
 from dco.errors import OverlappingRolesError
-from dco.splits import Role, Splits, as_seed, assign_roles, folds, random_order
+from dco.splits import Role, Splits, as_seed, assign_roles, folds, fresh_seed, random_order
 
 
 def all_rows(splits: Splits) -> list[int]:
@@ -104,6 +104,7 @@ def test_seeds_are_scikit_learns():
     drawn = assign_roles(40)
     assert assign_roles(40, seed=drawn.seed).calibrate.tolist() == drawn.calibrate.tolist()
     assert as_seed(None) != as_seed(None)
+    assert fresh_seed() != fresh_seed()  # the real one, imported before `as_seed` was given a fixed one
 
 
 def test_the_split_is_uniform_over_all_splits():

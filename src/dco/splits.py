@@ -110,13 +110,18 @@ class RowOrder:
         return units
 
 
+def fresh_seed() -> int:
+    """A seed from the operating system's entropy."""
+    return int(np.random.SeedSequence().generate_state(1)[0])
+
+
 def as_seed(seed: Seed) -> int:
     """`seed` as an integer that can be written down, by scikit-learn's rules for random_state.
 
     An integer is itself; None draws a fresh one from the operating system; a generator is asked for one.
     """
     if seed is None:
-        return int(np.random.SeedSequence().generate_state(1)[0])
+        return fresh_seed()
     if isinstance(seed, np.random.Generator):
         return int(seed.integers(2**32))
     if isinstance(seed, np.random.RandomState):

@@ -140,7 +140,7 @@ def problems(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 @every_score
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(problem=problems(), data=st.data())
 def test_a_set_holds_exactly_the_labels_that_score_at_most_the_threshold(score, problem, data):
     """observed, every_label, sets and sizes agree to the last bit, at thresholds that are scores and beside them."""
@@ -170,7 +170,7 @@ def test_a_set_holds_exactly_the_labels_that_score_at_most_the_threshold(score, 
 
 
 @every_score
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(problem=problems())
 def test_scores_follow_the_plain_definition(score, problem):
     """Against rational arithmetic with an index sort; what is left is rounding."""
@@ -356,7 +356,7 @@ def test_masses_are_exact_in_any_order():
         assert Fraction(float(rounded[order].sum())) == exact
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(threshold=st.floats(-1.5, 1.5) | st.floats(allow_nan=False), single=st.booleans())
 def test_the_least_probability_of_a_threshold_is_the_least(threshold, single):
     kind = np.float32 if single else np.float64

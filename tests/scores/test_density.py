@@ -282,7 +282,7 @@ def test_membership_is_the_score_compared_with_the_threshold(score):
 
 
 @both
-@settings(derandomize=True, deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.integers(0, 10_000), st.integers(0, 10_000), st.sampled_from([1e-100, 1.0, 1e100]), st.booleans())
 def test_the_pieces_are_what_membership_says(score, seed, place, scale, single):
     """A point that is not within 1e-7 of an end is in a piece exactly when its score is at most the threshold."""

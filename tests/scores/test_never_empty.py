@@ -54,7 +54,7 @@ def by_definition(score: Any, prediction: Any) -> np.ndarray:
 
 
 @every_score
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(n=st.integers(1, 40), seed=st.integers(0, 10**6), data=st.data())
 def test_a_score_is_one_number_whichever_way_it_is_asked_for(score, n, seed, data):
     """Scores, membership, sets and sizes agree with the definition, for a threshold, one a row and one a label."""

@@ -61,7 +61,7 @@ def columns(n, dtype=np.float64, values=number):
 
 
 @every_score
-@settings(derandomize=True, deadline=None, max_examples=80)
+@settings(max_examples=80)
 @given(st.data())
 def test_membership_is_the_score_compared_with_the_threshold(score, record, data):
     """Exactly, with ties, tiny and huge scales, float32, infinite thresholds, and y taken from the ends themselves."""
@@ -77,7 +77,7 @@ def test_membership_is_the_score_compared_with_the_threshold(score, record, data
 
 
 @every_score
-@settings(derandomize=True, deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.data())
 def test_the_ends_are_where_the_score_crosses_the_threshold(score, record, data):
     """A relative step of 1e-6 inside an end is in the set, the same step outside is not: the ends are no decoration."""
@@ -97,7 +97,7 @@ def test_the_ends_are_where_the_score_crosses_the_threshold(score, record, data)
 
 
 @every_score
-@settings(derandomize=True, deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(st.data())
 def test_sets_grow_with_the_threshold(score, record, data):
     n = data.draw(st.integers(1, 5))
@@ -109,7 +109,7 @@ def test_sets_grow_with_the_threshold(score, record, data):
 
 
 @every_score
-@settings(derandomize=True, deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(st.data())
 def test_sizes_without_sets_are_the_sizes_of_the_sets(score, record, data):
     n = data.draw(st.integers(1, 5))

@@ -140,7 +140,7 @@ def test_ties_fall_by_p95_then_threshold_then_order():
 
 
 @given(st.integers(0, 2**32 - 1))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_the_order_of_rows_is_irrelevant(seed):
     """Not even the last bit of a mean changes, so ties cannot fall differently."""
     rng = np.random.default_rng(seed)
@@ -334,7 +334,7 @@ def test_groups_weigh_the_same_whatever_their_size():
 
 
 @given(st.integers(0, 2**32 - 1))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_grouped_thresholds_equal_brute_force_in_fractions(seed):
     rng = np.random.default_rng(seed)
     n = int(rng.integers(1, 40))
