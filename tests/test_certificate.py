@@ -509,3 +509,22 @@ def test_a_certificate_with_a_wrong_field_is_refused(fitted) -> None:
 
 def test_the_slack_for_a_level_chosen_by_its_result(fitted) -> None:
     assert fitted.certificate_.simultaneous_slack(0.05) == pytest.approx(np.sqrt(np.log(20) / 150))
+
+
+def test_the_slack_of_a_certificate_without_calibration_rows_is_everything(fitted) -> None:
+    empty = replace(fitted.certificate_.thresholds[0], n=0)
+    assert replace(fitted.certificate_, thresholds=(empty,)).simultaneous_slack() == 1.0
+
+
+@pytest.mark.parametrize("n", [0, 75])
+@pytest.mark.parametrize("delta", [0, 1, -0.1, math.nan, "five", None])
+def test_the_slack_asks_for_a_delta_between_0_and_1(fitted, delta, n) -> None:
+    certificate = replace(fitted.certificate_, thresholds=(replace(fitted.certificate_.thresholds[0], n=n),))
+    with pytest.raises(ValueError, match="delta must be a number strictly between 0 and 1"):
+        certificate.simultaneous_slack(delta)
+
+
+def test_the_slack_asks_for_a_delta_that_its_inequality_allows(fitted) -> None:
+    assert fitted.certificate_.simultaneous_slack(0.5) == pytest.approx(np.sqrt(np.log(2) / 150))
+    with pytest.raises(ValueError, match=r"delta must be at most 0\.5 for the one-sided inequality"):
+        fitted.certificate_.simultaneous_slack(0.6)

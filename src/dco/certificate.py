@@ -22,6 +22,7 @@ from dco.arrays import AnyArray, Floats
 from dco.fingerprints import role_fingerprint, row_fingerprints, structure_fingerprint
 from dco.ranks import Level, as_rational, conformal_rank, pac_rank
 from dco.rows import take_features
+from dco.theory import simultaneous_slack
 from dco.thresholds.threshold import Guarantee
 
 FORMAT = 1
@@ -186,13 +187,15 @@ class Certificate:
             raise ValueError(f"This is not a certificate: {error}.") from None
         return cls(**values)
 
-    def simultaneous_slack(self, delta: float = 0.05) -> float:
+    def simultaneous_slack(self, delta: Level = 0.05) -> float:
         """sqrt(log(1/delta) / 2n): with probability 1 - delta, coverage >= 1 - alpha - slack for every alpha at once.
 
-        One-sided DKW inequality (i.i.d. rows). It is the statement that holds for a level picked by its result.
+        One-sided DKW inequality (i.i.d. rows, delta <= 1/2). It is the statement that holds for a level picked by its
+        result. Without calibration rows the slack is 1.
         """
         n = min(threshold.n for threshold in self.thresholds)
-        return math.sqrt(math.log(1 / delta) / (2 * n)) if n else 1.0
+        slack = simultaneous_slack(max(n, 1), delta=delta)
+        return slack if n else 1.0
 
     def verify(self, X_cal: Any = None, y_cal: Any = None, *, predictor: Any = None) -> VerificationReport:
         """Recompute what can be recomputed, say what differs, and name what could not be checked.
