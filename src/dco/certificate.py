@@ -23,7 +23,7 @@ from dco.fingerprints import role_fingerprint, row_fingerprints, structure_finge
 from dco.ranks import Level, as_rational, conformal_rank, pac_rank
 from dco.rows import take_features
 from dco.theory import simultaneous_slack
-from dco.thresholds.threshold import Guarantee
+from dco.thresholds.threshold import Guarantee, order_statistic
 
 FORMAT = 1
 _LARGEST_MODEL = 2**26  # bytes of a pickle: beyond, reading it takes longer than most people want to wait
@@ -317,11 +317,6 @@ def scores_fingerprint(scores: ArrayLike) -> str:
     return blake2b(np.sort(np.asarray(scores, dtype=np.float64)).tobytes(), digest_size=16).hexdigest()
 
 
-def threshold_at(scores: Floats, rank: int) -> float:
-    """The `rank`-th smallest score, +inf for n + 1."""
-    return float(np.partition(scores, rank - 1)[rank - 1]) if rank <= scores.size else math.inf
-
-
 # ---------------------------------------------------------------------------------------------- the certificate alone
 
 
@@ -545,7 +540,7 @@ def _score_checks(certificate: Certificate, X: Any, y: Any, own: Scorer, *, roun
             if groups is None or entry.group is None
             else scores[np.asarray([str(group) == entry.group for group in groups])]
         )
-        value = threshold_at(part, entry.rank) if part.size == entry.n else math.nan
+        value = order_statistic(part, entry.rank) if part.size == entry.n else math.nan
         what = f"rank {entry.rank} of {part.size} scores"
         if value != entry.value and _agree(entry.value, value, slack):
             checks.append(Check(name, True, f"{what}: {value}, which is {entry.value} to rounding"))
