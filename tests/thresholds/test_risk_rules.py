@@ -7,7 +7,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from scipy.stats import binom
+from scipy.stats import binom, multinomial
 
 from dco.errors import InfeasibleLevelWarning
 from dco.losses import miscoverage
@@ -110,6 +110,30 @@ def test_bq_takes_the_first_column_with_enough_confidence():
     rule = bayesian_quadrature_risk(losses, cuts, alpha=0.3, delta=0.1)
     assert rule.value == cuts[confident.index(True)]
     assert rule.guarantee == "pac-conjectured"
+
+
+@pytest.mark.parametrize(("n", "alpha", "delta"), [(25, 0.2, 0.1), (30, 0.1, 0.05), (12, 0.5, 0.2)])
+def test_bq_errs_under_the_name_pac_with_probability_at_most_delta(n, alpha, delta):
+    """A loss of 1, 1/2 or 0 with probabilities p, q and the rest, at a risk p + q / 2 = alpha; over all samples, exactly."""
+    allowed = n - pac_rank(n, alpha=alpha, delta=delta)  # so many losses of 1
+    wrong = np.zeros((n + 1, n + 1), dtype=bool)  # by the numbers of losses of 1 and of 1/2
+    for ones in range(n + 1):
+        for halves in range(n + 1 - ones):
+            losses = np.zeros((n, 2))
+            losses[:ones, 0] = 1.0
+            losses[ones : ones + halves, 0] = 0.5
+            rule = bayesian_quadrature_risk(losses, [0.0, 1.0], alpha=alpha, delta=delta)
+            assert rule.guarantee == ("pac" if halves == 0 else "pac-conjectured")
+            wrong[ones, halves] = rule.guarantee == "pac" and rule.value == 0.0
+    counts = np.argwhere(wrong)
+    chance = {}
+    for q in np.linspace(0, 2 * min(alpha, 1 - alpha), 21):
+        p = alpha - q / 2
+        samples = np.column_stack([counts, n - counts.sum(axis=1)])
+        chance[q] = float(multinomial.pmf(samples, n, [p, q, 1 - p - q]).sum())
+    assert max(chance.values()) <= delta
+    assert chance[0.0] == pytest.approx(binom.cdf(allowed, n, alpha))
+    assert binom.cdf(allowed + 1, n, alpha) > delta  # one more loss would be too many: the bound is used up
 
 
 @pytest.mark.parametrize("name", RULES)

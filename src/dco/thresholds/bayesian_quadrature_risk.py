@@ -31,11 +31,16 @@ def bayesian_quadrature_risk(
 ) -> Threshold:
     """The smallest threshold with P(L+ <= alpha) >= 1 - delta; L+ is the randomly weighted loss of `bq_confidence`.
 
-    `losses` is (n, J), never rising along a row; `thresholds` is (J,), ascending. With 0/1 loss (every loss 0 or `bound`)
-    the claim is proved for i.i.d. rows: with probability >= 1 - delta over the calibration rows the risk is at most alpha
-    (guarantee "pac"); the threshold is then `bayesian_quadrature`'s, rank for rank. For other losses the (1 - delta)
-    quantile of L+ is Gaffke's (2005) bound on a mean, whose validity is conjectured and has no known counterexample
-    (guarantee "pac-conjectured"); `risk_controlling` has a proof.
+    `losses` is (n, J), never rising along a row; `thresholds` is (J,), ascending.
+
+    Where every loss given is 0 or `bound`, the claim is proved for i.i.d. rows: with probability >= 1 - delta over the
+    calibration rows the risk is at most alpha (guarantee "pac"); the threshold is `bayesian_quadrature`'s, rank for rank.
+    It is proved even if the loss can take values between that these rows happen not to show. Such a loss, rounded up to
+    the bound wherever it is above 0, is a 0/1 loss that falls with the threshold and is never smaller; on these rows the
+    two agree and so do their thresholds. Hence "pac" with a risk above alpha comes with probability at most delta.
+
+    For other losses the (1 - delta) quantile of L+ is Gaffke's (2005) bound on a mean, whose validity is conjectured and
+    has no known counterexample (guarantee "pac-conjectured"); `risk_controlling` has a proof.
     """
     scale = checked_bound(bound)
     matrix = checked_losses(losses, bound=scale)
