@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import threading
 import time
 import warnings
 
@@ -11,7 +12,7 @@ import joblib
 import numpy as np
 import pytest
 
-from dco.parallel import run_many
+from dco.parallel import _listener, run_many
 
 
 def draw(seed: int) -> float:
@@ -47,8 +48,6 @@ def test_none_follows_the_callers_joblib_configuration():
     threads = set()
 
     def where(_: int) -> None:
-        import threading
-
         threads.add(threading.current_thread().name)
 
     run_many(where, range(4))
@@ -87,17 +86,53 @@ def test_what_is_no_address_is_named(address):
         run_many(abs, [1], scheduler=address)
 
 
-def test_an_address_where_nobody_answers_is_named():
-    dask = pytest.importorskip("dask")
-    pytest.importorskip("distributed")
+@pytest.fixture
+def free_port():
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))  # bound and not listening: connections are refused
-        address = f"tcp://127.0.0.1:{free.getsockname()[1]}"
-        with (
-            dask.config.set({"distributed.comm.timeouts.connect": "500ms"}),
-            pytest.raises(ConnectionError, match=f"No Dask scheduler answers at '{address}'"),
-        ):
-            run_many(abs, [1], scheduler=address)
+        yield free
+
+
+def test_an_address_where_nobody_answers_is_named_within_seconds(free_port):
+    pytest.importorskip("distributed")
+    address = f"tcp://127.0.0.1:{free_port.getsockname()[1]}"
+    begin = time.monotonic()
+    with pytest.raises(ConnectionError, match=f"No Dask scheduler answers at '{address}'"):
+        run_many(abs, [1], scheduler=address)
+    assert time.monotonic() - begin < 8  # five seconds, and room for a busy machine; Dask's own limit is 30
+
+
+def test_a_listener_that_starts_late_is_waited_for(free_port):
+    late = threading.Timer(0.5, free_port.listen)
+    late.start()
+    _listener(*free_port.getsockname()).close()
+    late.join()
+
+
+@pytest.mark.parametrize("greeting", [b"", b"SSH-2.0-OpenSSH", b"\0", None], ids=["nothing", "text", "too short", "silence"])
+def test_a_port_where_something_else_listens_is_told_apart(free_port, greeting):
+    """Without a probe a Dask client waits there for ever, or asks for exabytes of memory."""
+    dask = pytest.importorskip("dask")
+    pytest.importorskip("distributed")
+    free_port.listen()
+    address = f"tcp://127.0.0.1:{free_port.getsockname()[1]}"
+
+    def answer() -> None:
+        with free_port.accept()[0] as connection:
+            if greeting is None:
+                connection.recv(1)  # until the other side gives up
+            else:
+                connection.sendall(greeting)
+
+    listener = threading.Thread(target=answer)
+    listener.start()
+    why = "timed out" if greeting is None else "what listens there is not a Dask scheduler"
+    with (
+        dask.config.set({"distributed.comm.timeouts.connect": "300ms"}),
+        pytest.raises(ConnectionError, match=f"No Dask scheduler answers at '{address}': {why}"),
+    ):
+        run_many(abs, [1], scheduler=address)
+    listener.join()
 
 
 @pytest.mark.parametrize("scheduler", [8786, ["tcp://127.0.0.1:8786"], {}])

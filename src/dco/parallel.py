@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import operator
+import socket
+import time
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
@@ -10,6 +12,10 @@ from dco.extras import require
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+
+_LISTENER_SECONDS = 5.0
+_RETRY_SECONDS = 0.25
+_LONGEST_GREETING = 2**20  # bytes; it takes some 60, and text read as a length gives far more
 
 
 def run_many(
@@ -78,13 +84,42 @@ def _on_cluster(
 def _connected(distributed: Any, address: str) -> Any:
     """A client of the scheduler at an address."""
     try:
-        distributed.comm.resolve_address(address)  # a client that failed on a bad address would hold up the end of Python
+        resolved = distributed.comm.resolve_address(address)
     except (OSError, ValueError) as problem:
         raise ValueError(f"{address!r} is not the address of a Dask scheduler (tcp://host:8786): {problem}.") from None
     try:
+        if resolved.startswith("tcp://"):  # a TLS scheduler would log a connection that ends before its handshake
+            _await_greeting(*distributed.comm.get_address_host_port(resolved))
         return distributed.Client(address, set_as_default=False)
     except OSError as problem:
         raise ConnectionError(f"No Dask scheduler answers at {address!r}: {problem}. Is it running there?") from None
+
+
+def _await_greeting(host: str, port: int) -> None:
+    """Return when a Dask scheduler speaks there; OSError if nothing listens for 5 seconds, or if it is something else.
+
+    A client of an address where none listens tries for 30 seconds and holds up the end of Python; where something else
+    listens (the dashboard, say), it waits for ever. A scheduler that listens and is busy has the time that Dask gives it.
+    """
+    dask = require("dask", extra="dask")
+    patience = dask.utils.parse_timedelta(dask.config.get("distributed.comm.timeouts.connect"))
+    with _listener(host, port) as connection, connection.makefile("rb") as stream:
+        connection.settimeout(patience)
+        greeting = stream.read(8)  # a scheduler speaks first: the length of its message, in eight bytes
+    if len(greeting) < 8 or int.from_bytes(greeting, "little") > _LONGEST_GREETING:
+        raise OSError("what listens there is not a Dask scheduler")
+
+
+def _listener(host: str, port: int) -> socket.socket:
+    """A connection to what listens there, within 5 seconds: a scheduler may just be starting."""
+    end = time.monotonic() + _LISTENER_SECONDS
+    while True:
+        try:
+            return socket.create_connection((host, port), timeout=max(0.1, end - time.monotonic()))
+        except OSError:
+            if time.monotonic() > end - _RETRY_SECONDS:
+                raise
+        time.sleep(_RETRY_SECONDS)
 
 
 def _gathered(
