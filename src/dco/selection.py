@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 import math
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass, replace
 from typing import Any, ClassVar, TypeAlias
 
@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 
 from dco.arrays import AnyArray, Floats, Integers
 from dco.errors import IncompatibleScoreError
-from dco.fingerprints import row_uniforms
+from dco.fingerprints import row_uniforms, structure_fingerprint
 from dco.models.adapt import CLASS_RECORDS, is_frozen, last_model, predict_record, records_of
 from dco.models.averaged import AveragedModel
 from dco.parallel import run_many
@@ -517,12 +517,12 @@ def _searched(
     candidates: list[Candidate] = []
     tried: dict[str, Tried] = {}
     known = {(id(candidate.model), candidate.score): candidate for candidate in listed}
-    names: dict[str, str] = {}
+    names: dict[Hashable, tuple[str, Any]] = {}  # the models are kept, so that no later one gets the id of one that is gone
 
     def proposed(model: Any, score: Score) -> Candidate:
         candidate = known.get((id(model), score))
         if candidate is None:
-            name = names.setdefault(f"{type(model).__name__}{model.get_params()!r}", f"trial {len(candidates)}")
+            name, _ = names.setdefault(_identity(model), (f"trial {len(names)}", model))
             found = suitable(f"{name}: {type(model).__name__}", model, {score_label(score): score})
             if not found:
                 raise IncompatibleScoreError(f"The score {score_label(score)} does not suit {type(model).__name__}.")
@@ -553,6 +553,14 @@ def _searched(
             "The search proposed no candidate that could be tried. " + "; ".join(t.reason for t in found.trials)
         )
     return candidates, tried
+
+
+def _identity(model: Any) -> Hashable:
+    """Equal for models that are fitted alike: one class, the same parameters to the last entry of each array."""
+    try:
+        return type(model), structure_fingerprint(model.get_params(deep=False))
+    except TypeError:  # a parameter that cannot be written down: then only the object itself is the same model
+        return type(model), id(model)
 
 
 def _with_ensemble(

@@ -1,0 +1,99 @@
+"""A search gives every model its own name, its own fit and its own size."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.linear_model import Ridge
+
+import dco
+from dco.scores import AbsoluteResidual
+from dco.search import Optuna
+from dco.tuning.strategies import Found, Trial
+
+rng = np.random.default_rng(0)
+X = rng.normal(size=(400, 3))
+Y = 3 * X[:, 0] + rng.normal(size=400)
+
+
+class Noted(Optuna):
+    """Optuna, with what it found kept for the test."""
+
+    found: Found
+
+    def search(self, evaluate: Any, candidates: Any = ()) -> Found:
+        object.__setattr__(self, "found", super().search(evaluate, candidates))
+        return self.found
+
+
+def searched(models: list[Any], **options: Any) -> tuple[dco.DecoupledRegressor, tuple[Trial, ...]]:
+    """An estimator that was proposed these models, one after the other, and its trials."""
+    pruner = options.pop("pruner", None)
+    search = Noted(lambda trial: (models[trial.number], AbsoluteResidual()), len(models), seed=0, pruner=pruner)
+    return dco.DecoupledRegressor([], search=search, random_state=0, **options).fit(X, Y), search.found.trials
+
+
+def test_a_model_that_was_pruned_keeps_its_name_and_gets_its_own_size_when_proposed_again() -> None:
+    optuna = pytest.importorskip("optuna")
+
+    class Second(optuna.pruners.BasePruner):  # type: ignore[misc]
+        def prune(self, study: Any, trial: Any) -> bool:
+            return bool(trial.number == 1)
+
+    useless = Ridge(alpha=1e6)
+    fitted, trials = searched([Ridge(1.0), useless, Ridge(2.0), Ridge(alpha=1e6)], pruner=Second(), tune_folds=3)
+    alone, (trial,) = searched([useless], tune_folds=3)
+    assert trials[1].reason == "pruned"
+    assert trials[3].objective == trial.objective
+    assert trials[2].objective < trials[3].objective / 2
+    sizes = {row.name: row.mean_size for row in fitted.ranking_.table}
+    assert len(sizes) == 3
+    assert sizes["trial 1: Ridge / AbsoluteResidual"] == alone.ranking_.table[0].mean_size
+    assert sizes["trial 2: Ridge / AbsoluteResidual"] == trials[2].objective
+
+
+class Shifted(RegressorMixin, BaseEstimator):
+    """The first column times 3, shifted by one entry of a long table."""
+
+    def __init__(self, table: Any = None) -> None:
+        self.table = table
+
+    def fit(self, X: Any, y: Any) -> Shifted:
+        self.n_features_in_ = X.shape[1]
+        return self
+
+    def predict(self, X: Any) -> Any:
+        return 3 * np.asarray(X)[:, 0] + self.table[1000]
+
+
+def test_models_that_differ_in_one_entry_of_a_long_array_are_two() -> None:
+    good = np.zeros(2001)
+    bad = good.copy()
+    bad[1000] = 50.0
+    fitted, trials = searched([Shifted(bad), Shifted(good), Shifted(good.copy())])
+    assert len(fitted.ranking_.table) == 2
+    assert fitted.ranking_.table[0].name.startswith("trial 1: ")
+    assert trials[1].objective == trials[2].objective
+    assert trials[1].objective < trials[0].objective / 2
+
+
+class Locked(Shifted):
+    """A model with a parameter that has no canonical form."""
+
+    def __init__(self, table: Any = None, lock: Any = None) -> None:
+        super().__init__(table)
+        self.lock = lock
+
+    def __sklearn_clone__(self) -> Locked:
+        return Locked(self.table, self.lock)
+
+
+def test_a_model_that_cannot_be_written_down_is_the_same_as_itself_alone() -> None:
+    one, other = (Locked(np.full(2001, value), threading.Lock()) for value in (0.0, 50.0))
+    fitted, trials = searched([one, other, one])
+    assert trials[0].objective == trials[2].objective
+    assert len(fitted.ranking_.table) == 2
