@@ -17,9 +17,10 @@ from dco.arrays import AnyArray, Floats, Integers
 from dco.errors import InfeasibleLevelError, InfeasibleLevelWarning
 from dco.evaluation import is_missing
 from dco.ranks import Level, as_rational
-from dco.thresholds import Threshold, bayesian_quadrature, split_conformal
-from dco.thresholds.grouped import grouped_conformal
-from dco.thresholds.threshold import checked_scores
+from dco.thresholds.bayesian_quadrature import quadrature_threshold
+from dco.thresholds.grouped import grouped_threshold
+from dco.thresholds.split_conformal import split_threshold
+from dco.thresholds.threshold import Threshold, checked_scores
 
 MISSING = "(missing)"
 
@@ -121,13 +122,12 @@ class Calibration:
         return np.asarray([total / (unit * (counts.size + 1)) for total in reversed(at_least)])
 
     def _threshold(self, rows: Integers, *, alpha: Level, guarantee: str, delta: Fraction) -> Threshold:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", InfeasibleLevelWarning)  # told once for all groups by `tell_infeasible`
-            if guarantee == "pac":
-                return bayesian_quadrature(self.used(rows, guarantee=guarantee), alpha=alpha, delta=delta)
-            if self.groups is not None:
-                return grouped_conformal(self.scores[rows], self.groups[rows], alpha=alpha)
-            return split_conformal(self.scores[rows], alpha=alpha)
+        """The rules without their warnings: `tell_infeasible` tells once for all groups."""
+        if guarantee == "pac":
+            return quadrature_threshold(self.used(rows, guarantee=guarantee), alpha=alpha, delta=delta)
+        if self.groups is not None:
+            return grouped_threshold(self.scores[rows], self.groups[rows], alpha=alpha)
+        return split_threshold(self.scores[rows], alpha=alpha)
 
 
 def tell_infeasible(

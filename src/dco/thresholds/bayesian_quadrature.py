@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from numpy.typing import ArrayLike
 
+from dco.arrays import Floats
 from dco.ranks import Level, as_rational, pac_rank, smallest_pac_n
 from dco.thresholds.threshold import Threshold, checked_scores, order_statistic, warn_infeasible
 
@@ -15,13 +16,18 @@ def bayesian_quadrature(scores: ArrayLike, *, alpha: Level, delta: Level) -> Thr
     is needed: the threshold is the (n - e)-th smallest score for the largest e with I_alpha(e + 1, n - e) >= 1 - delta.
     Claim (i.i.d. rows): P(coverage >= 1 - alpha) >= 1 - delta over the draw of the calibration rows.
     """
-    values = checked_scores(scores)
-    rank = pac_rank(values.size, alpha=alpha, delta=delta)
-    level, failure = float(as_rational(alpha)), float(as_rational(delta, name="delta"))
-    if rank > values.size:
+    threshold = quadrature_threshold(checked_scores(scores), alpha=alpha, delta=delta)
+    if threshold.rank == threshold.n + 1:
         warn_infeasible(
-            values.size,
+            threshold.n,
             smallest_pac_n(alpha=alpha, delta=delta),
-            f"a PAC statement at alpha = {level:g}, delta = {failure:g}",
+            f"a PAC statement at alpha = {threshold.alpha:g}, delta = {float(as_rational(delta)):g}",
         )
-    return Threshold(order_statistic(values, rank), rank=rank, n=values.size, guarantee="pac", alpha=level, delta=failure)
+    return threshold
+
+
+def quadrature_threshold(scores: Floats, *, alpha: Level, delta: Level) -> Threshold:
+    """`bayesian_quadrature` of checked scores, without the warning."""
+    rank = pac_rank(scores.size, alpha=alpha, delta=delta)
+    level, failure = float(as_rational(alpha)), float(as_rational(delta, name="delta"))
+    return Threshold(order_statistic(scores, rank), rank=rank, n=scores.size, guarantee="pac", alpha=level, delta=failure)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dco.arrays import Integers
+from dco.arrays import Floats, Integers
 from dco.errors import InfeasibleLevelWarning
 from dco.fingerprints import codes_of_values
 from dco.ranks import Level, as_rational, conformal_rank, smallest_marginal_n
@@ -25,22 +25,27 @@ def grouped_conformal(scores: ArrayLike, groups: Any, *, alpha: Level) -> Thresh
     group is covered with probability >= 1 - alpha. With one row a group this is split conformal. `n` is G, and there is
     no rank. All comparisons are exact: masses are rationals with the group sizes as denominators.
     """
-    values = checked_scores(scores)
-    codes, count = codes_of_values(groups)
-    if codes.size != values.size:
-        raise ValueError(f"There are {values.size} scores and {codes.size} group labels; give one label a score.")
-    level = as_rational(alpha)
-    value = np.inf
-    if conformal_rank(count, alpha=alpha) <= count:
-        value = _quantile(values, codes, (1 - level) * (count + 1))
-    else:
+    threshold = grouped_threshold(checked_scores(scores), groups, alpha=alpha)
+    smallest = smallest_marginal_n(alpha=alpha)
+    if threshold.n < smallest:
         warnings.warn(
-            f"{count} calibration groups are too few for marginal coverage of a new group at alpha = {float(level):g}: the "
-            "threshold is infinite and every set is full (valid, but useless). At least "
-            f"{smallest_marginal_n(alpha=alpha)} groups are needed.",
+            f"{threshold.n} calibration groups are too few for marginal coverage of a new group at alpha = "
+            f"{threshold.alpha:g}: the threshold is infinite and every set is full (valid, but useless). At least "
+            f"{smallest} groups are needed.",
             InfeasibleLevelWarning,
             stacklevel=2,
         )
+    return threshold
+
+
+def grouped_threshold(scores: Floats, groups: Any, *, alpha: Level) -> Threshold:
+    """`grouped_conformal` of checked scores, without the warning."""
+    codes, count = codes_of_values(groups)
+    if codes.size != scores.size:
+        raise ValueError(f"There are {scores.size} scores and {codes.size} group labels; give one label a score.")
+    level = as_rational(alpha)
+    feasible = conformal_rank(count, alpha=alpha) <= count
+    value = _quantile(scores, codes, (1 - level) * (count + 1)) if feasible else np.inf
     return Threshold(float(value), rank=None, n=count, guarantee="marginal", alpha=float(level))
 
 

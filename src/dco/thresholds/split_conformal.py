@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from numpy.typing import ArrayLike
 
+from dco.arrays import Floats
 from dco.ranks import Level, as_rational, conformal_rank, smallest_marginal_n
 from dco.thresholds.threshold import Threshold, checked_scores, order_statistic, warn_infeasible
 
@@ -14,12 +15,14 @@ def split_conformal(scores: ArrayLike, *, alpha: Level) -> Threshold:
     Theorem 3.1 of the paper: a new row exchangeable with the n calibration rows is covered with probability >= 1 - alpha
     (and with probability k / (n + 1) when scores have no ties). It needs exchangeability and nothing else.
     """
-    values = checked_scores(scores)
-    rank = conformal_rank(values.size, alpha=alpha)
-    if rank > values.size:
-        warn_infeasible(
-            values.size, smallest_marginal_n(alpha=alpha), f"marginal coverage at alpha = {float(as_rational(alpha)):g}"
-        )
-    return Threshold(
-        order_statistic(values, rank), rank=rank, n=values.size, guarantee="marginal", alpha=float(as_rational(alpha))
-    )
+    threshold = split_threshold(checked_scores(scores), alpha=alpha)
+    if threshold.rank == threshold.n + 1:
+        warn_infeasible(threshold.n, smallest_marginal_n(alpha=alpha), f"marginal coverage at alpha = {threshold.alpha:g}")
+    return threshold
+
+
+def split_threshold(scores: Floats, *, alpha: Level) -> Threshold:
+    """`split_conformal` of checked scores, without the warning."""
+    rank = conformal_rank(scores.size, alpha=alpha)
+    value = order_statistic(scores, rank)
+    return Threshold(value, rank=rank, n=scores.size, guarantee="marginal", alpha=float(as_rational(alpha)))

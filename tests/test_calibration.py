@@ -1,0 +1,67 @@
+"""Thresholds and p-values of calibration scores: pure, and by group."""
+
+from __future__ import annotations
+
+import threading
+import warnings
+
+import numpy as np
+import pytest
+
+import dco
+from dco.calibration import Calibration
+from dco.errors import InfeasibleLevelWarning
+
+FEW = np.array([0.3, 0.1, 0.2])
+KINDS = {
+    "marginal": Calibration(FEW),
+    "groups": Calibration(FEW, groups=np.array(["a", "b", "b"]), one_per_group=np.array([0, 2])),
+    "conditions": Calibration(FEW, conditions=np.array(["a", "b", "b"], dtype=object)),
+}
+
+
+@pytest.mark.parametrize("guarantee", ["marginal", "pac"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_thresholds_neither_warn_nor_touch_the_warning_filters(kind: str, guarantee: str, monkeypatch) -> None:
+    """Filters belong to the whole process: a thread that swaps them swaps them under every other thread."""
+
+    def no_swap(*_: object, **__: object) -> None:
+        raise AssertionError("the warning filters of the process were swapped")
+
+    monkeypatch.setattr(warnings, "catch_warnings", no_swap)
+    found = KINDS[kind].thresholds(alpha=0.01, guarantee=guarantee, delta=0.05)  # warnings are errors in this suite
+    assert all(np.isinf(threshold.value) for threshold in found.values())
+
+
+@pytest.mark.parametrize("alpha", [0.05, 0.3, 0.5])
+def test_thresholds_are_those_of_the_public_rules(alpha: float) -> None:
+    rng = np.random.default_rng(0)
+    scores, groups = rng.normal(size=60), rng.integers(0, 25, size=60)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", InfeasibleLevelWarning)
+        rules = {
+            "marginal": dco.split_conformal(scores, alpha=alpha),
+            "pac": dco.bayesian_quadrature(scores, alpha=alpha, delta=0.1),
+            "grouped": dco.thresholds.grouped_conformal(scores, groups, alpha=alpha),
+        }
+    plain, grouped = Calibration(scores), Calibration(scores, groups=groups)
+    assert plain.thresholds(alpha=alpha, guarantee="marginal", delta=0.1) == {None: rules["marginal"]}
+    assert plain.thresholds(alpha=alpha, guarantee="pac", delta=0.1) == {None: rules["pac"]}
+    assert grouped.thresholds(alpha=alpha, guarantee="marginal", delta=0.1) == {None: rules["grouped"]}
+
+
+def test_threads_that_ask_for_thresholds_leave_the_filters_as_they_were() -> None:
+    before = list(warnings.filters)
+
+    def ask() -> None:
+        for _ in range(200):
+            KINDS["conditions"].thresholds(alpha=0.01, guarantee="marginal", delta=0.05)
+
+    threads = [threading.Thread(target=ask) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert warnings.filters == before
+    with pytest.warns(InfeasibleLevelWarning, match="3 calibration rows are too few"):
+        dco.split_conformal(FEW, alpha=0.01)
