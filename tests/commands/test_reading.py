@@ -41,6 +41,18 @@ def test_all_formats_give_the_same_cells(tmp_path: Path) -> None:
         np.testing.assert_array_equal(y, frame["y"])
 
 
+def test_a_tsv_is_cut_at_tabs_alone_and_capital_endings_are_endings(tmp_path: Path) -> None:
+    text = "height, cm\tweight, kg\n1,5\t2\n"
+    names = {"t.tsv": text.encode(), "T.TSV": text.encode(), "t.tsv.gz": gzip.compress(text.encode())}
+    for name, content in (names | {"T.TSV.GZ": names["t.tsv.gz"]}).items():
+        table = read_table(write(tmp_path / name, content))
+        assert table.to_pydict() == {"height, cm": ["1,5"], "weight, kg": ["2"]}, name
+    capital = write(tmp_path / "C.CSV.GZ", gzip.compress(b"a,b\n1,2\n"))
+    assert read_table(capital).to_pydict() == {"a": ["1"], "b": ["2"]}
+    one = write(tmp_path / "one.csv", "a\n1\n")
+    assert read_table(one).to_pydict() == {"a": ["1"]}
+
+
 @pytest.mark.parametrize(
     ("cells", "kind"),
     [

@@ -465,20 +465,19 @@ def _column_names(path: Path) -> list[str]:
 
 
 def _csv_head(path: Path) -> tuple[list[str], str]:
-    """The column names and the delimiter, which is told by the first line."""
-    with (
-        gzip.open(path, "rt", encoding="utf-8-sig")
-        if path.name.endswith(".gz")
-        else open(path, encoding="utf-8-sig") as text
-    ):
+    """The column names and the delimiter, which is told by the file's name or else by its first line."""
+    with gzip.open(path, "rt", encoding="utf-8-sig") if _is_gzip(path) else open(path, encoding="utf-8-sig") as text:
         first = text.readline(2**20)
     if not first.strip():
         raise ValueError(f"{path} is empty; give a table with column names in its first line.")
-    delimiter = max(",;\t", key=first.count)
-    if path.name.lower().startswith(".tsv") or first.count(delimiter) == 0:
-        delimiter = "\t" if ".tsv" in path.name.lower() else ","
+    by_name = path.name.lower().endswith((".tsv", ".tsv.gz"))  # names of columns may hold commas: "height, cm"
+    delimiter = "\t" if by_name else max(",;\t", key=first.count)
     names = next(csv.reader(io.StringIO(first), delimiter=delimiter, strict=True))
     return names, delimiter
+
+
+def _is_gzip(path: Path) -> bool:
+    return path.name.lower().endswith(".gz")
 
 
 def _batches(path: Path, columns: list[str]) -> Iterator[Any]:
@@ -507,7 +506,10 @@ def _csv_batches(path: Path, columns: list[str]) -> Iterator[Any]:
     )
     parse = reader.ParseOptions(delimiter=delimiter, newlines_in_values=True)
     read = reader.ReadOptions(use_threads=False, block_size=_BLOCK)
-    with reader.open_csv(str(path), read_options=read, parse_options=parse, convert_options=convert) as stream:
+    with (
+        arrow.input_stream(str(path), compression="gzip" if _is_gzip(path) else None) as source,
+        reader.open_csv(source, read_options=read, parse_options=parse, convert_options=convert) as stream,
+    ):
         yield from stream
 
 
