@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+from fractions import Fraction
+
 import numpy as np
 import pytest
 
 import dco
-from dco.arrays import to_numpy
+from dco.arrays import real_numbers, to_numpy
 
 PROBABILITIES = np.random.default_rng(0).dirichlet(np.ones(4), 60).astype(np.float32)
 Y = np.random.default_rng(1).integers(0, 4, 60)
@@ -130,3 +133,34 @@ def test_labels_and_scores_may_live_there_too():
     assert np.array_equal(score.sets(prediction, threshold).contains(Tensor(Y)), scores <= threshold.value)
     residuals = dco.scores.AbsoluteResidual().observed(dco.Points(np.zeros(60)), Tensor(PROBABILITIES[:, 0]))
     assert np.array_equal(residuals, PROBABILITIES[:, 0])
+
+
+@pytest.mark.parametrize(
+    "values", [[1, 2], [0.5, 1.5], [True, False], np.float32([1, 2]), np.zeros((2, 3)), 3, Tensor(np.ones(2))]
+)
+def test_real_numbers_keep_their_kind(values):
+    array = real_numbers(values, name="losses")
+    assert array.dtype == to_numpy(values).dtype
+    np.testing.assert_array_equal(array, to_numpy(values))
+
+
+def test_decimals_and_fractions_are_real_numbers():
+    np.testing.assert_array_equal(real_numbers([Decimal("0.5"), Fraction(1, 4), 2], name="losses"), [0.5, 0.25, 2])
+
+
+@pytest.mark.parametrize(
+    ("values", "got"),
+    [
+        ("a", "dtype <U1"),
+        (["1", "2"], "dtype <U1"),
+        ({1: 2}, "dtype object"),
+        ([1, {}], "dtype object"),
+        ([1j, 2], "dtype complex128"),
+        (np.array(["2020-01-01"], dtype="M8[D]"), r"dtype datetime64\[D\]"),
+        ([1, [2]], "lists of different lengths"),
+        ([[1, 2], [3]], "lists of different lengths"),
+    ],
+)
+def test_what_is_not_real_numbers_is_named(values, got):
+    with pytest.raises(ValueError, match=f"^losses must be real numbers, got {got}.$"):
+        real_numbers(values, name="losses")

@@ -240,6 +240,15 @@ def test_bad_pairs_are_named():
         paired_comparison([1, math.inf], [1, math.inf])
 
 
+@pytest.mark.parametrize("compare", [paired_wilcoxon, paired_comparison])
+@pytest.mark.parametrize("wrong", [["a", "b"], [1, [2]], [1j, 2], {1: 2}, "ab"])
+def test_pairs_that_are_not_numbers_are_named(compare, wrong):
+    with pytest.raises(ValueError, match=r"^a must be real numbers, got "):
+        compare(wrong, [1, 2])
+    with pytest.raises(ValueError, match=r"^b must be real numbers, got "):
+        compare([1, 2], wrong)
+
+
 def test_sets_and_thresholds_of_the_wrong_kind_are_refused():
     sets = LabelSets.from_dense(np.eye(3, dtype=bool))
     for wrong in ([[0], [1], [2]], None, np.eye(3)):

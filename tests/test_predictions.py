@@ -27,3 +27,16 @@ def test_percentages_and_logits_are_told_apart():
         with pytest.raises(ValueError, match="softmax first"):
             ClassProbabilities(logits)
     assert len(ClassProbabilities(SOUND)) == 3
+
+
+@pytest.mark.parametrize("unseen", ["a", "", 3, {"a"}, [["a", "b"]]])
+def test_unseen_labels_come_in_a_list(unseen):
+    with pytest.raises(ValueError, match=r"^unseen must be a list of labels, got "):
+        ClassProbabilities([[0.5, 0.5]], classes=["x", "y"], unseen=unseen)
+    with pytest.raises(ValueError, match=r"^unseen must be a list of labels, got "):
+        ClassDraws([[[0.5, 0.5]]], classes=["x", "y"], unseen=unseen)
+
+
+@pytest.mark.parametrize("unseen", [None, []])
+def test_no_unseen_labels_may_be_said_in_two_ways(unseen):
+    assert ClassProbabilities([[0.5, 0.5]], classes=["x", "y"], unseen=unseen).unseen is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -27,3 +28,17 @@ def to_numpy(values: Any) -> AnyArray:
         values = values.get()
     array = np.asarray(values)
     return array.astype(np.float32) if array.dtype.name == "bfloat16" else array
+
+
+def real_numbers(values: Any, *, name: str) -> AnyArray:
+    """The values as an array of real numbers, of the kind that they have; text, dates and ragged lists are refused."""
+    try:
+        array = to_numpy(values)
+    except ValueError:
+        raise ValueError(f"{name} must be real numbers, got lists of different lengths.") from None
+    if array.dtype.kind == "O":  # decimals, fractions, a mixed column of a table
+        with suppress(TypeError, ValueError, OverflowError):  # told below
+            array = array.astype(np.float64)
+    if array.dtype.kind not in "fiub":
+        raise ValueError(f"{name} must be real numbers, got dtype {array.dtype}.")
+    return array

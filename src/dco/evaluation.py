@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dco.arrays import AnyArray, Bools, Floats
+from dco.arrays import AnyArray, Bools, Floats, real_numbers
 from dco.sets.intervals import Intervals, IntervalUnions
 from dco.sets.labels import LabelSets
 from dco.sets.prediction_sets import PredictionSets, size_quantile
@@ -267,7 +267,7 @@ def paired_comparison(a: ArrayLike, b: ArrayLike) -> PairedComparison:
 
 
 def _differences(a: ArrayLike, b: ArrayLike) -> Floats:
-    first, second = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
+    first, second = (real_numbers(part, name=name).astype(np.float64) for name, part in (("a", a), ("b", b)))
     if first.ndim != 1 or first.shape != second.shape or first.size == 0:
         raise ValueError(f"a and b must be pairs of numbers, one a split, got shapes {first.shape} and {second.shape}.")
     bad = np.flatnonzero(~(np.isfinite(first) & np.isfinite(second)))

@@ -22,7 +22,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dco.arrays import AnyArray, Bools, Floats
+from dco.arrays import AnyArray, Bools, Floats, real_numbers
 
 Loss: TypeAlias = Callable[[ArrayLike, ArrayLike, ArrayLike], Floats]
 
@@ -111,9 +111,7 @@ def _share_not_true(members: Bools, truth: Bools) -> Floats:
 
 
 def _numbers(values: ArrayLike, name: str) -> AnyArray:
-    array = np.asarray(values)
-    if array.dtype.kind not in "fiub":
-        raise ValueError(f"{name} must be real numbers, got dtype {array.dtype}.")
+    array = real_numbers(values, name=name)
     if array.dtype.kind == "f" and np.any(np.isnan(array)):
         raise ValueError(f"{name} must not hold NaN: a NaN is neither inside nor outside a set.")
     return array

@@ -285,7 +285,10 @@ def _set_labels(
             raise ValueError(f"uniforms must hold one number for each of the {n} rows, got shape {draws.shape}.")
         if not (np.all(draws >= 0) and np.all(draws <= 1)):
             raise ValueError("uniforms must lie in [0, 1].")
-    extra = None if unseen is None or len(as_labels(unseen)) == 0 else as_labels(unseen)
+    extra = None if unseen is None else as_labels(unseen)
+    if extra is not None and extra.ndim != 1:
+        raise ValueError(f"unseen must be a list of labels, got {unseen!r:.200}.")
+    extra = None if extra is None or len(extra) == 0 else extra
     if extra is not None and names is None:
         raise ValueError("unseen= lists labels by name, so classes= must name the columns too.")
     if extra is not None and names is not None and (np.any(codes_of(extra, names) >= 0) or not _distinct(extra)):

@@ -170,6 +170,11 @@ def test_bad_input_is_refused(name):
         rule(losses, cuts[:4])
     with pytest.raises(ValueError, match="strictly ascending"):
         rule(losses, cuts[::-1])
+    for wrong in ("abcde", list("abcde"), {1: 2}, [0, 1, 2, 3, [4]], [1j] * 5):
+        with pytest.raises(ValueError, match=r"^thresholds must be real numbers, got "):
+            rule(losses, wrong)
+    with pytest.raises(ValueError, match=r"^losses must be real numbers, got lists of different lengths"):
+        rule([[1.0, 0.5], [1.0]], cuts)
     with pytest.raises(ValueError, match=r"\[0, bound\]"):
         rule(losses + 1, cuts)
     with pytest.raises(ValueError, match=r"\[0, bound\]"):

@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dco.arrays import AnyArray, Bools, Floats, Integers
+from dco.arrays import AnyArray, Bools, Floats, Integers, real_numbers
 from dco.ranks import Level, as_rational
 from dco.thresholds.loss_matrix import absolute_level, checked_bound, checked_losses, relative_level
 from dco.thresholds.risk_tests import RiskTest, risk_test
@@ -137,8 +137,8 @@ def _scaled_risks(losses: Any, alpha: Any, bound: Any) -> tuple[list[Floats], li
 
 def _matrices(losses: ArrayLike | Sequence[ArrayLike]) -> list[AnyArray]:
     if isinstance(losses, (list, tuple)) and len(losses) and np.ndim(losses[0]) == 2:
-        return [np.asarray(matrix) for matrix in losses]
-    array = np.asarray(losses)
+        return [real_numbers(matrix, name="losses") for matrix in losses]
+    array = real_numbers(losses, name="losses")
     if array.ndim == 3:
         return [array[:, :, risk] for risk in range(array.shape[2])]
     return [array]

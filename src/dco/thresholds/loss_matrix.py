@@ -14,7 +14,7 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dco.arrays import Floats
+from dco.arrays import Floats, real_numbers
 from dco.errors import InfeasibleLevelWarning, NonFiniteScoreError
 from dco.ranks import Level, as_rational, rational
 from dco.thresholds.threshold import Guarantee, Threshold
@@ -22,11 +22,9 @@ from dco.thresholds.threshold import Guarantee, Threshold
 
 def checked_losses(losses: ArrayLike, *, bound: float, name: str = "losses", ndim: int = 2) -> Floats:
     """Losses as floats in [0, bound], with at least one row and one column."""
-    array = np.asarray(losses)
+    array = real_numbers(losses, name=name)
     if array.dtype.kind in "iub":
         array = array.astype(np.float64)
-    if array.dtype.kind != "f":
-        raise ValueError(f"{name} must be real numbers, got dtype {array.dtype}.")
     if array.ndim != ndim:
         wanted = "one number a row" if ndim == 1 else "a matrix with a row a calibration row and a column a threshold"
         raise ValueError(f"{name} must be {wanted}, got an array of shape {array.shape}.")
@@ -59,7 +57,7 @@ def checked_bound(bound: float) -> float:
 
 def checked_thresholds(thresholds: ArrayLike, columns: int) -> Floats:
     """Strictly ascending thresholds, one a column."""
-    values = np.asarray(thresholds, dtype=np.float64)
+    values = real_numbers(thresholds, name="thresholds").astype(np.float64)
     if values.shape != (columns,):
         raise ValueError(f"thresholds must hold one number for each of the {columns} columns, got shape {values.shape}.")
     if np.any(np.isnan(values)) or np.any(np.diff(values) <= 0):
