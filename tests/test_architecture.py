@@ -15,7 +15,7 @@ extras
 ranks
 theory planning
 parallel
-fingerprints
+fingerprints groups
 splits
 seal
 sets

@@ -1074,6 +1074,34 @@ def test_groups_that_the_caller_split_across_roles_are_refused() -> None:
             fit(*missing)
 
 
+@pytest.mark.parametrize(
+    ("train", "calibrate", "shared"),
+    [
+        (np.arange(150) // 3, np.arange(75) // 3.0, 25),  # 1 and 1.0 are one label
+        (np.arange(150) // 3, [1, "a"] + [2.0, 3] * 36 + ["b"], 3),
+        (["a", 1] * 75, np.arange(75) // 3, 1),  # a list of several kinds keeps them
+        (np.arange(150) // 3, (np.arange(75) // 3).astype(str), 0),  # 1 and "1" are two
+    ],
+)
+def test_a_group_is_the_same_group_however_it_is_stored(train, calibrate, shared) -> None:
+    X, y = regression_rows(300)
+
+    def fit():
+        return dco.DecoupledRegressor(Ridge(), alpha=0.3, random_state=0).fit(
+            X[:150],
+            y[:150],
+            groups=train,
+            tune=(X[150:225], y[150:225], {"groups": 1000 + np.arange(75) // 3}),
+            calibrate=(X[225:], y[225:], {"groups": calibrate}),
+        )
+
+    if shared:
+        with pytest.raises(dco.OverlappingRolesError, match=f"calibrate and train share {shared} groups"):
+            fit()
+    else:
+        assert fit().certificate_.thresholds[0].n == len(set(calibrate))
+
+
 def test_a_regressor_is_no_classifier_and_the_reverse() -> None:
     X, y = class_rows(200)
     with pytest.raises(dco.IncompatibleScoreError, match=r"'ridge' gives Points.*labels"):

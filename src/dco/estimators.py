@@ -19,7 +19,8 @@ from dco.arrays import AnyArray, Floats, Integers
 from dco.certificate import Certificate
 from dco.errors import OverlappingRolesError
 from dco.evaluation import Evaluation, check_not_missing, evaluate
-from dco.fingerprints import check_overlap, drop_repeats, overlap, role_fingerprint, row_fingerprints
+from dco.fingerprints import check_overlap, codes_of_values, drop_repeats, overlap, role_fingerprint, row_fingerprints
+from dco.groups import as_labels
 from dco.models.adapt import is_frozen, predict_record
 from dco.predictions import ClassProbabilities
 from dco.predictor import DecoupledPredictor, Facts, Statement, fit_decoupled
@@ -311,7 +312,7 @@ class _Decoupled(BaseEstimator, ABC):
         target = self._targets(y)
         if len(target) != n_rows(features):
             raise ValueError(f"X has {n_rows(features)} rows and y has {len(target)}: give one target a row.")
-        labels = None if groups is None else np.asarray(groups)
+        labels = None if groups is None else as_labels(groups)
         if labels is not None and labels.shape != target.shape:
             raise ValueError(f"groups must hold one label for each of {len(target)} rows, got shape {labels.shape}.")
         return Rows(features, target, labels, dict(params))
@@ -678,11 +679,12 @@ def _check_groups(train: Rows, tune: Rows, calibrate: Rows) -> None:
             )
         if rows.groups is None or calibrate.groups is None:
             continue
-        shared = sorted(set(map(str, rows.groups.tolist())) & set(map(str, calibrate.groups.tolist())))
-        if shared:
+        shared = overlap(row_fingerprints(calibrate.groups), row_fingerprints(rows.groups))
+        if shared.count:
+            labels = calibrate.groups[shared.rows]
             raise OverlappingRolesError(
-                f"calibrate and {name} share {len(shared)} groups (first: {shared[0]}), so their rows are not independent. "
-                "Keep every group in one role."
+                f"calibrate and {name} share {codes_of_values(labels, missing=True)[1]} groups (first: {labels[0]}), so their "
+                "rows are not independent. Keep every group in one role."
             )
 
 
