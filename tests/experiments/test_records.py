@@ -2,6 +2,9 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import sys
+import threading
 
 import numpy as np
 import pytest
@@ -101,6 +104,45 @@ def test_an_append_after_a_cut_line_loses_only_that_line(tmp_path):
     assert set(read(path, EXPERIMENT, OPTIONS)) == {1}
 
 
+def lines_of(tmp_path, seeds):
+    run_splits(EXPERIMENT, tmp_path / "other.jsonl", seeds=seeds, options=OPTIONS, jobs=1)
+    return (tmp_path / "other.jsonl").read_text().splitlines()
+
+
+def test_a_line_that_another_run_adds_while_the_file_is_sorted_is_kept(tmp_path, monkeypatch):
+    path, lines, replaced = tmp_path / "records.jsonl", lines_of(tmp_path, [99]), []
+    other = threading.Thread(target=append, args=(path, lines))
+
+    def replace(source, target):
+        other.start()
+        other.join(timeout=0.5)  # it appends now, or it waits for us
+        replaced.append(target)
+        rename(source, target)
+
+    rename = os.replace
+    monkeypatch.setattr(os, "replace", replace)
+    run_splits(EXPERIMENT, path, seeds=[2, 1], options=OPTIONS, jobs=1)
+    other.join(timeout=10)
+    assert len(replaced) == 1
+    assert set(read(path, EXPERIMENT, OPTIONS)) == {1, 2, 99}
+    assert {item.name for item in tmp_path.iterdir()} == {"records.jsonl", "other.jsonl"}
+
+
+def test_where_files_cannot_be_locked_no_file_is_rewritten(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "fcntl", None)
+    path = tmp_path / "records.jsonl"
+    records = run_splits(EXPERIMENT, path, seeds=[2, 1], options=OPTIONS, jobs=1)
+    assert [json.loads(line)["seed"] for line in path.read_text().split()] == [2, 1]
+    assert [record.seed for record in records] == [2, 1]
+
+
+def test_a_write_that_stops_short_is_gone_on_with(tmp_path, monkeypatch):
+    lines, write = lines_of(tmp_path, [3, 4]), os.write
+    monkeypatch.setattr(os, "write", lambda file, data: write(file, data[:50]))
+    append(tmp_path / "records.jsonl", lines)
+    assert (tmp_path / "records.jsonl").read_text().splitlines() == ["", *lines]
+
+
 def test_numbers_that_are_not_finite_come_back():
     assert math.isinf(float(plain({"threshold": np.float64(np.inf)})["threshold"]))
     assert plain((np.int64(3), np.array([1.5]), True)) == [3, [1.5], True]
@@ -145,7 +187,7 @@ def test_a_dask_cluster_gives_the_table_of_one_process(tmp_path):
     whole = table_of(EXPERIMENT, tmp_path / "whole.jsonl", jobs=1)
     seen: list[tuple[int, int, float]] = []
     with (
-        distributed.LocalCluster(n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None) as cluster,
+        distributed.LocalCluster(n_workers=1, threads_per_worker=1, processes=False, dashboard_address=":0") as cluster,
         distributed.Client(cluster, set_as_default=False) as client,
     ):
         table = table_of(EXPERIMENT, tmp_path / "dask.jsonl", scheduler=client, progress=lambda *now: seen.append(now))

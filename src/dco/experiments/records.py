@@ -12,6 +12,7 @@ import os
 import platform
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import import_module
@@ -117,13 +118,43 @@ def read(path: Path, experiment: Experiment, options: Options) -> dict[int, Spli
 
 
 def append(path: Path, lines: Iterable[str]) -> None:
-    """Add lines in one write, which the file system keeps whole when several processes append."""
-    file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-    try:
+    """Add whole lines, however many processes append to the file or sort it."""
+    with _held(path) as (file, _):
         # A leading newline ends a line that a kill cut short; empty lines are passed over when read.
-        os.write(file, ("\n" + "\n".join(lines) + "\n").encode())
-    finally:
-        os.close(file)
+        rest = memoryview(("\n" + "\n".join(lines) + "\n").encode())
+        while rest:
+            rest = rest[os.write(file, rest) :]
+
+
+@contextmanager
+def _held(path: Path) -> Iterator[tuple[int, bool]]:
+    """The file, open to append and held against all others who open it so; False where files cannot be locked."""
+    while True:
+        file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
+        try:
+            locked = _lock(file)
+            if locked and not _is_at(file, path):
+                continue  # it was sorted while we waited: the name belongs to another file now
+            yield file, locked
+            return
+        finally:
+            os.close(file)  # which ends the lock, as a kill does
+
+
+def _lock(file: int) -> bool:
+    try:
+        import fcntl
+    except ImportError:  # not a POSIX system
+        return False
+    fcntl.flock(file, fcntl.LOCK_EX)
+    return True
+
+
+def _is_at(file: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(file), os.stat(path))
+    except FileNotFoundError:
+        return False
 
 
 def _entries(path: Path) -> Iterator[dict[str, Any]]:
@@ -141,18 +172,23 @@ def _entries(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _sort(path: Path, experiment: Experiment, options: Options) -> None:
-    """Rewrite the file in order of seed, one line a seed; records of other settings stay in front."""
+    """Rewrite the file in order of seed, one line a seed; records of other settings stay in front.
+
+    Where files cannot be locked it stays as it is: a line that another process adds meanwhile would be lost.
+    """
     wanted = _settings(options)
-    others, ours = [], {}
-    for entry in _entries(path):
-        if entry["experiment"] == experiment.source and entry["settings"] == wanted:
-            ours[int(entry["seed"])] = entry
-        else:
-            others.append(entry)
-    fresh = path.with_suffix(".tmp")
-    entries = others + [ours[seed] for seed in sorted(ours)]
-    fresh.write_text("".join(_dump(entry) + "\n" for entry in entries), encoding="utf-8")
-    fresh.replace(path)
+    with _held(path) as (_, locked):
+        others, ours = [], {}
+        for entry in _entries(path):
+            if entry["experiment"] == experiment.source and entry["settings"] == wanted:
+                ours[int(entry["seed"])] = entry
+            else:
+                others.append(entry)
+        text = "".join(_dump(entry) + "\n" for entry in [*others, *(ours[seed] for seed in sorted(ours))])
+        if locked and text != path.read_text(encoding="utf-8"):
+            fresh = path.with_suffix(".tmp")
+            fresh.write_text(text, encoding="utf-8")
+            os.replace(fresh, path)
 
 
 def _line(name: str, seed: int, options: Options, rows: Sequence[Mapping[str, Any]], seconds: float) -> str:
