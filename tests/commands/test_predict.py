@@ -254,7 +254,7 @@ def test_a_dask_cluster_gives_the_same_files(dco: Callable[..., Any], home: Path
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what a closing cluster leaves behind
         with distributed.LocalCluster(
-            n_workers=1, threads_per_worker=1, processes=True, dashboard_address=None, silence_logs=50
+            n_workers=1, threads_per_worker=1, processes=True, dashboard_address=":0", silence_logs=50
         ) as cluster:
             scheduler = cluster.scheduler_address
             dco("predict", home / "labels.dco", tmp_path / "in", "--out", tmp_path / "there", "--scheduler", scheduler)
