@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.dummy import DummyRegressor
 from sklearn.linear_model import Ridge
 from sklearn.neighbors import KNeighborsClassifier
@@ -44,6 +44,35 @@ def test_rows_with_the_score_at_the_threshold_are_not_lost_when_they_come_alone(
     assert [est.predict_set(new[i : i + 1]).to_lists()[0] for i in range(3)] == together
     rows = est.splits_.calibrate
     assert est.certificate_.verify(X[rows], y[rows], predictor=est).holds
+
+
+class SinglePrecisionInside(RegressorMixin, BaseEstimator):
+    """Computes in float32 and answers in float64, as wrappers of networks do."""
+
+    def fit(self, X, y):
+        self.weights_ = np.linalg.lstsq(X, y)[0].astype(np.float32)
+        return self
+
+    def predict(self, X):
+        return (np.asarray(X, dtype=np.float32) @ self.weights_).astype(np.float64)
+
+
+@pytest.mark.parametrize("copies", [1, 2])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_model_that_computes_in_single_precision_passes_its_own_audit(copies, seed):
+    """Of copies in one role the scores are tied, and raised by what batches round differently; the audit knows it."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(500, 200))
+    y = X @ rng.normal(size=200) + rng.normal(size=500)
+    X, y = np.tile(X, (copies, 1)), np.tile(y, copies)
+    est = dco.DecoupledRegressor(SinglePrecisionInside(), [AbsoluteResidual()], alpha=0.1, random_state=seed).fit(X, y)
+    assert (est.predictor_.rounding > 0) == (copies > 1)
+    given = est.splits_.calibrate
+    for rows in (given, np.sort(given), given[::-1]):
+        report = est.certificate_.verify(X[rows], y[rows], predictor=est)
+        assert report.holds, str(report)
+    est.predictor_.calibration.scores[:] -= est.predictor_.rounding + 1e-4  # more than rounding
+    assert not est.certificate_.verify(X[given], y[given], predictor=est).holds
 
 
 class SwapsLabelsAlone(RoundsOtherwiseAlone):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import pickle
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from hashlib import blake2b
 from typing import Any, Protocol
@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import betaincinv
 
-from dco.arrays import AnyArray, Floats
+from dco.arrays import AnyArray, Bools, Floats, Integers
 from dco.fingerprints import role_fingerprint, row_fingerprints, structure_fingerprint
 from dco.ranks import Level, as_rational, conformal_rank, pac_rank
 from dco.rows import take_features
@@ -295,7 +295,7 @@ class Scorer(Protocol):
         ...
 
     def calibration_scores(self, X: Any, y: Any) -> tuple[Floats, AnyArray | None]:
-        """Scores of the rows that calibrate, and what the group of each is called (None without groups)."""
+        """Scores of the rows as `calibrate` keeps them, and what the group of each is called (None without groups)."""
         ...
 
 
@@ -315,6 +315,26 @@ def model_fingerprint(model: Any, *, largest: int = _LARGEST_MODEL) -> str | Non
 def scores_fingerprint(scores: ArrayLike) -> str:
     """A digest of calibration scores, whatever their order."""
     return blake2b(np.sort(np.asarray(scores, dtype=np.float64)).tobytes(), digest_size=16).hexdigest()
+
+
+def batch_rounding(
+    scores_of: Callable[[Any, AnyArray], Floats], X: Any, y: AnyArray, scores: Floats, *, n: int = 32
+) -> float:
+    """Four times the largest difference between a row's score alone and among the others, over n of the rows.
+
+    A matrix product of one row may round otherwise than one of many. A larger jump is none of that (two labels that change
+    places, in a score of ranks) and does not count.
+    """
+    some = np.unique(np.linspace(0, len(y) - 1, min(n, len(y))).astype(np.int64))
+    alone = np.asarray([scores_of(_some_rows(X, row), y[row])[0] for row in some[:, None]])
+    together = scores[some]
+    near = same_but_for_rounding(alone, together) & np.isfinite(together)
+    return 4 * float(np.abs(alone[near] - together[near]).max(initial=0.0))
+
+
+def same_but_for_rounding(again: Floats, scores: Floats) -> Bools:
+    """Where scores differ by no more than batches of another size may round differently."""
+    return np.isclose(again, scores, rtol=1e-5, atol=1e-8, equal_nan=True)
 
 
 # ---------------------------------------------------------------------------------------------- the certificate alone
@@ -524,9 +544,9 @@ def _score_checks(certificate: Certificate, X: Any, y: Any, own: Scorer, *, roun
     by `_deployed_checks`; here the scores kept are what the new ones must agree with.
     """
     scores, groups = own.calibration_scores(X, y)
-    slack = _rounding_slack(own, X, y) if rounding else 0.0
     kept, found = np.sort(own.calibration.scores), np.sort(scores)
     checks = [_same("scores", certificate.scores_fingerprint, scores_fingerprint(scores), "fingerprint of the scores")]
+    slack = _rounding_slack(own, X, y, scores) if rounding and not checks[0].holds else 0.0
     if not checks[0].holds and certificate.scores_fingerprint == scores_fingerprint(kept) and _agree(kept, found, slack):
         checks = [Check("scores", True, f"they agree with the scores kept, to rounding (within {slack:.1g})")]
     if own.calibration.groups is not None:
@@ -549,20 +569,26 @@ def _score_checks(certificate: Certificate, X: Any, y: Any, own: Scorer, *, roun
     return checks
 
 
-def _rounding_slack(own: Scorer, X: Any, y: Any) -> float:
+def _rounding_slack(own: Scorer, X: Any, y: Any, scores: Floats) -> float:
     """How far scores of the same rows under the same model may differ by rounding alone.
 
     A part in 10^12 of the largest score (10^5 where the model answers in single precision). It grows when targets are far
-    from 0 in units of their spread: a residual inherits the rounding of the numbers that it is the difference of.
+    from 0 in units of their spread: a residual inherits the rounding of the numbers that it is the difference of. It is
+    at least what can be seen here: a model may compute in single precision and answer in double.
     """
+    seen = batch_rounding(lambda rows, targets: own.calibration_scores(rows, targets)[0], X, np.asarray(y), scores)
     kept = np.abs(own.calibration.scores[np.isfinite(own.calibration.scores)])
-    record = own.structure.prediction(take_features(X, np.arange(1)) if hasattr(X, "shape") else X[:1])
+    record = own.structure.prediction(_some_rows(X, np.arange(1)))
     parts = [part.dtype for part in vars(record).values() if isinstance(part, np.ndarray)]
     digits = max((_ROUNDING[dtype] for dtype in parts if dtype in _ROUNDING), default=_ROUNDING[np.dtype(np.float64)])
     target, offset = np.asarray(y), 0.0
     if own.structure.classes is None and np.std(target) > 0:
         offset = float(np.max(np.abs(target)) / np.std(target)) / 256  # 1e-12 / 256 is 18 units in the last place
-    return digits * (1 + offset) * float(np.max(kept, initial=0.0))
+    return max(seen, digits * (1 + offset) * float(np.max(kept, initial=0.0)))
+
+
+def _some_rows(X: Any, rows: Integers) -> Any:
+    return take_features(X, rows) if hasattr(X, "shape") else [X[row] for row in rows]
 
 
 def _agree(a: Any, b: Any, slack: float) -> bool:

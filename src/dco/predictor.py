@@ -18,7 +18,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dco.arrays import AnyArray, Bools, Floats, Integers
+from dco.arrays import AnyArray, Floats, Integers
 from dco.calibration import (
     Calibration,
     checked_calibration_scores,
@@ -30,8 +30,10 @@ from dco.calibration import (
 from dco.certificate import (
     Certificate,
     assumption_in_words,
+    batch_rounding,
     certified_threshold,
     model_fingerprint,
+    same_but_for_rounding,
     scores_fingerprint,
     statement_in_words,
 )
@@ -112,6 +114,10 @@ class Structure:
         uniforms = row_uniforms(X, seed=self.uniform_seed) if randomised else None
         return predicted(self.model, X, self.kind, uniforms=uniforms, classes=self.classes)
 
+    def scores(self, X: Any, y: AnyArray) -> Floats:
+        """The score of each row with its y."""
+        return np.asarray(self.score.observed(self.prediction(X), y))
+
     def conditions(self, X: Any, y: AnyArray | None = None) -> AnyArray | None:
         """The Mondrian group of each row; for "label" the label itself, where it is known."""
         return condition_values(self.condition_on, X, y)
@@ -149,6 +155,7 @@ class DecoupledPredictor:
     ranking: Ranking
     row_hashes: Mapping[str, AnyArray] | None = None  # what `KeptRows` keeps, as plain data; older files have none
     repeated_rows: float = 0.0
+    rounding: float = 0.0  # what `calibrate` has added to every score
 
     def thresholds(
         self, alpha: Level | None = None, *, guarantee: str | None = None, delta: Level | None = None
@@ -238,14 +245,14 @@ class DecoupledPredictor:
         return self.calibration.p_values(every, conditions)[:, np.argsort(record.labels(), kind="stable")]
 
     def calibration_scores(self, X: Any, y: Any) -> tuple[Floats, AnyArray | None]:
-        """The scores of given rows under the fixed structure, and their Mondrian groups, to check a certificate."""
+        """The scores of given rows as `calibrate` keeps them, and their Mondrian groups, to check a certificate."""
         labels = np.asarray(y)
-        scores = self.structure.score.observed(self.structure.prediction(X), labels)
+        scores = self.structure.scores(X, labels) + self.rounding
         names = self.structure.conditions(X, labels)
         if names is not None:
             called = self.calibration.group_labels()
             names = np.asarray([called.get(name, str(name)) for name in names.tolist()])
-        return np.asarray(scores), names
+        return scores, names
 
     def structure_fingerprint(self) -> str:
         """The fingerprint of the structure, taken again from what the predictor holds and its certificate says."""
@@ -299,7 +306,7 @@ def fit_decoupled(
     conditions = "label" if _is_label(condition_on) else _codes(condition_values(condition_on, tuning.X, tuning.y))
     selection = select(models, scores, bench, alpha=statement.alpha, conditions=conditions, ensemble=ensemble, search=search)
     structure = freeze(selection, bench, refit=refit, condition_on=condition_on, facts=facts)
-    calibration, log = calibrate(structure, sealed, groups=groups, seed=seed)
+    calibration, rounding, log = calibrate(structure, sealed, groups=groups, seed=seed)
     thresholds = statement.thresholds(calibration)
     statement.tell_infeasible(calibration, dealt_from=facts.dealt_from, stacklevel=4)
     if _is_label(condition_on):
@@ -308,7 +315,7 @@ def fit_decoupled(
         structure, selection, calibration, thresholds, statement, refit=refit, bench=bench, log=log, facts=facts
     )
     return DecoupledPredictor(
-        structure, calibration, statement, certificate, selection.ranking, facts.kept.hashes, facts.kept.repeated
+        structure, calibration, statement, certificate, selection.ranking, facts.kept.hashes, facts.kept.repeated, rounding
     )
 
 
@@ -360,21 +367,27 @@ def _structure_digest(
 
 def calibrate(
     structure: Structure, sealed: SealedRows, *, groups: AnyArray | None, seed: int
-) -> tuple[Calibration, tuple[str, ...]]:
-    """Open the calibration rows for this structure, score them, and check that the scores are those of a fixed function."""
+) -> tuple[Calibration, float, tuple[str, ...]]:
+    """Open the calibration rows for this structure, score them, and check that the scores are those of a fixed function.
+
+    Where scores are distinct they are kept as they are. Where some are tied, many rows may share the score at the
+    threshold, and a last digit could cost all of them when they come alone: every score is then raised by what batches round
+    differently, which keeps their order. What was added comes back with the calibration and the log of the seal.
+    """
     one_per_group = None if groups is None else one_row_per_group(groups, seed=seed)
     X, y = sealed.open_for(structure.fingerprint)
     scores = _opened_scores(structure, X, y)
     _check_repeatable(structure, X, y, scores)
-    scores = scores + _rounding(structure, X, y, scores)
+    rounding = 0.0 if len(np.unique(scores)) == len(scores) else batch_rounding(structure.scores, X, y, scores)
     _tell_labels_never_seen(structure, y)
     return (
         Calibration(
-            checked_calibration_scores(scores, structure=structure.name),
+            checked_calibration_scores(scores + rounding, structure=structure.name),
             structure.conditions(X, y),
             groups,
             one_per_group,
         ),
+        rounding,
         tuple(f"{entry.when:%Y-%m-%d %H:%M:%S} UTC, {entry.purpose}, structure {entry.structure}" for entry in sealed.log),
     )
 
@@ -385,7 +398,7 @@ def _opened_scores(structure: Structure, X: Any, y: AnyArray) -> Floats:
     Which structure is calibrated may not depend on what the calibration rows hold, a missing value in them included.
     """
     try:
-        return np.asarray(structure.score.observed(structure.prediction(X), y))
+        return structure.scores(X, y)
     except DcoError:
         raise
     except Exception as error:  # whatever a user's model raises
@@ -417,8 +430,8 @@ def _tell_labels_never_seen(structure: Structure, y: AnyArray) -> None:
 def _check_repeatable(structure: Structure, X: Any, y: AnyArray, scores: Floats, n: int = 256) -> None:
     """Score some rows again: a model that learns in predict, or leaves dropout on, gives other scores the second time."""
     some = np.arange(min(n, len(y)))
-    again = structure.score.observed(structure.prediction(take_features(X, some)), y[some])
-    if not _same_but_for_rounding(again, scores[some]).all():
+    again = structure.scores(take_features(X, some), y[some])
+    if not same_but_for_rounding(again, scores[some]).all():
         raise SealBrokenError(
             f"The scores of {structure.name} change when the same rows are scored again, so they are not those of one fixed "
             "function: the model learns or draws at random in predict. Fix its seed, or freeze its noise."
@@ -431,27 +444,6 @@ def _check_repeatable(structure: Structure, X: Any, y: AnyArray, scores: Floats,
                     "condition_on gives a row another group when it comes with other rows, so groups are not those of one "
                     "fixed function of a row. Fix what it compares with (a median of the training rows, say) beforehand."
                 )
-
-
-def _rounding(structure: Structure, X: Any, y: AnyArray, scores: Floats, n: int = 32) -> float:
-    """What to add to tied scores, so that a row scored alone is not lost by a last digit.
-
-    A matrix product of one row may round otherwise than one of many. Where scores are distinct that moves nothing; where
-    many rows share the score at the threshold, all of them could fall out of their sets. A larger jump is none of that (two
-    labels that change places, in a score of ranks) and is not made up for.
-    """
-    if len(np.unique(scores)) == len(scores):
-        return 0.0
-    some = np.unique(np.linspace(0, len(y) - 1, min(n, len(y))).astype(np.int64))
-    alone = [structure.score.observed(structure.prediction(take_features(X, row)), y[row])[0] for row in some[:, None]]
-    together = scores[some]
-    near = _same_but_for_rounding(np.asarray(alone), together) & np.isfinite(together)
-    return 4 * float(np.abs(np.asarray(alone)[near] - together[near]).max(initial=0.0))
-
-
-def _same_but_for_rounding(again: Floats, scores: Floats) -> Bools:
-    """Where scores differ by no more than batches of another size may round differently."""
-    return np.isclose(again, scores, rtol=1e-5, atol=1e-8, equal_nan=True)
 
 
 @dataclass(frozen=True, eq=False)
