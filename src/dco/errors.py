@@ -40,4 +40,4 @@ class MissingExtraError(DcoError, ImportError):
 
 
 class InfeasibleLevelWarning(UserWarning):
-    """The threshold is infinite because there are too few calibration rows: sets are full, and valid."""
+    """A level cannot be met: the threshold is infinite, so that sets are full and valid, or no setting is certified."""

@@ -246,6 +246,7 @@ def test_wsr_against_the_plain_recursion():
     assert wsr_p_value(losses, level, wager=delta) == pytest.approx(1 / best, rel=1e-10)
 
 
+@pytest.mark.filterwarnings("ignore::dco.errors.InfeasibleLevelWarning")
 def test_the_row_order_of_wsr_is_one_seed_for_all_columns():
     losses, cuts = falling_losses(100, 40, seed=5)
     one = risk_controlling(losses, cuts, alpha=0.3, delta=0.1, seed=1)
@@ -265,6 +266,7 @@ class TestLearnThenTest:
             assert len(record) == len(found)
             assert record.p_values.shape == (5,)
 
+    @pytest.mark.filterwarnings("ignore::dco.errors.InfeasibleLevelWarning")
     def test_holm_holds_what_bonferroni_holds_and_more(self):
         """Five columns between delta / 5 and delta / 4 after a first one that is clear: Holm's second step matters."""
         rng = np.random.default_rng(3)
@@ -279,6 +281,7 @@ class TestLearnThenTest:
             more += bonferroni < holm
         assert more > 0
 
+    @pytest.mark.filterwarnings("ignore::dco.errors.InfeasibleLevelWarning")
     def test_holm_against_its_definition(self):
         rng = np.random.default_rng(4)
         for _ in range(100):
@@ -307,6 +310,7 @@ class TestLearnThenTest:
         assert not np.array_equal(in_a_list.p_values, both.p_values)
         assert both.alpha == (0.2, 0.4)
 
+    @pytest.mark.filterwarnings("ignore::dco.errors.InfeasibleLevelWarning")
     def test_where_is_the_test_on_the_rows_that_count(self):
         rng = np.random.default_rng(0)
         losses, counted = (rng.uniform(size=(80, 3)) < 0.1).astype(float), rng.uniform(size=(80, 3)) < 0.6
@@ -318,6 +322,39 @@ class TestLearnThenTest:
             assert record.p_values[0] == pytest.approx(alone.p_values[0], rel=1e-12)
             assert record.p_values[2] == 1.0
             assert 2 not in record.indices
+
+    def test_a_first_column_that_fails_is_told_where_another_order_would_certify(self):
+        falling = np.tile(np.linspace(1, 0, 101), (500, 1))
+        with pytest.warns(
+            InfeasibleLevelWarning, match=r"first column failed .* losses\[:, ::-1\].* order_of_testing"
+        ) as told:
+            none = learn_then_test(falling, alpha=0.1, delta=0.05)
+        assert told[0].filename == __file__
+        assert len(none) == 0
+        assert len(learn_then_test(falling[:, ::-1], alpha=0.1, delta=0.05)) > 0
+
+    @pytest.mark.parametrize(("correction", "level"), [("fixed-sequence", "0.05"), ("bonferroni", "0.01"), ("holm", "0.01")])
+    def test_nothing_certified_is_told_with_the_smallest_p_value(self, correction, level):
+        """No failures in 10 rows: p = 0.9^10 = 0.349 whatever the order."""
+        losses = np.ones((10, 5))
+        losses[:, 3] = 0
+        with pytest.warns(InfeasibleLevelWarning, match=rf"5 columns is 0.349 \(column 3\), .* at most {level}\. More rows"):
+            learn_then_test(losses, alpha=0.1, delta=0.05, test="binomial", correction=correction)
+
+    def test_the_result_prints_in_two_short_lines(self):
+        losses = np.zeros((500, 20))
+        losses[:, [3, 4, 9]] = 1
+        record = learn_then_test(losses, alpha=0.1, delta=0.05, correction="holm")
+        assert str(record) == (
+            "17 of 20 settings certified: risk <= 0.1 with probability >= 0.95 (500 rows)\ncolumns 0 to 2, 5 to 8, 10 to 19"
+        )
+        every_second = np.tile([0.0, 1.0], (500, 20))
+        record = learn_then_test([every_second] * 2, alpha=[0.1, 0.2], delta=0.05, correction="holm")
+        assert str(record).startswith("20 of 40 settings certified: risks <= 0.1, 0.2 with")
+        assert str(record).endswith("\ncolumns 0, 2, 4, 6, 8, 10, ...")
+        with pytest.warns(InfeasibleLevelWarning):
+            none = learn_then_test(np.ones((50, 4)), alpha=0.1, delta=0.05)
+        assert str(none).endswith("\np-values: 1 of the first column, 1 the smallest")
 
     def test_an_order_learned_on_tuning_rows(self):
         losses = np.array([[0.5, 0.0, 1.0, 0.25], [0.5, 0.0, 1.0, 0.25]])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -11,12 +12,15 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dco.arrays import AnyArray, Bools, Floats, Integers, real_numbers
+from dco.errors import InfeasibleLevelWarning
 from dco.ranks import Level, as_rational
 from dco.thresholds.loss_matrix import absolute_level, checked_bound, checked_losses, relative_level
 from dco.thresholds.risk_tests import RiskTest, risk_test
 from dco.thresholds.threshold import Guarantee
 
 Correction: TypeAlias = Literal["fixed-sequence", "bonferroni", "holm"]
+
+_FIRST_RUNS = 6  # of columns that are printed
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,6 +42,16 @@ class CertifiedSettings:
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> AnyArray:
         return np.array(self.indices, dtype=dtype, copy=copy)
+
+    def __str__(self) -> str:
+        levels = ", ".join(f"{level:g}" for level in self.alpha)
+        risks = f"risk <= {levels}" if len(self.alpha) == 1 else f"risks <= {levels}"
+        head = f"{len(self)} of {len(self.p_values)} settings certified: {risks} with probability >= {1 - self.delta:g}"
+        columns = f"columns {_runs(self.indices)}" if len(self) else self._none()
+        return f"{head} ({self.n} rows)\n{columns}"
+
+    def _none(self) -> str:
+        return f"p-values: {self.p_values[0]:.3g} of the first column, {self.p_values.min():.3g} the smallest"
 
 
 def learn_then_test(
@@ -62,7 +76,8 @@ def learn_then_test(
     The order must not come from these rows; `order_of_testing` learns one from tuning rows. "bonferroni" tests each at
     delta / J, "holm" steps down from the smallest p-value; both need no order.
 
-    Claim (i.i.d. rows): with probability >= 1 - delta every column returned has all its risks at most its alpha.
+    Claim (i.i.d. rows): with probability >= 1 - delta every column returned has all its risks at most its alpha. If none is
+    returned, an `InfeasibleLevelWarning` says why.
     """
     scaled, levels, bounds = _scaled_risks(losses, alpha, bound)
     failure, columns = as_rational(delta, name="delta"), scaled[0].shape[1]
@@ -75,6 +90,8 @@ def learn_then_test(
     ]
     p_values = np.array([max(one.p_value(j) for one in tests) for j in range(columns)])
     chosen = _certified(tests, p_values, failure, correction)
+    if not chosen:
+        warnings.warn(_why_none(p_values, wager, correction), InfeasibleLevelWarning, stacklevel=2)
     return CertifiedSettings(
         indices=np.array(sorted(chosen), dtype=np.int64),
         p_values=p_values,
@@ -122,6 +139,27 @@ def _certified(tests: list[RiskTest], p_values: Floats, failure: Fraction, corre
             break
         chosen.append(column)
     return chosen
+
+
+def _why_none(p_values: Floats, level: float, correction: Correction) -> str:
+    best = int(np.argmin(p_values))
+    if correction == "fixed-sequence" and p_values[best] <= level:
+        return (
+            f"No setting is certified: the first column failed (p-value {p_values[0]:.3g}, delta {level:g}) and a fixed "
+            "sequence stops at the first failure. Safe columns go first: losses that fall from left to right are passed as "
+            "losses[:, ::-1], and order_of_testing() learns an order from tuning rows."
+        )
+    return (
+        f"No setting is certified: the smallest p-value of {len(p_values)} columns is {p_values[best]:.3g} (column {best}), "
+        f"and it must be at most {level:.3g}. More rows, a larger alpha or safer settings are needed."
+    )
+
+
+def _runs(indices: Integers) -> str:
+    """0, 1, 2, 5 as "0 to 2, 5"."""
+    runs = [(int(run[0]), int(run[-1])) for run in np.split(indices, np.flatnonzero(np.diff(indices) > 1) + 1)]
+    texts = [f"{start}" if start == end else f"{start} to {end}" for start, end in runs[:_FIRST_RUNS]]
+    return ", ".join(texts + ["..."] * (len(runs) > _FIRST_RUNS))
 
 
 def _scaled_risks(losses: Any, alpha: Any, bound: Any) -> tuple[list[Floats], list[Fraction], list[float]]:
