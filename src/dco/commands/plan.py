@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +51,6 @@ def command(
     A rule of thumb shares the rows; the coverage law that follows from the calibration rows is exact.
     """
     from dco.commands.outputs import check_output, plot_suffix
-    from dco.errors import InfeasibleLevelError
     from dco.planning import plan
 
     wish: dict[str, Any] = {
@@ -66,23 +66,41 @@ def command(
         plot_suffix(plot)
         check_output(plot, force=force)
     answer = plan(rows, **wish)
-    outlooks = []
-    for factor in _FACTORS:
-        try:
-            outlooks.append(plan(round(factor * rows), **wish).now)
-        except InfeasibleLevelError:
-            continue  # fewer rows than a finite threshold needs: nothing to draw
+    outlooks = _outlooks(rows, wish)
     if plot is not None:
         _draw(plot, outlooks, answer.alpha)
     if as_json:
         print_json(answer.to_dict() | {"outlooks": [vars(entry) for entry in outlooks]})
         return
+    _print_roles(answer)
+    _print_outlooks(outlooks, answer.alpha)
+    say(*answer.notes)
+    if plot is not None:
+        note(f"Wrote {plot}.")
+
+
+def _outlooks(rows: int, wish: dict[str, Any]) -> list[Any]:
+    """What a quarter to four times as many rows would give, as far as they suffice for a finite threshold."""
+    from dco.errors import InfeasibleLevelError
+    from dco.planning import plan
+
+    outlooks = []
+    for factor in _FACTORS:
+        with suppress(InfeasibleLevelError):
+            outlooks.append(plan(round(factor * rows), **wish).now)
+    return outlooks
+
+
+def _print_roles(answer: Any) -> None:
     level = f"alpha = {answer.alpha:g}" + ("" if answer.delta is None else f", delta = {answer.delta:g}")
     print_table(
         ["role", "rows", "why"],
         [[row.role, row.rows, row.reason] for row in answer.rows],
         title=f"{answer.n} rows, {answer.guarantee} guarantee, {level}",
     )
+
+
+def _print_outlooks(outlooks: list[Any], alpha: float) -> None:
     print_table(
         ["rows", "train", "tune", "calibrate", "5 % to 95 %", "coverage"],
         [
@@ -92,15 +110,12 @@ def command(
                 entry.tune,
                 entry.calibrate,
                 f"{entry.coverage_low:.3f} to {entry.coverage_high:.3f}",
-                _bar(entry, outlooks, answer.alpha),
+                _bar(entry, outlooks, alpha),
             ]
             for entry in outlooks
         ],
-        title=f"Coverage to expect; | marks {1 - answer.alpha:g}, o the mean, ─ nine of ten draws of the calibration rows",
+        title=f"Coverage to expect; | marks {1 - alpha:g}, o the mean, ─ nine of ten draws of the calibration rows",
     )
-    say(*answer.notes)
-    if plot is not None:
-        note(f"Wrote {plot}.")
 
 
 def _bar(entry: Any, outlooks: list[Any], alpha: float, width: int = 25) -> str:
