@@ -121,11 +121,34 @@ class Comparison:
 
 def run_comparison(data: Path, target: str, *, alpha: float, delta: float, quiet: bool, out: Path, **o: Any) -> Comparison:
     """Read, keep rows apart, run the splits that are not on record, make the tables."""
+    order = _order(data, target, alpha=alpha, delta=delta, **o)
+    order.split.roles(o["seed"])  # sizes that cannot be dealt are told before anything is written
+    _begin(out, order.settings, resume=o["resume"], force=o["force"])
+    held_out = _write_apart(order.table, order.apart, data, out) if order.apart.size else None
+    experiment, experiment_options = as_experiment(order.split, order.settings, alpha)
+    records = _run(experiment, experiment_options, out, quiet=quiet, **o)
+    tables = experiment.tables(records, experiment_options)
+    _write_tables(tables, out)
+    return Comparison(tables, order.why, failures(records), held_out)
+
+
+@dataclass(frozen=True, eq=False)
+class _Order:
+    """What is to be run: the split, the settings that its records must share, and the rows that are kept out of it."""
+
+    table: Any
+    why: str
+    split: Split
+    settings: Mapping[str, Any]
+    apart: Any
+
+
+def _order(data: Path, target: str, *, alpha: float, delta: float, **o: Any) -> _Order:
+    """Read the table and keep rows apart."""
     import numpy as np
 
     from dco.commands.candidates import DEFAULT_MODELS, MODELS, chosen_names, make_models
     from dco.commands.reading import features, labels, make_layout, read_table, targets
-    from dco.experiments.records import run_splits
     from dco.fingerprints import role_fingerprint, row_fingerprints
 
     table = read_table(data)
@@ -137,6 +160,7 @@ def run_comparison(data: Path, target: str, *, alpha: float, delta: float, quiet
         raise ValueError(f"{data}: the target {target!r} holds one class only; a comparison needs at least two.")
     group_of = None if o["groups"] is None else labels(table, o["groups"])
     kept, apart = _held_out(len(y), o["hold_out"], group_of, o["seed"])
+    sizes = (o["tune_size"], o["calibrate_size"], o["test_size"])
     settings = {
         "rows": role_fingerprint(row_fingerprints(X, y)),
         "target": target,
@@ -146,7 +170,7 @@ def run_comparison(data: Path, target: str, *, alpha: float, delta: float, quiet
         "groups": o["groups"],
         "alpha": alpha,
         "delta": delta,
-        "sizes": [o["tune_size"], o["calibrate_size"], o["test_size"]],
+        "sizes": list(sizes),
         "hold_out": o["hold_out"],
         "hold_out_seed": o["seed"] if apart.size else None,
     }
@@ -157,12 +181,15 @@ def run_comparison(data: Path, target: str, *, alpha: float, delta: float, quiet
         make_models(names, layout, alpha=alpha),
         alpha,
         delta,
-        (o["tune_size"], o["calibrate_size"], o["test_size"]),
+        sizes,
     )
-    split.roles(o["seed"])  # sizes that cannot be dealt are told before anything is written
-    _begin(out, settings, resume=o["resume"], force=o["force"])
-    held_out = _write_apart(table, apart, data, out) if apart.size else None
-    experiment, experiment_options = as_experiment(split, settings, alpha)
+    return _Order(table, why, split, settings, apart)
+
+
+def _run(experiment: Any, options: Any, out: Path, *, quiet: bool, **o: Any) -> Any:
+    """The records of all splits; those that are on disk already are not run again."""
+    from dco.experiments.records import run_splits
+
     with progress("Splits", o["splits"], quiet=quiet) as advance:
         seen = 0
 
@@ -171,18 +198,15 @@ def run_comparison(data: Path, target: str, *, alpha: float, delta: float, quiet
             advance(done - seen)
             seen = done
 
-        records = run_splits(
+        return run_splits(
             experiment,
             out / "records.jsonl",
             seeds=range(o["seed"], o["seed"] + o["splits"]),
-            options=experiment_options,
+            options=options,
             jobs=o["jobs"],
             scheduler=o["scheduler"],
             progress=tell,
         )
-    tables = experiment.tables(records, experiment_options)
-    _write_tables(tables, out)
-    return Comparison(tables, why, failures(records), held_out)
 
 
 @dataclass(frozen=True, eq=False)
