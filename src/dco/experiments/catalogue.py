@@ -13,7 +13,7 @@ from typing import Any
 
 from dco.errors import MissingExtraError
 from dco.experiments.coverage_z import all_z
-from dco.experiments.experiment import Experiment, Options
+from dco.experiments.experiment import Experiment, Options, Records
 from dco.experiments.records import machine, run_splits
 from dco.experiments.tables import ResultTable
 from dco.ranks import as_rational
@@ -91,22 +91,19 @@ def reproduce(
     left out and named in ``skipped``; asked for by itself, it raises.
     """
     begin = time.perf_counter()
-    single = experiments()
-    chosen = _chosen(name, single)
+    chosen = _chosen(name, experiments())
     tables: list[ResultTable] = []
     paths: list[Path] = []
     skipped: list[str] = []
     for experiment in chosen:
-        options = Options(_levels(alpha) or experiment.alphas, quick, None if data_home is None else str(data_home))
-        reason = None if experiment.missing is None else experiment.missing(options)
-        if reason is not None and len(chosen) > 1:
+        options = _options(experiment, alpha=alpha, quick=quick, data_home=data_home)
+        reason = _lacking(experiment, options)
+        if reason is not None and len(chosen) == 1:
+            raise FileNotFoundError(reason)
+        if reason is not None:
             skipped.append(f"{experiment.name}: {reason}")
             continue
-        if reason is not None:
-            raise FileNotFoundError(reason)
-        count = experiment.splits if splits is None or experiment.splits == 1 else splits
-        if quick and splits is None:
-            count = min(count, experiment.quick_splits)
+        count = _count(experiment, splits, quick=quick)
         records = run_splits(
             experiment,
             Path(out) / experiment.source / "records.jsonl",
@@ -118,13 +115,10 @@ def reproduce(
         )
         made = experiment.tables(records, options)
         tables += made
-        folder = Path(out) / experiment.name
-        paths += _written(made, folder)
-        if experiment.figures is not None:
-            try:
-                paths += experiment.figures(records, options, folder)
-            except MissingExtraError as missing:
-                skipped.append(f"figures of {experiment.name}: {missing}")
+        paths += _written(made, Path(out) / experiment.name)
+        drawn, undrawn = _drawn(experiment, records, options, Path(out) / experiment.name)
+        paths += drawn
+        skipped += undrawn
     together = all_z(tables) if len(chosen) > 1 else None
     if together is not None:
         tables.append(together)
@@ -142,6 +136,34 @@ def _chosen(name: str, single: dict[str, Experiment]) -> list[Experiment]:
 
 def _parts(group: str, single: dict[str, Experiment]) -> list[Experiment]:
     return [each for each in single.values() if group == "all" or each.part_of == group]
+
+
+def _options(experiment: Experiment, *, alpha: Any = None, quick: bool = False, data_home: str | Path | None) -> Options:
+    return Options(_levels(alpha) or experiment.alphas, quick, None if data_home is None else str(data_home))
+
+
+def _lacking(experiment: Experiment, options: Options) -> str | None:
+    """What is not there to run it, in one sentence."""
+    return None if experiment.missing is None else experiment.missing(options)
+
+
+def _count(experiment: Experiment, splits: int | None, *, quick: bool) -> int:
+    """How many splits are run: those asked for, else the paper's or, quickly, a few; one where there is nothing random."""
+    if splits is not None and experiment.splits > 1:
+        return splits
+    if quick and splits is None:
+        return min(experiment.splits, experiment.quick_splits)
+    return experiment.splits
+
+
+def _drawn(experiment: Experiment, records: Records, options: Options, folder: Path) -> tuple[list[Path], list[str]]:
+    """The figures that were written, and why there are none where the package that draws is missing."""
+    if experiment.figures is None:
+        return [], []
+    try:
+        return experiment.figures(records, options, folder), []
+    except MissingExtraError as missing:
+        return [], [f"figures of {experiment.name}: {missing}"]
 
 
 def _levels(alpha: float | Sequence[float] | None) -> tuple[float, ...]:
