@@ -18,7 +18,7 @@ COMMANDS = {
     "evaluate": "Coverage and sizes on rows with known targets.",
     "compare": "The methods of the paper on your own table, over repeated splits.",
     "audit": "Recompute what a model's certificate claims.",
-    "report": "One HTML page that explains a model or the results of a comparison.",
+    "report": "One HTML page about a model, or about the results of compare or reproduce.",
     "reproduce": "Rebuild a table or a figure of the paper.",
 }
 _LONGEST = 1200

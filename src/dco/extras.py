@@ -17,5 +17,5 @@ def require(module: str, *, extra: str) -> Any:
             raise
         package = module.split(".")[0]
         raise MissingExtraError(
-            f"This needs the package {package}, which is not installed: pip install '.[{extra}]' in the source folder of dco."
+            f"This needs the package {package}, which is not installed: pip install '.[{extra}]' in dco's source folder."
         ) from None

@@ -34,7 +34,13 @@ from dco.commands.printing import as_json, note, noted_warnings, print_json, pri
 @click.option("--by", metavar="COL", help="Evaluate by this column, on rows set aside (see --test-size).")
 @click.option("--key", metavar="COL", help="A column that names the rows; it is not a feature.")
 @click.option("--drop", multiple=True, metavar="COL", help="A column that is not a feature; may be given again.")
-@click.option("--tune-size", type=SizeType(auto=True), default="0.25", show_default=True, help="Rows that rank candidates.")
+@click.option(
+    "--tune-size",
+    type=SizeType(auto=True),
+    default="0.25",
+    show_default=True,
+    help="Rows that rank candidates; auto: until the choice has settled.",
+)
 @click.option("--calibrate-size", type=SizeType(), default="0.25", show_default=True, help="Rows that calibrate.")
 @click.option("--tune-folds", type=click.IntRange(min=2), help="Rank candidates by folds; tuning then costs no rows.")
 @click.option("--test-size", type=SizeType(none=True), help="Rows to evaluate on.  [default: 0, with --by 0.2]")

@@ -1,4 +1,4 @@
-"""``dco report``: one HTML page about a model, or about the results of a comparison."""
+"""``dco report``: one HTML page about a model, or about a folder of results."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ def command(
     trust: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Write one self-contained HTML file about a model file, or about a folder of results of `dco compare`.
+    """Write one self-contained HTML file about a model file, or about a folder of results.
 
-    Coverage and sizes come from the rows given with --data and from nowhere else: calibration rows are never shown as
-    coverage.
+    Such a folder is what `dco compare` or `dco reproduce` wrote. On the page of a model, coverage and sizes come from
+    the rows given with --data and from nowhere else: calibration rows are never shown as coverage.
     """
     from dco.commands.model_files import open_model, rows_with_targets
     from dco.commands.outputs import check_output
