@@ -37,7 +37,8 @@ HEAD = """# Benchmark results
 Written by `make bench`, or a section at a time by `run_all.py --only NAME`; not edited by hand. Every figure is a ratio of
 two measurements in one run, or says what it is; each section names the command that makes it again. Times are CPU seconds of
 one process and one thread, the least of several runs in turn, except where a section says otherwise. "MISSED" marks a target
-that this run did not meet. A single run on a shared machine moves by a tenth or so, and more for the small figures.
+that this run did not meet. A single run on a shared machine moves by a tenth or so, and more for the small figures. The
+peers are those pinned in `benchmarks/`: MAPIE 1.6.0, crepes 0.9.1, TorchCP 1.2.1 and puncc 0.9.3.
 """
 
 
