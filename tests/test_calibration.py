@@ -66,3 +66,10 @@ def test_threads_that_ask_for_thresholds_leave_the_filters_as_they_were() -> Non
     assert warnings.filters == before
     with pytest.warns(InfeasibleLevelWarning, match="3 calibration rows are too few"):
         dco.split_conformal(FEW, alpha=0.01)
+
+
+def test_p_values_by_groups_of_several_kinds() -> None:
+    """A group weighs the same, however many rows it has: (1 + sum of shares at or above s) / (G + 1)."""
+    scores, names = np.array([0.1, 0.2, 0.3, 0.4]), np.array(["a", 1, 1.0, "1"], dtype=object)
+    p = Calibration(scores, groups=names).p_values(np.array([0.0, 0.15, 0.25, 0.35, 0.5]))
+    np.testing.assert_array_equal(p, np.array([4, 3, 2.5, 2, 1]) / 4)

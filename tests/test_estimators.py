@@ -1074,6 +1074,21 @@ def test_groups_that_the_caller_split_across_roles_are_refused() -> None:
             fit(*missing)
 
 
+@pytest.mark.parametrize("options", [{}, {"tune_folds": 3}, {"tune_size": "auto"}], ids=str)
+def test_row_groups_may_be_of_several_kinds(options) -> None:
+    X, y = regression_rows(300)
+    codes = np.arange(300) // 3
+    names = np.array([f"g{code}" if code % 2 else code for code in range(100)], dtype=object)
+    fits = [
+        dco.DecoupledRegressor([Ridge(), Ridge(100.0)], random_state=0, **options).fit(X, y, groups=groups)
+        for groups in (codes, names[codes], names[codes].tolist())
+    ]
+    assert len({fit.certificate_.structure_fingerprint for fit in fits}) == 1
+    for fit in fits:
+        assert fit.certificate_.thresholds == fits[0].certificate_.thresholds
+        np.testing.assert_array_equal(fit.predict_p(X, y), fits[0].predict_p(X, y))
+
+
 @pytest.mark.parametrize(
     ("train", "calibrate", "shared"),
     [

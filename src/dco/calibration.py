@@ -16,6 +16,7 @@ import numpy as np
 from dco.arrays import AnyArray, Floats, Integers
 from dco.errors import InfeasibleLevelError, InfeasibleLevelWarning
 from dco.evaluation import is_missing
+from dco.fingerprints import codes_of_values
 from dco.ranks import Level, as_rational
 from dco.thresholds.bayesian_quadrature import quadrature_threshold
 from dco.thresholds.grouped import grouped_threshold
@@ -115,7 +116,8 @@ class Calibration:
         """The p-value of a score above i of the ordered ones, i = 0 ... n: one division each, so ``p > alpha`` is exact."""
         if self.groups is None:
             return np.arange(ordered.size + 1, 0, -1) / (ordered.size + 1)
-        _, codes, counts = np.unique(self.groups[ordered], return_inverse=True, return_counts=True)
+        codes, _ = codes_of_values(self.groups[ordered])
+        counts = np.bincount(codes)
         unit = math.lcm(*counts.tolist())
         weights = [unit // int(counts[code]) for code in codes]  # whole numbers: a group weighs `unit`, whatever its size
         at_least = [unit, *(unit + total for total in accumulate(reversed(weights)))]

@@ -440,7 +440,7 @@ class _Decoupled(BaseEstimator, ABC):
         self._set_classes([rows.y])
         bench = self._bench(rows.take(train), rows.take(made.tune), seed, {})
         look, prefitted = growing_candidates(self._seeded_models(seed), self._scores(), bench, rows)
-        least = made.calibrate.size if rows.groups is None else len(np.unique(rows.groups[made.calibrate]))
+        least = made.calibrate.size if rows.groups is None else codes_of_values(rows.groups[made.calibrate])[1]
         allocation = grow_tuning_split(
             order,
             look,
@@ -665,7 +665,7 @@ class _Roles:
         parts = [rows for rows in (self.train, self.tune, self.calibrate) if len(rows)]
         if self.calibrate.groups is None:
             return sum(map(len, parts))
-        return sum(len(set(rows.groups.tolist())) for rows in parts if rows.groups is not None)
+        return sum(codes_of_values(rows.groups)[1] for rows in parts if rows.groups is not None)
 
 
 def _check_groups(train: Rows, tune: Rows, calibrate: Rows) -> None:
@@ -682,9 +682,10 @@ def _check_groups(train: Rows, tune: Rows, calibrate: Rows) -> None:
         shared = overlap(row_fingerprints(calibrate.groups), row_fingerprints(rows.groups))
         if shared.count:
             labels = calibrate.groups[shared.rows]
+            count = codes_of_values(labels, missing=True)[1]
             raise OverlappingRolesError(
-                f"calibrate and {name} share {codes_of_values(labels, missing=True)[1]} groups (first: {labels[0]}), so their "
-                "rows are not independent. Keep every group in one role."
+                f"calibrate and {name} share {count} groups (first: {labels[0]}), so their rows are not independent. Keep "
+                "every group in one role."
             )
 
 

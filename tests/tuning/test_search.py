@@ -355,6 +355,20 @@ def test_groups_of_one_row_change_nothing():
     assert plain.table[0].mean_size == pytest.approx(grouped.table[0].mean_size)
 
 
+def test_groups_of_several_kinds_weigh_like_others():
+    scores = np.r_[np.full(90, 1.0), np.arange(2.0, 11.0)]
+    candidate = EvaluatedCandidate("c", scores, lambda t: np.full(99, t))
+    mixed = ["b"] * 90 + [3, "3", 2.5, (1, 2), b"3", "a", 4, 5, 6]
+    expected = rank_evaluated([candidate], alpha=0.1, groups=np.r_[np.zeros(90), np.arange(1, 10)])
+    stored = np.empty(99, dtype=object)
+    stored[:] = mixed
+    assert rank_evaluated([candidate], alpha=0.1, groups=stored) == expected
+    listed = ["b"] * 90 + [3, "3", 2.5, "c", "d", "a", 4, 5, 6]  # a list is not turned into text: 3 and "3" are two groups
+    assert rank_evaluated([candidate], alpha=0.1, groups=listed) == expected
+    with pytest.raises(ValueError, match="groups is missing for 1 rows"):
+        rank_evaluated([candidate], alpha=0.1, groups=[*listed[:-1], None])
+
+
 # failures
 
 

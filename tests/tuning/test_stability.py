@@ -96,6 +96,17 @@ def test_groups_are_drawn_whole_and_weigh_the_same():
     assert found.best == "varying"
 
 
+def test_groups_of_several_kinds_are_drawn_like_others():
+    groups = np.repeat(np.arange(9), np.arange(1, 10))
+    names = np.array(["a", 1, 2.5, "1", "b", 7, "c", 8, "d"], dtype=object)
+    entries = [fixed("varying", groups < 4), fixed("sure", np.full(45, 0.5))]
+    first, second = (
+        bootstrap_evaluated(entries, alpha=0.1, rng=np.random.default_rng(9), repetitions=100, groups=labels)
+        for labels in (groups, names[groups])
+    )
+    assert first == second
+
+
 def test_group_sizes_beyond_machine_integers_are_handled():
     """The least common multiple of 1..60 has 25 digits."""
     groups = np.repeat(np.arange(60), np.arange(1, 61))

@@ -16,6 +16,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dco.arrays import Integers
+from dco.fingerprints import codes_of_values
+from dco.groups import as_labels
 from dco.ranks import Level, as_count, smallest_marginal_n, smallest_pac_n
 from dco.tuning.candidates import Candidates
 from dco.tuning.stability import Stability, bootstrap_stability
@@ -117,12 +119,12 @@ def grow_tuning_split(
 
     ``candidates_on(rows)`` gives ``({name: (score, prediction)}, y)`` for the rows it is handed.
     """
-    labels = None if groups is None else np.asarray(groups)
+    codes = None if groups is None else codes_of_values(groups)[0]
 
     def look(rows: Integers) -> Stability:
         candidates, y = candidates_on(rows)
         rng = np.random.default_rng([seed, len(rows)])
-        own = None if labels is None else labels[rows]
+        own = None if codes is None else codes[rows]
         return bootstrap_stability(candidates, y, alpha=alpha, rng=rng, repetitions=repetitions, groups=own)
 
     return grow_until_settled(
@@ -134,7 +136,7 @@ def grow_tuning_split(
         start=start,
         growth=growth,
         tolerance=tolerance,
-        groups=groups,
+        groups=codes,
     )
 
 
@@ -149,9 +151,7 @@ def _blocks(rows: Integers, groups: ArrayLike | None) -> list[Integers]:
     """Single rows, or whole groups in the order of their first row."""
     if groups is None:
         return [rows[i : i + 1] for i in range(len(rows))]
-    labels = np.asarray(groups)[rows]
-    _, first, place = np.unique(labels, return_index=True, return_inverse=True)
-    turn = np.argsort(np.argsort(first))[place]  # groups numbered by their first appearance
+    turn, _ = codes_of_values(as_labels(groups)[rows])  # groups numbered by their first appearance
     arranged = np.argsort(turn, kind="stable")
     ends = np.flatnonzero(np.diff(turn[arranged])) + 1
     return np.split(rows[arranged], ends)

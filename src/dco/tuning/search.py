@@ -17,6 +17,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dco.arrays import AnyArray, Floats, Integers
+from dco.fingerprints import codes_of_values
+from dco.groups import as_labels
 from dco.ranks import Level, as_count, as_rational, tuning_rank
 from dco.sets.prediction_sets import size_quantile
 from dco.thresholds.threshold import order_statistic
@@ -143,7 +145,7 @@ class _Rule:
     level: Fraction  # alpha less the margin
     grid: int | Floats | None
     matched: Fraction | None
-    groups: AnyArray | None
+    groups: Integers | None  # as codes
     masses: Integers | None  # integer weights of rows, None when all weigh the same
     weights: Floats | None  # the same as shares
 
@@ -175,23 +177,28 @@ class _Rule:
             # k = m + 1 deploys no finite threshold at all: every candidate has full sets, and ranking falls back to alpha
             matched = Fraction(rank, m + 1) if rank <= m else None
         steps = None if grid is None else _checked_grid(grid)
-        labels = None if groups is None else np.asarray(groups)
-        if labels is None:
+        if groups is None:
             return cls(n, level, level - margin, steps, matched, None, None, None)
-        masses = row_masses(labels, n)
-        _, place, counts = np.unique(labels, return_inverse=True, return_counts=True)
-        return cls(n, level, level - margin, steps, matched, labels, masses, 1 / (len(counts) * counts[place]))
+        codes = group_codes(groups, n)
+        counts = np.bincount(codes)
+        return cls(n, level, level - margin, steps, matched, codes, row_masses(codes), 1 / (len(counts) * counts[codes]))
 
 
-def row_masses(labels: AnyArray, n: int) -> Integers:
-    """Integer weights proportional to 1 / n_g: exact, whatever the group sizes."""
+def group_codes(groups: ArrayLike, n: int) -> Integers:
+    """The groups of n tuning rows as codes 0 ... G - 1."""
+    labels = as_labels(groups)
     if labels.shape != (n,):
         raise ValueError(f"groups must name a group for each of the {n} tuning rows, got shape {labels.shape}.")
-    _, place, counts = np.unique(labels, return_inverse=True, return_counts=True)
-    common = math.lcm(*(int(count) for count in counts))
-    each = np.array([common // int(count) for count in counts], dtype=object)
+    return codes_of_values(labels)[0]
+
+
+def row_masses(codes: Integers) -> Integers:
+    """Integer weights proportional to 1 / n_g, exact, whatever the sizes of the groups; `codes` may leave numbers out."""
+    present, place, counts = np.unique(codes, return_inverse=True, return_counts=True)
+    common = math.lcm(*counts.tolist())
+    each = np.array([common // count for count in counts.tolist()], dtype=object)
     masses: Integers = each[place]
-    return masses if common * len(counts) >= 2**62 else masses.astype(np.int64)
+    return masses if common * len(present) >= 2**62 else masses.astype(np.int64)
 
 
 def _ranked(
@@ -399,7 +406,7 @@ def _conditional_row(entry: EvaluatedCandidate, rule: _Rule, members: _Members) 
     feasible = True
     for code in range(len(members.names)):
         rows = members.codes == code
-        masses = None if rule.groups is None else row_masses(rule.groups[rows], int(np.count_nonzero(rows)))
+        masses = None if rule.groups is None else row_masses(rule.groups[rows])
         thresholds[code], met = _best_threshold(entry.scores[rows], rule.level, rule.grid, masses)
         feasible = feasible and met
     by_condition = {name: float(value) for name, value in zip(members.names.tolist(), thresholds, strict=True)}

@@ -22,7 +22,7 @@ from dco.tuning.candidates import (
     all_failed,
     evaluate_candidates,
 )
-from dco.tuning.search import check_candidates, rank_evaluated, row_masses
+from dco.tuning.search import check_candidates, group_codes, rank_evaluated, row_masses
 
 _LARGEST_MASS = 2**52  # up to here sums of integer weights are exact, as integers and as floats
 _KNOTS = 16  # thresholds at which an expensive size curve is evaluated
@@ -87,14 +87,13 @@ def bootstrap_evaluated(
     n, times = _n_rows(evaluated), _repetitions(repetitions)
     if groups is None:
         return stability_of(evaluated, rng.multinomial(n, np.full(n, 1 / n), size=times), alpha=alpha)
-    labels = np.asarray(groups)
-    masses = row_masses(labels, n)
+    codes = group_codes(groups, n)
+    masses = row_masses(codes)
     if masses.dtype == object or int(masses.sum()) > _LARGEST_MASS // n:  # too fine for machine integers: round the weights
         masses = np.maximum(1, np.array([int(mass) * 2**30 // int(masses.max()) for mass in masses], dtype=np.int64))
-    _, place = np.unique(labels, return_inverse=True)
-    n_groups = int(place.max()) + 1
+    n_groups = int(codes.max()) + 1
     drawn = rng.multinomial(n_groups, np.full(n_groups, 1 / n_groups), size=times)
-    return stability_of(evaluated, drawn[:, place] * masses, alpha=alpha, groups=labels)
+    return stability_of(evaluated, drawn[:, codes] * masses, alpha=alpha, groups=codes)
 
 
 def split_evaluated(
