@@ -182,6 +182,31 @@ def test_reproduce_writes_what_it_returns_and_refuses_other_names(tmp_path, monk
         catalogue.reproduce("table-9", out=tmp_path)
 
 
+def test_the_minutes_of_a_group_are_those_of_the_experiments_whose_data_are_there(tmp_path, monkeypatch):
+    def missing(options):
+        return None if options.data_home == str(tmp_path) else "no data here."
+
+    def experiment(name, minutes, **others):
+        return Experiment(name, "s", "data", minutes, mean_table, run_split=draws, **others)
+
+    known = [
+        experiment("plain", 1.0),
+        experiment("rare", 20.0, missing=missing),
+        experiment("owner", 5.0),
+        experiment("first", 0.1, records_of="owner", part_of="beyond"),
+        experiment("second", 0.2, records_of="owner", part_of="beyond"),
+    ]
+    monkeypatch.setattr(catalogue, "experiments", lambda: {each.name: each for each in known})
+    listed = {entry.name: entry for entry in catalogue.names()}
+    minutes = {name: entry.minutes for name, entry in listed.items()}
+    # what shares records takes the time of their owner too, once
+    assert minutes == {"plain": 1, "rare": 20, "owner": 5, "first": 5.1, "second": 5.2, "beyond": 5.3, "all": 6.3}
+    assert listed["all"].summary.endswith(" Here: 4 of 5.")
+    assert listed["beyond"].summary == catalogue.GROUPS["beyond"]
+    everything = {entry.name: entry for entry in catalogue.names(data_home=tmp_path)}["all"]
+    assert (everything.minutes, everything.summary) == (26.3, catalogue.GROUPS["all"])
+
+
 def test_a_dask_cluster_gives_the_table_of_one_process(tmp_path):
     distributed = pytest.importorskip("distributed")
     whole = table_of(EXPERIMENT, tmp_path / "whole.jsonl", jobs=1)

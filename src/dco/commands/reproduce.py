@@ -38,7 +38,7 @@ def command(name: str | None, listed: bool, as_json: bool, **options: Any) -> No
             "This installation has no experiments to reproduce (dco.experiments.catalogue is missing)."
         ) from None
 
-    entries = list(catalogue.names())
+    entries = catalogue.names(data_home=options["data_home"])
     if name is None or listed:
         rows = [[entry.name, entry.summary, entry.needs, f"{entry.minutes:g}"] for entry in entries]
         if as_json:

@@ -30,7 +30,7 @@ Progress = Callable[[str, int, int, float], None]
 
 @dataclass(frozen=True)
 class Entry:
-    """One line of ``dco reproduce --list``; `minutes` is the time on two cores."""
+    """One line of ``dco reproduce --list``; `minutes` is the time on two cores when no records are there yet."""
 
     name: str
     summary: str
@@ -58,15 +58,24 @@ def experiments() -> dict[str, Experiment]:
     return found
 
 
-def names() -> list[Entry]:
-    """What can be reproduced: the single experiments, then the groups."""
+def names(*, data_home: str | Path | None = None) -> list[Entry]:
+    """What can be reproduced: the single experiments, then the groups, which hold the experiments whose data are there."""
     single = experiments()
-    listed = [Entry(each.name, each.summary, each.needs, each.minutes) for each in single.values()]
+    listed = [Entry(each.name, each.summary, each.needs, _minutes([each], single)) for each in single.values()]
     for group, summary in GROUPS.items():
         parts = _parts(group, single)
+        here = [each for each in parts if _lacking(each, _options(each, data_home=data_home)) is None]
         needs = "; ".join(dict.fromkeys(each.needs for each in parts if each.needs != "nothing"))
-        listed.append(Entry(group, summary, needs or "nothing", round(sum(each.minutes for each in parts), 1)))
+        if len(here) < len(parts):
+            summary += f" Here: {len(here)} of {len(parts)}."
+        listed.append(Entry(group, summary, needs or "nothing", _minutes(here, single)))
     return listed
+
+
+def _minutes(parts: Sequence[Experiment], single: dict[str, Experiment]) -> float:
+    """The time that these take together; records that several share are made once, even if their owner is not asked for."""
+    needed = {each.name: each.minutes for each in parts} | {each.source: single[each.source].minutes for each in parts}
+    return round(sum(needed.values()), 1)
 
 
 def reproduce(
