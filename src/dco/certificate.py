@@ -19,11 +19,12 @@ from numpy.typing import ArrayLike
 from scipy.special import betaincinv
 
 from dco.arrays import AnyArray, Bools, Floats, Integers
+from dco.calibration import Calibration
 from dco.fingerprints import role_fingerprint, row_fingerprints, structure_fingerprint
 from dco.ranks import Level, as_rational, conformal_rank, pac_rank
 from dco.rows import take_features
 from dco.theory import simultaneous_slack
-from dco.thresholds.threshold import Guarantee, order_statistic
+from dco.thresholds.threshold import Guarantee, Threshold, order_statistic
 
 FORMAT = 1
 _LARGEST_MODEL = 2**26  # bytes of a pickle: beyond, reading it takes longer than most people want to wait
@@ -69,6 +70,23 @@ def certified_threshold(
         return CertifiedThreshold(group, n, rank, value, 1.0, True, 1.0, 1.0)
     low, high = betaincinv(rank, n + 1 - rank, [0.05, 0.95])
     return CertifiedThreshold(group, n, rank, value, rank / (n + 1), not tied, float(low), None if tied else float(high))
+
+
+def certified_thresholds(
+    calibration: Calibration, thresholds: Mapping[Any, Threshold], *, guarantee: str
+) -> tuple[CertifiedThreshold, ...]:
+    """The thresholds of a calibration with the numbers that follow, each group by the name that a certificate gives it."""
+    parts, called = calibration.parts(), calibration.group_labels()
+    return tuple(
+        certified_threshold(
+            threshold.value,
+            rank=threshold.rank,
+            n=threshold.n,
+            tied=calibration.is_tied(parts[name], threshold, guarantee=guarantee),
+            group=called[name],
+        )
+        for name, threshold in thresholds.items()
+    )
 
 
 def statement_in_words(
@@ -281,12 +299,12 @@ class Scorer(Protocol):
     """What `verify` asks of a predictor."""
 
     structure: Any
-    calibration: Any
+    calibration: Calibration
     statement: Any
     certificate: Certificate
     ranking: Any
 
-    def thresholds(self) -> Mapping[Any, Any]:
+    def thresholds(self) -> Mapping[Any, Threshold]:
         """The threshold of each group, or one under the key None."""
         ...
 
@@ -463,18 +481,9 @@ def _deployed_checks(certificate: Certificate, own: Scorer) -> Iterator[Check]:
     found = scores_fingerprint(kept.scores)
     yield _same("scores kept", certificate.scores_fingerprint, found, "fingerprint of the scores kept")
     yield _same("rows.calibrate", certificate.rows.get("calibrate"), kept.scores.size, "number of scores kept")
-    parts, called = kept.parts(), kept.group_labels()
     stated = {entry.group: entry for entry in certificate.thresholds}
-    deployed = {
-        called[name]: certified_threshold(
-            threshold.value,
-            rank=threshold.rank,
-            n=threshold.n,
-            tied=kept.is_tied(parts[name], threshold, guarantee=own.statement.guarantee),
-            group=called[name],
-        )
-        for name, threshold in own.thresholds().items()
-    }
+    found_now = certified_thresholds(kept, own.thresholds(), guarantee=own.statement.guarantee)
+    deployed = {entry.group: entry for entry in found_now}
     yield _same("groups", sorted(map(str, stated)), sorted(map(str, deployed)), "groups with a threshold")
     for group in [group for group in stated if group in deployed]:
         name = "deployed threshold" if group is None else f"deployed threshold of group {group}"

@@ -31,7 +31,7 @@ from dco.certificate import (
     Certificate,
     assumption_in_words,
     batch_rounding,
-    certified_threshold,
+    certified_thresholds,
     model_fingerprint,
     same_but_for_rounding,
     scores_fingerprint,
@@ -475,17 +475,6 @@ def certify(
     facts: Facts,
 ) -> Certificate:
     """Put into words and numbers what was done."""
-    parts, called = calibration.parts(), calibration.group_labels()
-    entries = tuple(
-        certified_threshold(
-            threshold.value,
-            rank=threshold.rank,
-            n=threshold.n,
-            tied=calibration.is_tied(parts[name], threshold, guarantee=statement.guarantee),
-            group=called[name],
-        )
-        for name, threshold in thresholds.items()
-    )
     guarantee = "none" if facts.voided is not None else statement.guarantee
     row = selection.ranking[selection.winner.name]
     folds = "" if bench.n_folds is None else f", predicted by {bench.n_folds} folds"
@@ -498,7 +487,7 @@ def certify(
         alpha=alpha,
         delta=float(as_rational(statement.delta, name="delta")) if statement.guarantee == "pac" else None,
         simultaneous=statement.simultaneous and statement.guarantee == "pac",
-        thresholds=entries,
+        thresholds=certified_thresholds(calibration, thresholds, guarantee=statement.guarantee),
         candidate=structure.name,
         candidates=selection.candidates,
         failed_candidates=dict(selection.failures),

@@ -12,7 +12,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sklearn.compose import make_column_transformer
+from sklearn.linear_model import Ridge
+from sklearn.pipeline import make_pipeline
 
+from dco import DecoupledRegressor
 from dco.report.numbers import (
     GRID,
     example_rows,
@@ -62,6 +66,32 @@ def test_the_start_level_is_the_certificate(case: Callable[[str], Any], name: st
     bound = found.levels[found.start].picked_bound
     slack = chosen.estimator.certificate_.simultaneous_slack(0.05)
     assert bound == pytest.approx(max(0.0, 1 - chosen.estimator.certificate_.alpha - slack), abs=1e-12)
+
+
+@pytest.mark.filterwarnings("ignore::dco.errors.InfeasibleLevelWarning")
+def test_groups_whose_names_read_alike_keep_their_own_numbers() -> None:
+    """The number 1 and the text "1" are two groups: five times the noise, and about five times the size."""
+    pandas = pytest.importorskip("pandas")
+
+    def rows(seed: int) -> tuple[Any, Any, Any]:
+        rng, groups = np.random.default_rng(seed), pandas.Series([1, "1", "b"] * 300, dtype=object)
+        X = pandas.DataFrame({"a": rng.normal(size=900), "g": groups})
+        return X, X["a"].to_numpy() + rng.normal(size=900) * np.tile([1, 5, 2], 300), groups
+
+    model = make_pipeline(make_column_transformer(("passthrough", ["a"])), Ridge())
+    est = DecoupledRegressor(model, condition_on="g", random_state=0).fit(*rows(0)[:2])
+    X, y, groups = rows(1)
+    found = report_numbers(est, X, y)
+    own = found.levels[found.start]
+    assert own.thresholds == est.certificate_.thresholds
+    sizes, covered = est.predict_set(X).sizes(), est.predict_set(X).contains(y)
+    for entry in own.conditions:
+        name = {"1": 1, "'1'": "1", "b": "b"}[str(entry.threshold.group)]
+        assert entry.evaluation is not None
+        assert entry.evaluation.group == name
+        assert entry.evaluation.coverage == covered[groups == name].mean()
+        assert entry.evaluation.mean_size == pytest.approx(sizes[groups == name].mean())
+    assert {entry.group for entry in found.score_histograms} == {"1", "'1'", "b"}
 
 
 def test_without_rows_there_is_no_coverage_and_no_size(case: Callable[[str], Any]) -> None:

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 
 from dco.arrays import AnyArray, Bools, Floats, Integers
-from dco.certificate import Certificate, CertifiedThreshold, certified_threshold
+from dco.certificate import Certificate, CertifiedThreshold, certified_thresholds
 from dco.evaluation import Evaluation, GroupEvaluation, evaluate
 from dco.fingerprints import role_fingerprint, row_fingerprints
 from dco.predictor import DecoupledPredictor
@@ -176,20 +176,10 @@ def level_grid(alpha: Level) -> tuple[Level, ...]:
     return tuple(sorted([*(level for level in GRID if level != own), alpha], key=lambda level: float(as_rational(level))))
 
 
-def certified_thresholds(predictor: DecoupledPredictor, alpha: Level) -> tuple[CertifiedThreshold, ...]:
+def thresholds_at(predictor: DecoupledPredictor, alpha: Level) -> tuple[CertifiedThreshold, ...]:
     """The thresholds at one level with the numbers of their coverage law, as the certificate has them at its own level."""
-    parts = predictor.calibration.parts()
     guarantee = predictor.statement.guarantee
-    return tuple(
-        certified_threshold(
-            entry.value,
-            rank=entry.rank,
-            n=entry.n,
-            tied=predictor.calibration.is_tied(parts[name], entry, guarantee=guarantee),
-            group=None if name is None else str(name),
-        )
-        for name, entry in predictor.thresholds(alpha).items()
-    )
+    return certified_thresholds(predictor.calibration, predictor.thresholds(alpha), guarantee=guarantee)
 
 
 def picked_bound(thresholds: tuple[CertifiedThreshold, ...], certificate: Certificate, alpha: float) -> float | None:
@@ -207,7 +197,7 @@ def picked_bound(thresholds: tuple[CertifiedThreshold, ...], certificate: Certif
 
 
 def _without_rows(predictor: DecoupledPredictor, alpha: Level) -> LevelNumbers:
-    value, thresholds = float(as_rational(alpha)), certified_thresholds(predictor, alpha)
+    value, thresholds = float(as_rational(alpha)), thresholds_at(predictor, alpha)
     conditions = tuple(ConditionNumbers(entry, None, None) for entry in thresholds if entry.group is not None)
     return LevelNumbers(
         value, thresholds, picked_bound(thresholds, predictor.certificate, value), conditions=_largest(conditions)
@@ -345,7 +335,7 @@ class _GivenRows:
         return {row: {names[code]: place for place, code in enumerate(order[i].tolist())} for i, row in enumerate(rows)}
 
     def _level(self, alpha: Level, made: PredictionSets, edges: Floats) -> LevelNumbers:
-        value, thresholds = float(as_rational(alpha)), certified_thresholds(self.predictor, alpha)
+        value, thresholds = float(as_rational(alpha)), thresholds_at(self.predictor, alpha)
         evaluation = evaluate(
             made,
             self.y,
@@ -358,11 +348,10 @@ class _GivenRows:
         conditions: tuple[ConditionNumbers, ...] = ()
         if self.conditions is not None:
             by_condition = self.conditions.named(evaluate(made, self.y, groups=self.conditions.codes).by_group)
-            shown = {str(entry.group): entry for entry in by_condition}
-            listed = {str(name) for name in self.conditions.names}
-            conditions = tuple(
-                _condition(entry, shown.get(str(entry.group))) for entry in thresholds if entry.group in listed
-            )
+            called = self.predictor.calibration.group_labels()
+            shown = {called[entry.group]: entry for entry in by_condition}
+            listed = {called[name] for name in self.conditions.names}
+            conditions = tuple(_condition(entry, shown.get(entry.group)) for entry in thresholds if entry.group in listed)
         bound = picked_bound(thresholds, self.predictor.certificate, value)
         counts = size_counts(np.asarray(made.sizes(), dtype=np.float64), edges)
         return LevelNumbers(value, thresholds, bound, evaluation, _largest(conditions), counts)
@@ -459,13 +448,12 @@ def _score_histograms(predictor: DecoupledPredictor) -> tuple[Floats, tuple[Scor
     step = nice_step(top - low, BINS)
     first = math.floor(low / step + 1e-9)
     edges = step * np.arange(first, math.floor(top / step + 1e-9) + 2)
-    parts = predictor.calibration.parts()
+    parts, called = predictor.calibration.parts(), predictor.calibration.group_labels()
     found = []
     for name in _largest_parts(predictor):
         rows = parts[name]
         counts = size_counts(scores[rows], edges)
-        group = None if name is None else str(name)
-        found.append(ScoreHistogram(group, int(rows.size), counts[:-1], int(counts[-1])))
+        found.append(ScoreHistogram(called[name], int(rows.size), counts[:-1], int(counts[-1])))
     return edges, tuple(found)
 
 
