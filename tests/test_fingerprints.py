@@ -316,6 +316,17 @@ def test_calibration_rows_seen_in_train_or_tune_are_refused_with_count_and_place
     assert check_overlap(relabelled, train=train, tune=tune)["tune"] == 0
 
 
+def test_rows_that_are_hashed_already_are_not_hashed_again(monkeypatch):
+    X, y = np.random.default_rng(0).normal(size=(30, 3)), np.arange(30)
+    roles = {"train": (X[:10], y[:10]), "tune": (X[10:20], y[10:20]), "calibrate": (X[15:], y[15:])}
+    hashes = {name: row_fingerprints(*rows) for name, rows in roles.items()}
+    monkeypatch.setattr("dco.fingerprints.row_fingerprints", None)
+    calibrate = roles.pop("calibrate")
+    assert check_overlap(calibrate, **roles, duplicates="allow", hashes=hashes) == {"train": 0, "tune": 5}
+    with pytest.raises(OverlappingRolesError, match="tune and calibrate share 5 rows"):
+        check_overlap(calibrate, tune=roles["tune"], hashes=hashes)
+
+
 def test_float32_copies_give_a_warning_and_not_an_error():
     X, y = np.random.default_rng(0).normal(size=(10, 2)), np.zeros(10)
     with pytest.warns(UserWarning, match="10 calibration rows .* after rounding to float32"):

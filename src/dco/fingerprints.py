@@ -130,28 +130,40 @@ def drop_repeats(X: Any, y: Any = None) -> Integers:
 
     For recording errors, before any split: what is certified afterwards is coverage of rows drawn like the distinct ones.
     """
-    _, first = np.unique(row_fingerprints(X, y), return_index=True)
+    return first_copies(row_fingerprints(X, y))
+
+
+def first_copies(hashes: Hashes) -> Integers:
+    """Positions of the first copy of each distinct hash, ascending."""
+    _, first = np.unique(hashes, return_index=True)
     return np.sort(first)
 
 
 def check_overlap(
-    calibrate: Rows, *, train: Rows | None = None, tune: Rows | None = None, duplicates: Duplicates = "natural"
+    calibrate: Rows,
+    *,
+    train: Rows | None = None,
+    tune: Rows | None = None,
+    duplicates: Duplicates = "natural",
+    hashes: Mapping[str, Hashes] | None = None,
 ) -> dict[str, int]:
     """Refuse calibration rows that are also in train or tune; return how many each of them shares.
 
     For roles that the caller supplies: there a shared row is most likely a leak. ``duplicates="allow"`` declares that
     repeats are natural (a fresh row is as likely to be a repeat), and only counts them. Rows that agree at float32 and
-    not at float64 give a warning: they may be rounded copies.
+    not at float64 give a warning: they may be rounded copies. `hashes` has the fingerprints of roles whose rows are
+    hashed already.
     """
     if duplicates not in get_args(Duplicates):
         raise ValueError(f"duplicates must be one of {', '.join(get_args(Duplicates))}; got {duplicates!r}.")
-    exact = row_fingerprints(*calibrate)
+    known = dict(hashes or {})
+    exact = known["calibrate"] if "calibrate" in known else row_fingerprints(*calibrate)
     rounded: Hashes | None = None
     counts: dict[str, int] = {}
     for name, rows in (("train", train), ("tune", tune)):
         if rows is None:
             continue
-        shared = overlap(exact, row_fingerprints(*rows))
+        shared = overlap(exact, known[name] if name in known else row_fingerprints(*rows))
         counts[name] = shared.count
         if duplicates == "allow":
             continue
