@@ -11,7 +11,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "dco"
 
 STAGES = """
 errors arrays
-extras
+extras files
 ranks
 theory planning
 parallel

@@ -12,7 +12,6 @@ import importlib.metadata
 import io
 import json
 import os
-import secrets
 import types
 import warnings
 import zipfile
@@ -24,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from dco.errors import CorruptModelError, UntrustedTypeError
+from dco.files import written_beside
 from dco.trusted_types import trusted_names
 
 FORMAT = 1
@@ -40,17 +40,14 @@ def save(estimator: Any, path: str | os.PathLike[str]) -> None:
     The file is written beside its target, loaded back and compared with the original attribute by attribute, and only then
     moved into place: what cannot be read back is a TypeError that names the attribute, and leaves an older file as it was.
     """
-    target = Path(path).resolve()  # a link stays a link, and its target is what is replaced
+    target = Path(path).resolve()
     try:
         data = _packed(estimator)
     except Exception as failure:
         raise _cannot_save(estimator, failure) from failure
-    beside = target.with_name(f".{target.name}.{secrets.token_hex(6)}")
-    try:
+    with written_beside(target) as beside:
         with open(beside, "xb") as file:
             file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
         written = _checked(beside.read_bytes(), target)
         try:
             different = _difference(estimator, _own_copy(written))
@@ -58,9 +55,6 @@ def save(estimator: Any, path: str | os.PathLike[str]) -> None:
             raise _cannot_save(estimator, failure) from failure
         if different is not None:
             raise TypeError(f"{_named(estimator, different)} would not come back from a file as it is now. {_ADVICE}")
-        os.replace(beside, target)
-    finally:
-        beside.unlink(missing_ok=True)
 
 
 def load(path: str | os.PathLike[str], *, trusted: Iterable[str | type] = ()) -> Any:

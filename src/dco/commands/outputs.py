@@ -1,12 +1,11 @@
-"""Output files: never overwritten unasked, written beside their place and moved there when complete."""
+"""Output files: never overwritten unasked, and checked before any work is done."""
 
 from __future__ import annotations
 
 import os
-import secrets
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
+
+from dco.files import written_beside as written_beside
 
 
 def check_output(path: Path, *, force: bool) -> None:
@@ -24,22 +23,6 @@ def check_folder(folder: Path) -> None:
         raise ValueError(f"There is no folder {folder} to write to; make it first.")
     if not os.access(folder, os.W_OK | os.X_OK):
         raise ValueError(f"The folder {folder} cannot be written to; choose another place for the output.")
-
-
-@contextmanager
-def written_beside(path: Path, *, within: Path | None = None) -> Iterator[Path]:
-    """Yields a name beside `path` to write to; it takes the place of `path` only if all went well.
-
-    `within` is a folder on the same disk for the unfinished file, so that a kill leaves nothing outside it.
-    """
-    beside = (path.parent if within is None else within) / f".{path.name}.{secrets.token_hex(6)}"
-    try:
-        yield beside
-        with open(beside, "rb+") as file:
-            os.fsync(file.fileno())
-        os.replace(beside, path)
-    finally:
-        beside.unlink(missing_ok=True)
 
 
 def plot_suffix(path: Path) -> str:

@@ -158,7 +158,7 @@ def _predict_file(order: Order, *, resume: bool, force: bool, quiet: bool) -> in
 
 def begin_parts(parts: Path, identity: dict[str, Any], *, resume: bool, force: bool) -> None:
     """Make the folder for finished parts, or check that the one that is there belongs to the same order."""
-    from dco.commands.outputs import written_beside
+    from dco.files import written_beside
 
     plan = parts / _PLAN
     if parts.exists() and not resume and not force:
@@ -201,8 +201,8 @@ def _columns(order: Order, model: Any) -> tuple[Any, list[str], str | None]:
 
 
 def _write_parts(order: Order, model: Any, parts: Path, advance: Any) -> int:
-    from dco.commands.outputs import written_beside
     from dco.commands.reading import even_batches
+    from dco.files import written_beside
 
     data, kind = Path(order.data), output_format(Path(order.out))
     layout, columns, key = _columns(order, model)
@@ -338,8 +338,8 @@ def _keep_names(table: Any, path: Path, kind: str) -> None:
         return
     header = path.parent / "header"
     if not header.exists():
-        from dco.commands.outputs import written_beside
         from dco.extras import require
+        from dco.files import written_beside
 
         writer = require("pyarrow.csv", extra="tables")
         with written_beside(header) as beside:
@@ -348,8 +348,8 @@ def _keep_names(table: Any, path: Path, kind: str) -> None:
 
 def _assemble(parts: Path, out: Path) -> None:
     """Put the parts together beside the output, then give it its name."""
-    from dco.commands.outputs import written_beside
     from dco.extras import require
+    from dco.files import written_beside
 
     kind = output_format(out)
     files = sorted(path for path in parts.iterdir() if path.name.isdigit())
@@ -445,9 +445,9 @@ def predict_partition(order: Order) -> Counter[Any]:
 
     Returns how many of its rows belong to each group that has no calibration rows.
     """
-    from dco.commands.outputs import written_beside
     from dco.commands.reading import even_batches
     from dco.extras import require
+    from dco.files import written_beside
 
     parquet = require("pyarrow.parquet", extra="tables")
     model = _opened(order.model, Path(order.model).stat().st_mtime_ns, order.trust)

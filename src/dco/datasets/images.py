@@ -24,6 +24,7 @@ import numpy as np
 from dco.arrays import AnyArray, Floats, Integers
 from dco.datasets.tabular import find_file
 from dco.extras import require
+from dco.files import written_beside
 
 CIFAR100_FEATURES = "cifar100_efficientnet_lite2_features_20000.npz"
 IMAGE_ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".webp")
@@ -251,7 +252,8 @@ def _claim(folder: Path, made_from: dict[str, Any]) -> None:
     """Note in the cache what it is made from, or check that the note agrees."""
     note = folder / "made-from.json"
     if not note.exists():
-        note.write_text(json.dumps(made_from, indent=1), encoding="utf-8")
+        with written_beside(note) as beside:
+            beside.write_text(json.dumps(made_from, indent=1), encoding="utf-8")
         return
     before = json.loads(note.read_text(encoding="utf-8"))
     for key, value in made_from.items():
@@ -264,10 +266,8 @@ def _claim(folder: Path, made_from: dict[str, Any]) -> None:
 
 def _write(file: Path, rows: Floats) -> None:
     """All or nothing: an interrupted write leaves no file that looks finished."""
-    half = file.with_suffix(f".{os.getpid()}.part")
-    with half.open("wb") as stream:
+    with written_beside(file) as beside, beside.open("wb") as stream:
         np.save(stream, rows, allow_pickle=False)
-    half.replace(file)
 
 
 def _shown(items: Sequence[Any], progress: bool, title: str, *, done: int) -> Iterator[Any]:

@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 
 from dco.experiments.experiment import Experiment, Options, SplitRecord
+from dco.files import written_beside
 from dco.parallel import run_many
 
 PACKAGES = ("numpy", "scipy", "scikit-learn", "jax", "numpyro", "joblib")
@@ -186,9 +187,8 @@ def _sort(path: Path, experiment: Experiment, options: Options) -> None:
                 others.append(entry)
         text = "".join(_dump(entry) + "\n" for entry in [*others, *(ours[seed] for seed in sorted(ours))])
         if locked and text != path.read_text(encoding="utf-8"):
-            fresh = path.with_suffix(".tmp")
-            fresh.write_text(text, encoding="utf-8")
-            os.replace(fresh, path)
+            with written_beside(path) as beside:
+                beside.write_text(text, encoding="utf-8")
 
 
 def _line(name: str, seed: int, options: Options, rows: Sequence[Mapping[str, Any]], seconds: float) -> str:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import base64
 import json
 import math
-import os
-import tempfile
 from collections.abc import Mapping
 from hashlib import sha256
 from importlib.resources import files
@@ -14,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from dco.extras import require
+from dco.files import written_beside
 from dco.report.numbers import fixed, number
 from dco.report.words import percent, shortened
 
@@ -23,22 +22,9 @@ def write_text(path: Any, text: str) -> Path:
     target = Path(path)
     if not target.parent.is_dir():
         raise ValueError(f"The folder {target.parent} does not exist; make it, or choose another place for {target.name}.")
-    handle, beside = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".part")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
-            file.write(text)
-        os.chmod(beside, 0o666 & ~_umask())
-        os.replace(beside, target)
-    except BaseException:
-        Path(beside).unlink(missing_ok=True)
-        raise
+    with written_beside(target) as beside:
+        beside.write_text(text, encoding="utf-8", newline="\n")
     return target
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 def render_template(name: str, *, script: str | None = None, images: bool = False, **values: Any) -> str:
