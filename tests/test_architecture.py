@@ -10,7 +10,7 @@ import pytest
 SOURCE = Path(__file__).parents[1] / "src" / "dco"
 
 STAGES = """
-errors arrays
+errors arrays display
 extras files
 ranks
 theory planning

@@ -20,6 +20,7 @@ from scipy.special import betaincinv
 
 from dco.arrays import AnyArray, Bools, Floats, Integers
 from dco.calibration import Calibration
+from dco.display import ShownAsPrinted
 from dco.fingerprints import role_fingerprint, row_fingerprints, structure_fingerprint
 from dco.ranks import Level, as_rational, conformal_rank, pac_rank
 from dco.rows import take_features
@@ -138,7 +139,7 @@ def assumption_in_words(guarantee: str, *, grouped: bool = False, frozen: bool =
 
 
 @dataclass(frozen=True)
-class Certificate:
+class Certificate(ShownAsPrinted):
     """The statement, its assumption, its numbers, and fingerprints of the rows and the structure behind it."""
 
     statement: str
@@ -269,7 +270,7 @@ class Check:
 
 
 @dataclass(frozen=True)
-class VerificationReport:
+class VerificationReport(ShownAsPrinted):
     """What holds, what does not, and what could not be checked: {field: what would be needed}."""
 
     checks: tuple[Check, ...]

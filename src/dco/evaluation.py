@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dco.arrays import AnyArray, Bools, Floats, real_numbers
+from dco.display import ShownAsPrinted
 from dco.sets.intervals import Intervals, IntervalUnions
 from dco.sets.labels import LabelSets
 from dco.sets.prediction_sets import PredictionSets, size_quantile
@@ -40,7 +41,7 @@ class GroupEvaluation:
 
 
 @dataclass(frozen=True)
-class Evaluation:
+class Evaluation(ShownAsPrinted):
     """What prediction sets did on `n` rows with known labels.
 
     Shares are of rows: `empty` sets, `full` sets (every label, or the whole line) and `infinite` ones (a side without end).

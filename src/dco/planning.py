@@ -9,6 +9,7 @@ from numbers import Real
 from textwrap import wrap
 from typing import Any, Literal, SupportsIndex
 
+from dco.display import ShownAsPrinted
 from dco.errors import InfeasibleLevelError
 from dco.ranks import Level, as_count, as_rational, conformal_rank, pac_rank, smallest_marginal_n, smallest_pac_n
 from dco.theory import TuningAccuracy, calibration_size, coverage_law_of_rank, least_wasteful_size, pac_gap, tuning_accuracy
@@ -49,7 +50,7 @@ class Outlook:
 
 
 @dataclass(frozen=True)
-class Plan:
+class Plan(ShownAsPrinted):
     """Split sizes with reasons. ``print(plan)`` shows it; ``plan.to_dict()`` is for machines.
 
     `now` holds the numbers of this plan, `doubled` those of twice the rows, and `smallest_useful_n` the least number of rows

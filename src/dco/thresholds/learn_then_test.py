@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dco.arrays import AnyArray, Bools, Floats, Integers, real_numbers
+from dco.display import ShownAsPrinted
 from dco.errors import InfeasibleLevelWarning
 from dco.ranks import Level, as_rational
 from dco.thresholds.loss_matrix import absolute_level, checked_bound, checked_losses, relative_level
@@ -24,7 +25,7 @@ _FIRST_RUNS = 6  # of columns that are printed
 
 
 @dataclass(frozen=True, eq=False)
-class CertifiedSettings:
+class CertifiedSettings(ShownAsPrinted):
     """The columns whose risks are all at most alpha, at once, with probability >= 1 - delta.
 
     `indices` are column numbers, ascending; choose among them by any rule. ``np.asarray(record)`` gives them.

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dco.arrays import AnyArray, Floats
+from dco.display import ShownAsPrinted
 from dco.errors import DcoError
 from dco.extras import require
 from dco.predictions import Prediction
@@ -70,7 +71,7 @@ class RankingRow:
 
 
 @dataclass(frozen=True)
-class Ranking:
+class Ranking(ShownAsPrinted):
     """Candidates, best first; those that failed are in `failed` and not in `table`."""
 
     table: tuple[RankingRow, ...]

@@ -1,0 +1,37 @@
+"""How results show themselves at the end of a notebook cell."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import Protocol
+
+
+class Printer(Protocol):
+    """What is asked of IPython's pretty printer."""
+
+    def text(self, text: str, /) -> None:
+        """Write text without line breaks."""
+        ...
+
+    def break_(self) -> None:
+        """Go to a new line, indented as the surrounding list or dictionary is."""
+        ...
+
+    def group(self, indent: int, /) -> AbstractContextManager[None]:
+        """Keep what is written inside together."""
+        ...
+
+
+class ShownAsPrinted:
+    """A result that notebooks and IPython show as ``print`` does; ``repr`` stays complete, for logs and debuggers."""
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        cls._repr_pretty_ = ShownAsPrinted._repr_pretty_  # type: ignore[method-assign]  # IPython takes the __repr__ of a dataclass first
+
+    def _repr_pretty_(self, printer: Printer, cycle: bool) -> None:  # IPython's signature
+        with printer.group(0):
+            for number, line in enumerate(str(self).splitlines()):
+                if number:
+                    printer.break_()
+                printer.text(line)
