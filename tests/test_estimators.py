@@ -1117,6 +1117,25 @@ def test_a_group_is_the_same_group_however_it_is_stored(train, calibrate, shared
         assert fit().certificate_.thresholds[0].n == len(set(calibrate))
 
 
+def test_rows_are_hashed_once_and_calibration_rows_again_when_they_are_opened(monkeypatch) -> None:
+    X, y = regression_rows(400)
+    original, hashed = dco.fingerprints._row_digests, []
+
+    def counting(*args, **kwargs):
+        digests = original(*args, **kwargs)
+        hashed.append(len(digests))
+        return digests
+
+    monkeypatch.setattr(dco.fingerprints, "_row_digests", counting)
+    est = dco.DecoupledRegressor(Ridge(), random_state=0).fit(X, y)
+    assert sum(hashed) == 400 + est.splits_.calibrate.size
+    hashed.clear()
+    dco.DecoupledRegressor(Ridge(), duplicates="allow").fit(
+        X[:200], y[:200], tune=(X[200:300], y[200:300]), calibrate=(X[300:], y[300:])
+    )
+    assert sum(hashed) == 400 + 100
+
+
 def test_a_regressor_is_no_classifier_and_the_reverse() -> None:
     X, y = class_rows(200)
     with pytest.raises(dco.IncompatibleScoreError, match=r"'ridge' gives Points.*labels"):

@@ -19,7 +19,15 @@ from dco.arrays import AnyArray, Floats, Integers
 from dco.certificate import Certificate
 from dco.errors import OverlappingRolesError
 from dco.evaluation import Evaluation, check_not_missing, evaluate
-from dco.fingerprints import check_overlap, codes_of_values, drop_repeats, overlap, role_fingerprint, row_fingerprints
+from dco.fingerprints import (
+    Hashes,
+    check_overlap,
+    codes_of_values,
+    drop_repeats,
+    overlap,
+    role_fingerprint,
+    row_fingerprints,
+)
 from dco.groups import as_labels
 from dco.models.adapt import is_frozen, predict_record
 from dco.predictions import ClassProbabilities
@@ -106,7 +114,8 @@ class _Decoupled(BaseEstimator, ABC):
         self._set_classes([roles.train.y, roles.tune.y, roles.calibrate.y])
         models = self._seeded_models(seed)
         bench = self._bench(roles.train, roles.tune, seed, roles.prefitted)
-        sealed = SealedRows(roles.calibrate.X, roles.calibrate.y)
+        facts = self._facts(roles, models, seed)
+        sealed = SealedRows(roles.calibrate.X, roles.calibrate.y, fingerprint=facts.fingerprints.get("calibrate"))
         self.predictor_ = fit_decoupled(
             models,
             self._scores(),
@@ -119,7 +128,7 @@ class _Decoupled(BaseEstimator, ABC):
             search=self.search,
             groups=roles.calibrate.groups,
             seed=seed,
-            facts=self._facts(roles, models, seed),
+            facts=facts,
         )
         return self
 
@@ -360,13 +369,16 @@ class _Decoupled(BaseEstimator, ABC):
             splits = Splits(place, _NOTHING, _NOTHING, _NOTHING)
         assert tuned is not None
         _check_groups(train, tuned, calibration)
+        hashes = _hashes(train, tuned, calibration)
         shared = check_overlap(
             (calibration.X, calibration.y),
             train=(train.X, train.y) if len(train) else None,
             tune=(tuned.X, tuned.y) if len(tuned) else None,
             duplicates=self.duplicates,
+            hashes=hashes,
         )
-        return _Roles(train, tuned, calibration, splits, {f"{name} and calibrate": n for name, n in shared.items()})
+        counts = {f"{name} and calibrate": n for name, n in shared.items()}
+        return _Roles(train, tuned, calibration, splits, hashes, counts)
 
     def _own_roles(self, rows: Rows, seed: int) -> _Roles:
         if len(rows) < 3:
@@ -398,14 +410,14 @@ class _Decoupled(BaseEstimator, ABC):
         splits = Splits(
             keep[made.train], keep[made.tune], keep[made.calibrate], _NOTHING, made.seed, made.stratified, made.grouped
         )
-        parts = {name: rows.take(made[name]) for name in ("train", "tune", "calibrate")}
-        hashes = {name: row_fingerprints(part.X, part.y) for name, part in parts.items() if len(part)}
+        train, tuned, calibration = (rows.take(made[name]) for name in ("train", "tune", "calibrate"))
+        hashes = _hashes(train, tuned, calibration)
         shared = {
             f"{name} and calibrate": overlap(hashes["calibrate"], hashes[name]).count
             for name in ("train", "tune")
             if name in hashes
         }
-        return _Roles(parts["train"], parts["tune"], parts["calibrate"], splits, shared, prefitted)
+        return _Roles(train, tuned, calibration, splits, hashes, shared, prefitted)
 
     def _check_not_empty(self, splits: Splits) -> None:
         total = splits.train.size + splits.tune.size + splits.calibrate.size
@@ -497,7 +509,6 @@ class _Decoupled(BaseEstimator, ABC):
 
     def _facts(self, roles: _Roles, models: Mapping[str, Any], seed: int) -> Facts:
         parts = {"train": roles.train, "tune": roles.tune, "calibrate": roles.calibrate}
-        hashes = {name: row_fingerprints(rows.X, rows.y) for name, rows in parts.items() if len(rows)}
         frozen = any(is_frozen(model) for model in models.values())
         voided = None
         if roles.splits.stratified and self.condition_on != "label":
@@ -507,8 +518,8 @@ class _Decoupled(BaseEstimator, ABC):
             )
         return Facts(
             rows={name: len(rows) for name, rows in parts.items()},
-            fingerprints={name: role_fingerprint(own) for name, own in hashes.items()},
-            kept=KeptRows.of(hashes),
+            fingerprints={name: role_fingerprint(own) for name, own in roles.hashes.items()},
+            kept=KeptRows.of(roles.hashes),
             repeats_shared=roles.shared,
             training_rows="not checked: a frozen model's training rows are unknown" if frozen else "checked",
             seed=seed,
@@ -649,12 +660,13 @@ class DecoupledRegressor(RegressorMixin, _Decoupled):
 
 @dataclass(frozen=True, eq=False)
 class _Roles:
-    """Rows by role, where they came from, and how many repeats they share."""
+    """Rows by role, where they came from, their fingerprints (of roles with rows), and how many repeats they share."""
 
     train: Rows
     tune: Rows
     calibrate: Rows
     splits: Splits
+    hashes: Mapping[str, Hashes]
     shared: Mapping[str, int | str]
     prefitted: Mapping[str, Any] = field(default_factory=dict)
 
@@ -666,6 +678,12 @@ class _Roles:
         if self.calibrate.groups is None:
             return sum(map(len, parts))
         return sum(codes_of_values(rows.groups)[1] for rows in parts if rows.groups is not None)
+
+
+def _hashes(train: Rows, tune: Rows, calibrate: Rows) -> dict[str, Hashes]:
+    """The fingerprints of each role that has rows: taken once, since they cost more than many a fit."""
+    parts = {"train": train, "tune": tune, "calibrate": calibrate}
+    return {name: row_fingerprints(rows.X, rows.y) for name, rows in parts.items() if len(rows)}
 
 
 def _check_groups(train: Rows, tune: Rows, calibrate: Rows) -> None:

@@ -130,12 +130,7 @@ def drop_repeats(X: Any, y: Any = None) -> Integers:
 
     For recording errors, before any split: what is certified afterwards is coverage of rows drawn like the distinct ones.
     """
-    return first_copies(row_fingerprints(X, y))
-
-
-def first_copies(hashes: Hashes) -> Integers:
-    """Positions of the first copy of each distinct hash, ascending."""
-    _, first = np.unique(hashes, return_index=True)
+    _, first = np.unique(row_fingerprints(X, y), return_index=True)
     return np.sort(first)
 
 
