@@ -1,20 +1,25 @@
-"""A file is complete or absent, whoever writes it."""
+"""A file is complete or absent, whoever writes it, and the same values become the same JSON."""
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable
+from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from sklearn.linear_model import LinearRegression
 
+from dco.commands.printing import print_json
 from dco.datasets.images import _claim, _write
 from dco.experiments.experiment import Experiment, Options
+from dco.experiments.records import plain as records_plain
 from dco.experiments.records import run_splits
-from dco.files import written_beside
-from dco.report.rendering import write_text
+from dco.files import plain, written_beside
+from dco.report.rendering import strict_json, write_text
 from dco.storage import save
 
 
@@ -120,3 +125,45 @@ def test_the_unfinished_file_lies_within_the_folder_that_is_named(tmp_path: Path
         assert os.listdir(tmp_path) == ["unfinished"]
     assert (tmp_path / "file").read_text() == "new"
     assert os.listdir(tmp_path / "unfinished") == []
+
+
+# --- values that strict JSON can hold ---------------------------------------------------------------------------------
+
+
+def test_everything_that_numpy_holds_becomes_jsons_own() -> None:
+    value = {
+        1: np.float32(0.5),
+        "a": (np.int64(3), np.bool_(True), np.array([[1.5, np.inf]])),
+        "b": [None, "x", np.str_("y")],
+    }
+    assert plain(value) == {"1": 0.5, "a": [3, True, [[1.5, "inf"]]], "b": [None, "x", "y"]}
+    assert json.loads(json.dumps(plain(value), allow_nan=False)) == plain(value)
+    assert plain([np.float64(1.0), -np.inf, np.array(2)]) == [1.0, "-inf", 2]
+
+
+@pytest.mark.parametrize("value", [float("nan"), np.float64("nan"), np.array(np.nan)])
+def test_nan_is_what_the_caller_says(value: Any) -> None:
+    assert plain({"a": [value]}) == {"a": [None]}
+    assert plain({"a": [value]}, nan="nan") == {"a": ["nan"]}
+    with pytest.raises(ValueError, match="no NaN here"):
+        plain({"a": [value]}, nan=ValueError("no NaN here"))
+
+
+def test_digits_round_floats_alone() -> None:
+    assert plain([1 / 3, 10**15 + 1, 0.1 + 0.2, np.inf], digits=3) == [0.333, 10**15 + 1, 0.3, "inf"]
+    assert plain(0.1 + 0.2) == 0.1 + 0.2
+
+
+def test_what_json_does_not_know_is_the_callers_to_decide(capsys: pytest.CaptureFixture[str]) -> None:
+    kept = {"path": Path("a"), "share": Fraction(1, 3)}
+    assert plain(kept) == kept
+    print_json(kept)
+    assert json.loads(capsys.readouterr().out) == {"path": "a", "share": "1/3"}
+    with pytest.raises(TypeError, match="not JSON serializable"):
+        strict_json(kept)
+
+
+def test_records_and_the_page_take_the_same_values() -> None:
+    row = {"sizes": np.array([1.0, np.inf]), "n": np.int64(4), "share": 1 / 3}
+    assert records_plain(row) == {"sizes": [1.0, "inf"], "n": 4, "share": 0.333333333333}
+    assert json.loads(strict_json(row)) == {"sizes": [1.0, "inf"], "n": 4, "share": 1 / 3}

@@ -1,12 +1,14 @@
-"""Files that are complete or absent: written beside their place, and moved there when all is on the disk."""
+"""What dco writes: files that are complete or absent, and values that strict JSON can hold."""
 
 from __future__ import annotations
 
+import math
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 
 @contextmanager
@@ -25,3 +27,26 @@ def written_beside(path: str | os.PathLike[str], *, within: Path | None = None) 
         os.replace(beside, target)
     finally:
         beside.unlink(missing_ok=True)
+
+
+def plain(value: Any, *, nan: str | Exception | None = None, digits: int | None = None) -> Any:
+    """Nested values as JSON's types: infinity is the text "inf", NaN is `nan` (null, a text, or an error that is raised).
+
+    NumPy's scalars and arrays become numbers and lists, and keys become texts. Floats keep `digits` significant digits,
+    all of them by default. Anything else is left as it is, for ``json.dumps`` to refuse or to turn into text.
+    """
+    if isinstance(value, Mapping):
+        return {str(key): plain(entry, nan=nan, digits=digits) for key, entry in value.items()}
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    if isinstance(value, (list, tuple)):
+        return [plain(entry, nan=nan, digits=digits) for entry in value]
+    if not isinstance(value, float):
+        return value
+    if math.isnan(value):
+        if isinstance(nan, Exception):
+            raise nan
+        return nan
+    if math.isinf(value):
+        return "inf" if value > 0 else "-inf"
+    return value if digits is None else float(f"{value:.{digits}g}")

@@ -7,12 +7,14 @@ import math
 import re
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import click
+
+from dco.files import plain as plain
 
 _WIDE = 100_000  # not a terminal: nothing is cut or wrapped
 _GAP = 2  # between the columns of a table, and half of it on either side
@@ -26,25 +28,8 @@ def as_json(function: Function) -> Function:
 
 
 def print_json(value: Any) -> None:
-    """Strict JSON: infinity is the string "inf", NaN is null."""
-    click.echo(json.dumps(plain(value), indent=2, allow_nan=False, ensure_ascii=False))
-
-
-def plain(value: Any) -> Any:
-    """Nested numbers and texts that JSON can hold; NumPy's numbers become Python's."""
-    if isinstance(value, bool) or value is None or isinstance(value, (int, str)):
-        return value
-    if isinstance(value, float):
-        if math.isnan(value):
-            return None
-        return value if math.isfinite(value) else ("inf" if value > 0 else "-inf")
-    if isinstance(value, Mapping):
-        return {str(key): plain(entry) for key, entry in value.items()}
-    if hasattr(value, "tolist"):
-        return plain(value.tolist())
-    if isinstance(value, (list, tuple)):
-        return [plain(entry) for entry in value]
-    return str(value)
+    """Strict JSON: infinity is the string "inf", NaN is null, and what JSON does not know is text."""
+    click.echo(json.dumps(plain(value), indent=2, allow_nan=False, ensure_ascii=False, default=str))
 
 
 def say(*sentences: str) -> None:

@@ -7,7 +7,6 @@ always made from what was read back, so a run in one go, one that was resumed an
 from __future__ import annotations
 
 import json
-import math
 import os
 import platform
 import time
@@ -21,10 +20,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
+from dco import files
 from dco.experiments.experiment import Experiment, Options, SplitRecord
-from dco.files import written_beside
 from dco.parallel import run_many
 
 PACKAGES = ("numpy", "scipy", "scikit-learn", "jax", "numpyro", "joblib")
@@ -187,7 +184,7 @@ def _sort(path: Path, experiment: Experiment, options: Options) -> None:
                 others.append(entry)
         text = "".join(_dump(entry) + "\n" for entry in [*others, *(ours[seed] for seed in sorted(ours))])
         if locked and text != path.read_text(encoding="utf-8"):
-            with written_beside(path) as beside:
+            with files.written_beside(path) as beside:
                 beside.write_text(text, encoding="utf-8")
 
 
@@ -228,21 +225,8 @@ def unpacked(blocks: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def plain(value: Any) -> Any:
-    """The value in JSON's types, floats to 12 digits: NumPy scalars and arrays become numbers and lists.
-
-    Numbers that are not finite become strings, which ``float()`` turns back ("inf", "nan").
-    """
-    if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, np.ndarray):
-        return [plain(item) for item in value.tolist()]
-    if isinstance(value, (list, tuple)):
-        return [plain(item) for item in value]
-    if isinstance(value, np.generic):
-        return plain(value.item())
-    if isinstance(value, float):
-        return float(f"{value:.12g}") if math.isfinite(value) else str(value)
-    return value
+    """The value in JSON's types, floats to 12 digits; what is not finite is a text that ``float()`` turns back."""
+    return files.plain(value, nan="nan", digits=12)
 
 
 @lru_cache(maxsize=1)

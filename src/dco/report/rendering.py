@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import base64
 import json
-import math
-from collections.abc import Mapping
 from hashlib import sha256
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from dco.extras import require
-from dco.files import written_beside
+from dco.files import plain, written_beside
 from dco.report.numbers import fixed, number
 from dco.report.words import percent, shortened
 
@@ -64,22 +62,10 @@ def text_only(text: str) -> Any:
 
 def strict_json(value: Any) -> str:
     """JSON for a script element: infinity is the string "inf", NaN is null, and no character can end the element."""
-    text = json.dumps(_strict(value), allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+    text = json.dumps(plain(value), allow_nan=False, ensure_ascii=False, separators=(",", ":"))
     for character in "<>&\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")
     return text
-
-
-def _strict(value: Any) -> Any:
-    if isinstance(value, float):
-        if math.isnan(value):
-            return None
-        return value if math.isfinite(value) else ("inf" if value > 0 else "-inf")
-    if isinstance(value, Mapping):
-        return {str(key): _strict(entry) for key, entry in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_strict(entry) for entry in value]
-    return value
 
 
 def _source(name: str) -> str:
