@@ -430,7 +430,7 @@ def _cell(value: Any, at_float32: bool, texts: dict[str, tuple[int, int]]) -> tu
         kinds, payloads = _moments(np.asarray([_moment(value)]))
         return (int(kinds[0, 0]), int(payloads[0, 0]), int(payloads[0, 1]))
     if isinstance(value, (list, tuple, dict, set, frozenset, np.ndarray)):
-        return (_Kind.OTHER, *_halves(_encoded(value)))
+        return (_Kind.OTHER, *_halves(_Walk().written(value)))
     if isinstance(value, datetime.time) or type(value).__module__.split(".")[0] == "pandas":  # a period, an interval
         return (_Kind.OTHER, *_halves(f"{type(value).__name__} {value}".encode()))
     raise TypeError(
@@ -477,15 +477,136 @@ def structure_fingerprint(structure: Any) -> str:
     """A digest, in hex, of a frozen structure: nested plain data, arrays, dataclasses, fitted estimators.
 
     Dictionaries and sets are read in a canonical order, arrays by dtype, shape and values (not by memory layout), classes
-    and functions by name (a lambda by its code), any other object by what it would hand to pickle.
+    and functions by name (a lambda by its code), any other object by what it would hand to pickle. A part that occurs twice
+    counts like two copies of it, and is read once.
     """
-    return blake2b(_encoded(structure), digest_size=16, person=b"dco structure").hexdigest()
+    return blake2b(_Walk().written(structure), digest_size=16, person=b"dco structure").hexdigest()
 
 
-def _encoded(value: Any, above: tuple[int, ...] = ()) -> bytes:
-    """Canonical bytes of a nested structure: a tag, then each part with its length in front."""
-    if isinstance(value, np.generic):
-        value = value.item() if value.dtype.kind in "biufSU" else np.asarray(value)
+class _Walk:
+    """One walk over a structure, which writes each part of it once.
+
+    A part is written as the digest of a tag and of its own parts. One that is met again is written as before, shared or
+    copied. A part that leads back to itself has no digest before its whole circle is read, so within a circle a part that is
+    met again is written as how far back it is. Circles (strongly connected components) are found as Tarjan (1972) does:
+    `open` holds the parts whose circle is not yet complete, in the order in which they were met, and `back` the earliest of
+    them that the part being read leads to.
+    """
+
+    def __init__(self) -> None:
+        self.parts: dict[int, bytes] = {}
+        self.open: list[int] = []
+        self.places: dict[int, int] = {}  # of the parts in `open`
+        self.back = 0
+        self.in_circle = False  # whether the part being read leads to a circle
+        self.kept: list[Any] = []  # an id is taken again once its object is gone
+
+    def written(self, value: Any) -> bytes:
+        """A value as bytes: plain values and names in full, anything else by its digest."""
+        if isinstance(value, np.generic):
+            value = value.item() if value.dtype.kind in "biufSU" else np.asarray(value)
+        plain = _plain_value(value)
+        if plain is not None:
+            return plain
+        if id(value) in self.parts:
+            known = self.parts[id(value)]
+            self.in_circle |= _leads_to_circle(known)
+            return known
+        if id(value) in self.places:
+            self.back, self.in_circle = min(self.back, self.places[id(value)]), True
+            return _tagged("back", str(len(self.open) - self.places[id(value)]).encode())
+        return self._first_meeting(value)
+
+    def _first_meeting(self, value: Any) -> bytes:
+        above, place = (self.back, self.in_circle), len(self.open)
+        self.kept.append(value)
+        self.open.append(id(value))
+        self.places[id(value)] = self.back = place
+        self.in_circle = False
+        digest = blake2b(self._content(value), digest_size=32, person=b"dco part").digest()
+        result = _tagged("circle" if self.in_circle else "part", digest)
+        if self.back == place:  # nothing below leads further back: the circle is complete
+            for number, member in enumerate(self.open[place:]):
+                self.parts[member] = result if number == 0 else _tagged("circle", digest, str(number).encode())
+                del self.places[member]
+            del self.open[place:]
+        self.back, self.in_circle = min(above[0], self.back), above[1] or self.in_circle
+        return result
+
+    def _content(self, value: Any) -> bytes:
+        if isinstance(value, np.ndarray):
+            return self._array(value)
+        if isinstance(value, dict):
+            entries = [
+                entry for entry in value.items() if not (isinstance(entry[0], str) and entry[0] == "_sklearn_version")
+            ]
+            keys = self._in_order([key for key, _ in entries])
+            pairs = sorted((key, self.written(entries[place][1])) for key, place in keys)
+            return _tagged("dict", *(part for pair in pairs for part in pair))
+        if isinstance(value, (set, frozenset)):
+            return _tagged("set", *(written for written, _ in self._in_order(list(value))))
+        if type(value) in (list, tuple):
+            return _tagged(type(value).__name__, *map(self.written, value))
+        if isinstance(value, types.FunctionType):
+            return self._local_function(value)
+        if is_dataclass(value):
+            parts = {f.name: getattr(value, f.name) for f in fields(value)}
+            return _tagged("record", _name_of(type(value)), self.written(parts))
+        return self._object(value)
+
+    def _in_order(self, values: list[Any]) -> list[tuple[bytes, int]]:
+        """Values that have no order of their own as (written, place), sorted."""
+        found = sorted((self.written(value), place) for place, value in enumerate(values))
+        if sum(_leads_to_circle(written) for written, _ in found) > 1:  # which is met first would matter
+            raise TypeError(
+                "A structure holds a set, or a dictionary with keys, of objects that lead back to themselves: they have no "
+                "order, so it has no fingerprint. Keep them in a list."
+            )
+        return found
+
+    def _array(self, value: AnyArray) -> bytes:
+        if isinstance(value, np.ma.MaskedArray):
+            return _tagged("masked", self.written(value.filled()), self.written(np.ma.getmaskarray(value)))
+        if value.dtype.names and not value.dtype.hasobject:  # field by field: the bytes between fields are undefined
+            columns = (self._array(np.asarray(value[name])) for name in value.dtype.names)
+            return _tagged("fields", repr(value.dtype.names).encode(), *columns)
+        shape = repr(value.shape).encode()
+        if value.dtype.hasobject:
+            return _tagged("objects", shape, *map(self.written, value.ravel().tolist()))
+        plain = np.asarray(value).astype(value.dtype.newbyteorder("<"), order="C", copy=False)
+        data = plain.reshape(-1).view(np.uint8).data if plain.nbytes else b""  # read where it lies, not copied
+        return _tagged("array", plain.dtype.str.encode(), shape, blake2b(data, digest_size=32).digest())
+
+    def _local_function(self, value: types.FunctionType) -> bytes:
+        code, cells = value.__code__, [cell.cell_contents for cell in value.__closure__ or ()]
+        constants = [c for c in code.co_consts if not isinstance(c, types.CodeType)]
+        around = [constants, list(code.co_names), cells, value.__defaults__]
+        return _tagged("local", _name_of(value), code.co_code, self.written(around))
+
+    def _object(self, value: Any) -> bytes:
+        if isinstance(value, np.random.RandomState):
+            return _tagged("random", self.written(value.get_state(legacy=False)))
+        if isinstance(value, np.random.Generator):
+            return _tagged("random", self.written(value.bit_generator.state))
+        if hasattr(value, "get_arrays") and hasattr(value, "reset_n_calls"):  # scikit-learn's search trees count queries
+            return _tagged("tree", _name_of(type(value)), *(self.written(np.asarray(part)) for part in value.get_arrays()))
+        try:
+            reduced = value.__reduce_ex__(4)
+        except TypeError:
+            raise TypeError(
+                f"A structure holds a {type(value).__module__}.{type(value).__qualname__}, which cannot be written down, so "
+                "it has no fingerprint. Use plain data, arrays, dataclasses or objects that can be pickled."
+            ) from None
+        if isinstance(reduced, str):
+            return _tagged("global", _name_of(type(value)), reduced.encode())
+        maker, arguments, *rest = reduced
+        state = rest[0] if rest else None
+        items = [list(part) if part is not None else None for part in rest[1:3]]
+        return _tagged("object", _name_of(type(value)), _name_of(maker), *map(self.written, (arguments, state, items)))
+
+
+def _plain_value(value: Any) -> bytes | None:
+    """A plain value, a class or a function with a name of its own; None for anything that has parts."""
     if value is None or isinstance(value, (bool, int, complex)):
         return _tagged(type(value).__name__ if not isinstance(value, Enum) else "enum", repr(value).encode())
     if isinstance(value, float):
@@ -494,65 +615,15 @@ def _encoded(value: Any, above: tuple[int, ...] = ()) -> bytes:
         return _tagged("str", value.encode("utf-8", "surrogatepass"))
     if isinstance(value, (bytes, bytearray)):
         return _tagged("bytes", bytes(value))
-    if isinstance(value, (type, types.FunctionType, types.BuiltinFunctionType)):
-        return _encoded_callable(value, above)
-    if id(value) in above:
-        return _tagged("above", str(len(above) - above.index(id(value))).encode())
-    above = (*above, id(value))
-    if isinstance(value, np.ndarray):
-        if value.dtype.names and not value.dtype.hasobject:  # field by field: the bytes between fields are undefined
-            columns = (_encoded(np.ascontiguousarray(value[name]), above) for name in value.dtype.names)
-            return _tagged("fields", repr(value.dtype.names).encode(), *columns)
-        if value.dtype.hasobject:
-            return _tagged("objects", repr(value.shape).encode(), *(_encoded(v, above) for v in value.ravel().tolist()))
-        plain = value.astype(value.dtype.newbyteorder("<"), order="C", copy=False)
-        return _tagged("array", plain.dtype.str.encode(), repr(value.shape).encode(), plain.tobytes())
-    if isinstance(value, dict):
-        pairs = sorted((_encoded(k, above), _encoded(v, above)) for k, v in value.items() if k != "_sklearn_version")
-        return _tagged("dict", *(part for pair in pairs for part in pair))
-    if isinstance(value, (set, frozenset)):
-        return _tagged("set", *sorted(_encoded(v, above) for v in value))
-    if type(value) in (list, tuple):
-        return _tagged(type(value).__name__, *(_encoded(v, above) for v in value))
-    if is_dataclass(value):
-        parts = {f.name: getattr(value, f.name) for f in fields(value)}
-        return _tagged("record", _name_of(type(value)), _encoded(parts, above))
-    return _encoded_object(value, above)
-
-
-def _encoded_callable(value: Any, above: tuple[int, ...]) -> bytes:
-    code = getattr(value, "__code__", None)
-    if code is None or "<" not in value.__qualname__:
+    if isinstance(value, (type, types.BuiltinFunctionType)):
         return _tagged("name", _name_of(value))
-    constants = [c for c in code.co_consts if not isinstance(c, types.CodeType)]
-    cells = [cell.cell_contents for cell in value.__closure__ or ()]
-    return _tagged(
-        "local", _name_of(value), code.co_code, _encoded([constants, list(code.co_names), cells, value.__defaults__], above)
-    )
+    if isinstance(value, types.FunctionType) and "<" not in value.__qualname__:
+        return _tagged("name", _name_of(value))
+    return None
 
 
-def _encoded_object(value: Any, above: tuple[int, ...]) -> bytes:
-    if isinstance(value, np.random.RandomState):
-        return _tagged("random", _encoded(value.get_state(legacy=False), above))
-    if isinstance(value, np.random.Generator):
-        return _tagged("random", _encoded(value.bit_generator.state, above))
-    if hasattr(value, "get_arrays") and hasattr(value, "reset_n_calls"):  # scikit-learn's search trees count their queries
-        return _tagged("tree", _name_of(type(value)), *(_encoded(np.asarray(part), above) for part in value.get_arrays()))
-    try:
-        reduced = value.__reduce_ex__(4)
-    except TypeError:
-        raise TypeError(
-            f"A structure holds a {type(value).__module__}.{type(value).__qualname__}, which cannot be written down, so "
-            "it has no fingerprint. Use plain data, arrays, dataclasses or objects that can be pickled."
-        ) from None
-    if isinstance(reduced, str):
-        return _tagged("global", _name_of(type(value)), reduced.encode())
-    maker, arguments, *rest = reduced
-    state = rest[0] if rest else None
-    items = [list(part) if part is not None else None for part in rest[1:3]]
-    return _tagged(
-        "object", _name_of(type(value)), _name_of(maker), *(_encoded(p, above) for p in (arguments, state, items))
-    )
+def _leads_to_circle(written: bytes) -> bool:
+    return written.startswith((b"circle:", b"back:"))
 
 
 def _name_of(value: Any) -> bytes:
