@@ -396,6 +396,9 @@ def test_untrusted_types_are_named_with_the_argument_that_trusts_them(tmp_path):
     assert suggested is not None
     names = ast.literal_eval(suggested[1])
     assert names == sorted([f"{__name__}.Holder", f"{__name__}.Setting"])
+    assert list(caught.value.types) == names
+    travelled = pickle.loads(pickle.dumps(caught.value))  # as from a worker
+    assert (str(travelled), travelled.types) == (str(caught.value), caught.value.types)
     assert dco.storage.load(path, trusted=names).value == Setting(Fraction(1), ())
     with pytest.raises(dco.UntrustedTypeError, match="Setting"):
         dco.storage.load(path, trusted=[Holder])

@@ -32,7 +32,11 @@ class CorruptModelError(DcoError, ValueError):
 
 
 class UntrustedTypeError(DcoError, TypeError):
-    """A model file holds types that the caller has not declared trusted."""
+    """A model file holds types that the caller has not declared trusted; `types` has their full names."""
+
+    def __init__(self, message: str = "", types: tuple[str, ...] = ()) -> None:
+        super().__init__(message)
+        self.types = types
 
 
 class MissingExtraError(DcoError, ImportError):

@@ -73,7 +73,8 @@ def load(path: str | os.PathLike[str], *, trusted: Iterable[str | type] = ()) ->
     if unknown:
         raise UntrustedTypeError(
             f"{path} holds types that are not trusted: {', '.join(unknown)}. If you know each of them and trust whoever "
-            f"wrote the file, pass trusted={[*sorted(_names(trusted)), *unknown]!r}; building them may run their code."
+            f"wrote the file, pass trusted={[*sorted(_names(trusted)), *unknown]!r}; building them may run their code.",
+            types=tuple(unknown),
         )
     with _corrupt_if_it_fails(path):
         estimator = skops.io.loads(data, trusted=sorted(allowed))

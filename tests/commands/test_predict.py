@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -302,6 +303,11 @@ def test_an_untrusted_type_is_named_with_the_option_to_trust_it(
     monkeypatch.setattr(trusted, "OWN", kept)
     arguments = ("predict", home / "numbers.dco", home / "new.csv", "--out", tmp_path / "s.csv")
     assert "--trust dco.splits.Splits" in dco(*arguments, status=2).output
+    odd = tmp_path / "not trusted: us. If you know.dco"  # a name with words of the message
+    shutil.copy(home / "numbers.dco", odd)
+    told = " ".join(dco("predict", odd, *arguments[2:], status=2).output.split())
+    assert "types that are not trusted (dco.splits.Splits); if you know" in told
+    assert "say --trust dco.splits.Splits: building" in told
     dco(*arguments, "--trust", "dco.splits.Splits")
 
 

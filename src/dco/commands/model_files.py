@@ -25,8 +25,7 @@ def open_model(path: Path, trust: Sequence[str] = ()) -> Any:
     try:
         model = load(path, trusted=trust)
     except UntrustedTypeError as error:
-        names = str(error).partition("not trusted: ")[2].partition(". If you know")[0]
-        options = " ".join(f"--trust {name}" for name in names.split(", "))
+        names, options = ", ".join(error.types), " ".join(f"--trust {name}" for name in error.types)
         raise ValueError(
             f"{path} holds types that are not trusted ({names}); if you know them and trust whoever wrote the file, say "
             f"{options}: building them may run their code."
