@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, overload
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dco.arrays import Bools, Floats, Integers, to_numpy
+from dco.arrays import AnyArray, Bools, Floats, Integers, to_numpy
 from dco.extras import require
-from dco.sets.prediction_sets import described
+from dco.sets.prediction_sets import Row, Rows, chosen, compressed_rows, described
 
 Member: TypeAlias = Callable[[ArrayLike], Bools]
 
@@ -33,6 +33,26 @@ class Intervals:
 
     def __len__(self) -> int:
         return len(self.lower)
+
+    @overload
+    def __getitem__(self, key: Row) -> tuple[float, float]: ...
+    @overload
+    def __getitem__(self, key: Rows) -> Intervals: ...
+    def __getitem__(self, key: Row | Rows) -> tuple[float, float] | Intervals:
+        """The ends of one row's interval; for a slice, a list of row numbers or a mask, the intervals of those rows."""
+        rows = chosen(key, len(self))
+        if isinstance(rows, int):
+            return float(self.lower[rows]), float(self.upper[rows])
+        return Intervals(self.lower[rows], self.upper[rows], _member_of(self, rows))
+
+    def __iter__(self) -> Iterator[tuple[float, float]]:
+        return zip(self.lower.tolist(), self.upper.tolist(), strict=True)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> AnyArray:
+        """The ends, (n, 2)."""
+        if copy is False:
+            raise ValueError("the ends are stored in two arrays, so one array of both is always a copy.")
+        return np.asarray(np.stack([self.lower, self.upper], axis=1), dtype=dtype)
 
     def __repr__(self) -> str:
         return described(self, lambda row: _shown([(self.lower[row], self.upper[row])]))
@@ -89,6 +109,21 @@ class IntervalUnions:
     def __len__(self) -> int:
         return len(self.row_pointers) - 1
 
+    @overload
+    def __getitem__(self, key: Row) -> list[tuple[float, float]]: ...
+    @overload
+    def __getitem__(self, key: Rows) -> IntervalUnions: ...
+    def __getitem__(self, key: Row | Rows) -> list[tuple[float, float]] | IntervalUnions:
+        """The intervals of one row as pairs; for a slice, a list of row numbers or a mask, the unions of those rows."""
+        rows = chosen(key, len(self))
+        if isinstance(rows, int):
+            return [(low, high) for low, high in self.pieces(rows).tolist()]
+        pointers, places = compressed_rows(self.row_pointers, rows)
+        return IntervalUnions(pointers, self.lower[places], self.upper[places], _member_of(self, rows))
+
+    def __iter__(self) -> Iterator[list[tuple[float, float]]]:
+        return (self[row] for row in range(len(self)))
+
     def __repr__(self) -> str:
         return described(self, lambda row: _shown(self.pieces(row)))
 
@@ -135,13 +170,36 @@ class IntervalUnions:
         """A pandas DataFrame with the hull, the pieces (a list of pairs) and the size of each set."""
         pandas = require("pandas", extra="tables")
         hull = self.hull()
-        pieces = [[(float(a), float(b)) for a, b in self.pieces(i)] for i in range(len(self))]
         return pandas.DataFrame(
-            {"lower": hull.lower, "upper": hull.upper, "pieces": pieces, "size": self.sizes()}, index=index
+            {"lower": hull.lower, "upper": hull.upper, "pieces": list(self), "size": self.sizes()}, index=index
         )
 
     def _rows(self) -> Integers:
         return np.repeat(np.arange(len(self)), np.diff(self.row_pointers))
+
+
+@dataclass(frozen=True, eq=False)
+class _SomeRows:
+    """Membership for some rows of sets whose own rule asks for a value of every row."""
+
+    member: Member
+    n: int
+    rows: Integers
+
+    def __call__(self, y: ArrayLike) -> Bools:
+        value, found = responses(y, len(self.rows)), np.zeros(len(self.rows), dtype=bool)
+        left = np.arange(len(self.rows))
+        while left.size:  # one round, or as many as the commonest row was chosen times
+            rows, first = np.unique(self.rows[left], return_index=True)
+            asked = np.zeros(self.n)
+            asked[rows] = value[left[first]]
+            found[left[first]] = self.member(asked)[rows]
+            left = np.delete(left, first)
+        return found
+
+
+def _member_of(sets: Intervals | IntervalUnions, rows: Integers) -> Member | None:
+    return None if sets.member is None else _SomeRows(sets.member, len(sets), rows)
 
 
 def _shown(pieces: Iterable[tuple[float, float]] | Floats) -> str:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from dco.arrays import AnyArray, Bools, Integers, to_numpy
 from dco.extras import require
-from dco.sets.prediction_sets import described
+from dco.sets.prediction_sets import Row, Rows, chosen, compressed_rows, described
 
 _FIRST_LABELS = 5  # of a set that is printed
 
@@ -57,10 +58,20 @@ class LabelSets:
     def __len__(self) -> int:
         return len(self.row_pointers) - 1
 
-    def __getitem__(self, row: int) -> AnyArray:
-        """The labels of one row's set."""
-        row = range(len(self))[row]
-        return self._labels(self.codes[self.row_pointers[row] : self.row_pointers[row + 1]])
+    @overload
+    def __getitem__(self, key: Row) -> AnyArray: ...
+    @overload
+    def __getitem__(self, key: Rows) -> LabelSets: ...
+    def __getitem__(self, key: Row | Rows) -> AnyArray | LabelSets:
+        """The labels of one row's set; for a slice, a list of row numbers or a mask, the sets of those rows."""
+        rows = chosen(key, len(self))
+        if isinstance(rows, int):
+            return self._labels(self.codes[self.row_pointers[rows] : self.row_pointers[rows + 1]])
+        pointers, places = compressed_rows(self.row_pointers, rows)
+        return LabelSets(pointers, self.codes[places], self.n_classes, self.classes)
+
+    def __iter__(self) -> Iterator[AnyArray]:
+        return (self[row] for row in range(len(self)))
 
     def __repr__(self) -> str:
         return described(self, self._shown, of=f" of {self.n_classes} labels")

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any, Protocol, runtime_checkable
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dco.arrays import Bools, Floats, Integers
+from dco.arrays import Bools, Floats, Integers, to_numpy
+
+Row: TypeAlias = int | np.integer[Any]
+Rows: TypeAlias = slice | Sequence[int] | Integers | Bools
 
 _FIRST = 3  # sets that are printed
 
@@ -48,6 +52,37 @@ def described(sets: PredictionSets, shown: Callable[[int], str], *, of: str = ""
         facts = f"{n} rows{of}, mean size {sizes.mean():.4g}, {int(np.count_nonzero(sets.is_empty()))} empty"
     first = ", ".join(shown(row) for row in range(min(n, _FIRST)))
     return f"{type(sets).__name__}({facts}: {first}{', ...' if n > _FIRST else ''})"
+
+
+def chosen(key: Row | Rows, n: int) -> int | Integers:
+    """The row, or the rows, that an index means: a number, a slice, numbers or a mask, as in NumPy."""
+    if isinstance(key, slice):
+        return np.arange(n)[key]
+    rows = np.asarray(key, dtype=object) if isinstance(key, tuple) else to_numpy(key)
+    if rows.ndim == 0 and rows.dtype.kind in "iu":
+        row = operator.index(rows)
+        if not -n <= row < n:
+            raise IndexError(f"there is no row {row}: there are {n} rows.")
+        return row % n
+    if rows.ndim == 1 and rows.dtype.kind == "b":
+        if rows.size != n:
+            raise IndexError(f"a mask must mark each of the {n} rows, got {rows.size} marks.")
+        return np.flatnonzero(rows)
+    if rows.ndim != 1 or (rows.size and rows.dtype.kind not in "iu"):
+        raise IndexError(f"rows are chosen by a number, a slice, a list of numbers or a mask, got {key!r:.100}.")
+    outside = rows[(rows < -n) | (rows >= n)]
+    if outside.size:
+        raise IndexError(f"there is no row {outside[0]}: there are {n} rows.")
+    return rows.astype(np.int64) % max(n, 1)
+
+
+def compressed_rows(row_pointers: Integers, rows: Integers) -> tuple[Integers, Integers]:
+    """Row pointers of the chosen rows, and where their entries are: ``codes[places]`` are the codes of those rows."""
+    lengths = np.diff(row_pointers)[rows]
+    pointers = np.zeros(rows.size + 1, dtype=np.int64)
+    np.cumsum(lengths, out=pointers[1:])
+    shift = np.asarray(row_pointers)[:-1][rows] - pointers[:-1]
+    return pointers, np.arange(pointers[-1]) + np.repeat(shift, lengths)
 
 
 def size_quantile(sizes: Floats | Integers, level: float) -> float:
