@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import pytest
 
-from dco.predictions import ClassDraws, ClassProbabilities
-from dco.scores import APS, LAC, RAPS, SAPS, Margin, TopK
+from dco.predictions import ClassDraws, ClassProbabilities, Points
+from dco.scores import APS, LAC, RAPS, SAPS, AbsoluteResidual, Margin, TopK
 from dco.scores.classification import observed_together, sizes_together
 from dco.tuning import tune
 from dco.tuning.search import tune_levels
@@ -83,3 +85,35 @@ def test_one_that_fails_in_a_shared_pass_fails_alone():
     assert [entry.name for entry in ranking.failed] == ["drawn"]
     assert "uniform" in ranking.failed[0].reason
     assert {row.name for row in ranking.table} == {"aps", "saps"}
+
+
+@dataclass(frozen=True)
+class OwnCurve(AbsoluteResidual):
+    """A score with a pass of its own for many thresholds, which raises."""
+
+    problem: type[Exception] = ValueError
+
+    def sizes_at(self, prediction, thresholds):
+        raise self.problem("in the pass over many thresholds")
+
+
+@pytest.mark.parametrize("name", ["observed_together", "sizes_together"])
+def test_a_fault_in_a_shared_pass_is_not_hidden(name, monkeypatch):
+    def fault(*_):
+        raise IndexError("a fault of the pass")
+
+    rng = np.random.default_rng(5)
+    prediction, y = ClassProbabilities(rng.dirichlet(np.ones(5), size=30)), rng.integers(5, size=30)
+    monkeypatch.setattr(f"dco.tuning.candidates.{name}", fault)
+    with pytest.raises(IndexError, match="a fault of the pass"):
+        tune_levels({"APS": (APS(), prediction), "TopK": (TopK(), prediction)}, y, alphas=["0.1", "0.2"])
+
+
+def test_a_pass_that_refuses_its_input_is_done_without_and_one_that_is_broken_is_told():
+    rng = np.random.default_rng(6)
+    points, y = Points(rng.normal(size=30)), rng.normal(size=30)
+    alphas = ["0.1", "0.2"]
+    plain = tune_levels({"a": (AbsoluteResidual(), points)}, y, alphas=alphas)
+    assert tune_levels({"a": (OwnCurve(), points)}, y, alphas=alphas) == plain
+    with pytest.raises(IndexError, match="many thresholds"):
+        tune_levels({"a": (OwnCurve(problem=IndexError), points)}, y, alphas=alphas)

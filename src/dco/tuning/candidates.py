@@ -21,6 +21,9 @@ from dco.scores.score import Score
 from dco.thresholds.threshold import checked_scores
 
 Candidates: TypeAlias = Mapping[str, tuple[Score, Prediction]]
+# What a candidate does not suit, or says of its input. A shared pass then leaves it to be evaluated by itself, where the
+# error gets its name. Anything else is a fault of the pass: to go on would hide it behind a slower way to the same numbers.
+_UNSUITABLE = (DcoError, ValueError, TypeError)
 
 
 @dataclass(frozen=True, eq=False)
@@ -181,7 +184,7 @@ def with_sizes(
         try:
             sizes = sizes_together(scores, prediction, [asked[name] for name in names])
             known.update({name: each.astype(np.float64) for name, each in zip(names, sizes, strict=True)})
-        except Exception:
+        except _UNSUITABLE:
             continue
     for entry in evaluated:
         levels, (score, prediction) = np.asarray(asked[entry.name]), candidates[entry.name]
@@ -192,7 +195,7 @@ def with_sizes(
                 known[entry.name] = entry.size_curves(levels)
             elif hasattr(score, "sizes_at_several"):
                 known[entry.name] = score.sizes_at_several(prediction, levels)
-        except Exception:
+        except _UNSUITABLE:
             continue
     return [_knowing(entry, asked[entry.name], known[entry.name]) if entry.name in known else entry for entry in evaluated]
 
@@ -214,8 +217,8 @@ def _observed_together(candidates: Candidates, y: AnyArray) -> dict[str, Floats]
     for names, scores, prediction in _of_one_prediction(candidates):
         try:
             known.update(zip(names, observed_together(scores, prediction, y), strict=True))
-        except Exception:
-            continue  # each is then evaluated by itself, and the failure is reported under its own name
+        except _UNSUITABLE:
+            continue
     return known
 
 
