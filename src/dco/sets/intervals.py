@@ -9,7 +9,7 @@ from typing import Any, TypeAlias, overload
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dco.arrays import AnyArray, Bools, Floats, Integers, to_numpy
+from dco.arrays import AnyArray, Bools, Floats, Integers, real_numbers, to_numpy
 from dco.extras import require
 from dco.sets.prediction_sets import Row, Rows, chosen, compressed_rows, described
 
@@ -76,6 +76,19 @@ class Intervals:
     def is_infinite(self) -> Bools:
         """Rows whose set reaches to infinity on a side."""
         return np.asarray(np.isinf(self.sizes()))
+
+    def clip(self, lower: ArrayLike | None = None, upper: ArrayLike | None = None) -> Intervals:
+        """The part of each interval in [lower, upper]; one number for all rows, or one a row.
+
+        Coverage is kept where y always lies there, such as ``clip(lower=0)`` for a price: only what cannot happen is cut
+        off. An interval wholly outside becomes empty.
+
+        Where errors grow with a positive y, widths should too: fit on ``np.log(y)`` and take ``Intervals(np.exp(sets.lower),
+        np.exp(sets.upper))``, which keeps coverage and stays above 0 by itself. A model in scikit-learn's
+        `TransformedTargetRegressor` learns on the scale of log y as well, but its intervals are made on that of y: clip them.
+        """
+        least, most = _limits(lower, upper, len(self))
+        return Intervals(np.maximum(self.lower, least), np.minimum(self.upper, most), _clipped(self, least, most))
 
     def to_frame(self, index: Any = None) -> Any:
         """A pandas DataFrame with columns ``lower``, ``upper`` and ``size``."""
@@ -158,6 +171,15 @@ class IntervalUnions:
         """Rows whose set reaches to infinity on a side."""
         return np.asarray(np.isinf(self.sizes()))
 
+    def clip(self, lower: ArrayLike | None = None, upper: ArrayLike | None = None) -> IntervalUnions:
+        """The part of each row's set in [lower, upper]; see `Intervals.clip`. Pieces wholly outside are left out."""
+        least, most = _limits(lower, upper, len(self))
+        rows = self._rows()
+        low, high = np.maximum(self.lower, least[rows]), np.minimum(self.upper, most[rows])
+        kept = low <= high
+        pointers = np.concatenate([[0], np.cumsum(np.bincount(rows[kept], minlength=len(self)))])
+        return IntervalUnions(pointers, low[kept], high[kept], _clipped(self, least, most))
+
     def hull(self) -> Intervals:
         """The smallest interval around each row's set (lower = inf, upper = -inf for an empty one)."""
         lower, upper = np.full(len(self), np.inf), np.full(len(self), -np.inf)
@@ -200,6 +222,39 @@ class _SomeRows:
 
 def _member_of(sets: Intervals | IntervalUnions, rows: Integers) -> Member | None:
     return None if sets.member is None else _SomeRows(sets.member, len(sets), rows)
+
+
+@dataclass(frozen=True, eq=False)
+class _Inside:
+    """Membership of sets that were cut at limits."""
+
+    member: Member
+    least: Floats
+    most: Floats
+
+    def __call__(self, y: ArrayLike) -> Bools:
+        value = responses(y, len(self.least))
+        return np.asarray(self.member(value) & (self.least <= value) & (value <= self.most))
+
+
+def _clipped(sets: Intervals | IntervalUnions, least: Floats, most: Floats) -> Member | None:
+    return None if sets.member is None else _Inside(sets.member, least, most)
+
+
+def _limits(lower: ArrayLike | None, upper: ArrayLike | None, n: int) -> tuple[Floats, Floats]:
+    """The limits of each row in float64: sets stored in float32 must not round them."""
+    limits = []
+    for name, limit, none in (("lower", lower, -np.inf), ("upper", upper, np.inf)):
+        values = real_numbers(none if limit is None else limit, name=name)
+        if values.shape not in ((), (n,)) or np.any(np.isnan(values)):
+            raise ValueError(f"{name} must be one number or one for each of the {n} rows, and not NaN; got {limit!r:.100}.")
+        limits.append(np.broadcast_to(values.astype(np.float64), n))
+    least, most = limits
+    crossed = np.flatnonzero(least > most)
+    if crossed.size:
+        row = int(crossed[0])
+        raise ValueError(f"lower must not exceed upper, got {least[row]:g} and {most[row]:g} for row {row}.")
+    return least, most
 
 
 def _shown(pieces: Iterable[tuple[float, float]] | Floats) -> str:
