@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import pickle
+import tracemalloc
 from collections.abc import Iterator
 from dataclasses import fields, replace
 from typing import Any
@@ -448,6 +450,25 @@ def test_a_model_without_a_fingerprint_is_known_by_its_scores() -> None:
     est.predictor_.structure.model.coef_[0] *= 1.001
     assert not est.certificate_.verify(X[rows], Y[rows], predictor=est)
     assert model_fingerprint(Ridge().fit(X, Y), largest=10) is None
+
+
+@pytest.mark.parametrize(("megabytes", "too_large"), [(40, False), (200, True)])
+def test_a_fingerprint_takes_no_copy_of_a_large_model(megabytes, too_large) -> None:
+    model = Ridge()
+    model.coef_ = np.ones(megabytes * 2**17)
+    tracemalloc.start()
+    found = model_fingerprint(model)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert (found is None) == too_large
+    assert peak < 2**22
+
+
+def test_the_limit_of_a_fingerprint_is_in_bytes_of_the_pickle() -> None:
+    for model in (Ridge().fit(X, Y), {"text": "a" * 10**6}, {"array": np.arange(10**5)}):
+        size = len(pickle.dumps(model))
+        assert model_fingerprint(model, largest=size + 200) is not None
+        assert model_fingerprint(model, largest=size - 200) is None
 
 
 @pytest.mark.parametrize("guarantee", ["marginal", "pac"])

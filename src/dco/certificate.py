@@ -323,12 +323,29 @@ def model_fingerprint(model: Any, *, largest: int = _LARGEST_MODEL) -> str | Non
 
     Without it a change of the model is still seen in its calibration scores.
     """
+    size = _Size(largest)
     try:
-        if len(pickle.dumps(model)) > largest:
-            return None
+        pickle.Pickler(size, protocol=5, buffer_callback=size.count).dump(model)
         return structure_fingerprint(model)
     except Exception:  # whatever a user's model raises when it is written down
         return None
+
+
+class _Size:
+    """A file that keeps nothing of what is written to it, and refuses more than `largest` bytes in all."""
+
+    def __init__(self, largest: int) -> None:
+        self.left = largest
+
+    def write(self, data: Any) -> int:
+        self.count(data)
+        return memoryview(data).nbytes
+
+    def count(self, data: Any) -> None:
+        """Arrays come here as they lie in memory: nothing is copied."""
+        self.left -= memoryview(data).nbytes
+        if self.left < 0:
+            raise ValueError("This is larger than was allowed.")
 
 
 def scores_fingerprint(scores: ArrayLike) -> str:
