@@ -85,7 +85,7 @@ class Intervals:
 
         Where errors grow with a positive y, widths should too: fit on ``np.log(y)`` and take ``Intervals(np.exp(sets.lower),
         np.exp(sets.upper))``, which keeps coverage and stays above 0 by itself. A model in scikit-learn's
-        `TransformedTargetRegressor` learns on the scale of log y as well, but its intervals are made on that of y: clip them.
+        `TransformedTargetRegressor` learns on the scale of log y too, but its intervals are made on that of y: clip them.
         """
         least, most = _limits(lower, upper, len(self))
         return Intervals(np.maximum(self.lower, least), np.minimum(self.upper, most), _clipped(self, least, most))
