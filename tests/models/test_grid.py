@@ -5,11 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from sklearn.ensemble import RandomForestRegressor
-from sklearn.linear_model import Lasso, Ridge
+from sklearn.linear_model import Lasso, LogisticRegression, Ridge
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler, StandardScaler
 
+import dco
+from dco.datasets import GaussianClasses
 from dco.models.grid import grid
+from dco.scores import APS, LAC, RAPS, SAPS, NeverEmpty, NormalisedResidual
 
 
 def test_every_combination_is_an_unfitted_clone_under_a_readable_name():
@@ -65,3 +68,50 @@ def test_a_parameter_without_values_or_without_meaning_is_an_error():
 def test_what_is_no_estimator_is_refused(wrong):
     with pytest.raises(ValueError, match="estimator must be a scikit-learn estimator such as"):
         grid(wrong, alpha=[1.0])
+
+
+def test_the_parameters_of_a_score_make_scores_named_like_models():
+    base = RAPS(penalty=0.5, rank_free=9, randomised=True)
+    scores = grid(base, rank_free=[1, np.int64(5)], penalty=(0.01, 0.1))
+    assert scores == {
+        f"RAPS(rank_free={free}, penalty={penalty})": RAPS(penalty, free, randomised=True)
+        for penalty in (0.01, 0.1)
+        for free in (1, 5)
+    }
+    assert base == RAPS(0.5, 9, randomised=True)
+    assert grid(LAC()) == {"LAC": LAC()}
+    assert list(grid(NormalisedResidual(), floor=[0.0, 0.1])) == [
+        "NormalisedResidual(floor=0.0)",
+        "NormalisedResidual(floor=0.1)",
+    ]
+    assert list(grid(NeverEmpty(APS()), score=[APS(), LAC()]).values()) == [NeverEmpty(APS()), NeverEmpty(LAC())]
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: grid(RAPS(0.1, 1), depth=[1]), "RAPS has no parameter 'depth'; it has penalty, rank_free, randomised"),
+        (lambda: grid(LAC(), penalty=[1]), "LAC has no parameter 'penalty'; it has none"),
+        (lambda: grid(RAPS(0.1, 1), penalty=[-1.0]), "penalty"),
+        (lambda: grid(SAPS(0.1), weight=[]), "weight has no values"),
+        (lambda: grid(SAPS, weight=[1.0]), "or a score such as dco.scores.SAPS"),
+    ],
+)
+def test_a_score_refuses_what_it_cannot_be_given(make, words):
+    with pytest.raises(ValueError, match=words):
+        make()
+
+
+def test_a_grid_of_scores_is_searched_by_tune_and_by_the_estimators():
+    """By hand, score after score, the same candidate comes out as the smallest."""
+    population, rng = GaussianClasses(n_classes=6, separation=2.0), np.random.default_rng(0)
+    X, y = population.sample(600, rng)
+    scores = {**grid(RAPS(0.1, 1), penalty=[0.001, 0.1], rank_free=[1, 3]), **grid(SAPS(0.1), weight=[0.01, 0.3])}
+    prediction = population.prediction(X)
+    ranking = dco.tune({name: (score, prediction) for name, score in scores.items()}, y, alpha=0.1)
+    alone = {name: dco.tune({name: (score, prediction)}, y, alpha=0.1).table[0] for name, score in scores.items()}
+    assert ranking.best == min(alone, key=lambda name: (alone[name].mean_size, alone[name].p95_size))
+    assert {row.name for row in ranking.table} == set(scores)
+
+    estimator = dco.DecoupledClassifier(LogisticRegression(), scores=scores, alpha=0.1, random_state=0).fit(X, y)
+    assert {row.name for row in estimator.ranking_.table} == {f"logisticregression / {name}" for name in scores}

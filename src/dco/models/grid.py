@@ -1,40 +1,70 @@
-"""Hyperparameter grids as candidates: every combination is a model of its own, ranked on tuning rows like any other."""
+"""Hyperparameter grids as candidates: every combination is a model or a score of its own, ranked on tuning rows."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import fields, is_dataclass, replace
+from itertools import product
 from typing import Any
 
 
 def grid(estimator: Any, /, **values: Any) -> dict[str, Any]:
-    """All combinations of the listed hyperparameters, as {readable name: unfitted clone}.
+    """All combinations of the listed parameters of a model or a score, as {readable name: unfitted clone, or score}.
 
-    ``grid(RandomForestRegressor(), max_depth=[4, 8])`` gives ``{"RandomForestRegressor(max_depth=4)": ..., "...=8)": ...}``.
-    Parameters of a pipeline's steps are written ``step__parameter``, as in scikit-learn. A value that is not a list, tuple,
-    array or range is taken as the only one.
+    ``grid(RandomForestRegressor(), max_depth=[4, 8])`` gives ``{"RandomForestRegressor(max_depth=4)": ..., "...=8)": ...}``
+    for `models` of an estimator, ``grid(SAPS(weight=0.1), weight=[0.05, 0.2])`` gives scores for its `scores`. Parameters of
+    a pipeline's steps are written ``step__parameter``, as in scikit-learn. A value that is not a list, tuple, array or range
+    is taken as the only one.
 
     Searching a grid this way keeps the guarantee. A `GridSearchCV` around a calibrated estimator does not: it chooses by
     rows that the calibration has used.
     """
-    from sklearn.base import clone
-    from sklearn.model_selection import ParameterGrid
+    if isinstance(estimator, type) or not (hasattr(estimator, "get_params") or _is_score(estimator)):
+        raise ValueError(
+            "estimator must be a scikit-learn estimator such as Ridge(), or a score such as dco.scores.SAPS(weight=0.1), "
+            f"got {estimator!r:.200}."
+        )
+    choices = {name: _choices(name, value) for name, value in values.items()}
+    title, prefix = _last_step(estimator)
+    found: dict[str, Any] = {}
+    alphabetical = sorted(
+        choices
+    )  # combinations come in the order of scikit-learn's ParameterGrid, names in that of the call
+    for combination in product(*(choices[name] for name in alphabetical)):
+        value_of = dict(zip(alphabetical, combination, strict=True))
+        setting = {name: value_of[name] for name in choices}
+        text = ", ".join(f"{_short(name, prefix)}={_readable(value)}" for name, value in setting.items())
+        found[_unused(f"{title}({text})" if text else title, found)] = _with(estimator, setting)
+    return found
+
+
+def _is_score(value: Any) -> bool:
+    # told by its methods: scores come later in the order of imports than models
+    return is_dataclass(value) and callable(getattr(value, "observed", None)) and callable(getattr(value, "sets", None))
+
+
+def _with(base: Any, setting: dict[str, Any]) -> Any:
+    """A copy of a model or a score with other parameters."""
+    if not _is_score(base):
+        return _copied(base).set_params(**{name: _copied(value) for name, value in setting.items()})
+    known = [entry.name for entry in fields(base) if entry.init]
+    for name in setting:
+        if name not in known:
+            raise ValueError(f"{type(base).__name__} has no parameter {name!r}; it has {', '.join(known) or 'none'}.")
+    return replace(base, **setting)
+
+
+def _last_step(estimator: Any) -> tuple[str, str]:
+    """What a model or a score is called, and the path to its parameters: those of the last step of a pipeline."""
+    if _is_score(estimator):
+        return type(estimator).__name__, ""
     from sklearn.pipeline import Pipeline
 
-    if not hasattr(estimator, "get_params") or isinstance(estimator, type):
-        raise ValueError(f"estimator must be a scikit-learn estimator such as Ridge(), got {estimator!r:.200}.")
-    choices = {name: _choices(name, value) for name, value in values.items()}
-    last = estimator
     prefix = ""
-    while isinstance(last, Pipeline):
-        step, last = last.steps[-1]
+    while isinstance(estimator, Pipeline):
+        step, estimator = estimator.steps[-1]
         prefix += f"{step}__"
-    models: dict[str, Any] = {}
-    for setting in ParameterGrid(choices):
-        ordered = {name: setting[name] for name in choices}  # in the order of the call, not of the alphabet
-        text = ", ".join(f"{_short(name, prefix)}={_readable(value)}" for name, value in ordered.items())
-        title = f"{type(last).__name__}({text})" if text else type(last).__name__
-        models[_unused(title, models)] = clone(estimator).set_params(**{n: _copied(v) for n, v in ordered.items()})
-    return models
+    return type(estimator).__name__, prefix
 
 
 def _choices(name: str, value: Any) -> list[Any]:
