@@ -1,4 +1,4 @@
-"""A search gives every model its own name, its own fit and its own size."""
+"""Each model has its own name, its own fit and its own size; what fails is told by name."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.linear_model import Ridge
 
 import dco
+from dco.rows import Rows
 from dco.scores import AbsoluteResidual
 from dco.search import Optuna
+from dco.selection import Workbench, growing_candidates
 from dco.tuning.strategies import Found, Trial
 
 rng = np.random.default_rng(0)
@@ -97,3 +99,47 @@ def test_a_model_that_cannot_be_written_down_is_the_same_as_itself_alone() -> No
     fitted, trials = searched([one, other, one])
     assert trials[0].objective == trials[2].objective
     assert len(fitted.ranking_.table) == 2
+
+
+# --- a tuning split that grows ----------------------------------------------------------------------------------------
+
+
+class Failing(Shifted):
+    """A model that cannot be fitted."""
+
+    def fit(self, X: Any, y: Any) -> Shifted:
+        raise RuntimeError("no fit here")
+
+
+def bench(**options: Any) -> Workbench:
+    rows = Rows(X, Y)
+    return Workbench(rows.take(np.arange(100)), rows.take(np.arange(100, 120)), None, 1, 2, None, **options)
+
+
+def test_a_growing_split_runs_where_it_was_told_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def noted(function: Any, items: Any, *, n_jobs: Any, scheduler: Any) -> list[Any]:
+        asked.append((n_jobs, scheduler))
+        return [function(item) for item in items]
+
+    monkeypatch.setattr("dco.selection.run_many", noted)
+    models = {"ridge": Ridge(), "failing": Failing(), "shifted": Shifted(np.zeros(2001))}
+    look, fitted = growing_candidates(models, None, bench(n_jobs=2, scheduler="tcp://a"), Rows(X, Y))
+    table, y = look(np.arange(100, 150))
+    assert asked == [(2, "tcp://a")] * 2
+    assert set(fitted) == {"ridge", "shifted"}
+    assert list(table) == ["ridge / AbsoluteResidual", "shifted / AbsoluteResidual"]
+    np.testing.assert_array_equal(y, Y[100:150])
+    np.testing.assert_array_equal(
+        table["ridge / AbsoluteResidual"][1].mean, Ridge().fit(X[:100], Y[:100]).predict(X[100:150])
+    )
+
+
+def test_when_no_model_can_be_fitted_or_predict_each_reason_is_told() -> None:
+    models = {"one": Failing(), "other": Shifted(np.zeros(10))}
+    look, _ = growing_candidates(models, None, bench(), Rows(X, Y))
+    with pytest.raises(ValueError, match=r"one: RuntimeError: no fit here; other: IndexError: .*1000"):
+        look(np.arange(100, 150))
+    with pytest.raises(ValueError, match=r"one: RuntimeError: no fit here; other: IndexError: .*1000"):
+        dco.DecoupledRegressor(models, random_state=0).fit(X, Y)

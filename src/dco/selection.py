@@ -10,7 +10,7 @@ import math
 import warnings
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass, replace
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -264,11 +264,29 @@ def try_models(models: Mapping[str, Any], candidates: Sequence[Candidate], bench
     jobs = {name: _jobs(name, model, candidates, bench, pieces) for name, model in models.items()}
     flat = [job for own in jobs.values() for job in own]
     outcomes = iter(run_many(_fit_and_predict, flat, n_jobs=bench.n_jobs, scheduler=bench.scheduler))
-    return {name: _assemble([next(outcomes) for _ in own], own, pieces, bench) for name, own in jobs.items() if own}
+    return {name: _assemble([next(outcomes) for _ in own], pieces, bench) for name, own in jobs.items() if own}
 
 
-Job: TypeAlias = tuple[Any, Any, Rows, Rows, tuple[type, ...], Floats | None, AnyArray | None]
-Outcome: TypeAlias = tuple[Any, Any, str | None]
+@dataclass(frozen=True, eq=False)
+class Job:
+    """A model to fit on some rows, unless `fitted` is there already, and to predict others, once for each kind of record."""
+
+    model: Any
+    fit_rows: Rows
+    predict_rows: Rows
+    kinds: tuple[type, ...] = ()
+    uniforms: Floats | None = None
+    classes: AnyArray | None = None
+    fitted: Any = None
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """What became of a job: the fitted model and its predictions, or why there are none."""
+
+    fitted: Any = None
+    records: Mapping[type, Prediction] = field(default_factory=dict)
+    failure: str | None = None
 
 
 def _jobs(
@@ -282,27 +300,29 @@ def _jobs(
     randomised = any(getattr(candidate.score, "randomised", False) for candidate in own)
     uniforms = row_uniforms(tuning.X, seed=bench.uniform_seed) if randomised else None
     return [
-        (
-            bench.prefitted.get(name),
+        Job(
             model,
             fit_rows,
             tuning.take(places),
-            kinds,
-            None if uniforms is None else uniforms[places],
-            bench.classes,
+            kinds=kinds,
+            uniforms=None if uniforms is None else uniforms[places],
+            classes=bench.classes,
+            fitted=bench.prefitted.get(name),
         )
         for fit_rows, places in pieces
     ]
 
 
 def _fit_and_predict(job: Job) -> Outcome:
-    fitted, model, fit_rows, predict_rows, kinds, uniforms, classes = job
     try:
-        fitted = fit_model(model, fit_rows) if fitted is None else fitted
-        records = {kind: predicted(fitted, predict_rows.X, kind, uniforms=uniforms, classes=classes) for kind in kinds}
+        fitted = fit_model(job.model, job.fit_rows) if job.fitted is None else job.fitted
+        records = {
+            kind: predicted(fitted, job.predict_rows.X, kind, uniforms=job.uniforms, classes=job.classes)
+            for kind in job.kinds
+        }
     except Exception as error:  # whatever a user's model raises: that candidate is reported and left out
-        return None, None, f"{type(error).__name__}: {error}"
-    return fitted, records, None
+        return Outcome(failure=f"{type(error).__name__}: {error}")
+    return Outcome(fitted, records)
 
 
 def try_fold_by_fold(
@@ -313,27 +333,27 @@ def try_fold_by_fold(
     jobs = _jobs(candidate.model_name, candidate.model, [candidate], bench, pieces)
     outcomes: list[Outcome] = []
     for step, job in enumerate(jobs):
-        outcomes.append(_fit_and_predict(job))
-        _, records, failure = outcomes[-1]
-        if failure is not None:
+        outcome = _fit_and_predict(job)
+        outcomes.append(outcome)
+        if outcome.failure is not None:
             break
-        size = tune({candidate.name: (candidate.score, records[candidate.kind])}, job[3].y, alpha=alpha).table[0].mean_size
-        if report(step, size):
+        pair = candidate.score, outcome.records[candidate.kind]
+        if report(step, tune({candidate.name: pair}, job.predict_rows.y, alpha=alpha).table[0].mean_size):
             return None
-    return _assemble(outcomes, jobs, pieces, bench)
+    return _assemble(outcomes, pieces, bench)
 
 
-def _assemble(outcomes: list[Outcome], jobs: list[Job], pieces: list[tuple[Rows, Integers]], bench: Workbench) -> Tried:
-    failure = next((text for _, _, text in outcomes if text is not None), None)
+def _assemble(outcomes: list[Outcome], pieces: list[tuple[Rows, Integers]], bench: Workbench) -> Tried:
+    failure = next((outcome.failure for outcome in outcomes if outcome.failure is not None), None)
     if failure is not None:
         return Tried((), {}, failure)
-    fits = tuple(fitted for fitted, _, _ in outcomes)
+    fits = tuple(outcome.fitted for outcome in outcomes)
     if len(outcomes) == 1:
-        return Tried(fits, outcomes[0][1])
+        return Tried(fits, outcomes[0].records)
     places = tuple(held_out for _, held_out in pieces)
     pieced = {
-        kind: PiecedPrediction(tuple(records[kind] for _, records, _ in outcomes), places, bench.classes)
-        for kind in jobs[0][4]
+        kind: PiecedPrediction(tuple(outcome.records[kind] for outcome in outcomes), places, bench.classes)
+        for kind in outcomes[0].records
     }
     return Tried(fits, pieced)
 
@@ -393,18 +413,19 @@ def growing_candidates(
 ) -> tuple[Callable[[Integers], tuple[dict[str, tuple[Any, Any]], AnyArray]], dict[str, Any]]:
     """For a tuning split that grows: models fitted once on training rows, and their candidates on any rows taken so far."""
     candidates = expand(models, scores)
-    outcomes = run_many(
-        _fit_or_reason, [(model, bench.train) for model in models.values()], n_jobs=bench.n_jobs, scheduler=bench.scheduler
+    jobs = [Job(model, bench.train, bench.train) for model in models.values()]  # nothing to predict yet
+    outcomes = dict(
+        zip(models, run_many(_fit_and_predict, jobs, n_jobs=bench.n_jobs, scheduler=bench.scheduler), strict=True)
     )
-    fitted = {name: outcome for name, outcome in zip(models, outcomes, strict=True) if not isinstance(outcome, str)}
+    fitted = {name: outcome.fitted for name, outcome in outcomes.items() if outcome.failure is None}
 
     def look(taken: Integers) -> tuple[dict[str, tuple[Any, Any]], AnyArray]:
         part = rows.take(taken)
-        now = Workbench(bench.train, part, None, bench.uniform_seed, bench.fold_seed, bench.classes, fitted)
+        now = replace(bench, tune=part, n_folds=None, prefitted=fitted)
         tried = try_models({name: models[name] for name in fitted}, [c for c in candidates if c.model_name in fitted], now)
         table = {c.name: (c.score, tried[c.model_name].predictions[c.kind]) for c in candidates if _worked(tried, c)}
         if not table:
-            reasons = {name: outcome for name, outcome in zip(models, outcomes, strict=True) if isinstance(outcome, str)}
+            reasons = {name: outcome.failure for name, outcome in outcomes.items() if outcome.failure is not None}
             reasons |= {name: str(found.failure) for name, found in tried.items()}
             raise ValueError(
                 "Every candidate failed on the training rows: "
@@ -413,13 +434,6 @@ def growing_candidates(
         return table, part.y
 
     return look, fitted
-
-
-def _fit_or_reason(job: tuple[Any, Rows]) -> Any:
-    try:
-        return fit_model(*job)
-    except Exception as error:  # reported again, by name, when the candidates are ranked
-        return f"{type(error).__name__}: {error}"
 
 
 def _worked(tried: Mapping[str, Tried], candidate: Candidate) -> bool:
@@ -444,7 +458,6 @@ def rank_candidates(
     *,
     alpha: Level,
     conditions: AnyArray | str | None,
-    failures: Mapping[str, str],
 ) -> Ranking:
     """Exact search over the candidates whose model did not fail."""
     table: dict[str, tuple[Any, Any]] = {}
@@ -455,7 +468,7 @@ def rank_candidates(
             pieced = isinstance(prediction, PiecedPrediction)
             table[candidate.name] = (PiecedScore(candidate.score) if pieced else candidate.score, prediction)
     if not table:
-        lost = {c.model_name: failures[c.name] for c in candidates if c.name in failures}  # once a model, not once a score
+        lost = {c.model_name: tried[c.model_name].failure for c in candidates}  # once a model, not once a score
         reasons = "; ".join(f"{name}: {reason}" for name, reason in lost.items())
         shape = f"n_samples={len(bench.train)}, n_features={bench.train.X.shape[1]}"
         raise ValueError(f"Every candidate failed on the training rows ({shape}). {reasons}")
@@ -482,10 +495,10 @@ def select(
         candidates, tried = _searched(search, candidates, bench, alpha=alpha, conditions=conditions)
         _check_task(candidates, bench)
     failures = {c.name: str(tried[c.model_name].failure) for c in candidates if tried[c.model_name].failure is not None}
-    ranking = rank_candidates(candidates, tried, bench, alpha=alpha, conditions=conditions, failures=failures)
+    ranking = rank_candidates(candidates, tried, bench, alpha=alpha, conditions=conditions)
     if ensemble:
         candidates, tried = _with_ensemble(candidates, tried, ranking)
-        ranking = rank_candidates(candidates, tried, bench, alpha=alpha, conditions=conditions, failures=failures)
+        ranking = rank_candidates(candidates, tried, bench, alpha=alpha, conditions=conditions)
     lost = {c.model_name: str(tried[c.model_name].failure) for c in candidates if c.name in failures}
     lost |= {entry.name: entry.reason for entry in ranking.failed}
     ranking = replace(ranking, failed=(*(FailedCandidate(*item) for item in failures.items()), *ranking.failed))
@@ -544,7 +557,7 @@ def _searched(
         failure = tried[new.model_name].failure
         if failure is not None:
             raise ValueError(failure)
-        ranking = rank_candidates([new], tried, bench, alpha=alpha, conditions=conditions, failures={})
+        ranking = rank_candidates([new], tried, bench, alpha=alpha, conditions=conditions)
         return float(ranking.table[0].mean_size)
 
     found = search.search(evaluate, [(candidate.model, candidate.score) for candidate in listed])
