@@ -540,6 +540,8 @@ def test_functions_count_by_name_and_lambdas_by_code():
     assert structure_fingerprint(len) != structure_fingerprint(max)
     makers = [lambda x: x + 1, lambda x: x + 2, lambda x: x * 1]
     assert len({structure_fingerprint(f) for f in makers}) == 3
+    inside = [lambda x: [v + 1 for v in x], lambda x: [v + 2 for v in x], lambda x: [v * 1 for v in x]]
+    assert len({structure_fingerprint(f) for f in inside}) == 3
     with pytest.raises(TypeError, match="no fingerprint"):
         structure_fingerprint(x for x in ())
 

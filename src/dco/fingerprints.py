@@ -578,10 +578,9 @@ class _Walk:
         return _tagged("array", plain.dtype.str.encode(), shape, blake2b(data, digest_size=32).digest())
 
     def _local_function(self, value: types.FunctionType) -> bytes:
-        code, cells = value.__code__, [cell.cell_contents for cell in value.__closure__ or ()]
-        constants = [c for c in code.co_consts if not isinstance(c, types.CodeType)]
-        around = [constants, list(code.co_names), cells, value.__defaults__]
-        return _tagged("local", _name_of(value), code.co_code, self.written(around))
+        cells = [cell.cell_contents for cell in value.__closure__ or ()]
+        around = [_code_parts(value.__code__), cells, value.__defaults__, value.__kwdefaults__]
+        return _tagged("local", _name_of(value), self.written(around))
 
     def _object(self, value: Any) -> bytes:
         if isinstance(value, np.random.RandomState):
@@ -620,6 +619,12 @@ def _plain_value(value: Any) -> bytes | None:
     if isinstance(value, types.FunctionType) and "<" not in value.__qualname__:
         return _tagged("name", _name_of(value))
     return None
+
+
+def _code_parts(code: types.CodeType) -> list[Any]:
+    """What a function does, the functions and comprehensions inside it included."""
+    constants = [_code_parts(entry) if isinstance(entry, types.CodeType) else entry for entry in code.co_consts]
+    return [code.co_code, list(code.co_names), constants]
 
 
 def _leads_to_circle(written: bytes) -> bool:

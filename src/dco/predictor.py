@@ -11,6 +11,7 @@ import platform
 import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import Any, Literal
@@ -22,7 +23,6 @@ from dco.arrays import AnyArray, Floats, Integers
 from dco.calibration import (
     Calibration,
     checked_calibration_scores,
-    group_names,
     tell_infeasible,
     tell_new_groups,
     warn_or_raise,
@@ -38,7 +38,8 @@ from dco.certificate import (
     statement_in_words,
 )
 from dco.errors import DcoError, SealBrokenError
-from dco.fingerprints import row_fingerprints, row_uniforms
+from dco.fingerprints import row_fingerprints, row_uniforms, structure_fingerprint
+from dco.groups import group_names
 from dco.models.adapt import is_frozen
 from dco.predictions import Prediction
 from dco.ranks import Level, as_rational, smallest_marginal_n, smallest_pac_n
@@ -210,22 +211,25 @@ class DecoupledPredictor:
         found = kept.among(row_fingerprints(X, y))
         return found if found.total > kept.by_chance(len(y)) else None
 
-    def tell_used_rows(self, X: Any, y: AnyArray, *, stacklevel: int = 2) -> None:
-        """Warn where rows to be evaluated took part in the fit, and say which verdict they spoil."""
+    def tell_used_rows(self, X: Any, y: AnyArray, *, stacklevel: int = 2) -> tuple[str | None, set[Any]]:
+        """Warn where rows to be evaluated took part in the fit; how many did, and the Mondrian groups that they spoil."""
         found = self.used_rows(X, y)
         if found is None:
-            return
-        spoilt, names = "the coverage and its verdict", self.structure.conditions(X, y)
+            return None, set()
+        said, spoilt, names = "the coverage", set(self.calibration.parts()), self.structure.conditions(X, y)
         if names is not None and found.exact:
             groups = list(dict.fromkeys(names[found.known].tolist()))
-            spoilt = f"coverage and verdict of {', '.join(map(repr, groups[:5]))}{', ...' if len(groups) > 5 else ''}"
+            said = f"the coverage of {', '.join(map(repr, groups[:5]))}{', ...' if len(groups) > 5 else ''}"
+            spoilt = set(groups)
         roles = ", ".join(f"{count} {role}" for role, count in found.counts.items())
+        count = f"{'' if found.exact else 'about '}{found.total} of {len(y)} rows took part in the fit"
         warnings.warn(
-            f"{'' if found.exact else 'About '}{found.total} of {len(y)} rows took part in the fit ({roles}): {spoilt} "
-            "prove nothing about new rows. Evaluate rows that were used for nothing else.",
+            f"{count[0].upper()}{count[1:]} ({roles}): {said} proves nothing about new rows. Evaluate rows that were used "
+            "for nothing else.",
             UserWarning,
             stacklevel=stacklevel,
         )
+        return count, spoilt
 
     def p_values(self, X: Any, y: ArrayLike | None = None) -> Floats:
         """Conformal p-values: of every label (n, K) for classes, of the given y (n,) otherwise."""
@@ -358,11 +362,19 @@ def _structure_digest(
         "candidate": candidate,
         "model": model,
         "score": score_label(score),
-        "condition": describe(condition_on),
+        "condition": _rule(condition_on),
         "fitted on": list(fitted_on),
         "seed": seed,
     }
     return blake2b(json.dumps(described, sort_keys=True).encode(), digest_size=16).hexdigest()
+
+
+def _rule(condition_on: Any) -> str:
+    """What names the groups; a function by what it does, if that can be written down."""
+    if callable(condition_on):
+        with suppress(Exception):  # whatever a user's object raises when it is written down
+            return structure_fingerprint(condition_on)
+    return describe(condition_on)
 
 
 def calibrate(
