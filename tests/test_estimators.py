@@ -611,12 +611,17 @@ def test_rows_of_the_fit_are_counted_when_they_are_evaluated() -> None:
     with pytest.warns(
         UserWarning, match=r"300 of 300 rows took part in the fit \(150 train, 75 tune, 75 calibrate\)"
     ) as told:
-        est.evaluate(X[:300], y[:300])
+        found = est.evaluate(X[:300], y[:300])
+    assert found.consistency is None
+    assert "verdict            none: 300 of 300 rows took part in the fit" in str(found)
     assert [warning.filename for warning in told] == [__file__]
     rows = np.r_[est.splits_.calibrate[:4], est.splits_.train[:1], 300:400]
-    with pytest.warns(UserWarning, match=r"5 of 105 rows .* \(1 train, 4 calibrate\): the coverage and its verdict"):
-        est.evaluate(np.asfortranarray(X[rows]), y[rows].tolist())
-    est.evaluate(X[300:], y[300:])
+    with pytest.warns(UserWarning, match=r"5 of 105 rows .* \(1 train, 4 calibrate\): the coverage proves nothing"):
+        found = est.evaluate(np.asfortranarray(X[rows]), y[rows].tolist())
+    assert (found.consistency, found.no_verdict) == (None, "5 of 105 rows took part in the fit")
+    found = est.evaluate(X[300:], y[300:])
+    assert found.consistency is not None
+    assert found.no_verdict is None
     est.evaluate(X[:300], y[:300] + 1)  # other targets: other rows
 
 
@@ -624,8 +629,10 @@ def test_the_groups_whose_verdict_is_spoilt_are_named() -> None:
     X, y = class_rows(900)
     est = dco.DecoupledClassifier(LogisticRegression(), LAC(), condition_on="label", random_state=0).fit(X[:600], y[:600])
     old = est.splits_.calibrate[y[est.splits_.calibrate] == 1][:5]
-    with pytest.warns(UserWarning, match=r"5 of 305 rows .* \(5 calibrate\): coverage and verdict of 1 prove"):
-        est.evaluate(np.r_[X[600:], X[old]], np.r_[y[600:], y[old]])
+    with pytest.warns(UserWarning, match=r"5 of 305 rows .* \(5 calibrate\): the coverage of 1 proves nothing"):
+        found = est.evaluate(np.r_[X[600:], X[old]], np.r_[y[600:], y[old]])
+    assert [row.group for row in found.by_group if row.consistency is None] == [1]
+    assert len(found.by_group) > 1
 
 
 def test_repeats_that_are_natural_are_no_leak() -> None:
@@ -648,7 +655,8 @@ def test_many_rows_are_known_again_by_a_sample(monkeypatch) -> None:
     found = est.predictor_.used_rows(X[2000:], y[2000:])
     assert found.total == pytest.approx(2000, rel=0.2)  # a binomial share of the sample: 5 standard deviations
     with pytest.warns(UserWarning, match="About"):
-        est.evaluate(X[2000:], y[2000:])
+        found = est.evaluate(X[2000:], y[2000:])
+    assert (found.no_verdict or "").startswith("about ")
     assert est.predictor_.used_rows(X[4000:], y[4000:]) is None
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -175,18 +175,19 @@ class _Decoupled(BaseEstimator, ABC):
 
         `alpha`, `guarantee` and `delta` are those of `predict_set`. `by` has one label a row: the table by group. Under
         `condition_on` the groups of the conditions are taken, each compared with the law of its own threshold. Rows that
-        took part in the fit are counted in a warning.
+        took part in the fit are counted in a warning, and in ``no_verdict``: there is then no verdict.
         """
         features = self._features(X)
         target = self._known_targets(y)
         statement = self.predictor_.stated(alpha, guarantee=guarantee, delta=delta)
         self.predictor_.tell_infeasible(statement, stacklevel=3)
         self.predictor_.tell_new_groups(features, stacklevel=3)
-        self.predictor_.tell_used_rows(features, target, stacklevel=3)
+        used, spoilt = self.predictor_.tell_used_rows(features, target, stacklevel=3)
         sets: PredictionSets = self.predictor_.sets(features, alpha, guarantee=guarantee, delta=delta)
         thresholds = self.predictor_.thresholds(alpha, guarantee=guarantee, delta=delta)
+        thresholds = {name: threshold for name, threshold in thresholds.items() if name not in spoilt}
         conditions = self.predictor_.structure.conditions(features, target)
-        return evaluate(
+        found = evaluate(
             sets,
             target,
             threshold=thresholds.get(None),
@@ -194,6 +195,7 @@ class _Decoupled(BaseEstimator, ABC):
             thresholds=thresholds if by is None else None,
             tied=self.predictor_.is_tied(statement),
         )
+        return replace(found, no_verdict=used)
 
     @property
     def certificate_(self) -> Certificate:

@@ -47,7 +47,8 @@ class Evaluation(ShownAsPrinted):
     Shares are of rows: `empty` sets, `full` sets (every label, or the whole line) and `infinite` ones (a side without end).
     One infinite set makes `mean_size` infinite; ``mean_finite_size`` leaves such sets out (NaN if there is no other).
     ``consistency`` compares the coverage with the law of the threshold's rank; it is None without a threshold, or with one
-    that certifies no coverage by rank. ``by_group`` has a row for each group, in sorted order.
+    that certifies no coverage by rank. ``by_group`` has a row for each group, in sorted order. ``no_verdict`` says why rows
+    can prove nothing (they took part in the fit): ``consistency`` is then None, whatever the threshold.
     """
 
     coverage: float
@@ -61,6 +62,7 @@ class Evaluation(ShownAsPrinted):
     n: int
     consistency: Consistency | None = None
     by_group: tuple[GroupEvaluation, ...] = ()
+    no_verdict: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers and texts, nested; infinity stays a float."""
@@ -81,6 +83,8 @@ class Evaluation(ShownAsPrinted):
                 f" (90 % of the time between {self.consistency.low:.4f} and {self.consistency.high:.4f})",
                 f"verdict            {self.consistency.verdict} (p = {self.consistency.p_value:.3g})",
             ]
+        elif self.no_verdict is not None:
+            lines.append(f"verdict            none: {self.no_verdict}")
         if self.by_group:
             width = max(5, *(len(str(row.group)) for row in self.by_group))
             judged = any(row.consistency is not None for row in self.by_group)

@@ -38,7 +38,7 @@ from dco.certificate import (
     statement_in_words,
 )
 from dco.errors import DcoError, SealBrokenError
-from dco.fingerprints import row_fingerprints, row_uniforms, structure_fingerprint
+from dco.fingerprints import object_fingerprint, row_fingerprints, row_uniforms
 from dco.groups import group_names
 from dco.models.adapt import is_frozen
 from dco.predictions import Prediction
@@ -373,7 +373,7 @@ def _rule(condition_on: Any) -> str:
     """What names the groups; a function by what it does, if that can be written down."""
     if callable(condition_on):
         with suppress(Exception):  # whatever a user's object raises when it is written down
-            return structure_fingerprint(condition_on)
+            return object_fingerprint(condition_on)
     return describe(condition_on)
 
 

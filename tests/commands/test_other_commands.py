@@ -111,8 +111,13 @@ def test_rows_of_the_fit_prove_nothing_and_this_is_said(dco: Callable[..., Any],
         told = dco("evaluate", home / "numbers.dco", tmp_path / "t.csv").output
         assert f"Note: {count} rows took part in the fit" in told
         assert told.count("Note: ") == 1
-        notes = json.loads(dco("evaluate", home / "numbers.dco", tmp_path / "t.csv", "--json").output)["notes"]
-        assert "prove nothing about new rows" in notes[0]
+        printed = dco("evaluate", home / "numbers.dco", tmp_path / "t.csv").stdout
+        assert f"none: {count} rows took part in the fit" in printed
+        assert "consistent" not in printed
+        found = json.loads(dco("evaluate", home / "numbers.dco", tmp_path / "t.csv", "--json").output)
+        assert "proves nothing about new rows" in found["notes"][0]
+        assert found["consistency"] is None
+        assert found["no_verdict"] == f"{count} rows took part in the fit"
     assert "took part" not in dco("evaluate", home / "numbers.dco", home / "new.csv").output
 
 

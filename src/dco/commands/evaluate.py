@@ -10,6 +10,11 @@ import click
 from dco.commands.options import FILE, chosen_alpha, example, model_level_options, trust_option
 from dco.commands.printing import as_json, note, noted_warnings, print_json, print_table, progress, say
 
+NO_LAW = (
+    "No single coverage law applies (thresholds by group, clustered rows, or no guarantee), so there is no verdict for all "
+    "rows together."
+)
+
 
 @click.command("evaluate", epilog=example("dco evaluate model.dco new_patients.csv --by sex"))
 @click.argument("model", type=FILE)
@@ -33,7 +38,7 @@ def command(
 ) -> None:
     """Coverage with its expected range, sizes, by group, and whether the coverage agrees with the guarantee.
 
-    The rows of DATA must be new: rows that trained, tuned or calibrated prove nothing.
+    The rows of DATA must be new: where some of them trained, tuned or calibrated, there is no verdict.
     """
     from dco.commands.model_files import open_model, rows_with_targets, tell_level
 
@@ -46,10 +51,11 @@ def command(
         evaluation = estimator.evaluate(rows.X, rows.y, alpha=level, by=rows.by)
     if as_json:
         certificate = estimator.certificate_
-        print_json(
-            evaluation.to_dict()
-            | {"alpha": certificate.alpha if level is None else level, "guarantee": certificate.guarantee, "notes": notes}
-        )
+        told = evaluation.to_dict()
+        if evaluation.consistency is None and evaluation.no_verdict is None:
+            told["no_verdict"] = NO_LAW
+        told |= {"alpha": certificate.alpha if level is None else level, "guarantee": certificate.guarantee, "notes": notes}
+        print_json(told)
         return
     show_evaluation(evaluation, title=f"{evaluation.n} rows of {data}")
     if level is None:
@@ -66,6 +72,8 @@ def show_evaluation(evaluation: Any, *, title: str) -> None:
         rows.append(["expected coverage", f"{law.expected_coverage:.4f}"])
         rows.append(["expected range, 90 %", f"{law.low:.4f} to {law.high:.4f}"])
         rows.append(["verdict", f"{law.verdict} (p = {law.p_value:.3g})"])
+    elif evaluation.no_verdict is not None:
+        rows.append(["verdict", f"none: {evaluation.no_verdict}"])
     rows += [
         ["mean size", evaluation.mean_size],
         ["median size", evaluation.median_size],
@@ -76,11 +84,8 @@ def show_evaluation(evaluation: Any, *, title: str) -> None:
         rows.append(["infinite sets", f"{evaluation.infinite:.1%}"])
         rows.append(["mean of finite sizes", evaluation.mean_finite_size])
     print_table(["", "value"], rows, title=title)
-    if law is None:
-        say(
-            "No single coverage law applies (thresholds by group, clustered rows, or no guarantee), so there is no verdict "
-            "for all rows together."
-        )
+    if law is None and evaluation.no_verdict is None:
+        say(NO_LAW)
     if evaluation.by_group:
         print_table(
             ["group", "rows", "coverage", "95 % interval", "mean size", "median", "P95"],
