@@ -27,12 +27,12 @@ from dco.fingerprints import (
     check_overlap,
     codes_of_values,
     drop_repeats,
+    object_fingerprint,
     overlap,
     repeats_shared,
     role_fingerprint,
     row_fingerprints,
     row_uniforms,
-    structure_fingerprint,
 )
 
 
@@ -245,7 +245,7 @@ def test_fingerprints_are_the_same_in_another_process():
     code = (
         "import numpy as np; from dco.fingerprints import *;"
         "print(row_fingerprints(np.array([[1, 'a', None]], dtype=object)).tobytes().hex(),"
-        "structure_fingerprint({'b': {1, 2, 'x'}, 'a': np.arange(3)}), row_uniforms([[1.5]], seed=4)[0])"
+        "object_fingerprint({'b': {1, 2, 'x'}, 'a': np.arange(3)}), row_uniforms([[1.5]], seed=4)[0])"
     )
     runs = {
         subprocess.run(
@@ -361,7 +361,7 @@ class Loose:
 def test_structures_are_told_apart_by_content_and_not_by_layout():
     base = {"score": Penalty(0.1), "model": [1, 2.5, "x", None], "weights": np.arange(6.0).reshape(2, 3)}
     same = {"weights": np.asfortranarray(base["weights"]), "model": [1, 2.5, "x", None], "score": Penalty(0.1, 1)}
-    assert structure_fingerprint(base) == structure_fingerprint(same)
+    assert object_fingerprint(base) == object_fingerprint(same)
     changes = [
         {**base, "score": Penalty(0.2)},
         {**base, "model": [1, 2.5, "x", 0]},
@@ -371,10 +371,10 @@ def test_structures_are_told_apart_by_content_and_not_by_layout():
         {**base, "more": None},
         {**base, "model": ["1", 2.5, "x", None]},
     ]
-    assert len({structure_fingerprint(s) for s in [base, *changes]}) == len(changes) + 1
-    assert structure_fingerprint(Loose([1])) == structure_fingerprint(Loose([1]))
-    assert structure_fingerprint(Loose([1])) != structure_fingerprint(Loose([2]))
-    assert structure_fingerprint([["a"], "b"]) != structure_fingerprint([["a", "b"]])
+    assert len({object_fingerprint(s) for s in [base, *changes]}) == len(changes) + 1
+    assert object_fingerprint(Loose([1])) == object_fingerprint(Loose([1]))
+    assert object_fingerprint(Loose([1])) != object_fingerprint(Loose([2]))
+    assert object_fingerprint([["a"], "b"]) != object_fingerprint([["a", "b"]])
 
 
 class Node:
@@ -403,8 +403,8 @@ def test_a_part_is_read_once_however_often_it_occurs():
     for _ in range(200):
         doubled = [doubled, doubled]
     start = time.process_time()
-    structure_fingerprint(doubled)
-    structure_fingerprint(everyone_knows_everyone(30))
+    object_fingerprint(doubled)
+    object_fingerprint(everyone_knows_everyone(30))
     assert time.process_time() - start < 1.0
 
 
@@ -415,11 +415,11 @@ def test_shared_parts_count_like_copies():
         inner = {"w": np.arange(3.0), "p": Penalty(weight)}
         return [inner, (inner if share else copy.deepcopy(inner)), [inner["w"] if share else np.arange(3.0)]]
 
-    assert structure_fingerprint(make(0.1, True)) == structure_fingerprint(make(0.1, False))
-    assert structure_fingerprint(make(0.1, True)) != structure_fingerprint(make(0.2, True))
+    assert object_fingerprint(make(0.1, True)) == object_fingerprint(make(0.1, False))
+    assert object_fingerprint(make(0.1, True)) != object_fingerprint(make(0.2, True))
     changed = make(0.1, False)
     changed[1]["w"][0] = 1
-    assert structure_fingerprint(changed) != structure_fingerprint(make(0.1, False))
+    assert object_fingerprint(changed) != object_fingerprint(make(0.1, False))
 
 
 CIRCLES = {
@@ -436,11 +436,11 @@ CIRCLES = {
 
 
 def test_circles_are_told_apart_and_keep_their_digest_through_pickle():
-    digests = {name: structure_fingerprint(value) for name, value in CIRCLES.items()}
+    digests = {name: object_fingerprint(value) for name, value in CIRCLES.items()}
     assert len(set(digests.values())) == len(CIRCLES)
     for name, value in CIRCLES.items():
-        assert structure_fingerprint(pickle.loads(pickle.dumps(value))) == digests[name]
-    assert structure_fingerprint(CIRCLES["inside"][0][0]) == digests["ring"]  # wherever it stands
+        assert object_fingerprint(pickle.loads(pickle.dumps(value))) == digests[name]
+    assert object_fingerprint(CIRCLES["inside"][0][0]) == digests["ring"]  # wherever it stands
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -450,10 +450,10 @@ def test_a_link_that_is_moved_is_seen(seed):
     nodes = [Node(k) for k in range(8)]
     for node in nodes:
         node.links = [nodes[k] for k in rng.choice(8, size=2, replace=False)]
-    first, twin = structure_fingerprint(nodes), copy.deepcopy(nodes)
-    assert structure_fingerprint(twin) == first
+    first, twin = object_fingerprint(nodes), copy.deepcopy(nodes)
+    assert object_fingerprint(twin) == first
     twin[3].links[1] = next(node for node in twin if node not in twin[3].links)
-    assert structure_fingerprint(twin) != first
+    assert object_fingerprint(twin) != first
 
 
 def linked(links):
@@ -484,7 +484,7 @@ def test_every_graph_of_three_lists_is_told_apart_from_all_that_read_otherwise()
     choices = [*itertools.product(range(3), repeat=1), *itertools.product(range(3), repeat=2)]
     by_digest, by_graph = {}, {}
     for links in itertools.product(choices, repeat=3):
-        digest = structure_fingerprint(linked(links))
+        digest = object_fingerprint(linked(links))
         assert by_digest.setdefault(digest, unfolded(links, 0, 6)) == unfolded(links, 0, 6)
         assert by_graph.setdefault(renumbered(links), digest) == digest
     assert len(by_digest) > 100
@@ -492,9 +492,9 @@ def test_every_graph_of_three_lists_is_told_apart_from_all_that_read_otherwise()
 
 def test_the_order_of_a_dictionary_with_circles_does_not_matter():
     a, b = ring("a", "b")
-    assert structure_fingerprint({"x": a, "y": b}) == structure_fingerprint({"y": b, "x": a})
+    assert object_fingerprint({"x": a, "y": b}) == object_fingerprint({"y": b, "x": a})
     with pytest.raises(TypeError, match="Keep them in a list"):
-        structure_fingerprint({a, b})
+        object_fingerprint({a, b})
 
 
 def test_a_function_that_calls_itself_has_a_fingerprint():
@@ -504,8 +504,8 @@ def test_a_function_that_calls_itself_has_a_fingerprint():
 
         return down
 
-    assert structure_fingerprint(make(1)) == structure_fingerprint(make(1))
-    assert structure_fingerprint(make(1)) != structure_fingerprint(make(2))
+    assert object_fingerprint(make(1)) == object_fingerprint(make(1))
+    assert object_fingerprint(make(1)) != object_fingerprint(make(2))
 
 
 ARRAYS = [
@@ -525,25 +525,25 @@ ARRAYS = [
 
 
 def test_arrays_of_every_kind_are_told_apart_and_keep_their_digest_in_a_copy():
-    assert len({structure_fingerprint(array) for array in ARRAYS}) == len(ARRAYS)
+    assert len({object_fingerprint(array) for array in ARRAYS}) == len(ARRAYS)
     for array in ARRAYS:
-        assert structure_fingerprint(pickle.loads(pickle.dumps(array))) == structure_fingerprint(array)
+        assert object_fingerprint(pickle.loads(pickle.dumps(array))) == object_fingerprint(array)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PendingDeprecationWarning)
-        assert structure_fingerprint(np.matrix([[1.0, 2.0]])) == structure_fingerprint(np.array([[1.0, 2.0]]))
+        assert object_fingerprint(np.matrix([[1.0, 2.0]])) == object_fingerprint(np.array([[1.0, 2.0]]))
     swapped = np.array([1.0, 2.0, 3.0], dtype=">f8")
-    assert structure_fingerprint(swapped) == structure_fingerprint(ARRAYS[5])
+    assert object_fingerprint(swapped) == object_fingerprint(ARRAYS[5])
 
 
 def test_functions_count_by_name_and_lambdas_by_code():
-    assert structure_fingerprint(np.mean) == structure_fingerprint(np.mean)
-    assert structure_fingerprint(len) != structure_fingerprint(max)
+    assert object_fingerprint(np.mean) == object_fingerprint(np.mean)
+    assert object_fingerprint(len) != object_fingerprint(max)
     makers = [lambda x: x + 1, lambda x: x + 2, lambda x: x * 1]
-    assert len({structure_fingerprint(f) for f in makers}) == 3
+    assert len({object_fingerprint(f) for f in makers}) == 3
     inside = [lambda x: [v + 1 for v in x], lambda x: [v + 2 for v in x], lambda x: [v * 1 for v in x]]
-    assert len({structure_fingerprint(f) for f in inside}) == 3
+    assert len({object_fingerprint(f) for f in inside}) == 3
     with pytest.raises(TypeError, match="no fingerprint"):
-        structure_fingerprint(x for x in ())
+        object_fingerprint(x for x in ())
 
 
 def test_a_fitted_model_keeps_its_fingerprint_through_pickle_and_loses_it_when_refitted():
@@ -551,12 +551,12 @@ def test_a_fitted_model_keeps_its_fingerprint_through_pickle_and_loses_it_when_r
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(80, 3)), rng.normal(size=80)
     model = ensemble.RandomForestRegressor(5, random_state=0).fit(X, y)
-    first = structure_fingerprint(model)
-    assert structure_fingerprint(pickle.loads(pickle.dumps(model))) == first
+    first = object_fingerprint(model)
+    assert object_fingerprint(pickle.loads(pickle.dumps(model))) == first
     model.predict(X)
-    assert structure_fingerprint(model) == first
-    assert structure_fingerprint(ensemble.RandomForestRegressor(5, random_state=0).fit(X, y)) == first
-    assert structure_fingerprint(ensemble.RandomForestRegressor(5, random_state=0).fit(X[1:], y[1:])) != first
+    assert object_fingerprint(model) == first
+    assert object_fingerprint(ensemble.RandomForestRegressor(5, random_state=0).fit(X, y)) == first
+    assert object_fingerprint(ensemble.RandomForestRegressor(5, random_state=0).fit(X[1:], y[1:])) != first
 
 
 def test_a_model_that_counts_its_queries_keeps_its_fingerprint():
@@ -564,18 +564,18 @@ def test_a_model_that_counts_its_queries_keeps_its_fingerprint():
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(80, 3)), rng.normal(size=80)
     model = neighbors.KNeighborsRegressor(algorithm="kd_tree").fit(X, y)
-    first = structure_fingerprint(model)
+    first = object_fingerprint(model)
     model.predict(X)
-    assert structure_fingerprint(model) == first
-    assert structure_fingerprint(neighbors.KNeighborsRegressor(algorithm="kd_tree").fit(X + 1e-9, y)) != first
+    assert object_fingerprint(model) == first
+    assert object_fingerprint(neighbors.KNeighborsRegressor(algorithm="kd_tree").fit(X + 1e-9, y)) != first
 
 
 @pytest.mark.parametrize("make", [np.random.RandomState, np.random.default_rng])
 def test_a_random_generator_counts_by_its_state(make):
     used = make(0)
     used.normal()
-    assert structure_fingerprint(make(0)) == structure_fingerprint(make(0))
-    assert len({structure_fingerprint(source) for source in (make(0), make(1), used)}) == 3
+    assert object_fingerprint(make(0)) == object_fingerprint(make(0))
+    assert len({object_fingerprint(source) for source in (make(0), make(1), used)}) == 3
 
 
 @pytest.mark.parametrize(
@@ -588,4 +588,4 @@ def test_a_fitted_model_keeps_its_fingerprint_through_skops(name):
     model = getattr(pytest.importorskip(f"sklearn.{module}"), kind)().fit(X, X[:, 0])
     data = io.dumps(model)
     again = io.loads(data, trusted=io.get_untrusted_types(data=data))
-    assert structure_fingerprint(again) == structure_fingerprint(model)
+    assert object_fingerprint(again) == object_fingerprint(model)

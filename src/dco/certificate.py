@@ -21,7 +21,7 @@ from scipy.special import betaincinv
 from dco.arrays import AnyArray, Bools, Floats, Integers
 from dco.calibration import Calibration
 from dco.display import ShownAsPrinted
-from dco.fingerprints import role_fingerprint, row_fingerprints, structure_fingerprint
+from dco.fingerprints import object_fingerprint, role_fingerprint, row_fingerprints
 from dco.ranks import Level, as_rational, conformal_rank, pac_rank
 from dco.rows import take_features
 from dco.theory import simultaneous_slack
@@ -326,7 +326,7 @@ def model_fingerprint(model: Any, *, largest: int = _LARGEST_MODEL) -> str | Non
     size = _Size(largest)
     try:
         pickle.Pickler(size, protocol=5, buffer_callback=size.count).dump(model)
-        return structure_fingerprint(model)
+        return object_fingerprint(model)
     except Exception:  # whatever a user's model raises when it is written down
         return None
 

@@ -473,14 +473,14 @@ def _halves(data: bytes) -> tuple[int, int]:
 # ---------------------------------------------------------------------------------------------- structures
 
 
-def structure_fingerprint(structure: Any) -> str:
-    """A digest, in hex, of a frozen structure: nested plain data, arrays, dataclasses, fitted estimators.
+def object_fingerprint(thing: Any) -> str:
+    """A digest, in hex, of any object: nested plain data, arrays, dataclasses, fitted estimators.
 
     Dictionaries and sets are read in a canonical order, arrays by dtype, shape and values (not by memory layout), classes
     and functions by name (a lambda by its code), any other object by what it would hand to pickle. A part that occurs twice
     counts like two copies of it, and is read once.
     """
-    return blake2b(_Walk().written(structure), digest_size=16, person=b"dco structure").hexdigest()
+    return blake2b(_Walk().written(thing), digest_size=16, person=b"dco structure").hexdigest()
 
 
 class _Walk:

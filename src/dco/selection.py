@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 
 from dco.arrays import AnyArray, Floats, Integers
 from dco.errors import IncompatibleScoreError
-from dco.fingerprints import row_uniforms, structure_fingerprint
+from dco.fingerprints import object_fingerprint, row_uniforms
 from dco.models.adapt import CLASS_RECORDS, is_frozen, last_model, predict_record, records_of
 from dco.models.averaged import AveragedModel
 from dco.parallel import run_many
@@ -571,7 +571,7 @@ def _searched(
 def _identity(model: Any) -> Hashable:
     """Equal for models that are fitted alike: one class, the same parameters to the last entry of each array."""
     try:
-        return type(model), structure_fingerprint(model.get_params(deep=False))
+        return type(model), object_fingerprint(model.get_params(deep=False))
     except TypeError:  # a parameter that cannot be written down: then only the object itself is the same model
         return type(model), id(model)
 
