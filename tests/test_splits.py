@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chisquare
+from sklearn.linear_model import Ridge
 
+from dco import DecoupledRegressor
 from dco.errors import OverlappingRolesError
 from dco.splits import Role, Splits, as_seed, assign_roles, folds, fresh_seed, random_order
 
@@ -56,13 +58,16 @@ def test_counts_are_taken_as_they_are():
 @pytest.mark.parametrize(
     ("sizes", "message"),
     [
-        ({"tune": 0.6, "calibrate": 0.6}, "asks for more than there is"),
-        ({"tune": 101, "calibrate": 0}, "asks for more than there is"),
-        ({"calibrate": 1.5}, "a count or a share"),
+        (
+            {"tune": 0.6, "calibrate": 0.7},
+            "role tune asks for more than there is: 0.7 to calibrate, 0.6 to tune and 0 to test",
+        ),
+        ({"tune": 101, "calibrate": 0}, "role tune asks for more than there is"),
+        ({"calibrate": 1.5}, "the size of the role calibrate must be a count or a share"),
         ({"calibrate": -0.1}, "a count or a share"),
         ({"calibrate": float("nan")}, "a count or a share"),
-        ({"calibrate": -1}, "not negative"),
-        ({"calibrate": 0.001}, "too few"),
+        ({"calibrate": -1}, "the size of the role calibrate must be a whole number that is not negative"),
+        ({"calibrate": 0.001}, "100 rows are too few: the size 0.001 leaves the role calibrate without a row"),
         ({"groups": np.zeros(3)}, "3 labels for 100 rows"),
         ({"groups": np.zeros(100), "stratify": np.zeros(100)}, "cannot both"),
         ({"seed": "x"}, "seed must be"),
@@ -72,6 +77,13 @@ def test_counts_are_taken_as_they_are():
 def test_impossible_requests_say_what_is_wrong(sizes, message):
     with pytest.raises(ValueError, match=message):
         assign_roles(100, **sizes)
+
+
+@pytest.mark.parametrize("size", [{"calibrate_size": 1.5}, {"calibrate_size": -1}, {"calibrate_size": 0.001}])
+def test_an_estimator_speaks_of_the_size_and_not_of_its_argument_calibrate(size):
+    """There `calibrate` is rows; the sentence must be true where the size is called `calibrate_size`."""
+    with pytest.raises(ValueError, match=r"size .*role calibrate"):
+        DecoupledRegressor(Ridge(), alpha=0.1, **size).fit(np.arange(100.0)[:, None], np.arange(100.0))
 
 
 def test_no_rows_have_no_roles():

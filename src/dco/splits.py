@@ -203,11 +203,11 @@ def assign_roles(
         cuts.append((2 * wanted.numerator + wanted.denominator) // (2 * wanted.denominator))  # floor(wanted + 1/2)
         if wanted > order.units:
             raise ValueError(
-                f"{role} asks for more than there is: calibrate = {calibrate}, tune = {tune}, test = {test} of "
-                f"{order.units} {unit}. Ask for less, or give more {unit}."
+                f"the role {role} asks for more than there is: {calibrate} to calibrate, {tune} to tune and {test} to test, "
+                f"of {order.units} {unit}. Ask for less, or give more {unit}."
             )
         if amount and cuts[-1] == cuts[-2]:
-            raise ValueError(f"{order.units} {unit} are too few: {role} = {size} leaves {role} without a row.")
+            raise ValueError(f"{order.units} {unit} are too few: the size {size} leaves the role {role} without a row.")
     parts = {role: order.between(*cuts[i : i + 2]) for i, role in enumerate(asked)}
     return Splits(
         train=order.rest(cuts[-1]),
@@ -255,10 +255,10 @@ def _positions(rows: Any, role: Role) -> Integers:
 def _amount(size: Size, units: int, role: Role) -> Fraction:
     """How many units a size means, not yet rounded."""
     if isinstance(size, (int, np.integer)) and not isinstance(size, bool):
-        return Fraction(as_count(size, name=role.value))
+        return Fraction(as_count(size, name=f"the size of the role {role}"))
     if size == 0 or size == 1:
         return Fraction(int(size) * units)
     try:
         return as_rational(size) * units
     except ValueError:
-        raise ValueError(f"{role} must be a count or a share between 0 and 1, got {size!r}.") from None
+        raise ValueError(f"the size of the role {role} must be a count or a share between 0 and 1, got {size!r}.") from None
