@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 from collections.abc import Callable
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 from sklearn.linear_model import LinearRegression
 
+import dco
 from dco.commands.printing import print_json
 from dco.datasets.images import _claim, _write
 from dco.experiments.experiment import Experiment, Options
@@ -21,6 +23,8 @@ from dco.experiments.records import run_splits
 from dco.files import plain, written_beside
 from dco.report.rendering import strict_json, write_text
 from dco.storage import save
+
+SOURCE = Path(dco.__file__).parent
 
 
 def records(path: Path) -> None:
@@ -90,6 +94,23 @@ def test_no_writer_touches_the_umask_which_all_threads_share(
     monkeypatch.delattr(os, "umask")
     write(tmp_path / name)
     assert (tmp_path / name).stat().st_mode == (tmp_path / "plain").stat().st_mode
+
+
+def test_every_text_file_has_a_stated_encoding() -> None:
+    """The default is that of the computer: what one writes, another could not read."""
+    unstated, stated = [], 0
+    for path in sorted(SOURCE.rglob("*.py")):
+        for call in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if not isinstance(call, ast.Call):
+                continue
+            name = ast.unparse(call.func)
+            mode = "".join(arg.value for arg in call.args if isinstance(arg, ast.Constant) and isinstance(arg.value, str))
+            if name.endswith((".read_text", ".write_text")) or (name == "open" and "b" not in mode):
+                told = any(keyword.arg == "encoding" for keyword in call.keywords)
+                stated += told
+                unstated += [] if told else [f"{path.name}:{call.lineno}"]
+    assert stated > 10
+    assert unstated == []
 
 
 def test_an_error_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:

@@ -243,6 +243,11 @@ def test_a_folder_resumes_with_the_partitions_that_are_missing(
     arguments = ("predict", home / "numbers.dco", tmp_path / "in", "--out", tmp_path / "out")
     assert "Stopped" in dco(*arguments, status=130).output
     assert sorted(path.name for path in (tmp_path / "out").glob("p*")) == ["part-0.parquet", "part-1.parquet"]
+    plan = tmp_path / "out" / "_dco_unfinished" / "plan.json"
+    asked = plan.read_text()
+    plan.write_text(asked[:10])  # cut short
+    assert "does not belong to a stopped run" in dco(*arguments, "--resume", status=2).output
+    plan.write_text(asked)
     monkeypatch.setattr(module, "predict_partition", lambda order: (done.append(Path(order.data).name), whole(order))[1])
     dco(*arguments, "--resume")
     assert done == [f"part-{i}.parquet" for i in range(4)], "each partition was done once"

@@ -158,19 +158,13 @@ def _predict_file(order: Order, *, resume: bool, force: bool, quiet: bool) -> in
 
 def begin_parts(parts: Path, identity: dict[str, Any], *, resume: bool, force: bool) -> None:
     """Make the folder for finished parts, or check that the one that is there belongs to the same order."""
-    from dco.files import written_beside
-
     plan = parts / _PLAN
     if parts.exists() and not resume and not force:
         raise ValueError(
             f"{parts} holds the parts of a run that was stopped; --resume goes on with it, --force starts anew."
         )
     if parts.exists() and resume:
-        try:
-            same = json.loads(plan.read_text()) == identity
-        except (OSError, ValueError):
-            same = False
-        if not same:
+        if not _is_of(plan, identity):
             raise ValueError(
                 f"{parts} belongs to a run with other options, another model or another table; --force without --resume "
                 "starts anew."
@@ -179,8 +173,22 @@ def begin_parts(parts: Path, identity: dict[str, Any], *, resume: bool, force: b
     if parts.exists():
         shutil.rmtree(parts)
     parts.mkdir()
+    _write_plan(plan, identity)
+
+
+def _is_of(plan: Path, identity: dict[str, Any]) -> bool:
+    """Whether a plan is there and has the same order."""
+    try:
+        return bool(json.loads(plan.read_text(encoding="utf-8")) == identity)
+    except (OSError, ValueError):
+        return False
+
+
+def _write_plan(plan: Path, identity: dict[str, Any]) -> None:
+    from dco.files import written_beside
+
     with written_beside(plan) as beside:
-        beside.write_text(json.dumps(identity))
+        beside.write_text(json.dumps(identity), encoding="utf-8")
 
 
 def _columns(order: Order, model: Any) -> tuple[Any, list[str], str | None]:
@@ -410,7 +418,7 @@ def _predict_folder(
             raise ValueError(
                 f"{out} is not empty and nothing is overwritten unasked; --resume goes on, --force writes anew."
             )
-        if resume and (not plan.exists() or json.loads(plan.read_text()) != identity):
+        if resume and not _is_of(plan, identity):
             raise ValueError(
                 f"{out} does not belong to a stopped run with these options; --force without --resume writes anew."
             )
@@ -421,7 +429,7 @@ def _predict_folder(
     out.mkdir(exist_ok=True)
     unfinished.mkdir(exist_ok=True)
     if not (resume and plan.exists()):
-        plan.write_text(json.dumps(identity))
+        _write_plan(plan, identity)
     orders = []
     for file, first in zip(files, offsets[:-1], strict=True):
         target = out / file.relative_to(data)

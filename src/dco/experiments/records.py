@@ -258,7 +258,7 @@ def machine() -> dict[str, Any]:
 def _processor() -> str:
     listing = Path("/proc/cpuinfo")
     if listing.is_file():
-        for line in listing.read_text().splitlines():
+        for line in listing.read_text(encoding="utf-8").splitlines():
             if line.startswith("model name"):
                 return line.split(":", 1)[1].strip()
     return platform.processor() or platform.machine()
