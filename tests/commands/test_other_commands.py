@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable
@@ -271,7 +272,31 @@ def test_rows_held_out_are_kept_whole_and_apart(dco: Callable[..., Any], home: P
     assert (merged["_merge"] == "both").sum() == 80
     used = unpacked(json.loads((tmp_path / "c" / "records.jsonl").read_text().splitlines()[0])["rows"])
     assert used[0]["test_rows"] == 60, "a quarter of the 240 rows that were left"
-    dco("fit", held, "--target", "outcome", "--drop", "grade", "--models", "linear", "--out", tmp_path / "m.dco")
+    words = shlex.split(printed.strip().splitlines()[-1].partition(f"{held}: ")[2])
+    assert words[:3] == ["dco", "fit", str(held)]
+    told = json.loads(dco(*words[1:], "--out", tmp_path / "m.dco", "--json").output)
+    order = library.load(tmp_path / "m.dco").table_["layout"]["order"]
+    assert set(order) == {"age", "dose", "site", "ward"}, "what compare was told to drop is dropped"
+    assert {row["name"].split(" / ")[0] for row in told["ranking"]} == {"linear"}
+
+
+def test_the_command_that_compare_recommends_can_be_pasted(dco: Callable[..., Any], home: Path, tmp_path: Path) -> None:
+    frame = pd.read_csv(home / "rows.csv").rename(columns={"outcome": "the outcome", "patient": "patient's no"})
+    frame.to_csv(tmp_path / "my rows.csv", index=False)
+    level = ("--confidence", "80%", "--task", "regression", "--groups", "patient's no")
+    told = json.loads(
+        dco(
+            *("compare", tmp_path / "my rows.csv", "--target", "the outcome", "--drop", "grade", "--drop", "ward", *level),
+            *("--models", "linear", "--splits", 1, "--hold-out", "0.5", "--out", tmp_path / "my folder", "--json"),
+        ).output
+    )
+    words = shlex.split(told["next"])
+    assert words[:5] == ["dco", "fit", told["held_out"], "--target", "the outcome"]
+    certificate = json.loads(dco(*words[1:], "--out", tmp_path / "m.dco", "--json").output)["certificate"]
+    assert certificate["alpha"] == 0.2
+    assert "of a new group" in certificate["statement"]
+    layout = library.load(tmp_path / "m.dco").table_["layout"]
+    assert set(layout["order"]) == {"age", "dose", "site"}
 
 
 # --- report and reproduce -----------------------------------------------------------------------------------------

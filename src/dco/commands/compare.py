@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -61,11 +62,13 @@ def command(data: Path, target: str, as_json: bool, **options: Any) -> None:
     Like is compared with like: tables are by kind of guarantee, with paired Wilcoxon tests against DCO of the same kind.
     Each finished split is kept, so that --resume goes on after a kill with the same result.
     """
-    alpha = chosen_alpha(options.pop("alpha"), options.pop("confidence"))
+    level = {name: options.pop(name) for name in ("alpha", "confidence")}
+    alpha = chosen_alpha(**level)
     assert alpha is not None
     notes: list[str] = []
     with noted_warnings(notes):
         comparison = run_comparison(data, target, alpha=alpha, quiet=as_json, **options)
+    advised = None if comparison.held_out is None else _fit_command(comparison.held_out, target, **level, **options)
     if as_json:
         tables = [json.loads(table.to_json()) for table in comparison.tables]
         print_json(
@@ -77,6 +80,7 @@ def command(data: Path, target: str, as_json: bool, **options: Any) -> None:
                 "failed": comparison.failed,
                 "advice": ADVICE,
                 "held_out": None if comparison.held_out is None else str(comparison.held_out),
+                "next": advised,
                 "out": str(options["out"]),
                 "notes": notes,
             }
@@ -89,10 +93,21 @@ def command(data: Path, target: str, as_json: bool, **options: Any) -> None:
     for sentence in [*comparison.failed, *notes]:
         note(f"Note: {sentence}")
     say(f"Records and tables are in {options['out']}.", ADVICE)
-    if comparison.held_out is not None:
-        say(f"Rows that were not in it are in {comparison.held_out}: dco fit {comparison.held_out} --target {target}")
+    if advised is not None:
+        say(f"Rows that were not in it are in {comparison.held_out}: {advised}")
     else:
         say("--hold-out 0.3 would have kept such rows apart.")
+
+
+def _fit_command(held_out: Path, target: str, **options: Any) -> str:
+    """How to fit on the rows that were kept apart, with the columns, the level and the models of the comparison."""
+    words = ["dco", "fit", str(held_out), "--target", target]
+    for name in ("task", "alpha", "confidence", "models", "groups"):
+        if options[name] is not None:
+            words += [f"--{name}", str(options[name])]
+    for column in options["drop"]:
+        words += ["--drop", column]
+    return shlex.join(words)
 
 
 def shown(table: Any) -> Any:
