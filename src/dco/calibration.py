@@ -6,8 +6,9 @@ import math
 import warnings
 from collections import Counter
 from collections.abc import Container
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from fractions import Fraction
+from functools import cached_property
 from itertools import accumulate
 from typing import Any, Literal
 
@@ -15,29 +16,13 @@ import numpy as np
 
 from dco.arrays import AnyArray, Floats, Integers
 from dco.errors import InfeasibleLevelError, InfeasibleLevelWarning
-from dco.evaluation import is_missing
 from dco.fingerprints import codes_of_values
+from dco.groups import rows_by_group
 from dco.ranks import Level, as_rational
 from dco.thresholds.bayesian_quadrature import quadrature_threshold
 from dco.thresholds.grouped import grouped_threshold
 from dco.thresholds.split_conformal import split_threshold
 from dco.thresholds.threshold import Threshold, checked_scores
-
-MISSING = "(missing)"
-
-
-def group_names(values: Any) -> AnyArray:
-    """The Mondrian groups of rows as values that can be looked up; rows with a missing value are a group of their own."""
-    names = np.asarray(values)
-    if names.dtype.kind in "mM":
-        names = names.astype(str)  # as Python objects, some units would be numbers
-    if names.dtype.kind == "f" and np.any(np.isnan(names)):
-        names = names.astype(object)
-    if names.dtype.kind != "O":
-        return names
-    result = np.empty(names.shape, dtype=object)
-    result[...] = [MISSING if is_missing(name) else name for name in names.tolist()]
-    return result
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,16 +47,16 @@ class Calibration:
 
     def parts(self) -> dict[Any, Integers]:
         """The rows of each Mondrian group, or all rows under the key None."""
-        if self.conditions is None:
-            return {None: np.arange(self.scores.size)}
-        places: dict[Any, list[int]] = {}
-        for row, value in enumerate(self.conditions.tolist()):
-            places.setdefault(value, []).append(row)
-        try:
-            order = sorted(places)
-        except TypeError:  # text and numbers in one column
-            order = sorted(places, key=lambda value: (type(value).__name__, str(value)))
-        return {value: np.asarray(places[value]) for value in order}
+        return dict(self._parts)
+
+    @cached_property
+    def _parts(self) -> dict[Any, Integers]:
+        """Taken once: every set that is asked for needs them."""
+        return {None: np.arange(self.scores.size)} if self.conditions is None else rows_by_group(self.conditions)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The fields alone: files and copies hold nothing that follows from them."""
+        return {entry.name: getattr(self, entry.name) for entry in fields(self)}
 
     def group_labels(self) -> dict[Any, str | None]:
         """What a certificate calls each group: its text, or its repr where two groups share a text (1 and "1")."""

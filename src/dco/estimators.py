@@ -191,7 +191,7 @@ class _Decoupled(BaseEstimator, ABC):
             sets,
             target,
             threshold=thresholds.get(None),
-            groups=conditions if by is None else np.asarray(by),
+            groups=conditions if by is None else by,
             thresholds=thresholds if by is None else None,
             tied=self.predictor_.is_tied(statement),
         )

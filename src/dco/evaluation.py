@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 
 from dco.arrays import AnyArray, Bools, Floats, real_numbers
 from dco.display import ShownAsPrinted
+from dco.groups import as_labels, group_names, is_missing, rows_by_group
 from dco.sets.intervals import Intervals, IntervalUnions
 from dco.sets.labels import LabelSets
 from dco.sets.prediction_sets import PredictionSets, size_quantile
@@ -144,7 +145,7 @@ def evaluate(
         infinite=float(np.mean(np.isinf(sizes))),
         n=n,
         consistency=_consistency(hits, threshold, tied=tied),
-        by_group=() if groups is None else _by_group(hits, sizes, np.asarray(groups), thresholds or {}, tied=tied),
+        by_group=() if groups is None else _by_group(hits, sizes, as_labels(groups), thresholds or {}, tied=tied),
     )
 
 
@@ -172,20 +173,9 @@ def _by_group(
 ) -> tuple[GroupEvaluation, ...]:
     if groups.shape != hits.shape:
         raise ValueError(f"groups must hold one value for each of the {hits.size} rows, got shape {groups.shape}.")
-    if groups.dtype.kind in "mM":
-        groups = groups.astype(str)  # tolist() would turn dates into nanoseconds
-    members: dict[Any, list[int]] = {}
-    missing: list[int] = []
-    for row, value in enumerate(groups.tolist()):  # a dictionary, since values may be text, numbers or missing
-        (missing if is_missing(value) else members.setdefault(value, [])).append(row)
-    try:
-        order = sorted(members)
-    except TypeError:
-        order = sorted(members, key=lambda value: (type(value).__name__, str(value)))
-    named = [(value, members[value]) for value in order] + ([("(missing)", missing)] if missing else [])
     return tuple(
-        _group(value, hits[rows], sizes[rows], _consistency(hits[rows], thresholds.get(value), tied=tied))
-        for value, rows in named
+        _group(name, hits[rows], sizes[rows], _consistency(hits[rows], thresholds.get(name), tied=tied))
+        for name, rows in rows_by_group(group_names(groups)).items()
     )
 
 
@@ -201,14 +191,6 @@ def check_not_missing(y: ArrayLike, why: str) -> None:
     if rows.size:
         count = f" ({rows.size} rows in all)" if rows.size > 1 else ""
         raise ValueError(f"y is missing in row {rows[0]}{count}: {why}")
-
-
-def is_missing(value: Any) -> bool:
-    """Whether a value is NaN, None, NaT or pandas.NA."""
-    try:
-        return value is None or bool(value != value)
-    except TypeError:  # pandas.NA refuses to be compared
-        return True
 
 
 def _group(value: Any, hits: Bools, sizes: Floats, consistency: Consistency | None) -> GroupEvaluation:

@@ -1,4 +1,4 @@
-"""Labels that say which group a row belongs to: text, numbers, dates, or several kinds in one column."""
+"""Groups of rows by a label a row: text, numbers, dates, several kinds in one column, and rows whose label is missing."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from dco.arrays import AnyArray
+from dco.arrays import AnyArray, Integers
+
+MISSING = "(missing)"  # the group of the rows whose label is missing
 
 
 def as_labels(values: Any) -> AnyArray:
@@ -15,3 +17,46 @@ def as_labels(values: Any) -> AnyArray:
     if array.dtype.kind in "US" and isinstance(values, (list, tuple)):
         array = np.array(values, dtype=object)
     return array
+
+
+def group_names(values: Any) -> AnyArray:
+    """The groups of rows as values that can be looked up; rows with a missing value are a group of their own."""
+    names = as_labels(values)
+    if names.dtype.kind in "mM":  # as text: as Python objects, some units would be numbers
+        return np.where(np.isnat(names), MISSING, names.astype(str))
+    if names.dtype.kind == "f" and np.any(np.isnan(names)):
+        names = names.astype(object)
+    if names.dtype.kind != "O":
+        return names
+    result = np.empty(names.shape, dtype=object)
+    result[...] = [MISSING if is_missing(name) else name for name in names.tolist()]
+    return result
+
+
+def rows_by_group(names: AnyArray) -> dict[Any, Integers]:
+    """The rows of each group of `group_names`, ascending; groups are sorted (each kind by itself), missing ones last."""
+    code_of: dict[Any, int] = {}  # not np.unique, which cannot sort text and numbers in one column
+    codes = np.asarray([code_of.setdefault(name, len(code_of)) for name in names.tolist()], dtype=np.int64)
+    rows = np.split(np.argsort(codes, kind="stable"), np.cumsum(np.bincount(codes, minlength=1))[:-1])
+    return {name: rows[code_of[name]] for name in _sorted(list(code_of))}
+
+
+def _sorted(names: list[Any]) -> list[Any]:
+    known = [name for name in names if not _is_the_missing(name)]
+    try:
+        known.sort()
+    except TypeError:  # text and numbers in one column
+        known.sort(key=lambda name: (type(name).__name__, str(name)))
+    return known + [name for name in names if _is_the_missing(name)]
+
+
+def _is_the_missing(name: Any) -> bool:
+    return isinstance(name, str) and name == MISSING
+
+
+def is_missing(value: Any) -> bool:
+    """Whether a value is NaN, None, NaT or pandas.NA."""
+    try:
+        return value is None or bool(value != value)
+    except TypeError:  # pandas.NA refuses to be compared
+        return True

@@ -19,8 +19,8 @@ import numpy as np
 
 from dco.arrays import AnyArray
 from dco.extras import require
+from dco.groups import MISSING
 
-MISSING = "(missing)"
 _CSV, _PARQUET, _FEATHER = (".csv", ".tsv", ".csv.gz", ".tsv.gz"), (".parquet", ".pq"), (".feather", ".arrow")
 _BLOCK = 4 * 2**20  # bytes of a CSV at a time
 _FEW_LABELS = 20  # whole numbers with more values than this are quantities, not classes

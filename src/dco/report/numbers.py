@@ -14,6 +14,7 @@ from dco.arrays import AnyArray, Bools, Floats, Integers
 from dco.certificate import Certificate, CertifiedThreshold, certified_thresholds
 from dco.evaluation import Evaluation, GroupEvaluation, evaluate
 from dco.fingerprints import role_fingerprint, row_fingerprints
+from dco.groups import group_names
 from dco.predictor import DecoupledPredictor
 from dco.ranks import Level, as_rational
 from dco.rows import n_rows, take_features
@@ -226,7 +227,7 @@ class _Groups:
     @classmethod
     def of(cls, groups: AnyArray, *, names: tuple[Any, ...] | None = None) -> _Groups:
         """Code the groups given, or by default the `MOST_GROUPS` that have the most rows."""
-        values = [_named(value) for value in (groups.astype(str) if groups.dtype.kind in "mM" else groups).tolist()]
+        values = group_names(groups).tolist()
         counts = Counter(values)
         shown = tuple(name for name, _ in counts.most_common(MOST_GROUPS)) if names is None else names
         place = {name: code for code, name in enumerate(shown)}
@@ -236,14 +237,6 @@ class _Groups:
     def named(self, rows: tuple[GroupEvaluation, ...]) -> tuple[GroupEvaluation, ...]:
         """The rows of a table by code, with the names of their groups."""
         return tuple(replace(row, group=self.names[row.group]) for row in rows if row.group < len(self.names))
-
-
-def _named(value: Any) -> Any:
-    """A group's value; what is missing has a name too."""
-    try:
-        return "(missing)" if value is None or value != value else value
-    except TypeError:  # pandas.NA refuses to be compared
-        return "(missing)"
 
 
 @dataclass(frozen=True, eq=False)

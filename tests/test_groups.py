@@ -1,0 +1,88 @@
+"""Groups of rows: what they are called, in which order they come, and which rows belong to them."""
+
+from __future__ import annotations
+
+import ast
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import dco
+from dco.calibration import Calibration
+from dco.groups import MISSING, as_labels, group_names, is_missing, rows_by_group
+
+SOURCE = Path(dco.__file__).parent
+
+
+@pytest.mark.parametrize("value", [None, float("nan"), np.float32("nan"), np.datetime64("NaT"), pd.NA, pd.NaT], ids=repr)
+def test_what_is_missing(value) -> None:
+    assert is_missing(value)
+    assert group_names(pd.Series(["a", value], dtype=object)).tolist() == ["a", MISSING]
+
+
+@pytest.mark.parametrize("value", [0, "", "nan", "(missing)", b"", False, float("inf"), ()], ids=repr)
+def test_what_is_not(value) -> None:
+    assert not is_missing(value)
+
+
+def test_a_list_keeps_the_kinds_of_its_labels() -> None:
+    assert as_labels([1, "a", None]).tolist() == [1, "a", None]
+    assert as_labels([1, "1"]).tolist() == [1, "1"]
+    assert as_labels([1, 2.5]).dtype == np.float64
+    assert as_labels(np.array(["a", "b"])).dtype.kind == "U"
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([2, 1, 2], {1: [1], 2: [0, 2]}),
+        ([2.5, np.nan, 1.0, np.nan], {1.0: [2], 2.5: [0], MISSING: [1, 3]}),
+        (["b", None, "a", "~", "b"], {"a": [2], "b": [0, 4], "~": [3], MISSING: [1]}),
+        ([1, "1", 1.0, None, "a", 0.5], {0.5: [5], 1: [0, 2], "1": [1], "a": [4], MISSING: [3]}),
+        (np.array(["2024-02-01", "NaT", "2024-01-01"], dtype="datetime64[ns]"), None),
+        ([], {}),
+    ],
+    ids=["whole", "floats", "text", "mixed", "dates", "none"],
+)
+def test_rows_by_group_in_sorted_order_with_missing_last(values, expected) -> None:
+    found = rows_by_group(group_names(values))
+    if expected is None:
+        assert [name[:10] for name in found] == ["2024-01-01", "2024-02-01", MISSING]
+        return
+    assert list(found) == list(expected)
+    assert {name: rows.tolist() for name, rows in found.items()} == expected
+
+
+def test_evaluation_and_calibration_order_groups_alike() -> None:
+    conditions = group_names(["b", None, "a", 3, "b", None])
+    sets = dco.Intervals(np.zeros(6), np.ones(6))
+    evaluated = dco.evaluate(sets, np.zeros(6), groups=["b", None, "a", 3, "b", None]).by_group
+    assert (
+        [row.group for row in evaluated] == list(Calibration(np.arange(6.0), conditions).parts()) == [3, "a", "b", MISSING]
+    )
+
+
+def test_parts_are_taken_once_and_not_kept_in_files() -> None:
+    calibration = Calibration(np.arange(1000.0), np.arange(1000) % 7)
+    before = pickle.dumps(calibration)
+    first = calibration.parts()
+    assert all(rows is calibration.parts()[name] for name, rows in first.items())
+    first.clear()
+    assert len(calibration.parts()) == 7
+    assert pickle.dumps(calibration) == before
+    again = pickle.loads(before)
+    assert {name: rows.tolist() for name, rows in again.parts().items()} == {
+        name: rows.tolist() for name, rows in calibration.parts().items()
+    }
+
+
+def test_the_name_of_what_is_missing_is_written_in_one_place() -> None:
+    written = [
+        path.relative_to(SOURCE).as_posix()
+        for path in SOURCE.rglob("*.py")
+        if any(isinstance(node, ast.Constant) and node.value == MISSING for node in ast.walk(ast.parse(path.read_text())))
+    ]
+    assert written == ["groups.py"]
