@@ -214,6 +214,29 @@ def test_a_certificate_can_be_audited_by_itself(dco: Callable[..., Any], home: P
     dco("audit", tmp_path / "c.json", status=1)
     (tmp_path / "c.json").write_text("{}")
     assert "certificate" in dco("audit", tmp_path / "c.json", status=2).output
+    (tmp_path / "c.json").write_bytes(b"\xff\xfe\x00")
+    assert "not JSON text" in dco("audit", tmp_path / "c.json", status=2).output
+
+
+def test_fit_writes_a_certificate_to_keep_elsewhere(dco: Callable[..., Any], home: Path, tmp_path: Path) -> None:
+    copy, model = tmp_path / "kept.json", tmp_path / "m.dco"
+    fit = ("fit", home / "rows.csv", "--target", "outcome", "--drop", "grade", "--models", "linear", "--out", model)
+    printed = json.loads(dco(*fit, "--certificate", copy, "--json").output)
+    assert library.Certificate.from_json(copy.read_text()) == library.load(model).certificate_
+    (tmp_path / "fit.json").write_text(json.dumps(printed))
+    for kept in (copy, tmp_path / "fit.json"):
+        assert json.loads(dco("audit", kept, "--json").output)["holds"]
+        told = json.loads(dco("audit", model, "--certificate", kept, "--json").output)
+        assert told["holds"]
+        assert set(told["unchecked"]) == {"calibration rows"}
+    (tmp_path / "fit.json").write_text(json.dumps(printed).replace("at least 90 %", "at least 99 %"))
+    assert "FAILS  statement" in dco("audit", model, "--certificate", tmp_path / "fit.json", status=1).output
+
+    fresh = (*fit[:-1], tmp_path / "n.dco", "--certificate")
+    assert "--force" in dco(*fresh, copy, status=2).output
+    assert "--out and --certificate both name" in dco(*fresh, tmp_path / "n.dco", status=2).output
+    assert not (tmp_path / "n.dco").exists()
+    assert f"Wrote {copy}." in dco(*fit, "--certificate", copy, "--force").output
 
 
 # --- compare ------------------------------------------------------------------------------------------------------

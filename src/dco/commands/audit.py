@@ -16,7 +16,7 @@ from dco.commands.printing import as_json, print_json, print_table, say
 @click.option("--data", type=FILE, help="The table of the fit, or its calibration rows: scores are then recomputed too.")
 @click.option("--target", metavar="COL", help="The target column of DATA.  [default: the one of `dco fit`]")
 @click.option(
-    "--certificate", "copy", type=FILE, help="A copy of the certificate (JSON) to check instead of the one in MODEL."
+    "--certificate", "copy", type=FILE, help="A copy of the certificate that was kept elsewhere, checked instead of MODEL's."
 )
 @trust_option
 @as_json
@@ -25,6 +25,7 @@ def command(
 ) -> None:
     """Read the certificate of MODEL (a model file, or a certificate in JSON) and recompute what can be recomputed.
 
+    A certificate in JSON is what `dco fit --certificate` wrote, or all that `dco fit --json` printed.
     Words, ranks and coverage laws must follow from the numbers; fingerprints and thresholds must be those of the model; with
     the rows of the fit, in any order, every calibration score is computed again. The exit status is 1 if anything does not
     hold.
@@ -77,9 +78,24 @@ def _verdict(failed: set[str], data: Path | None) -> str:
 
 
 def _read(path: Path) -> Any:
+    """The certificate in a file: by itself, or within the JSON of `dco fit`."""
+    import json
+
     from dco.certificate import Certificate
 
-    return Certificate.from_json(path.read_text(encoding="utf-8"))
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise ValueError(
+            f"{path} is not a certificate: it is not JSON text. Give what `dco fit --certificate` wrote."
+        ) from None
+    try:
+        within = json.loads(text)
+    except (ValueError, RecursionError):
+        within = None  # `from_json` says what is wrong
+    if isinstance(within, dict) and "format" not in within and isinstance(within.get("certificate"), dict):
+        text = json.dumps(within["certificate"])
+    return Certificate.from_json(text)
 
 
 def _audit(
@@ -121,9 +137,8 @@ def _calibration_rows(estimator: Any, X: Any, y: Any) -> tuple[Any, bool]:
     for guess in (places, everywhere):
         if role_fingerprint(hashes[guess]) == wanted:
             return guess, False
-    kept = (estimator.predictor_.row_hashes or {}).get("calibrate")  # older files have none
-    if kept is not None:
-        known = np.flatnonzero(KeptRows({"calibrate": kept}).among(hashes).known)
-        if role_fingerprint(hashes[known]) == wanted:
-            return known, True
+    kept = KeptRows({"calibrate": estimator.predictor_.row_hashes["calibrate"]})
+    known = np.flatnonzero(kept.among(hashes).known)
+    if role_fingerprint(hashes[known]) == wanted:
+        return known, True
     return places, False

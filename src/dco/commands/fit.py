@@ -48,6 +48,7 @@ from dco.commands.printing import as_json, note, noted_warnings, print_json, pri
 @work_options
 @click.option("--out", type=FILE, default=Path("model.dco"), show_default=True, help="The model file to write.")
 @click.option("--report", type=FILE, help="Write an HTML page that explains the model.")
+@click.option("--certificate", type=FILE, help="Write the certificate (JSON): keep it elsewhere, for `dco audit`.")
 @force_option
 @as_json
 def command(data: Path, target: str, as_json: bool, **options: Any) -> None:
@@ -56,20 +57,19 @@ def command(data: Path, target: str, as_json: bool, **options: Any) -> None:
     Rows are dealt to training, tuning and calibration at random. Models and scores compete on training and tuning rows; the
     calibration rows are opened once, for the winner. Missing values and categories are handled inside each model.
     """
-    from dco.commands.outputs import check_output
+    from dco.commands.outputs import written_beside
     from dco.storage import save
 
     alpha = chosen_alpha(options.pop("alpha"), options.pop("confidence"))
-    out, report, force = options["out"], options["report"], options["force"]
-    check_output(out, force=force)
-    if report is not None:
-        check_output(report, force=force)
-        if report.resolve() == out.resolve():
-            raise ValueError(f"--out and --report both name {out}; give them different names.")
+    out, report, certificate = options["out"], options["report"], options["certificate"]
+    _check_outputs({"--out": out, "--report": report, "--certificate": certificate}, force=options["force"])
     notes: list[str] = []
     with progress("Fitting", None, quiet=as_json), noted_warnings(notes):
         fitted = fit_table(data, target, alpha=alpha, **options)
     save(fitted.model, out)
+    if certificate is not None:
+        with written_beside(certificate) as beside:
+            beside.write_text(fitted.model.certificate_.to_json() + "\n", encoding="utf-8")
     if report is not None:
         from dco.report import page
 
@@ -78,11 +78,25 @@ def command(data: Path, target: str, as_json: bool, **options: Any) -> None:
         )
     if as_json:
         print_json(fitted.to_dict() | {"notes": notes, "model": str(out), "report": None if report is None else str(report)})
-        return
+        return  # the certificate itself is in the JSON
     _show(fitted)
     for sentence in notes:
         note(f"Note: {sentence}")
-    say(f"Wrote {out}." + ("" if report is None else f" Wrote {report}."))
+    say(" ".join(f"Wrote {path}." for path in (out, report, certificate) if path is not None))
+
+
+def _check_outputs(named: dict[str, Path | None], *, force: bool) -> None:
+    """Say before any work is done that a file cannot be written, would replace something, or is named twice."""
+    from dco.commands.outputs import check_output
+
+    seen: dict[Path, str] = {}
+    for option, path in named.items():
+        if path is None:
+            continue
+        check_output(path, force=force)
+        other = seen.setdefault(path.resolve(), option)
+        if other != option:
+            raise ValueError(f"{other} and {option} both name {path}; give them different names.")
 
 
 @dataclass(frozen=True, eq=False)
