@@ -29,7 +29,6 @@ from dco.fingerprints import (
     drop_repeats,
     object_fingerprint,
     overlap,
-    repeats_shared,
     role_fingerprint,
     row_fingerprints,
     row_uniforms,
@@ -277,13 +276,11 @@ def test_a_role_is_a_multiset_of_rows():
     assert len(role_fingerprint(hashes[:0])) == 32
 
 
-def test_overlap_and_repeats_are_counted_as_by_hand():
+def test_overlap_is_counted_as_by_hand():
     a, b = row_fingerprints(np.array([5, 1, 2, 1, 9])), row_fingerprints(np.array([1, 9, 9]))
     found = overlap(a, b)
     assert (found.count, found.first, found.rows.tolist()) == (3, 1, [1, 3, 4])
     assert overlap(a, b[:0]).first is None
-    shared = repeats_shared({"train": a, "tune": b, "calibrate": a[:1]})
-    assert shared == {("train", "tune"): 3, ("train", "calibrate"): 1, ("tune", "calibrate"): 0}
 
 
 def test_first_copies_are_kept_in_their_order():

@@ -25,7 +25,7 @@ from decimal import Decimal
 from enum import Enum, IntEnum
 from fractions import Fraction
 from hashlib import blake2b
-from itertools import combinations, pairwise
+from itertools import pairwise
 from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
@@ -118,11 +118,6 @@ def overlap(a: Hashes, b: Hashes) -> Overlap:
     """The rows of `a` that are also in `b`."""
     rows = np.flatnonzero(np.isin(np.asarray(a, dtype="S16"), np.asarray(b, dtype="S16")))
     return Overlap(int(rows.size), int(rows[0]) if rows.size else None, rows)
-
-
-def repeats_shared(roles: Mapping[str, Hashes]) -> dict[tuple[str, str], int]:
-    """For each pair of roles (earlier, later), how many rows of the later are also in the earlier."""
-    return {(first, second): overlap(roles[second], roles[first]).count for first, second in combinations(roles, 2)}
 
 
 def drop_repeats(X: Any, y: Any = None) -> Integers:

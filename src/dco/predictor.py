@@ -154,9 +154,9 @@ class DecoupledPredictor:
     statement: Statement
     certificate: Certificate
     ranking: Ranking
-    row_hashes: Mapping[str, AnyArray] | None = None  # what `KeptRows` keeps, as plain data; older files have none
-    repeated_rows: float = 0.0
-    rounding: float = 0.0  # what `calibrate` has added to every score
+    row_hashes: Mapping[str, AnyArray]  # with `repeated_rows` what `KeptRows` keeps, as plain data
+    repeated_rows: float
+    rounding: float  # what `calibrate` has added to every score
 
     def thresholds(
         self, alpha: Level | None = None, *, guarantee: str | None = None, delta: Level | None = None
@@ -207,7 +207,7 @@ class DecoupledPredictor:
 
     def used_rows(self, X: Any, y: AnyArray) -> UsedRows | None:
         """The rows that took part in the fit; None if there are no more than new rows share with it by chance."""
-        kept = KeptRows(self.row_hashes or {}, self.repeated_rows, sum(self.certificate.rows.values()))
+        kept = KeptRows(self.row_hashes, self.repeated_rows, sum(self.certificate.rows.values()))
         found = kept.among(row_fingerprints(X, y))
         return found if found.total > kept.by_chance(len(y)) else None
 

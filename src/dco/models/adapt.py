@@ -94,8 +94,6 @@ def predict_record(
         raise IncompatibleScoreError(f"{name_of(model)} gives {names}, but {kind.__name__} was asked for.")
     try:
         record = _predict(model, X, kind)
-    except IncompatibleScoreError:
-        raise
     except _PredictionError as bad:
         raise ValueError(f"{name_of(model)}: {bad}") from None
     if isinstance(record, ClassProbabilities | ClassDraws):
