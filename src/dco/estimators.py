@@ -28,7 +28,7 @@ from dco.fingerprints import (
     role_fingerprint,
     row_fingerprints,
 )
-from dco.groups import as_labels
+from dco.groups import as_labels, is_label
 from dco.models.adapt import is_frozen, predict_record
 from dco.predictions import ClassProbabilities
 from dco.predictor import DecoupledPredictor, Facts, Statement, fit_decoupled
@@ -293,7 +293,7 @@ class _Decoupled(BaseEstimator, ABC):
     def _check_condition(self, X: Any) -> None:
         """A column of an array is a number; columns of frames are looked up by name, where they are used."""
         rule = self.condition_on
-        if rule is None or callable(rule) or is_frame(X) or (isinstance(rule, str) and rule == "label"):
+        if rule is None or callable(rule) or is_frame(X) or is_label(rule):
             return
         if not isinstance(rule, (int, np.integer)) or not -X.shape[1] <= rule < X.shape[1]:
             raise ValueError(
@@ -513,7 +513,7 @@ class _Decoupled(BaseEstimator, ABC):
         parts = {"train": roles.train, "tune": roles.tune, "calibrate": roles.calibrate}
         frozen = any(is_frozen(model) for model in models.values())
         voided = None
-        if roles.splits.stratified and self.condition_on != "label":
+        if roles.splits.stratified and not is_label(self.condition_on):
             voided = (
                 "roles were balanced over labels (stratify=True), so calibration rows are not exchangeable with a new row "
                 "and coverage is only approximately at its level"
@@ -650,7 +650,7 @@ class DecoupledRegressor(RegressorMixin, _Decoupled):
 
     def _check_parameters(self, *, tune: Any, groups: Any) -> None:
         super()._check_parameters(tune=tune, groups=groups)
-        if isinstance(self.condition_on, str) and self.condition_on == "label":
+        if is_label(self.condition_on):
             raise ValueError('condition_on="label" is for classes; a regression takes a column or a callable of X.')
         if self.stratify:
             raise ValueError("stratify=True is for classes.")

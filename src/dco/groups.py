@@ -54,6 +54,11 @@ def _is_the_missing(name: Any) -> bool:
     return isinstance(name, str) and name == MISSING
 
 
+def is_label(condition_on: Any) -> bool:
+    """Whether the groups are the labels themselves: ``condition_on="label"``."""
+    return isinstance(condition_on, str) and condition_on == "label"
+
+
 def is_missing(value: Any) -> bool:
     """Whether a value is NaN, None, NaT or pandas.NA."""
     try:

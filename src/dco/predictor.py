@@ -39,7 +39,7 @@ from dco.certificate import (
 )
 from dco.errors import DcoError, SealBrokenError
 from dco.fingerprints import object_fingerprint, row_fingerprints, row_uniforms
-from dco.groups import group_names
+from dco.groups import group_names, is_label
 from dco.models.adapt import is_frozen
 from dco.predictions import Prediction
 from dco.ranks import Level, as_rational, smallest_marginal_n, smallest_pac_n
@@ -128,7 +128,7 @@ def condition_values(condition_on: Any, X: Any, y: AnyArray | None) -> AnyArray 
     """The Mondrian group of each row: None, the label, a column of X, or what a function of X says."""
     if condition_on is None:
         return None
-    if _is_label(condition_on):
+    if is_label(condition_on):
         return y
     if callable(condition_on):
         values = group_names(condition_on(X))
@@ -185,7 +185,7 @@ class DecoupledPredictor:
 
     def tell_new_groups(self, X: Any, *, stacklevel: int = 2) -> None:
         """Warn, or raise, where rows of X belong to Mondrian groups without calibration rows: their sets are full."""
-        names = None if _is_label(self.structure.condition_on) else self.structure.conditions(X)
+        names = None if is_label(self.structure.condition_on) else self.structure.conditions(X)
         if names is not None:
             tell_new_groups(
                 names, self.calibration.parts(), on_infeasible=self.statement.on_infeasible, stacklevel=stacklevel + 1
@@ -242,7 +242,7 @@ class DecoupledPredictor:
         if self.structure.classes is None:
             raise ValueError("p-values of a regression are for given values: pass y.")
         every = self.structure.score.every_label(record)  # type: ignore[attr-defined]
-        by_label = _is_label(self.structure.condition_on)
+        by_label = is_label(self.structure.condition_on)
         conditions = record.labels()[None, :] if by_label else self.structure.conditions(X)
         if conditions is not None and not by_label:
             conditions = conditions[:, None]
@@ -282,7 +282,7 @@ class DecoupledPredictor:
         if None in thresholds:
             return thresholds[None]
         value_of = {name: threshold.value for name, threshold in thresholds.items()}
-        by_label = _is_label(self.structure.condition_on)
+        by_label = is_label(self.structure.condition_on)
         names: Any = record.labels() if by_label else self.structure.conditions(X)
         values = np.asarray([value_of.get(name, np.inf) for name in names.tolist()])  # a new group gets the full set
         if by_label:
@@ -307,13 +307,13 @@ def fit_decoupled(
 ) -> DecoupledPredictor:
     """Choose a structure on training and tuning rows, freeze it, open the calibration rows once, certify."""
     tuning = bench.tuning_rows()
-    conditions = "label" if _is_label(condition_on) else _codes(condition_values(condition_on, tuning.X, tuning.y))
+    conditions = "label" if is_label(condition_on) else _codes(condition_values(condition_on, tuning.X, tuning.y))
     selection = select(models, scores, bench, alpha=statement.alpha, conditions=conditions, ensemble=ensemble, search=search)
     structure = freeze(selection, bench, refit=refit, condition_on=condition_on, facts=facts)
     calibration, rounding, log = calibrate(structure, sealed, groups=groups, seed=seed)
     thresholds = statement.thresholds(calibration)
     statement.tell_infeasible(calibration, dealt_from=facts.dealt_from, stacklevel=4)
-    if _is_label(condition_on):
+    if is_label(condition_on):
         _tell_labels_without_rows(structure, thresholds, statement, stacklevel=4)
     certificate = certify(
         structure, selection, calibration, thresholds, statement, refit=refit, bench=bench, log=log, facts=facts
@@ -588,7 +588,3 @@ def _codes(names: AnyArray | None) -> Integers | None:
         return None
     seen: dict[Any, int] = {}
     return np.asarray([seen.setdefault(name, len(seen)) for name in names.tolist()], dtype=np.int64)
-
-
-def _is_label(condition_on: Any) -> bool:
-    return isinstance(condition_on, str) and condition_on == "label"

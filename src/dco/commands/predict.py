@@ -293,7 +293,9 @@ def sets_table(
 
 def _new_groups(predictor: Any, X: Any) -> list[Any]:
     """The group of each row whose group has no calibration rows."""
-    names = None if predictor.structure.condition_on == "label" else predictor.structure.conditions(X)
+    from dco.groups import is_label
+
+    names = None if is_label(predictor.structure.condition_on) else predictor.structure.conditions(X)
     known = predictor.calibration.parts()
     return [] if names is None else [name for name in names.tolist() if name not in known]
 
