@@ -142,7 +142,13 @@ class KeptRows:
         found = {role: np.isin(numbers, own) & inside for role, own in self.hashes.items()}
         known = np.logical_or.reduce(list(found.values())) if found else np.zeros(numbers.size, dtype=bool)
         counts = {role: _scaled(own, share) for role, own in found.items() if own.any()}
-        return UsedRows(_scaled(known, share), counts, known, exact=share == 1)
+        others = _scaled(inside & ~known, share)
+        return UsedRows(_scaled(known, share), counts, known, others, exact=share == 1)
+
+    def absent(self, hashes: Hashes) -> dict[str, int]:
+        """How many of the rows that are kept of each role are not among these."""
+        numbers = _numbers(hashes)
+        return {role: int(np.count_nonzero(~np.isin(own, numbers))) for role, own in self.hashes.items()}
 
     def by_chance(self, n: int) -> float:
         """How many of n new rows may have a copy in the fit by chance: the mean and five standard deviations."""
@@ -153,11 +159,15 @@ class KeptRows:
 
 @dataclass(frozen=True, eq=False)
 class UsedRows:
-    """Which of some rows took part in a fit: how many, by role, and those that are known (a sample, if not `exact`)."""
+    """Which of some rows took part in a fit: how many, by role, and those that are known (a sample, if not `exact`).
+
+    `others` is how many took no part in it.
+    """
 
     total: int
     counts: Mapping[str, int]
     known: Bools
+    others: int
     exact: bool
 
 

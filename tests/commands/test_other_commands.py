@@ -175,6 +175,63 @@ def test_the_calibration_rows_are_found_in_any_order(
     assert "another order" not in dco("audit", home / model, "--data", tmp_path / "rows.csv").output
 
 
+def test_the_audit_knows_training_and_tuning_rows(dco: Callable[..., Any], home: Path, tmp_path: Path) -> None:
+    frame, splits = pd.read_csv(home / "rows.csv"), library.load(home / "numbers.dco").splits_
+    audit = ("audit", home / "numbers.dco", "--data", tmp_path / "rows.csv")
+    for table in (frame, frame.sample(frac=1, random_state=0)):
+        table.to_csv(tmp_path / "rows.csv", index=False)
+        told = json.loads(dco(*audit, "--json").output)
+        assert {"training rows", "tuning rows"} <= {check["name"] for check in told["checks"]}
+        assert not any(name.endswith((".train", ".tune")) for name in told["unchecked"])
+    for role, word in (("train", "training"), ("tune", "tuning")):
+        for rows in (splits[role], splits[role][:1]):
+            changed = frame.copy()
+            changed.loc[rows, "outcome"] += 1
+            changed.to_csv(tmp_path / "rows.csv", index=False)
+            printed = dco(*audit, status=1).output
+            assert f"FAILS  {word} rows" in printed
+            assert f"its {word} rows have changed" in printed
+            assert f"{len(rows)} of {len(splits[role])} are not in" in printed
+
+
+def test_rows_that_are_missing_are_said_to_be_missing(dco: Callable[..., Any], home: Path, tmp_path: Path) -> None:
+    frame, splits = pd.read_csv(home / "rows.csv"), library.load(home / "numbers.dco").splits_
+    audit = ("audit", home / "numbers.dco", "--data", tmp_path / "rows.csv")
+    frame.drop(index=splits.train[:7]).to_csv(tmp_path / "rows.csv", index=False)
+    printed = dco(*audit).output
+    assert (
+        f"Rows of the fit are missing from {tmp_path / 'rows.csv'} (7 training); all calibration rows were found" in printed
+    )
+    assert "another order" not in printed
+    assert "lacks some of the rows: rows.train, row_fingerprints.train." in printed
+    frame.drop(index=splits.calibrate[:2]).to_csv(tmp_path / "rows.csv", index=False)
+    assert "(2 calibration)." in dco(*audit, status=1).output
+
+
+def test_rows_set_aside_at_the_fit_do_not_count_as_strangers(dco: Callable[..., Any], home: Path, tmp_path: Path) -> None:
+    model, frame = tmp_path / "m.dco", pd.read_csv(home / "rows.csv")
+    dco("fit", home / "rows.csv", "--target", "outcome", "--models", "linear", "--test-size", "60", "--out", model)
+    assert json.loads(dco("audit", model, "--data", home / "rows.csv", "--json").output)["holds"]
+    fitted = library.load(model)
+    rows = fitted.table_["fitted_rows"][fitted.splits_.train]
+    frame.drop(index=rows[:3]).to_csv(tmp_path / "rows.csv", index=False)
+    assert "(3 training)" in dco("audit", model, "--data", tmp_path / "rows.csv").output
+    frame.loc[rows[:3], "age"] = 1.0
+    frame.to_csv(tmp_path / "rows.csv", index=False)
+    assert "FAILS  training rows" in dco("audit", model, "--data", tmp_path / "rows.csv", status=1).output
+
+
+def test_a_forged_fingerprint_of_training_rows_is_seen(dco: Callable[..., Any], home: Path, tmp_path: Path) -> None:
+    from dataclasses import replace
+
+    estimator = library.load(home / "numbers.dco")
+    honest = estimator.predictor_.certificate
+    forged = replace(honest, row_fingerprints={**honest.row_fingerprints, "train": "0" * 32})
+    estimator.predictor_ = replace(estimator.predictor_, certificate=forged)
+    library.save(estimator, tmp_path / "forged.dco")
+    assert "FAILS  training rows" in dco("audit", tmp_path / "forged.dco", "--data", home / "rows.csv", status=1).output
+
+
 def test_another_table_is_said_to_be_another_table(dco: Callable[..., Any], home: Path, tmp_path: Path) -> None:
     pd.read_csv(home / "rows.csv").iloc[::-1].assign(dose=1.0).to_csv(tmp_path / "rows.csv", index=False)
     for table in (home / "new.csv", tmp_path / "rows.csv"):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +11,9 @@ import click
 
 from dco.commands.options import FILE, example, trust_option
 from dco.commands.printing import as_json, print_json, print_table, say
+
+_OTHER_ROLES = {"train": "training", "tune": "tuning"}
+_ROLES = {**_OTHER_ROLES, "calibrate": "calibration"}
 
 
 @click.command("audit", epilog=example("dco audit model.dco --data patients.csv"))
@@ -27,8 +32,8 @@ def command(
 
     A certificate in JSON is what `dco fit --certificate` wrote, or all that `dco fit --json` printed.
     Words, ranks and coverage laws must follow from the numbers; fingerprints and thresholds must be those of the model; with
-    the rows of the fit, in any order, every calibration score is computed again. The exit status is 1 if anything does not
-    hold.
+    the rows of the fit, in any order, every calibration score is computed again, and training and tuning rows are known by
+    their fingerprints. The exit status is 1 if anything does not hold.
     """
     if model.suffix.lower() == ".json" and model.is_file():
         if data is not None or copy is not None:
@@ -68,7 +73,13 @@ def command(
 def _verdict(failed: set[str], data: Path | None) -> str:
     if not failed:
         return "Everything that was recomputed holds."
-    by_rows = {"calibration rows", "calibration fingerprint", "scores", "threshold"}
+    others = {f"{word} rows" for word in _OTHER_ROLES.values()}
+    if failed <= others:
+        return (
+            f"{data} is not the table of the fit: its {' and '.join(sorted(failed))} have changed. All else that was "
+            "recomputed holds."
+        )
+    by_rows = {"calibration rows", "calibration fingerprint", "scores", "threshold"} | others
     if "calibration fingerprint" in failed and all(name in by_rows or name.startswith("threshold of") for name in failed):
         return (
             f"{data} is not the table of the fit, or its rows or their order have changed: the calibration rows were not "
@@ -101,44 +112,139 @@ def _read(path: Path) -> Any:
 def _audit(
     path: Path, data: Path | None, target: str | None, copy: Path | None, trust: tuple[str, ...]
 ) -> tuple[Any, Any, str | None]:
-    """The certificate, what was checked, and a sentence if the calibration rows were not where the fit had them."""
+    """The certificate, what was checked, and a sentence if the rows of the fit are elsewhere in DATA, or not all there."""
     from dco.commands.model_files import open_model, rows_with_targets
     from dco.rows import take_features
 
     estimator = open_model(path, trust)
     certificate = estimator.certificate_ if copy is None else _read(copy)
-    X = y = found = None
-    if data is not None:
-        rows = rows_with_targets(estimator, data, target=target, by=None, ignore_new=True)
-        positions, moved = _calibration_rows(estimator, rows.X, rows.y)
-        X, y = take_features(rows.X, positions), rows.y[positions]
-        found = (
-            f"The rows of {data} are in another order than at the fit; the calibration rows were found." if moved else None
-        )
-    return certificate, certificate.verify(X, y, predictor=estimator), found
+    if data is None:
+        return certificate, certificate.verify(predictor=estimator), None
+    rows = rows_with_targets(estimator, data, target=target, by=None, ignore_new=True)
+    table = _Table.of(estimator, rows.X, rows.y)
+    positions, moved = table.calibration()
+    report = certificate.verify(take_features(rows.X, positions), rows.y[positions], predictor=estimator)
+    return certificate, _with_other_roles(report, certificate, table, data), table.said(moved, data)
 
 
-def _calibration_rows(estimator: Any, X: Any, y: Any) -> tuple[Any, bool]:
-    """Where the calibration rows are, and whether this is not where they were at the fit; a guess if they are not there.
+@dataclass(frozen=True, eq=False)
+class _Table:
+    """The rows of DATA by their hashes, and what the model keeps of the rows of its fit."""
 
-    They are looked for at their places, then by their hashes; the fingerprint of all of them decides.
-    """
-    import numpy as np
+    hashes: Any
+    splits: Any  # positions by role among the rows of the fit
+    fitted: Any  # where the rows of the fit were in their table; None if DATA is not as long as it was
+    aside: int  # rows of that table that were set aside
+    kept: Any
+    wanted: Mapping[str, str]
 
-    from dco.commands.model_files import calibration_positions
-    from dco.fingerprints import role_fingerprint, row_fingerprints
-    from dco.rows import KeptRows
+    @classmethod
+    def of(cls, estimator: Any, X: Any, y: Any) -> _Table:
+        import numpy as np
 
-    hashes, wanted = row_fingerprints(X, y), estimator.certificate_.row_fingerprints.get("calibrate")
-    everywhere = np.arange(len(y))
-    places = calibration_positions(estimator, len(y))
-    if not places.size or places.max() >= len(y):  # rows that came by themselves, or another table
-        places = everywhere
-    for guess in (places, everywhere):
-        if role_fingerprint(hashes[guess]) == wanted:
-            return guess, False
-    kept = KeptRows({"calibrate": estimator.predictor_.row_hashes["calibrate"]})
-    known = np.flatnonzero(kept.among(hashes).known)
-    if role_fingerprint(hashes[known]) == wanted:
-        return known, True
-    return places, False
+        from dco.fingerprints import row_fingerprints
+        from dco.rows import KeptRows
+
+        stored = getattr(estimator, "table_", None)
+        fitted: Any = np.arange(len(y))
+        aside = 0  # a model from Python: positions are those of the rows that were given
+        if stored is not None:
+            places = np.asarray(stored["fitted_rows"])
+            aside = stored["rows"] - len(places)
+            fitted = places if len(y) == stored["rows"] else np.arange(len(y)) if len(y) == len(places) else None
+        predictor = estimator.predictor_
+        kept = KeptRows(predictor.row_hashes or {})  # older files have none
+        return cls(row_fingerprints(X, y), estimator.splits_, fitted, aside, kept, predictor.certificate.row_fingerprints)
+
+    def places(self, role: str) -> Any:
+        """Where the rows of a role were at the fit; None if DATA is another table."""
+        own = self.splits[role]
+        if self.fitted is None or not own.size or own.max() >= len(self.fitted):
+            return None
+        return self.fitted[own]
+
+    def elsewhere(self, role: str) -> Any:
+        """The rows that have the hashes of a role."""
+        import numpy as np
+
+        from dco.rows import KeptRows
+
+        own = {name: hashes for name, hashes in self.kept.hashes.items() if name == role}
+        return np.flatnonzero(KeptRows(own).among(self.hashes).known)
+
+    def holds(self, role: str, rows: Any) -> bool:
+        from dco.fingerprints import role_fingerprint
+
+        return rows is not None and bool(role_fingerprint(self.hashes[rows]) == self.wanted.get(role))
+
+    def calibration(self) -> tuple[Any, bool]:
+        """Where the calibration rows are, and whether this is not where they were at the fit; a guess if they are not there.
+
+        They are looked for at their places, then by their hashes; the fingerprint of all of them decides.
+        """
+        import numpy as np
+
+        everywhere = np.arange(len(self.hashes))
+        places = self.places("calibrate")
+        for guess in (places, everywhere):  # all rows: they came by themselves
+            if self.holds("calibrate", guess):
+                return guess, False
+        known = self.elsewhere("calibrate")
+        if self.holds("calibrate", known):
+            return known, True
+        return (everywhere if places is None else places), False
+
+    def all_found(self, role: str) -> bool:
+        """Whether each row that the model keeps of a role is in DATA once, and nothing else can be meant."""
+        kept = self.kept.hashes.get(role)
+        return kept is not None and self.kept.among(self.hashes).exact and len(self.elsewhere(role)) == len(kept)
+
+    def absent(self) -> dict[str, int]:
+        """How many rows of each role are not in DATA."""
+        return {role: count for role, count in self.kept.absent(self.hashes).items() if count}
+
+    def strangers(self) -> int:
+        """How many rows of DATA neither took part in the fit nor can have been set aside."""
+        found = self.kept.among(self.hashes)
+        noise = 0 if found.exact else 0.02 * len(self.hashes)  # more than ten standard deviations of a count by a sample
+        return max(0, int(found.others - self.aside - noise))
+
+    def said(self, moved: bool, data: Path) -> str | None:
+        """A sentence if rows are not where the fit had them, or not there."""
+        absent = self.absent()
+        if absent and not self.strangers():
+            roles = ", ".join(f"{count} {_ROLES[role]}" for role, count in absent.items())
+            found = "" if "calibrate" in absent else "; all calibration rows were found"
+            return f"Rows of the fit are missing from {data} ({roles}){found}."
+        if moved:
+            return f"The rows of {data} are in another order than at the fit; the calibration rows were found."
+        return None
+
+
+def _with_other_roles(report: Any, certificate: Any, table: _Table, data: Path) -> Any:
+    """The report with a line for training and tuning rows, or with the reason why there is none."""
+    from dco.certificate import Check
+
+    checks, unchecked = list(report.checks), dict(report.unchecked)
+    absent, strangers = table.absent(), table.strangers()
+    for role, word in _OTHER_ROLES.items():
+        stated = certificate.row_fingerprints.get(role)
+        if stated is None:
+            continue
+        fields = (f"row_fingerprints.{role}", f"rows.{role}")
+        found = next((rows for rows in (table.places(role), table.elsewhere(role)) if table.holds(role, rows)), None)
+        if found is not None:
+            same = stated == table.wanted.get(role) and certificate.rows.get(role) == len(found)
+            checks.append(Check(f"{word} rows", same, f"fingerprint of {len(found)} rows: {table.wanted[role]}"))
+        elif table.all_found(role):
+            checks.append(Check(f"{word} rows", False, f"they are in {data}, and their fingerprint is not {stated}"))
+        elif absent.get(role) and strangers:
+            said = f"{absent[role]} of {certificate.rows.get(role)} are not in {data}, which has {strangers} other rows"
+            checks.append(Check(f"{word} rows", False, said))
+        else:
+            why = f"since {data} lacks some of the rows" if absent.get(role) else "since its rows cannot be told from others"
+            unchecked |= dict.fromkeys(fields, why)
+            continue
+        for name in fields:
+            unchecked.pop(name, None)
+    return replace(report, checks=tuple(checks), unchecked=unchecked)
