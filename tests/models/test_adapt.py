@@ -123,7 +123,17 @@ class DistributionDraws(Draws):
         return dco.ClassDraws(self.predict_draws(X))
 
 
-@pytest.mark.parametrize("cls", [Draws, DistributionDraws])
+class RecordDraws(Draws):
+    """Answers with the record itself, as `MCDropoutClassifier` does, its classes included."""
+
+    def predict_draws(self, X):
+        return dco.ClassDraws(super().predict_draws(X), classes=self.classes_)
+
+    def predict_proba(self, X):
+        return self.predict_draws(X).draws.mean(axis=0)
+
+
+@pytest.mark.parametrize("cls", [Draws, DistributionDraws, RecordDraws])
 @pytest.mark.parametrize("wrap", [lambda m: m, lambda m: make_pipeline(StandardScaler(), m)])
 def test_draws_come_whole_or_as_their_mean(cls, wrap):
     model = wrap(cls()).fit(X, LABELS)

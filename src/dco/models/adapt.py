@@ -192,17 +192,18 @@ def _predict(model: Any, X: Any, kind: type) -> Prediction:
         if kind is Points and hasattr(last, "predict"):
             return _points(model.predict(X))
         last, rows = _peel(model, X)
-        record: Prediction = last.predict_distribution(rows)
-        if not isinstance(record, tuple(_BY_NAME.values())):
-            raise _PredictionError(f"predict_distribution returned {type(record).__name__}, not a prediction record.")
-        return _with_positive_spread(record) if isinstance(record, PointsWithSpread) else record
+        given: Prediction = last.predict_distribution(rows)
+        if not isinstance(given, tuple(_BY_NAME.values())):
+            raise _PredictionError(f"predict_distribution returned {type(given).__name__}, not a prediction record.")
+        return _with_positive_spread(given) if isinstance(given, PointsWithSpread) else given
     if kind is ClassDraws or (
         kind is ClassProbabilities and hasattr(last, "predict_draws") and not hasattr(last, "predict_proba")
     ):
         last, rows = _peel(model, X)
-        draws = _array(last.predict_draws(rows), "predict_draws", ndim=3)
-        _check_sums(draws, "predict_draws")
-        return ClassDraws(draws)
+        answer = last.predict_draws(rows)
+        record = answer if isinstance(answer, ClassDraws) else ClassDraws(_array(answer, "predict_draws", ndim=3))
+        _check_sums(record.draws, "predict_draws")
+        return record
     if kind is ClassProbabilities:
         return _class_probabilities(model, X)
     if kind is PointsWithSpread:
