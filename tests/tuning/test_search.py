@@ -369,6 +369,13 @@ def test_groups_of_several_kinds_weigh_like_others():
         rank_evaluated([candidate], alpha=0.1, groups=[*listed[:-1], None])
 
 
+def test_conditions_of_several_kinds_and_missing_ones_are_conditions_like_others():
+    prediction, y = Points(np.zeros(8)), np.arange(1.0, 9.0)
+    conditions = ["a", "a", 1, 1.0, "1", "1", None, float("nan")]
+    row = tune({"r": (Residual(), prediction)}, y, alpha=0.2, conditions=conditions).table[0]
+    assert row.thresholds_by_condition == {1: 4.0, "1": 6.0, "a": 2.0, "(missing)": 8.0}
+
+
 # failures
 
 

@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike
 
 from dco.arrays import AnyArray, Floats, Integers
 from dco.fingerprints import codes_of_values
-from dco.groups import as_labels
+from dco.groups import as_labels, group_names, rows_by_group
 from dco.ranks import Level, as_count, as_rational, tuning_rank
 from dco.sets.prediction_sets import size_quantile
 from dco.thresholds.threshold import order_statistic
@@ -368,7 +368,7 @@ def _largest_finite(entry: EvaluatedCandidate, rule: _Rule, row: RankingRow) -> 
 class _Members:
     """Which condition each row's true label falls under, and where thresholds go: a row's, or a label's (1, K)."""
 
-    names: AnyArray  # as the caller knows them
+    names: list[Any]  # as the caller knows them
     codes: Integers
     columns: Integers  # where a label's threshold goes
     n_labels: int | None  # thresholds a label
@@ -393,12 +393,16 @@ def _members(pair: tuple[Any, Any], y: AnyArray, conditions: Conditions) -> _Mem
             raise ValueError('conditions="label" is for classes; for a regression pass one condition a row.')
         columns, codes = np.unique(prediction.codes(y), return_inverse=True)
         labels = prediction.labels()
-        return _Members(columns if labels is None else labels[columns], codes, columns, prediction.n_classes, True)
-    given = np.asarray(conditions)
+        names = (columns if labels is None else labels[columns]).tolist()
+        return _Members(names, codes, columns, prediction.n_classes, True)
+    given = group_names(conditions)
     if given.shape != y.shape:
         raise ValueError(f"conditions must hold one entry for each of the {len(y)} tuning rows, got shape {given.shape}.")
-    names, codes = np.unique(given, return_inverse=True)
-    return _Members(names, codes, codes, None, is_classification(prediction))
+    parts = rows_by_group(given)
+    codes = np.empty(len(y), dtype=np.int64)
+    for code, rows in enumerate(parts.values()):
+        codes[rows] = code
+    return _Members(list(parts), codes, codes, None, is_classification(prediction))
 
 
 def _conditional_row(entry: EvaluatedCandidate, rule: _Rule, members: _Members) -> RankingRow:
@@ -409,7 +413,7 @@ def _conditional_row(entry: EvaluatedCandidate, rule: _Rule, members: _Members) 
         masses = None if rule.groups is None else row_masses(rule.groups[rows])
         thresholds[code], met = _best_threshold(entry.scores[rows], rule.level, rule.grid, masses)
         feasible = feasible and met
-    by_condition = {name: float(value) for name, value in zip(members.names.tolist(), thresholds, strict=True)}
+    by_condition = {name: float(value) for name, value in zip(members.names, thresholds, strict=True)}
     return _measured(
         entry,
         rule,
