@@ -251,7 +251,7 @@ INCONSISTENT = {
     "delta": ("delta", 0.5),
     "simultaneous": ("simultaneous", True),
     "voided by nothing": ("voided_by", []),
-    "training rows": ("training_rows", "not checked: a frozen model's training rows are unknown"),
+    "training rows": ("training_rows_checked", False),
     "seal log": ("seal_log", ["2026-01-01, calibrate, structure of another"]),
     "structure": ("structure_fingerprint", "0" * 32),
     "rows": ("rows", {"train": 180, "tune": 45, "calibrate": 74}),
@@ -292,7 +292,7 @@ def test_the_words_are_those_that_fit_writes(some) -> None:
     if certificate.reason is not None:
         assert certificate.statement == f"Nothing is guaranteed: {certificate.reason}."
         return
-    grouped, frozen = "new group" in certificate.statement, "not checked" in certificate.training_rows
+    grouped, frozen = "new group" in certificate.statement, not certificate.training_rows_checked
     assert certificate.assumption == assumption_in_words(certificate.guarantee, grouped=grouped, frozen=frozen)
     assert certificate.statement == statement_in_words(
         certificate.guarantee,

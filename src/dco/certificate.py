@@ -162,7 +162,7 @@ class Certificate(ShownAsPrinted):
     rows: Mapping[str, int]
     row_fingerprints: Mapping[str, str]
     repeats_shared: Mapping[str, int | str]
-    training_rows: str
+    training_rows_checked: bool
     structure_fingerprint: str
     model_fingerprint: str | None
     scores_fingerprint: str
@@ -172,6 +172,11 @@ class Certificate(ShownAsPrinted):
     versions: Mapping[str, str]
     voided_by: tuple[str, ...] = VOIDED_BY
     format: int = FORMAT
+
+    @property
+    def training_rows(self) -> str:
+        """Whether the rows of each model are known not to be calibration rows, in words."""
+        return "checked" if self.training_rows_checked else "not checked: a frozen model's training rows are unknown"
 
     def to_json(self, *, indent: int | None = 2) -> str:
         """Strict JSON: no NaN, infinity written as the string "inf"."""
@@ -446,7 +451,7 @@ def _may_be_grouped(certificate: Certificate) -> set[bool]:
 
 def _words(certificate: Certificate, aim: str) -> Iterator[Check]:
     conditional = any(entry.group is not None for entry in certificate.thresholds)
-    frozen = certificate.training_rows.startswith("not checked")
+    frozen = not certificate.training_rows_checked
     full = any(entry.value == math.inf for entry in certificate.thresholds)
     pairs = []
     for grouped in sorted(_may_be_grouped(certificate)):
@@ -702,13 +707,12 @@ def _threshold_from_plain(entry: Any) -> CertifiedThreshold:
 
 
 _TYPES: dict[type | tuple[type, ...], str] = {
-    str: "statement assumption guarantee candidate model score selection training_rows structure_fingerprint "
-    "scores_fingerprint",
+    str: "statement assumption guarantee candidate model score selection structure_fingerprint scores_fingerprint",
     (str, type(None)): "reason condition_on model_fingerprint",
     float: "alpha",
     (int, type(None)): "seed",
     int: "candidates seal_opened",
-    bool: "simultaneous refit",
+    bool: "simultaneous refit training_rows_checked",
 }
 
 

@@ -511,7 +511,6 @@ class _Decoupled(BaseEstimator, ABC):
 
     def _facts(self, roles: _Roles, models: Mapping[str, Any], seed: int) -> Facts:
         parts = {"train": roles.train, "tune": roles.tune, "calibrate": roles.calibrate}
-        frozen = any(is_frozen(model) for model in models.values())
         voided = None
         if roles.splits.stratified and not is_label(self.condition_on):
             voided = (
@@ -523,7 +522,7 @@ class _Decoupled(BaseEstimator, ABC):
             fingerprints={name: role_fingerprint(own) for name, own in roles.hashes.items()},
             kept=KeptRows.of(roles.hashes),
             repeats_shared=roles.shared,
-            training_rows="not checked: a frozen model's training rows are unknown" if frozen else "checked",
+            training_rows_checked=not any(is_frozen(model) for model in models.values()),
             seed=seed,
             voided=voided,
             dealt_from=roles.dealt_from(),

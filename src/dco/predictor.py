@@ -465,7 +465,7 @@ class Facts:
     rows: Mapping[str, int]
     fingerprints: Mapping[str, str]
     repeats_shared: Mapping[str, int | str]
-    training_rows: str
+    training_rows_checked: bool
     seed: int | None
     voided: str | None = None  # why there is no guarantee, if there is none
     kept: KeptRows = field(default_factory=KeptRows)  # to know the rows again
@@ -512,7 +512,7 @@ def certify(
         rows=dict(facts.rows),
         row_fingerprints=dict(facts.fingerprints),
         repeats_shared=dict(facts.repeats_shared),
-        training_rows=facts.training_rows,
+        training_rows_checked=facts.training_rows_checked,
         structure_fingerprint=structure.fingerprint,
         model_fingerprint=model_fingerprint(structure.model),
         scores_fingerprint=scores_fingerprint(calibration.scores),
@@ -543,7 +543,7 @@ def assumption(statement: Statement, thresholds: Mapping[Any, Threshold], facts:
     return assumption_in_words(
         statement.guarantee,
         grouped=facts.grouped,
-        frozen=facts.training_rows.startswith("not checked"),
+        frozen=not facts.training_rows_checked,
         full=any(threshold.value == np.inf for threshold in thresholds.values()),
     )
 
