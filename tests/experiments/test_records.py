@@ -5,6 +5,7 @@ import math
 import os
 import sys
 import threading
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -128,8 +129,13 @@ def test_a_line_that_another_run_adds_while_the_file_is_sorted_is_kept(tmp_path,
     assert {item.name for item in tmp_path.iterdir()} == {"records.jsonl", "other.jsonl"}
 
 
-def test_where_files_cannot_be_locked_no_file_is_rewritten(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "fcntl", None)
+def without_locks(*_):
+    raise OSError("No locks available")
+
+
+@pytest.mark.parametrize("module", [None, SimpleNamespace(flock=without_locks, LOCK_EX=2)], ids=["system", "disk"])
+def test_where_files_cannot_be_locked_no_file_is_rewritten(module, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "fcntl", module)
     path = tmp_path / "records.jsonl"
     records = run_splits(EXPERIMENT, path, seeds=[2, 1], options=OPTIONS, jobs=1)
     assert [json.loads(line)["seed"] for line in path.read_text().split()] == [2, 1]

@@ -142,9 +142,10 @@ def _held(path: Path) -> Iterator[tuple[int, bool]]:
 def _lock(file: int) -> bool:
     try:
         import fcntl
-    except ImportError:  # not a POSIX system
+
+        fcntl.flock(file, fcntl.LOCK_EX)
+    except (ImportError, OSError):  # not a POSIX system, or a disk that knows no locks (some network disks)
         return False
-    fcntl.flock(file, fcntl.LOCK_EX)
     return True
 
 
