@@ -156,6 +156,18 @@ def test_calibration_rows_are_refused_whole_and_in_part(case: Callable[[str], An
         report_numbers(estimator, X[estimator.splits_.train], y[estimator.splits_.train])
 
 
+def test_a_whole_role_is_known_where_every_row_has_copies() -> None:
+    """New rows of such a table are copies of old ones too, so that single rows are no evidence; the role itself is."""
+    rng = np.random.default_rng(2)
+    X = np.tile(rng.normal(size=(60, 2)), (10, 1))
+    y = np.tile(rng.normal(size=60), 10)
+    estimator = DecoupledRegressor(Ridge(), random_state=0).fit(X, y)
+    rows = estimator.splits_.calibrate
+    assert estimator.predictor_.used_rows(X[rows], y[rows]) is None
+    with pytest.raises(ValueError, match="calibrate rows of this predictor"):
+        report_numbers(estimator, X[rows], y[rows])
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [({"X": 1}, "X and y together"), ({"by": [1]}, "give those too"), ({"X": 1, "y": 1}, "fitted")],

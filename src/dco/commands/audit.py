@@ -153,7 +153,7 @@ class _Table:
             aside = stored["rows"] - len(places)
             fitted = places if len(y) == stored["rows"] else np.arange(len(y)) if len(y) == len(places) else None
         predictor = estimator.predictor_
-        kept = KeptRows(predictor.row_hashes or {})  # older files have none
+        kept = KeptRows(predictor.row_hashes)
         return cls(row_fingerprints(X, y), estimator.splits_, fitted, aside, kept, predictor.certificate.row_fingerprints)
 
     def places(self, role: str) -> Any:

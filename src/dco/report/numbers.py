@@ -362,7 +362,7 @@ def _refuse_used_rows(predictor: DecoupledPredictor, X: Any, y: AnyArray) -> Non
     """Rows that made the predictor prove nothing: a page on a tenth or more of them is refused."""
     digest = role_fingerprint(row_fingerprints(X, y))
     for role, stated in predictor.certificate.row_fingerprints.items():
-        if stated == digest:  # files from before single rows were kept know whole roles only
+        if stated == digest:  # also where rows repeat so much that single ones prove nothing
             raise ValueError(f"These are the {role} rows of this predictor: coverage on them proves nothing. Give new rows.")
     found = predictor.used_rows(X, y)
     if found is not None and found.total >= 0.1 * len(y):
