@@ -1,4 +1,4 @@
-"""Results in a notebook: IPython's protocol, without IPython."""
+"""Results in a notebook: IPython's protocol, without IPython. Counts in messages."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 
 import dco
-from dco.display import ShownAsPrinted
+from dco.display import ShownAsPrinted, are, counted
 
 
 class Printer:
@@ -83,3 +83,37 @@ def test_ipython_itself_shows_the_same(results):
     pretty = pytest.importorskip("IPython.lib.pretty")
     for result in results.values():
         assert pretty.pretty(result) == str(result)
+
+
+def test_one_is_singular_and_every_other_number_is_not():
+    assert [f"{counted(n, 'calibration row')} {are(n)}" for n in (0, 1, 2)] == [
+        "0 calibration rows are",
+        "1 calibration row is",
+        "2 calibration rows are",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: dco.assign_roles(1, calibrate=0.1), "^1 row is too few: the size 0.1 leaves the role calibrate"),
+        (lambda: dco.assign_roles(1, groups=[0], calibrate=0.1), "^1 group is too few"),
+        (lambda: dco.assign_roles(2, groups=[0]), "groups has 1 label for 2 rows"),
+        (lambda: dco.Splits([0], [0], [1], []), "^1 row has two roles"),
+        (lambda: dco.plan(1, alpha=0.1), "^1 row is too few"),
+        (lambda: dco.plan(5, alpha=0.1, test=1), "^5 rows less 1 test row are too few"),
+    ],
+)
+def test_messages_speak_of_one_row_in_the_singular(make, words):
+    with pytest.raises(ValueError, match=words):
+        make()
+
+
+def test_printed_sets_and_warnings_do_too():
+    assert repr(dco.LabelSets.from_dense([[True]])) == "LabelSets(1 row of 1 label, mean size 1, 0 empty: {0})"
+    with pytest.raises(IndexError, match="there is 1 row"):
+        dco.Intervals([0.0], [1.0])[1]
+    with pytest.warns(dco.InfeasibleLevelWarning, match="^1 calibration group is too few .* At least 2 groups are needed"):
+        dco.grouped_conformal([0.0, 1.0], [3, 3], alpha=0.4)
+    with pytest.warns(dco.InfeasibleLevelWarning, match="^none of 1 threshold passed with 1 calibration row:"):
+        dco.conformal_risk_control([[1.0]], [0.0], alpha=0.1)

@@ -1,4 +1,4 @@
-"""How results show themselves at the end of a notebook cell."""
+"""How results show themselves at the end of a notebook cell, and how messages count."""
 
 from __future__ import annotations
 
@@ -20,6 +20,16 @@ class Printer(Protocol):
     def group(self, indent: int, /) -> AbstractContextManager[None]:
         """Keep what is written inside together."""
         ...
+
+
+def counted(n: int, noun: str) -> str:
+    """A count with its noun: "1 row", "2 rows"."""
+    return f"{n} {noun}{'' if n == 1 else 's'}"
+
+
+def are(n: int) -> str:
+    """The verb that follows a count."""
+    return "is" if n == 1 else "are"
 
 
 class ShownAsPrinted:

@@ -9,7 +9,7 @@ from numbers import Real
 from textwrap import wrap
 from typing import Any, Literal, SupportsIndex
 
-from dco.display import ShownAsPrinted
+from dco.display import ShownAsPrinted, are, counted
 from dco.errors import InfeasibleLevelError
 from dco.ranks import Level, as_count, as_rational, conformal_rank, pac_rank, smallest_marginal_n, smallest_pac_n
 from dco.theory import TuningAccuracy, calibration_size, coverage_law_of_rank, least_wasteful_size, pac_gap, tuning_accuracy
@@ -89,7 +89,7 @@ class Plan(ShownAsPrinted):
 
     def __str__(self) -> str:
         level = f"alpha = {self.alpha:g}" + ("" if self.delta is None else f", delta = {self.delta:g}")
-        lines = [f"{self.n} rows, {self.guarantee} guarantee, {level}", ""]
+        lines = [f"{counted(self.n, 'row')}, {self.guarantee} guarantee, {level}", ""]
         for row in self.rows:
             lines += wrap(f"{row.role:<10}{row.rows:>9}  {row.reason}", 100, subsequent_indent=" " * 21)
         for note in self.notes:
@@ -127,10 +127,10 @@ def plan(
     count, held_out = as_count(n), as_count(test, name="test")
     least, useful = wish.least_calibration(), wish.smallest_useful_n() + held_out
     if count - held_out < least + 2:
-        kept = f" less {held_out} test rows" if held_out else ""
+        kept = f" less {counted(held_out, 'test row')}" if held_out else ""
         raise InfeasibleLevelError(
-            f"{count} rows{kept} are too few: calibration alone needs {least} for a finite threshold at alpha = "
-            f"{float(wish.alpha):g}. A plan makes sense from {useful} rows on."
+            f"{counted(count, 'row')}{kept} {are(count)} too few: calibration alone needs {least} for a finite threshold at "
+            f"alpha = {float(wish.alpha):g}. A plan makes sense from {useful} rows on."
         )
     wanted = wish.wanted_calibration()
     now, doubled = wish.outlook(count, held_out, wanted), wish.outlook(2 * count, held_out, wanted)
@@ -258,8 +258,8 @@ def _notes(wish: _Wish, now: Outlook, doubled: Outlook, wanted: int, useful: int
         )
     else:
         notes.append(
-            f"Twice the rows would narrow coverage to {doubled_range} with {doubled.calibrate} calibration rows, and leave "
-            f"{doubled.train + doubled.tune} instead of {now.train + now.tune} for training and tuning."
+            f"Twice the rows would narrow coverage to {doubled_range} with {counted(doubled.calibrate, 'calibration row')}, "
+            f"and leave {doubled.train + doubled.tune} instead of {now.train + now.tune} for training and tuning."
         )
     if wish.searched:
         notes.append(_tuning_note(wish, now, candidates))

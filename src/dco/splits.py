@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from dco.arrays import Floats, Integers
+from dco.display import are, counted
 from dco.errors import OverlappingRolesError
 from dco.fingerprints import codes_of_values
 from dco.ranks import as_count, as_rational
@@ -62,8 +63,9 @@ class Splits:
         shared = distinct[counts > 1]
         if shared.size:
             raise OverlappingRolesError(
-                f"{shared.size} rows have two roles (first: row {shared[0]}); coverage needs calibration rows that nothing "
-                "else saw. Give each row one role, or let assign_roles() build them."
+                f"{counted(shared.size, 'row')} {'has' if shared.size == 1 else 'have'} two roles (first: row {shared[0]}); "
+                "coverage needs calibration rows that nothing else saw. Give each row one role, or let assign_roles() build "
+                "them."
             )
 
     def __getitem__(self, role: Role | str) -> Integers:
@@ -193,7 +195,7 @@ def assign_roles(
         raise ValueError("there are no rows to assign to roles; give at least one.")
     number = as_seed(seed)
     order = random_order(total, groups=groups, stratify=stratify, seed=number)
-    unit = "rows" if groups is None else "groups"
+    unit = "row" if groups is None else "group"
     asked = {Role.CALIBRATE: calibrate, Role.TUNE: tune, Role.TEST: test}
     cuts = [0]
     wanted = Fraction(0)
@@ -204,10 +206,11 @@ def assign_roles(
         if wanted > order.units:
             raise ValueError(
                 f"the role {role} asks for more than there is: {calibrate} to calibrate, {tune} to tune and {test} to test, "
-                f"of {order.units} {unit}. Ask for less, or give more {unit}."
+                f"of {counted(order.units, unit)}. Ask for less, or give more {unit}s."
             )
         if amount and cuts[-1] == cuts[-2]:
-            raise ValueError(f"{order.units} {unit} are too few: the size {size} leaves the role {role} without a row.")
+            few = f"{counted(order.units, unit)} {are(order.units)} too few"
+            raise ValueError(f"{few}: the size {size} leaves the role {role} without a row.")
     parts = {role: order.between(*cuts[i : i + 2]) for i, role in enumerate(asked)}
     return Splits(
         train=order.rest(cuts[-1]),
@@ -239,7 +242,7 @@ def folds(
 def _codes(values: Any, n: int, name: str, *, missing: bool = False) -> tuple[Integers, int]:
     codes, count = codes_of_values(values, name=name, missing=missing)
     if codes.size != n:
-        raise ValueError(f"{name} has {codes.size} labels for {n} rows; give one label a row.")
+        raise ValueError(f"{name} has {counted(codes.size, 'label')} for {counted(n, 'row')}; give one label a row.")
     return codes, count
 
 

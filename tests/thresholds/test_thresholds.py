@@ -126,7 +126,8 @@ def test_closed_form_equals_dirichlet_sampling(n, alpha, delta):
 
 @pytest.mark.parametrize("n", [0, 1, 8])
 def test_too_few_rows_give_infinity_and_name_the_smallest_n(n):
-    with pytest.warns(InfeasibleLevelWarning, match=rf"^{n} calibration rows are too few.*At least 9 rows") as caught:
+    rows = "1 calibration row is" if n == 1 else f"{n} calibration rows are"
+    with pytest.warns(InfeasibleLevelWarning, match=rf"^{rows} too few.*At least 9 rows are") as caught:
         threshold = split_conformal(np.zeros(n), alpha=0.1)
     assert (threshold.value, threshold.rank, threshold.guarantee) == (math.inf, n + 1, "marginal")
     assert caught[0].filename == __file__  # the warning points at the caller

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dco.arrays import AnyArray, Bools, Integers, to_numpy
+from dco.display import counted
 from dco.extras import require
 from dco.sets.prediction_sets import Row, Rows, chosen, compressed_rows, described
 
@@ -74,7 +75,7 @@ class LabelSets:
         return (self[row] for row in range(len(self)))
 
     def __repr__(self) -> str:
-        return described(self, self._shown, of=f" of {self.n_classes} labels")
+        return described(self, self._shown, of=f" of {counted(self.n_classes, 'label')}")
 
     def _shown(self, row: int) -> str:
         labels = [f"{label!s:.20}" for label in self[row][:_FIRST_LABELS]]

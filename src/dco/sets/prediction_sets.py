@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dco.arrays import Bools, Floats, Integers, to_numpy
+from dco.display import are, counted
 
 Row: TypeAlias = int | np.integer[Any]
 Rows: TypeAlias = slice | Sequence[int] | Integers | Bools
@@ -49,7 +50,7 @@ def described(sets: PredictionSets, shown: Callable[[int], str], *, of: str = ""
     if n == 0:
         return f"{type(sets).__name__}(0 rows{of})"
     with np.errstate(over="ignore"):
-        facts = f"{n} rows{of}, mean size {sizes.mean():.4g}, {int(np.count_nonzero(sets.is_empty()))} empty"
+        facts = f"{counted(n, 'row')}{of}, mean size {sizes.mean():.4g}, {int(np.count_nonzero(sets.is_empty()))} empty"
     first = ", ".join(shown(row) for row in range(min(n, _FIRST)))
     return f"{type(sets).__name__}({facts}: {first}{', ...' if n > _FIRST else ''})"
 
@@ -62,18 +63,24 @@ def chosen(key: Row | Rows, n: int) -> int | Integers:
     if rows.ndim == 0 and rows.dtype.kind in "iu":
         row = operator.index(rows)
         if not -n <= row < n:
-            raise IndexError(f"there is no row {row}: there are {n} rows.")
+            raise IndexError(_no_row(row, n))
         return row % n
     if rows.ndim == 1 and rows.dtype.kind == "b":
         if rows.size != n:
-            raise IndexError(f"a mask must mark each of the {n} rows, got {rows.size} marks.")
+            raise IndexError(
+                f"a mask must have a mark for each row: got {counted(rows.size, 'mark')} for {counted(n, 'row')}."
+            )
         return np.flatnonzero(rows)
     if rows.ndim != 1 or (rows.size and rows.dtype.kind not in "iu"):
         raise IndexError(f"rows are chosen by a number, a slice, a list of numbers or a mask, got {key!r:.100}.")
     outside = rows[(rows < -n) | (rows >= n)]
     if outside.size:
-        raise IndexError(f"there is no row {outside[0]}: there are {n} rows.")
+        raise IndexError(_no_row(int(outside[0]), n))
     return rows.astype(np.int64) % max(n, 1)
+
+
+def _no_row(row: int, n: int) -> str:
+    return f"there is no row {row}: there {are(n)} {counted(n, 'row')}."
 
 
 def compressed_rows(row_pointers: Integers, rows: Integers) -> tuple[Integers, Integers]:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dco.arrays import Floats, Integers
+from dco.display import are, counted
 from dco.errors import InfeasibleLevelWarning
 from dco.fingerprints import codes_of_values
 from dco.ranks import Level, as_rational, conformal_rank, smallest_marginal_n
@@ -29,9 +30,9 @@ def grouped_conformal(scores: ArrayLike, groups: Any, *, alpha: Level) -> Thresh
     smallest = smallest_marginal_n(alpha=alpha)
     if threshold.n < smallest:
         warnings.warn(
-            f"{threshold.n} calibration groups are too few for marginal coverage of a new group at alpha = "
-            f"{threshold.alpha:g}: the threshold is infinite and every set is full (valid, but useless). At least "
-            f"{smallest} groups are needed.",
+            f"{counted(threshold.n, 'calibration group')} {are(threshold.n)} too few for marginal coverage of a new group "
+            f"at alpha = {threshold.alpha:g}: the threshold is infinite and every set is full (valid, but useless). At "
+            f"least {counted(smallest, 'group')} {are(smallest)} needed.",
             InfeasibleLevelWarning,
             stacklevel=2,
         )

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dco.arrays import Floats, real_numbers
+from dco.display import counted
 from dco.errors import InfeasibleLevelWarning, NonFiniteScoreError
 from dco.ranks import Level, as_rational, rational
 from dco.thresholds.threshold import Guarantee, Threshold
@@ -155,8 +156,8 @@ def threshold_of(
         return Threshold(float(thresholds[column]), rank=None, n=n, guarantee=guarantee, alpha=alpha, delta=delta)
     certified = "valid, because safe_at_infinity=True declares no loss there" if safe_at_infinity else "not certified"
     warnings.warn(
-        f"none of the {len(thresholds)} thresholds passed with {n} calibration rows: the threshold is infinite "
-        f"({certified}). More rows, a larger alpha, or thresholds that reach further into the safe end may help.",
+        f"none of {counted(len(thresholds), 'threshold')} passed with {counted(n, 'calibration row')}: the threshold is "
+        f"infinite ({certified}). More rows, a larger alpha, or thresholds that reach further into the safe end may help.",
         InfeasibleLevelWarning,
         stacklevel=3,
     )

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dco.arrays import Floats, to_numpy
+from dco.display import are, counted
 from dco.errors import InfeasibleLevelWarning, NonFiniteScoreError
 
 Guarantee: TypeAlias = Literal["marginal", "pac", "pac-conjectured", "expected_risk", "none"]
@@ -76,8 +77,8 @@ def order_statistic(scores: Floats, rank: int) -> float:
 def warn_infeasible(n: int, smallest: int, statement: str, *, stacklevel: int = 3) -> None:
     """Say that the threshold is infinite and how many rows would give a finite one."""
     warnings.warn(
-        f"{n} calibration rows are too few for {statement}: the threshold is infinite and every set is full (valid, but "
-        f"useless). At least {smallest} rows are needed.",
+        f"{counted(n, 'calibration row')} {are(n)} too few for {statement}: the threshold is infinite and every set "
+        f"is full (valid, but useless). At least {counted(smallest, 'row')} {are(smallest)} needed.",
         InfeasibleLevelWarning,
         stacklevel=stacklevel,
     )
