@@ -10,8 +10,10 @@ from rich.console import Console
 
 from dco.commands import printing
 from dco.commands.compare import shown
+from dco.commands.plan import _print_outlooks
 from dco.commands.printing import print_table
 from dco.experiments.tables import Measured, ResultTable
+from dco.planning import plan
 
 COLUMNS = ["method", "coverage", "mean size", "P95 size", "size − DCO", "Wilcoxon p", "candidate, most often"]
 ROWS = [
@@ -38,6 +40,26 @@ def test_no_word_and_no_number_is_broken(monkeypatch: pytest.MonkeyPatch, width:
         assert whole in text
     assert ("AbsoluteResidual" in text) == (width > 80)
     assert ("P95" in text) == (width > 66)
+
+
+def test_a_title_has_the_width_of_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    title = "By group (the guarantee is for all rows together)"
+    assert printed(monkeypatch, 60, ["n"], [[1]], title=title)[0] == title
+    assert [line.strip() for line in printed(monkeypatch, 30, ["n"], [[1]], title=title)[:2]] == [title[:30], title[31:]]
+
+
+@pytest.mark.parametrize("width", [50, 60, 80, 200])
+def test_the_drawing_of_a_plan_fits_the_terminal(monkeypatch: pytest.MonkeyPatch, width: int) -> None:
+    page = io.StringIO()
+    terminal = Console(file=page, width=width, force_terminal=True, color_system=None, markup=False, highlight=False)
+    monkeypatch.setattr(printing, "_console", lambda: terminal)
+    outlooks = [plan(n, alpha=0.1).now for n in (500, 2000)]
+    _print_outlooks(outlooks, 0.1)
+    lines = page.getvalue().splitlines()
+    assert max(map(len, lines)) <= width
+    (row,) = [line for line in lines if line.lstrip().startswith("2000 ")]
+    assert row.count("o") - row.count("to") == (1 if width >= 60 else 0)
+    assert sum("─" in line for line in lines) - 1 - any("marks" in line for line in lines) == (2 if width >= 60 else 0)
 
 
 def test_what_is_not_on_a_terminal_keeps_every_column(capsys: pytest.CaptureFixture[str]) -> None:

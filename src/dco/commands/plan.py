@@ -9,9 +9,10 @@ from typing import Any
 import click
 
 from dco.commands.options import FILE, chosen_alpha, example, force_option, guarantee_options, level_options
-from dco.commands.printing import as_json, note, print_json, print_table, say
+from dco.commands.printing import as_json, note, print_json, print_table, say, spare_width
 
 _FACTORS = (0.25, 0.5, 1, 2, 4)
+_BAR = 25  # signs of a drawing, where there is room
 
 
 @click.command(
@@ -101,24 +102,21 @@ def _print_roles(answer: Any) -> None:
 
 
 def _print_outlooks(outlooks: list[Any], alpha: float) -> None:
-    print_table(
-        ["rows", "train", "tune", "calibrate", "5 % to 95 %", "coverage"],
-        [
-            [
-                entry.n,
-                entry.train,
-                entry.tune,
-                entry.calibrate,
-                f"{entry.coverage_low:.3f} to {entry.coverage_high:.3f}",
-                _bar(entry, outlooks, alpha),
-            ]
-            for entry in outlooks
-        ],
-        title=f"Coverage to expect; | marks {1 - alpha:g}, o the mean, ─ nine of ten draws of the calibration rows",
-    )
+    columns = ["rows", "train", "tune", "calibrate", "5 % to 95 %"]
+    rows = [
+        [entry.n, entry.train, entry.tune, entry.calibrate, f"{entry.coverage_low:.3f} to {entry.coverage_high:.3f}"]
+        for entry in outlooks
+    ]
+    title = "Coverage to expect"
+    width = spare_width(columns, rows, most=_BAR)
+    if width >= len("coverage"):  # else the terminal is too narrow for a drawing
+        title += f"; | marks {1 - alpha:g}, o the mean, ─ nine of ten draws of the calibration rows"
+        columns = [*columns, "coverage"]
+        rows = [[*row, _bar(entry, outlooks, alpha, width)] for row, entry in zip(rows, outlooks, strict=True)]
+    print_table(columns, rows, title=title)
 
 
-def _bar(entry: Any, outlooks: list[Any], alpha: float, width: int = 25) -> str:
+def _bar(entry: Any, outlooks: list[Any], alpha: float, width: int) -> str:
     """One line of the terminal's plot: the range of coverage on a scale that all lines share."""
     left = min(*(other.coverage_low for other in outlooks), 1 - alpha)
     right = max(*(other.coverage_high for other in outlooks), 1 - alpha)

@@ -60,7 +60,9 @@ def print_table(
     for name in spare:
         if sum(column.least + _GAP for column in found) > console.width:
             found = [column for column in found if column.name != name]
-    table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False, collapse_padding=True)
+    if title is not None:  # not the table's own title, which would be wrapped to the width of the table
+        console.print(Text(printable(title), style="italic"), soft_wrap=not console.is_terminal)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     room = console.width - sum(column.least + _GAP for column in found)
     for column in found:
         more = max(0, min(room, column.full - column.least))
@@ -75,6 +77,13 @@ def print_table(
     for cells in zip(*(column.cells for column in found), strict=True):
         table.add_row(*map(Text, cells))
     console.print(table)
+
+
+def spare_width(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, most: int) -> int:
+    """How wide one more column of a table may be, up to `most`."""
+    body = list(rows)
+    taken = sum(_Column.of(name, [row[place] for row in body]).least + _GAP for place, name in enumerate(columns))
+    return max(0, min(most, int(_console().width) - taken - _GAP))
 
 
 @dataclass(frozen=True)
@@ -156,5 +165,5 @@ def _is_numeric(cell: str) -> bool:
 
 
 def _is_whole(cell: str) -> bool:
-    """A number, a range or a mean with its deviation: not to be broken over lines."""
-    return re.fullmatch(rf"{_NUMBER} (to|±) {_NUMBER}", cell) is not None
+    """A number, a range, a mean with its deviation or a drawing: not to be broken over lines."""
+    return re.fullmatch(rf"{_NUMBER} (to|±) {_NUMBER}|[ ─|o]+", cell) is not None
