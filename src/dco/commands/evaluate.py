@@ -40,7 +40,7 @@ def command(
 
     The rows of DATA must be new: where some of them trained, tuned or calibrated, there is no verdict.
     """
-    from dco.commands.model_files import open_model, rows_with_targets, tell_level
+    from dco.commands.model_files import condition_column, open_model, rows_with_targets, tell_level
 
     level = chosen_alpha(alpha, confidence, default=None)
     notes: list[str] = []
@@ -48,7 +48,8 @@ def command(
         estimator = open_model(model, trust)
         rows = rows_with_targets(estimator, data, target=target, by=by, ignore_new=ignore_new)
         tell_level(estimator, level)
-        evaluation = estimator.evaluate(rows.X, rows.y, alpha=level, by=rows.by)
+        own = by is None or by == condition_column(estimator)  # the estimator then takes the groups that it calibrated
+        evaluation = estimator.evaluate(rows.X, rows.y, alpha=level, by=None if own else rows.by)
     if as_json:
         certificate = estimator.certificate_
         told = evaluation.to_dict()
@@ -57,15 +58,31 @@ def command(
         told |= {"alpha": certificate.alpha if level is None else level, "guarantee": certificate.guarantee, "notes": notes}
         print_json(told)
         return
-    show_evaluation(evaluation, title=f"{evaluation.n} rows of {data}")
+    show_evaluation(
+        evaluation,
+        title=f"{evaluation.n} rows of {data}",
+        groups=groups_title(estimator.certificate_, by=None if own else by),
+    )
     if level is None:
         say(estimator.certificate_.statement)
     for sentence in notes:
         note(f"Note: {sentence}")
 
 
-def show_evaluation(evaluation: Any, *, title: str) -> None:
-    """Coverage with its range and verdict, sizes, and the table by group."""
+def groups_title(certificate: Any, *, by: str | None) -> str:
+    """What the guarantee says about the groups of a table: those of the thresholds, or of another column."""
+    if by is None:
+        promise = "nothing is guaranteed" if certificate.guarantee == "none" else "the guarantee holds in each group"
+        return f"By group (each has a threshold of its own; {promise})"
+    if certificate.guarantee == "none":
+        return f"By {by} (nothing is guaranteed)"
+    if any(entry.group is not None for entry in certificate.thresholds):
+        return f"By {by} (the guarantee is for the groups that have thresholds, and promises nothing about these)"
+    return f"By {by} (the guarantee is for all rows together and promises nothing about a single group)"
+
+
+def show_evaluation(evaluation: Any, *, title: str, groups: str) -> None:
+    """Coverage with its range and verdict, sizes, and the table by group, under the title `groups`."""
     law = evaluation.consistency
     rows: list[list[Any]] = [["coverage", f"{evaluation.coverage:.4f}"]]
     if law is not None:
@@ -87,8 +104,10 @@ def show_evaluation(evaluation: Any, *, title: str) -> None:
     if law is None and evaluation.no_verdict is None:
         say(NO_LAW)
     if evaluation.by_group:
+        judged = any(row.consistency is not None for row in evaluation.by_group)
+        columns = ["group", "rows", "coverage", "95 % interval", "mean size", "median", "P95"]
         print_table(
-            ["group", "rows", "coverage", "95 % interval", "mean size", "median", "P95"],
+            [*columns, *(["expected", "verdict"] if judged else [])],
             [
                 [
                     str(row.group),
@@ -98,9 +117,16 @@ def show_evaluation(evaluation: Any, *, title: str) -> None:
                     row.mean_size,
                     row.median_size,
                     row.p95_size,
+                    *(_judgement(row.consistency) if judged else []),
                 ]
                 for row in evaluation.by_group
             ],
-            title="By group (a marginal guarantee promises nothing about a single group)",
-            spare=["median", "P95"],
+            title=groups,
+            spare=["median", "P95", "expected"],
         )
+
+
+def _judgement(law: Any) -> list[str]:
+    if law is None:
+        return ["–", "none"]
+    return [f"{law.expected_coverage:.4f}", f"{law.verdict.partition(':')[0]} (p = {law.p_value:.3g})"]

@@ -108,6 +108,7 @@ class Fitted:
     X_test: Any
     y_test: Any
     by: Any
+    by_name: str | None
     evaluation: Any
 
     def ranking(self) -> list[dict[str, Any]]:
@@ -189,14 +190,15 @@ def fit_table(
     model.fit(X.iloc[kept].reset_index(drop=True), y[kept], groups=None if group_of is None else group_of[kept])
     model.table_ = {"layout": layout.to_plain(), "rows": len(y), "fitted_rows": kept, "source": data.name}
     if not tested.size:
-        return Fitted(model, why, None, None, None, None)
+        return Fitted(model, why, None, None, None, None, None)
     X_test, y_test = X.iloc[tested].reset_index(drop=True), y[tested]
-    by_test = None if by is None else labels(table, by)[tested]
-    return Fitted(model, why, X_test, y_test, by_test, model.evaluate(X_test, y_test, by=by_test))
+    by_name = None if by == layout.condition else by  # the model takes the groups that it calibrated
+    by_test = None if by_name is None else labels(table, by_name)[tested]
+    return Fitted(model, why, X_test, y_test, by_test, by_name, model.evaluate(X_test, y_test, by=by_test))
 
 
 def _show(fitted: Fitted) -> None:
-    from dco.commands.evaluate import show_evaluation
+    from dco.commands.evaluate import groups_title, show_evaluation
 
     say(fitted.why)
     rows = fitted.ranking()
@@ -208,4 +210,6 @@ def _show(fitted: Fitted) -> None:
     )
     say(*str(fitted.model.certificate_).splitlines())
     if fitted.evaluation is not None:
-        show_evaluation(fitted.evaluation, title="Rows set aside")
+        show_evaluation(
+            fitted.evaluation, title="Rows set aside", groups=groups_title(fitted.model.certificate_, by=fitted.by_name)
+        )

@@ -112,6 +112,14 @@ def calibration_positions(model: Any, rows: int) -> Integers:
     return places
 
 
+def condition_column(model: Any) -> str | None:
+    """The column whose values have thresholds of their own, if there is one."""
+    stored = getattr(model, "table_", None)
+    if stored is not None:
+        return Layout.from_plain(stored["layout"]).condition
+    return model.condition_on if isinstance(model.condition_on, str) and model.condition_on != "label" else None
+
+
 def tell_level(model: Any, alpha: float | None) -> None:
     """Warn where the level asked for now needs more calibration rows than there are: sets are then full."""
     predictor = model.predictor_
