@@ -34,6 +34,30 @@ def test_plan_prints_the_librarys_numbers(dco: Callable[..., Any]) -> None:
     assert printed.count("o") > 5
 
 
+@pytest.mark.parametrize(
+    "more",
+    [
+        (),
+        ("--alpha", "0.2", "--test", 40),
+        ("--guarantee", "pac", "--delta", "0.1"),
+        ("--tune-folds", 3),
+        ("--candidates", 1),
+    ],
+)
+def test_plan_ends_with_the_fit_that_deals_the_rows_so(
+    dco: Callable[..., Any], home: Path, tmp_path: Path, more: tuple[object, ...]
+) -> None:
+    told = json.loads(dco("plan", "--rows", 320, *more, "--json").output)
+    assert told["fit"] in dco("plan", "--rows", 320, *more).output.strip().splitlines()[-1]
+    words = told["fit"].replace("DATA.csv", str(home / "rows.csv")).replace("COLUMN", "outcome").split()
+    fitted = json.loads(dco(*words[1:], "--models", "linear", "--out", tmp_path / "m.dco", "--json").output)
+    certificate, now = fitted["certificate"], told["now"]
+    rows = {role: now[role] for role in ("train", "tune", "calibrate") if now[role]}
+    assert {role: count for role, count in certificate["rows"].items() if count} == rows
+    assert (certificate["alpha"], certificate["delta"]) == (told["alpha"], told["delta"])
+    assert (fitted["evaluation"] or {"n": 0})["n"] == now["test"]
+
+
 def test_plan_chooses_its_spread_as_the_library_does(dco: Callable[..., Any]) -> None:
     told = json.loads(dco("plan", "--rows", 20_000, "--alpha", "0.01", "--json").output)
     assert told["spread"] == library.plan(20_000, alpha=0.01).spread == 0.002
@@ -120,6 +144,28 @@ def test_rows_of_the_fit_prove_nothing_and_this_is_said(dco: Callable[..., Any],
         assert found["consistency"] is None
         assert found["no_verdict"] == f"{count} rows took part in the fit"
     assert "took part" not in dco("evaluate", home / "numbers.dco", home / "new.csv").output
+
+
+def test_groups_with_thresholds_of_their_own_get_a_verdict(dco: Callable[..., Any], home: Path, tmp_path: Path) -> None:
+    model, new = tmp_path / "m.dco", home / "new.csv"
+    fit = ("fit", home / "rows.csv", "--models", "linear", "--out", model, "--force", "--target")
+    for target, condition in (("outcome", "site"), ("grade", "grade")):
+        printed = dco(*fit, target, "--condition-on", condition, "--by", condition).output
+        assert "the guarantee holds in each group" in printed, "rows set aside by the groups of the thresholds"
+        for by in ((), ("--by", condition)):
+            printed = dco("evaluate", model, new, *by).output
+            assert "each has a threshold of its own; the guarantee holds in each group" in printed
+            assert "promises nothing" not in printed
+            rows = json.loads(dco("evaluate", model, new, *by, "--json").output)["by_group"]
+            assert len(rows) == 3
+            for row in rows:
+                said = row["consistency"]["verdict"].partition(":")[0]
+                assert f"{row['consistency']['expected_coverage']:.4f}  {said} (p = " in printed
+    printed = dco("evaluate", model, new, "--by", "site").output
+    assert "By site (the guarantee is for the groups that have thresholds, and promises nothing about these)" in printed
+    printed = dco("evaluate", home / "numbers.dco", new, "--by", "site").output
+    assert "By site (the guarantee is for all rows together and promises nothing about a single group)" in printed
+    assert printed.count("verdict") == 1
 
 
 def test_evaluate_needs_a_target(dco: Callable[..., Any], home: Path, tmp_path: Path) -> None:

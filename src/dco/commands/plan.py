@@ -71,13 +71,30 @@ def command(
     if plot is not None:
         _draw(plot, outlooks, answer.alpha)
     if as_json:
-        print_json(answer.to_dict() | {"outlooks": [vars(entry) for entry in outlooks]})
+        print_json(
+            answer.to_dict() | {"outlooks": [vars(entry) for entry in outlooks], "fit": fit_command(answer, tune_folds)}
+        )
         return
     _print_roles(answer)
     _print_outlooks(outlooks, answer.alpha)
-    say(*answer.notes)
+    say(*answer.notes, f"To fit with these sizes: {fit_command(answer, tune_folds)}")
     if plot is not None:
         note(f"Wrote {plot}.")
+
+
+def fit_command(answer: Any, tune_folds: int | None) -> str:
+    """The `dco fit` that deals the rows as planned."""
+    words = ["dco", "fit", "DATA.csv", "--target", "COLUMN", "--alpha", f"{answer.alpha:g}"]
+    if answer.delta is not None:
+        words += ["--guarantee", answer.guarantee, "--delta", f"{answer.delta:g}"]
+    if answer.tune:
+        words += ["--tune-size", str(answer.tune)]
+    else:  # one candidate, or candidates ranked by folds: tuning takes no rows from training
+        words += ["--tune-folds", str(tune_folds or 2)]
+    words += ["--calibrate-size", str(answer.calibrate)]
+    if answer.now.test:
+        words += ["--test-size", str(answer.now.test)]
+    return " ".join(words)
 
 
 def _outlooks(rows: int, wish: dict[str, Any]) -> list[Any]:
