@@ -27,7 +27,7 @@ scores
 full_conformal_bayes
 tuning search
 evaluation
-rows
+rows roles
 calibration
 certificate
 selection

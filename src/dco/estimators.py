@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -17,32 +18,22 @@ from sklearn.utils.validation import check_array, check_is_fitted, column_or_1d,
 
 from dco.arrays import AnyArray, Floats, Integers
 from dco.certificate import Certificate
-from dco.errors import OverlappingRolesError
 from dco.evaluation import Evaluation, check_not_missing, evaluate
-from dco.fingerprints import (
-    Hashes,
-    check_overlap,
-    codes_of_values,
-    drop_repeats,
-    overlap,
-    role_fingerprint,
-    row_fingerprints,
-)
+from dco.fingerprints import role_fingerprint
 from dco.groups import as_labels, is_label
 from dco.models.adapt import is_frozen, predict_record
 from dco.predictions import ClassProbabilities
 from dco.predictor import DecoupledPredictor, Facts, Statement, fit_decoupled
 from dco.ranks import Level, as_count, as_rational
+from dco.roles import Growth, Roles, Sizes, deal_roles, given_roles
 from dco.rows import KeptRows, Rows, is_frame, n_rows
 from dco.scores.score import Score
 from dco.seal import SealedRows
 from dco.selection import Workbench, growing_candidates, score_label
 from dco.sets.prediction_sets import PredictionSets
-from dco.splits import Splits, as_seed, assign_roles, random_order
+from dco.splits import Splits, as_seed
 from dco.tuning import Ranking
 from dco.tuning.allocation import grow_tuning_split
-
-_NOTHING = np.empty(0, dtype=np.int64)
 
 
 class _Decoupled(BaseEstimator, ABC):
@@ -341,131 +332,32 @@ class _Decoupled(BaseEstimator, ABC):
 
     # ------------------------------------------------------------------------------------------ roles
 
-    def _roles(self, rows: Rows, *, tune: Any, calibrate: Any, seed: int) -> _Roles:
+    def _roles(self, rows: Rows, *, tune: Any, calibrate: Any, seed: int) -> Roles:
+        sizes = Sizes(self.tune_size, self.calibrate_size, self.tune_folds)
         given_tune, given_calibrate = self._given("tune", tune), self._given("calibrate", calibrate)
+        shared: dict[str, Any] = {"seed": seed, "frozen": self._all_frozen(), "duplicates": self.duplicates}
         if given_tune is None and given_calibrate is None:
-            return self._own_roles(rows, seed)
-        if self.duplicates == "drop":
-            raise ValueError('duplicates="drop" is for roles made here; drop repeats before you cut the rows yourself.')
-        if self.tune_size == "auto":
-            raise ValueError(
-                'tune_size="auto" needs both tuning and calibration rows from X; leave tune= and calibrate= out.'
-            )
-        place = np.arange(len(rows))
-        groups = rows.groups
-        if given_calibrate is None:
-            made = assign_roles(len(rows), tune=0, calibrate=self.calibrate_size, groups=groups, seed=seed)
-            train, tuned, calibration = rows.take(made.train), given_tune, rows.take(made.calibrate)
-            splits = Splits(made.train, _NOTHING, made.calibrate, _NOTHING, seed=seed, grouped=groups is not None)
-        elif given_tune is None and self.tune_folds is None and not self._all_frozen():
-            made = assign_roles(len(rows), tune=self.tune_size, calibrate=0, groups=groups, seed=seed)
-            train, tuned, calibration = rows.take(made.train), rows.take(made.tune), given_calibrate
-            splits = Splits(made.train, made.tune, _NOTHING, _NOTHING, seed=seed, grouped=groups is not None)
-        elif given_tune is None:
-            frozen = self._all_frozen() and self.tune_folds is None
-            empty = rows.take(_NOTHING)
-            train, tuned, calibration = (empty, rows, given_calibrate) if frozen else (rows, empty, given_calibrate)
-            splits = Splits(_NOTHING if frozen else place, place if frozen else _NOTHING, _NOTHING, _NOTHING)
-        else:
-            train, tuned, calibration = rows, given_tune, given_calibrate
-            splits = Splits(place, _NOTHING, _NOTHING, _NOTHING)
-        assert tuned is not None
-        _check_groups(train, tuned, calibration)
-        hashes = _hashes(train, tuned, calibration)
-        shared = check_overlap(
-            (calibration.X, calibration.y),
-            train=(train.X, train.y) if len(train) else None,
-            tune=(tuned.X, tuned.y) if len(tuned) else None,
-            duplicates=self.duplicates,
-            hashes=hashes,
-        )
-        counts = {f"{name} and calibrate": n for name, n in shared.items()}
-        return _Roles(train, tuned, calibration, splits, hashes, counts)
+            return deal_roles(rows, sizes, stratify=self.stratify, grow=partial(self._grow, seed=seed), **shared)
+        return given_roles(rows, sizes, tune=given_tune, calibrate=given_calibrate, **shared)
 
-    def _own_roles(self, rows: Rows, seed: int) -> _Roles:
-        if len(rows) < 3:
-            raise ValueError(f"n_samples={len(rows)} is too few: training, tuning and calibration need a row each at least.")
-        keep: Integers = np.arange(len(rows))
-        if self.duplicates == "drop":
-            keep = drop_repeats(rows.X, rows.y)
-            rows = rows.take(keep)
-        stratify = rows.y if self.stratify else None
-        prefitted: dict[str, Any] = {}
-        if self.tune_folds is not None:
-            made = assign_roles(
-                len(rows), tune=0, calibrate=self.calibrate_size, groups=rows.groups, stratify=stratify, seed=seed
-            )
-        elif self.tune_size == "auto":
-            made, prefitted = self._grown_roles(rows, seed)
-        elif self._all_frozen():
-            made = self._roles_without_training(rows, seed)
-        else:
-            made = assign_roles(
-                len(rows),
-                tune=self.tune_size,
-                calibrate=self.calibrate_size,
-                groups=rows.groups,
-                stratify=stratify,
-                seed=seed,
-            )
-        self._check_not_empty(made)
-        splits = Splits(
-            keep[made.train], keep[made.tune], keep[made.calibrate], _NOTHING, made.seed, made.stratified, made.grouped
-        )
-        train, tuned, calibration = (rows.take(made[name]) for name in ("train", "tune", "calibrate"))
-        hashes = _hashes(train, tuned, calibration)
-        shared = {
-            f"{name} and calibrate": overlap(hashes["calibrate"], hashes[name]).count
-            for name in ("train", "tune")
-            if name in hashes
-        }
-        return _Roles(train, tuned, calibration, splits, hashes, shared, prefitted)
-
-    def _check_not_empty(self, splits: Splits) -> None:
-        total = splits.train.size + splits.tune.size + splits.calibrate.size
-        for role, rows in (("train", splits.train), ("calibrate", splits.calibrate)):
-            if rows.size == 0 and not (role == "train" and self._all_frozen()):
-                raise ValueError(f"n_samples={total} is too few: no row is left for the role {role}. Bring more rows.")
-        if splits.tune.size == 0 and self.tune_folds is None:
-            raise ValueError("No row is left for tuning: raise tune_size, or tune by folds with tune_folds=5.")
-
-    def _roles_without_training(self, rows: Rows, seed: int) -> Splits:
-        """Frozen models need no training rows: tuning and calibration share all rows, in the proportion asked for."""
-        tune, calibrate = self.tune_size, self.calibrate_size
-        share: Any = calibrate
-        if isinstance(calibrate, float) and isinstance(tune, float):
-            share = as_rational(calibrate, name="calibrate_size")
-            share = share / (share + as_rational(tune, name="tune_size"))
-        made = assign_roles(len(rows), tune=0, calibrate=share, groups=rows.groups, seed=seed)
-        return Splits(_NOTHING, made.train, made.calibrate, _NOTHING, seed=seed, grouped=rows.groups is not None)
-
-    def _grown_roles(self, rows: Rows, seed: int) -> tuple[Splits, dict[str, Any]]:
-        """Train on half of what calibration does not need; grow the tuning split from the rest until selection settles."""
+    def _grow(self, growth: Growth, *, seed: int) -> tuple[Integers, Integers, Mapping[str, Any]]:
+        """The rows that tune and that calibrate, and the models fitted to find out."""
         if self.search is not None or self.condition_on is not None:
             raise ValueError('tune_size="auto" works with the exhaustive search and without condition_on.')
-        made = assign_roles(len(rows), tune=0.25, calibrate=self.calibrate_size, groups=rows.groups, seed=seed)
-        pool = np.concatenate([made.tune, made.calibrate])
-        train = made.train
-        if self._all_frozen():  # nothing to train
-            pool, train = np.arange(len(rows)), _NOTHING
-        order = random_order(
-            pool, groups=None if rows.groups is None else rows.groups[pool], seed=seed + 1
-        ).rows  # fixed before any row is looked at
+        rows = growth.rows
         self._set_classes([rows.y])
-        bench = self._bench(rows.take(train), rows.take(made.tune), seed, {})
+        bench = self._bench(rows.take(growth.train), rows.take(growth.tune), seed, {})
         look, prefitted = growing_candidates(self._seeded_models(seed), self._scores(), bench, rows)
-        least = made.calibrate.size if rows.groups is None else codes_of_values(rows.groups[made.calibrate])[1]
         allocation = grow_tuning_split(
-            order,
+            growth.order,
             look,
             alpha=self.alpha,
             delta=self.delta if self.guarantee == "pac" else None,
-            calibrate_size=least,
+            calibrate_size=growth.least,
             seed=seed,
             groups=rows.groups,
         )
-        splits = Splits(train, allocation.tune, allocation.calibrate, _NOTHING, seed=seed, grouped=rows.groups is not None)
-        return splits, prefitted
+        return allocation.tune, allocation.calibrate, prefitted
 
     # ------------------------------------------------------------------------------------------ parts
 
@@ -509,8 +401,7 @@ class _Decoupled(BaseEstimator, ABC):
         models = named_models(self.models)
         return bool(models) and self.search is None and all(is_frozen(model) for model in models.values())
 
-    def _facts(self, roles: _Roles, models: Mapping[str, Any], seed: int) -> Facts:
-        parts = {"train": roles.train, "tune": roles.tune, "calibrate": roles.calibrate}
+    def _facts(self, roles: Roles, models: Mapping[str, Any], seed: int) -> Facts:
         voided = None
         if roles.splits.stratified and not is_label(self.condition_on):
             voided = (
@@ -518,7 +409,7 @@ class _Decoupled(BaseEstimator, ABC):
                 "and coverage is only approximately at its level"
             )
         return Facts(
-            rows={name: len(rows) for name, rows in parts.items()},
+            rows=roles.sizes,
             fingerprints={name: role_fingerprint(own) for name, own in roles.hashes.items()},
             kept=KeptRows.of(roles.hashes),
             repeats_shared=roles.shared,
@@ -657,55 +548,6 @@ class DecoupledRegressor(RegressorMixin, _Decoupled):
     def _targets(self, y: Any) -> AnyArray:
         values: AnyArray = check_array(column_or_1d(y, warn=True), ensure_2d=False, input_name="y", dtype=np.float64)
         return values
-
-
-@dataclass(frozen=True, eq=False)
-class _Roles:
-    """Rows by role, where they came from, their fingerprints (of roles with rows), and how many repeats they share."""
-
-    train: Rows
-    tune: Rows
-    calibrate: Rows
-    splits: Splits
-    hashes: Mapping[str, Hashes]
-    shared: Mapping[str, int | str]
-    prefitted: Mapping[str, Any] = field(default_factory=dict)
-
-    def dealt_from(self) -> int | None:
-        """How many rows (or groups) were dealt to calibration and other roles here; None if calibration rows were given."""
-        if not self.splits.calibrate.size:
-            return None
-        parts = [rows for rows in (self.train, self.tune, self.calibrate) if len(rows)]
-        if self.calibrate.groups is None:
-            return sum(map(len, parts))
-        return sum(codes_of_values(rows.groups)[1] for rows in parts if rows.groups is not None)
-
-
-def _hashes(train: Rows, tune: Rows, calibrate: Rows) -> dict[str, Hashes]:
-    """The fingerprints of each role that has rows: taken once, since they cost more than many a fit."""
-    parts = {"train": train, "tune": tune, "calibrate": calibrate}
-    return {name: row_fingerprints(rows.X, rows.y) for name, rows in parts.items() if len(rows)}
-
-
-def _check_groups(train: Rows, tune: Rows, calibrate: Rows) -> None:
-    """Groups in every role or in none, and no calibration group in another role."""
-    filled = {name: rows for name, rows in (("train", train), ("tune", tune)) if len(rows)}
-    for name, rows in filled.items():
-        if (rows.groups is None) != (calibrate.groups is None):
-            raise ValueError(
-                "groups must be given for all roles or for none: pass groups= for X, tune=(X, y, {'groups': ...}) and "
-                "calibrate=(X, y, {'groups': ...})."
-            )
-        if rows.groups is None or calibrate.groups is None:
-            continue
-        shared = overlap(row_fingerprints(calibrate.groups), row_fingerprints(rows.groups))
-        if shared.count:
-            labels = calibrate.groups[shared.rows]
-            count = codes_of_values(labels, missing=True)[1]
-            raise OverlappingRolesError(
-                f"calibrate and {name} share {count} groups (first: {labels[0]}), so their rows are not independent. Keep "
-                "every group in one role."
-            )
 
 
 def named_models(models: Any) -> dict[str, Any]:

@@ -1,0 +1,131 @@
+"""Roles of rows: who gets which, whatever was brought, and what is refused."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dco.errors import OverlappingRolesError
+from dco.fingerprints import row_fingerprints
+from dco.roles import Growth, Roles, Sizes, deal_roles, given_roles
+from dco.rows import Rows
+
+
+def rows_of(n: int, start: int = 0, groups: np.ndarray | None = None) -> Rows:
+    X = np.arange(start, start + n, dtype=float)[:, None]
+    return Rows(X, X[:, 0] % 2, groups)
+
+
+def numbers(rows: Rows) -> list[int]:
+    return sorted(rows.X[:, 0].astype(int).tolist())
+
+
+def check(roles: Roles) -> None:
+    """Roles hold the rows that `splits` names, with the fingerprints of these rows."""
+    for name in ("train", "tune", "calibrate"):
+        part: Rows = getattr(roles, name)
+        assert roles.sizes[name] == len(part)
+        if len(part):
+            np.testing.assert_array_equal(roles.hashes[name], row_fingerprints(part.X, part.y))
+        else:
+            assert name not in roles.hashes
+
+
+@pytest.mark.parametrize(
+    ("sizes", "frozen", "expected"),
+    [
+        (Sizes(), False, (50, 25, 25)),
+        (Sizes(10, 0.5), False, (40, 10, 50)),
+        (Sizes(0.25, 0.25, folds=5), False, (75, 0, 25)),
+        (Sizes(0.2, 0.3), True, (0, 40, 60)),  # frozen models: the same proportion of all rows
+        (Sizes(10, 30), True, (0, 70, 30)),
+        (Sizes(0.25, 0.25, folds=5), True, (75, 0, 25)),
+    ],
+)
+def test_every_row_is_dealt_once_in_the_sizes_asked_for(sizes, frozen, expected) -> None:
+    roles = deal_roles(rows_of(100), sizes, seed=1, frozen=frozen)
+    check(roles)
+    assert tuple(roles.sizes.values()) == tuple(roles.splits.sizes.values())[:3] == expected
+    parts = (roles.train, roles.tune, roles.calibrate)
+    assert sorted(number for part in parts for number in numbers(part)) == list(range(100))
+    assert roles.dealt_from() == 100
+    again = deal_roles(rows_of(100), sizes, seed=1, frozen=frozen)
+    np.testing.assert_array_equal(again.splits.calibrate, roles.splits.calibrate)
+
+
+@pytest.mark.parametrize(
+    ("tune", "calibrate", "options", "expected"),
+    [
+        (True, True, {}, (100, 50, 40)),
+        (True, False, {}, (75, 50, 25)),
+        (False, True, {}, (75, 25, 40)),
+        (False, True, {"frozen": True}, (0, 100, 40)),
+        (True, True, {"frozen": True}, (100, 50, 40)),
+    ],
+)
+def test_roles_that_are_brought_are_kept_and_the_rest_is_dealt(tune, calibrate, options, expected) -> None:
+    brought = {"tune": rows_of(50, 1000) if tune else None, "calibrate": rows_of(40, 2000) if calibrate else None}
+    roles = given_roles(rows_of(100), Sizes(), **brought, seed=1, **options)
+    check(roles)
+    assert tuple(roles.sizes.values()) == expected
+    assert roles.dealt_from() == (None if calibrate else 150)
+    for name, rows in brought.items():
+        if rows is not None:
+            assert getattr(roles, name) is rows
+    folds = given_roles(rows_of(100), Sizes(folds=3), calibrate=rows_of(40, 2000), seed=1)
+    assert folds.sizes == {"train": 100, "tune": 0, "calibrate": 40}
+
+
+def test_repeats_are_counted_or_dropped() -> None:
+    once = rows_of(60)
+    twice = Rows(np.vstack([once.X, once.X]), np.concatenate([once.y, once.y]))
+    counted = deal_roles(twice, Sizes(), seed=0).shared
+    assert set(counted) == {"train and calibrate", "tune and calibrate"}
+    assert counted["train and calibrate"] > 0
+    dropped = deal_roles(twice, Sizes(), seed=0, duplicates="drop")
+    assert set(dropped.shared.values()) == {0}
+    assert sum(dropped.sizes.values()) == 60
+    check(dropped)
+    with pytest.raises(OverlappingRolesError, match="train and calibrate share 10 rows"):
+        given_roles(rows_of(100), Sizes(), tune=rows_of(50, 1000), calibrate=rows_of(20, 90), seed=0)
+
+
+def test_a_split_grows_along_an_order_that_is_fixed_beforehand() -> None:
+    groups = np.arange(100) // 2
+    seen = []
+
+    def grow(growth: Growth):
+        seen.append(growth)
+        return growth.order[:10], growth.order[10:], {"model": "fitted"}
+
+    roles = deal_roles(rows_of(100, groups=groups), Sizes("auto", 0.3), seed=3, grow=grow)
+    (growth,) = seen
+    assert sorted([*growth.train, *growth.order]) == list(range(100))
+    assert growth.least == 15  # groups
+    assert roles.splits.tune.tolist() == growth.order[:10].tolist()
+    assert roles.prefitted == {"model": "fitted"}
+    assert not {*groups[growth.train]} & {*groups[growth.order]}
+    assert roles.dealt_from() == 50
+    frozen = deal_roles(rows_of(100), Sizes("auto", 0.3), seed=3, frozen=True, grow=grow)
+    assert frozen.sizes == {"train": 0, "tune": 10, "calibrate": 90}
+
+
+@pytest.mark.parametrize(
+    ("n", "sizes", "match"),
+    [
+        (2, Sizes(), "n_samples=2 is too few"),
+        (10, Sizes(0.5, 0.5), "no row is left for the role train"),
+        (10, Sizes(0.25, 0), "no row is left for the role calibrate"),
+        (10, Sizes(0, 0.25), "No row is left for tuning"),
+    ],
+)
+def test_a_role_without_rows_is_refused(n, sizes, match) -> None:
+    with pytest.raises(ValueError, match=match):
+        deal_roles(rows_of(n), sizes, seed=0)
+
+
+def test_what_cannot_be_combined_with_roles_of_the_caller_is_refused() -> None:
+    with pytest.raises(ValueError, match='duplicates="drop" is for roles made here'):
+        given_roles(rows_of(30), Sizes(), calibrate=rows_of(9, 100), seed=0, duplicates="drop")
+    with pytest.raises(ValueError, match='tune_size="auto" needs both'):
+        given_roles(rows_of(30), Sizes("auto"), calibrate=rows_of(9, 100), seed=0)
