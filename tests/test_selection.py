@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import threading
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.compose import TransformedTargetRegressor
+from sklearn.exceptions import FitFailedWarning
 from sklearn.linear_model import Ridge
 
 import dco
 from dco.rows import Rows
 from dco.scores import AbsoluteResidual
 from dco.search import Optuna
-from dco.selection import Workbench, growing_candidates
+from dco.selection import Workbench, growing_candidates, score_label
+from dco.sets import Intervals
 from dco.tuning.strategies import Found, Trial
 
 rng = np.random.default_rng(0)
@@ -143,3 +147,75 @@ def test_when_no_model_can_be_fitted_or_predict_each_reason_is_told() -> None:
         look(np.arange(100, 150))
     with pytest.raises(ValueError, match=r"one: RuntimeError: no fit here; other: IndexError: .*1000"):
         dco.DecoupledRegressor(models, random_state=0).fit(X, Y)
+
+
+@dataclass(frozen=True)
+class LogResidual:
+    """A user's own score, written by the protocol alone; `shrunk` cuts its sets below what its scores say."""
+
+    shrunk: float = 1.0
+    needs: ClassVar[tuple[type, ...]] = (dco.Points,)
+
+    def observed(self, prediction: Any, y: Any) -> Any:
+        return np.abs(np.log(np.asarray(y)) - np.log(prediction.mean))
+
+    def sets(self, prediction: Any, threshold: Any) -> Intervals:
+        reach = getattr(threshold, "value", threshold) * self.shrunk
+        return Intervals(prediction.mean * np.exp(-reach), prediction.mean * np.exp(reach))
+
+
+def test_a_score_of_ones_own_is_checked_against_its_sets() -> None:
+    """Sets that leave out labels of low scores would win by their size and be certified at a level they do not have."""
+    y = np.exp(0.3 * X[:, 0] + 0.1 * rng.normal(size=400))
+    model = TransformedTargetRegressor(Ridge(), func=np.log, inverse_func=np.exp)
+    scores = [LogResidual(), LogResidual(0.5), LogResidual(1.5)]  # the last is larger than need be, which is valid
+    with pytest.warns(FitFailedWarning, match="1 failed"):
+        est = dco.DecoupledRegressor(model, scores, random_state=0).fit(X, y)
+    assert {row.name.split(" / ")[1] for row in est.ranking_.table} == {"LogResidual", "LogResidual(shrunk=1.5)"}
+    (failed,) = est.ranking_.failed
+    assert "shrunk=0.5" in failed.name
+    assert "must hold every label" in failed.reason
+    with pytest.raises(ValueError, match="leave out"):
+        dco.DecoupledRegressor(model, NeverEmptyOf(LogResidual(0.5)), random_state=0).fit(X, y)
+
+
+@dataclass(frozen=True)
+class NeverEmptyOf(LogResidual):
+    """A score that wraps another."""
+
+    inner: LogResidual = LogResidual()
+
+    def __init__(self, inner: LogResidual) -> None:
+        object.__setattr__(self, "inner", inner)
+
+    def sets(self, prediction: Any, threshold: Any) -> Intervals:
+        return self.inner.sets(prediction, threshold)
+
+
+class Plain:
+    """A score that is no dataclass."""
+
+    needs = (dco.Points,)
+
+    def __init__(self, **parameters: Any) -> None:
+        vars(self).update(parameters)
+
+    def observed(self, prediction: Any, y: Any) -> Any:
+        return np.abs(np.asarray(y) - prediction.mean)
+
+    def sets(self, prediction: Any, threshold: Any) -> Intervals:
+        reach = getattr(threshold, "value", threshold)
+        return Intervals(prediction.mean - reach, prediction.mean + reach)
+
+
+def test_names_of_scores_are_short_and_the_same_in_every_run() -> None:
+    assert score_label(dco.scores.LAC()) == "LAC"
+    assert score_label(Plain()) == "Plain"
+    assert score_label(Plain(power=2)) == "Plain(power=2)"
+    losses = np.arange(30.0).reshape(5, 6)
+    names = [score_label(dco.scores.RiskAverse(loss)) for loss in (losses, losses.copy(), losses + 1)]
+    assert names[0] == names[1] != names[2]
+    weights = [score_label(Plain(weights=np.r_[np.zeros(5000), last])) for last in (0.0, 1.0)]
+    assert weights[0] != weights[1]
+    assert all(len(name) < 60 for name in names + weights)
+    assert "0x" not in score_label(Plain(key=lambda row: row))

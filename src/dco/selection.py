@@ -237,10 +237,23 @@ _SOURCES: dict[type, str] = {
 
 def score_label(score: Score) -> str:
     """LAC, RAPS(penalty=0.1, rank_free=1): the class, with those parameters that are not at their default."""
-    if not is_dataclass(score):
+    if is_dataclass(score):
+        given = {entry.name: getattr(score, entry.name) for entry in fields(score) if _is_set(score, entry)}
+    elif type(score).__repr__ is not object.__repr__:
         return repr(score)
-    given = [f"{entry.name}={getattr(score, entry.name)!r}" for entry in fields(score) if _is_set(score, entry)]
-    return type(score).__name__ + (f"({', '.join(given)})" if given else "")
+    else:  # the default repr holds an address, which is another in every run
+        given = vars(score)
+    shown = ", ".join(f"{name}={_shown(value)}" for name, value in given.items())
+    return type(score).__name__ + (f"({shown})" if shown else "")
+
+
+def _shown(value: Any, *, longest: int = 60) -> str:
+    """The value, or its shape and a digest where it would fill the line (a matrix of losses) or show an address."""
+    text = repr(value)
+    if len(text) <= longest and " at 0x" not in text and not isinstance(value, np.ndarray):
+        return text
+    what = type(value).__name__ if callable(value) else " x ".join(map(str, np.shape(value))) or type(value).__name__
+    return f"<{what} {object_fingerprint(value)[:8]}>"
 
 
 def _is_set(score: Score, entry: Field[Any]) -> bool:

@@ -123,6 +123,8 @@ def evaluate_candidate(
     n = len(np.asarray(y))
     if scores.shape != (n,):
         raise ValueError(f"{type(score).__name__} gave {scores.size} scores for {n} tuning rows.")
+    if not _is_ours(score):
+        _check_inverse(score, prediction, y, scores)
 
     @lru_cache(maxsize=8)  # the same threshold is asked for by the ranking and by its neighbours in level
     def sizes_at_float(threshold: float) -> Floats:
@@ -136,6 +138,30 @@ def evaluate_candidate(
     one_pass = getattr(score, "sizes_at", None)
     sizes_at_each = None if one_pass is None else partial(one_pass, prediction)
     return EvaluatedCandidate(name, scores, sizes_at, sizes_at_each)
+
+
+def _is_ours(score: object) -> bool:
+    """Whether the score and those that it wraps are dco's own, whose sets the tests compare with their scores."""
+    wrapped = [value for value in getattr(score, "__dict__", {}).values() if isinstance(value, Score)]
+    return type(score).__module__.partition(".")[0] == "dco" and all(map(_is_ours, wrapped))
+
+
+def _check_inverse(score: Score, prediction: Prediction, y: ArrayLike, scores: Floats) -> None:
+    """Refuse a score whose sets leave out labels that score below the threshold: no rank of its scores promises anything.
+
+    Larger sets than the scores ask for (an interval around a union, say) cost size and keep the promise. Scores within
+    rounding of the threshold may fall on either side.
+    """
+    finite = scores[np.isfinite(scores)]
+    for threshold in np.unique(np.quantile(finite, (0.5, 0.9), method="inverted_cdf")) if finite.size else ():
+        clearly_below = (scores < threshold) & ~np.isclose(scores, threshold, rtol=1e-6)
+        lost = clearly_below & ~score.sets(prediction, float(threshold)).contains(y)
+        if lost.any():
+            raise ValueError(
+                f"the sets of {type(score).__name__} leave out {lost.sum()} of {clearly_below.sum()} tuning labels whose "
+                f"scores are below {threshold:.4g}, the threshold (row {int(np.flatnonzero(lost)[0])}): sets(prediction, t) "
+                "must hold every label with observed(prediction, label) <= t."
+            )
 
 
 def set_sizes(score: Score, prediction: Prediction, threshold: float | Floats) -> Floats:
