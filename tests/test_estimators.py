@@ -625,6 +625,24 @@ def test_rows_of_the_fit_are_counted_when_they_are_evaluated() -> None:
     est.evaluate(X[:300], y[:300] + 1)  # other targets: other rows
 
 
+@pytest.mark.parametrize("guarantee", ["marginal", "pac"])
+def test_rows_that_belong_together_get_no_verdict(guarantee) -> None:
+    """Rows of a group are covered together: the law of independent rows would call one run in three inconsistent."""
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(600, 2)), np.repeat(rng.normal(size=200), 3)
+    est = dco.DecoupledRegressor(Ridge(), alpha=0.2, guarantee=guarantee, random_state=0).fit(
+        X, y, groups=np.arange(600) // 3
+    )
+    far = np.full(50, 100.0)  # one new group, far from all others
+    found = est.evaluate(X[:50] + 0.5, far)
+    assert found.coverage == 0
+    assert found.consistency is None
+    assert "verdict            none: the law of coverage is for independent rows" in str(found)
+    assert est.evaluate(X[:50] + 0.5, far, by=np.arange(50) % 2).by_group[0].consistency is None
+    with pytest.warns(UserWarning, match="took part in the fit"):
+        assert "took part" in str(est.evaluate(X, y).no_verdict)
+
+
 def test_the_groups_whose_verdict_is_spoilt_are_named() -> None:
     X, y = class_rows(900)
     est = dco.DecoupledClassifier(LogisticRegression(), LAC(), condition_on="label", random_state=0).fit(X[:600], y[:600])

@@ -166,7 +166,8 @@ class _Decoupled(BaseEstimator, ABC):
 
         `alpha`, `guarantee` and `delta` are those of `predict_set`. `by` has one label a row: the table by group. Under
         `condition_on` the groups of the conditions are taken, each compared with the law of its own threshold. Rows that
-        took part in the fit are counted in a warning, and in ``no_verdict``: there is then no verdict.
+        took part in the fit are counted in a warning, and in ``no_verdict``: there is then no verdict. There is none either
+        after a fit with `groups`: the law is for independent rows.
         """
         features = self._features(X)
         target = self._known_targets(y)

@@ -49,7 +49,7 @@ class Evaluation(ShownAsPrinted):
     One infinite set makes `mean_size` infinite; ``mean_finite_size`` leaves such sets out (NaN if there is no other).
     ``consistency`` compares the coverage with the law of the threshold's rank; it is None without a threshold, or with one
     that certifies no coverage by rank. ``by_group`` has a row for each group, in sorted order. ``no_verdict`` says why rows
-    can prove nothing (they took part in the fit): ``consistency`` is then None, whatever the threshold.
+    can prove nothing (they took part in the fit, or belong together): ``consistency`` is then None, whatever the threshold.
     """
 
     coverage: float

@@ -52,6 +52,8 @@ from dco.thresholds import Threshold
 from dco.thresholds.grouped import one_row_per_group
 from dco.tuning import Ranking
 
+IN_GROUPS = "the law of coverage is for independent rows, and rows of this fit belong together in groups"
+
 
 @dataclass(frozen=True)
 class Statement:
@@ -212,8 +214,13 @@ class DecoupledPredictor:
         return found if found.total > kept.by_chance(len(y)) else None
 
     def tell_used_rows(self, X: Any, y: AnyArray, *, stacklevel: int = 2) -> tuple[str | None, set[Any]]:
-        """Warn where rows to be evaluated took part in the fit; how many did, and the Mondrian groups that they spoil."""
+        """Warn where rows to be evaluated took part in the fit; why there is no verdict, and the Mondrian groups it spoils.
+
+        There is none on rows that belong together either: they are covered together.
+        """
         found = self.used_rows(X, y)
+        if found is None and self.calibration.groups is not None:
+            return IN_GROUPS, set(self.calibration.parts())
         if found is None:
             return None, set()
         said, spoilt, names = "the coverage", set(self.calibration.parts()), self.structure.conditions(X, y)

@@ -274,6 +274,24 @@ def test_levels_that_cannot_be_bounded_say_so(case: Callable[[str], Any]) -> Non
     assert 'aria-labelledby="law' not in page_html(estimator), "without rows there is nothing to draw"
 
 
+def test_rows_in_groups_get_no_verdict() -> None:
+    """A PAC threshold has a rank, that of one row of each group; rows of one group are still not independent."""
+    from sklearn.linear_model import Ridge
+
+    from dco import DecoupledRegressor
+
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(600, 2))
+    estimator = DecoupledRegressor(Ridge(), guarantee="pac", alpha=0.2, random_state=0)
+    estimator.fit(X, X[:, 0] + rng.normal(size=600), groups=np.arange(600) // 4)
+    new = {"X": rng.normal(size=(50, 2)), "y": np.full(50, 100.0)}
+    levels = report_numbers(estimator, **new).levels
+    assert {None if level.evaluation is None else level.evaluation.consistency for level in levels} == {None}
+    html = page_html(estimator, **new)
+    assert "The bar below" not in html
+    assert "lower than the guarantee allows" not in html
+
+
 def test_a_bar_is_spoken_of_where_one_is_drawn(case: Callable[[str], Any]) -> None:
     given = case("regression")
     html = page_html(given.estimator, X=given.X, y=given.y)

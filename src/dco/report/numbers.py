@@ -329,10 +329,12 @@ class _GivenRows:
 
     def _level(self, alpha: Level, made: PredictionSets, edges: Floats) -> LevelNumbers:
         value, thresholds = float(as_rational(alpha)), thresholds_at(self.predictor, alpha)
+        # rows of a group are not independent: their coverage has no law
+        one_law = self.conditions is None and self.predictor.calibration.groups is None
         evaluation = evaluate(
             made,
             self.y,
-            threshold=self.predictor.thresholds(alpha)[None] if self.conditions is None else None,
+            threshold=self.predictor.thresholds(alpha)[None] if one_law else None,
             groups=None if self.table is None else self.table.codes,
             tied=any(not entry.expected_is_exact for entry in thresholds),
         )
