@@ -124,6 +124,19 @@ def test_a_role_without_rows_is_refused(n, sizes, match) -> None:
         deal_roles(rows_of(n), sizes, seed=0)
 
 
+@pytest.mark.parametrize(
+    ("sizes", "brought", "match"),
+    [
+        (Sizes(0.25, 0), "tune", "no row is left for the role calibrate"),
+        (Sizes(1.0, 0.25), "calibrate", "no row is left for the role train"),
+        (Sizes(0, 0.25), "calibrate", "No row is left for tuning"),
+    ],
+)
+def test_a_role_without_rows_is_refused_beside_roles_of_the_caller_too(sizes, brought, match) -> None:
+    with pytest.raises(ValueError, match=match):
+        given_roles(rows_of(30), sizes, **{brought: rows_of(9, 100)}, seed=0)
+
+
 def test_what_cannot_be_combined_with_roles_of_the_caller_is_refused() -> None:
     with pytest.raises(ValueError, match='duplicates="drop" is for roles made here'):
         given_roles(rows_of(30), Sizes(), calibrate=rows_of(9, 100), seed=0, duplicates="drop")

@@ -109,11 +109,11 @@ def deal_roles(
         made = _without_training(rows, sizes, seed=seed)
     else:
         made = dealt(tune=sizes.tune)
-    _check_not_empty(made, sizes, frozen=frozen)
     splits = Splits(
         keep[made.train], keep[made.tune], keep[made.calibrate], _NOTHING, made.seed, made.stratified, made.grouped
     )
     train, tuned, calibration = (rows.take(made[name]) for name in ("train", "tune", "calibrate"))
+    _check_not_empty(train, tuned, calibration, sizes, frozen=frozen)
     hashes = _hashes(train, tuned, calibration)
     shared = {
         f"{name} and calibrate": overlap(hashes["calibrate"], hashes[name]).count
@@ -140,6 +140,7 @@ def given_roles(
     train = _taken(rows, splits.train)
     tuned = _taken(rows, splits.tune) if tune is None else tune
     calibration = _taken(rows, splits.calibrate) if calibrate is None else calibrate
+    _check_not_empty(train, tuned, calibration, sizes, frozen=frozen)
     _check_groups(train, tuned, calibration)
     hashes = _hashes(train, tuned, calibration)
     shared = check_overlap(
@@ -200,12 +201,12 @@ def _grown(rows: Rows, sizes: Sizes, *, seed: int, frozen: bool, grow: Grow) -> 
     return splits, prefitted
 
 
-def _check_not_empty(splits: Splits, sizes: Sizes, *, frozen: bool) -> None:
-    total = splits.train.size + splits.tune.size + splits.calibrate.size
-    for role, rows in (("train", splits.train), ("calibrate", splits.calibrate)):
-        if rows.size == 0 and not (role == "train" and frozen):
+def _check_not_empty(train: Rows, tune: Rows, calibrate: Rows, sizes: Sizes, *, frozen: bool) -> None:
+    total = len(train) + len(tune) + len(calibrate)
+    for role, rows in (("train", train), ("calibrate", calibrate)):
+        if len(rows) == 0 and not (role == "train" and frozen):
             raise ValueError(f"n_samples={total} is too few: no row is left for the role {role}. Bring more rows.")
-    if splits.tune.size == 0 and sizes.folds is None:
+    if len(tune) == 0 and sizes.folds is None:
         raise ValueError("No row is left for tuning: raise tune_size, or tune by folds with tune_folds=5.")
 
 
