@@ -241,6 +241,17 @@ def test_the_two_schemes_differ_and_print_is_light(
     assert not dark.page.locator("#alpha").is_visible()
 
 
+def test_a_sheet_of_paper_is_not_a_telephone(
+    html_of: Callable[[Any], str], case: Callable[[str], Any], opened: Callable[..., Any]
+) -> None:
+    """A4 is narrower than many windows: plots stand side by side all the same."""
+    window = opened(html_of(case("regression")), width=680)
+    columns = "getComputedStyle(document.querySelector('.plots')).gridTemplateColumns.split(' ').length"
+    assert window.page.evaluate(columns) == 1
+    window.page.emulate_media(media="print")
+    assert window.page.evaluate(columns) == 2
+
+
 def test_labels_of_a_plot_do_not_leave_it(
     html_of: Callable[[Any], str], case: Callable[[str], Any], opened: Callable[..., Any]
 ) -> None:
