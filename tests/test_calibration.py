@@ -68,6 +68,16 @@ def test_threads_that_ask_for_thresholds_leave_the_filters_as_they_were() -> Non
         dco.split_conformal(FEW, alpha=0.01)
 
 
+def test_labels_of_groups_are_hashed_once(monkeypatch) -> None:
+    rng = np.random.default_rng(0)
+    scores, names = rng.normal(size=60), rng.integers(0, 25, size=60).astype(str)
+    calibration, new = Calibration(scores, groups=names), rng.normal(size=5)
+    first, p = calibration.thresholds(alpha=0.3, guarantee="marginal", delta=0.1), calibration.p_values(new)
+    monkeypatch.setattr("dco.fingerprints.row_fingerprints", None)
+    assert calibration.thresholds(alpha=0.3, guarantee="marginal", delta=0.1) == first
+    np.testing.assert_array_equal(calibration.p_values(new), p)
+
+
 def test_p_values_by_groups_of_several_kinds() -> None:
     """A group weighs the same, however many rows it has: (1 + sum of shares at or above s) / (G + 1)."""
     scores, names = np.array([0.1, 0.2, 0.3, 0.4]), np.array(["a", 1, 1.0, "1"], dtype=object)

@@ -54,6 +54,11 @@ class Calibration:
         """Taken once: every set that is asked for needs them."""
         return {None: np.arange(self.scores.size)} if self.conditions is None else rows_by_group(self.conditions)
 
+    @cached_property
+    def _group_codes(self) -> Integers:
+        """Taken once: texts are slow to compare."""
+        return codes_of_values(self.groups)[0]
+
     def __getstate__(self) -> dict[str, Any]:
         """The fields alone: files and copies hold nothing that follows from them."""
         return {entry.name: getattr(self, entry.name) for entry in fields(self)}
@@ -101,7 +106,7 @@ class Calibration:
         """The p-value of a score above i of the ordered ones, i = 0 ... n: one division each, so ``p > alpha`` is exact."""
         if self.groups is None:
             return np.arange(ordered.size + 1, 0, -1) / (ordered.size + 1)
-        codes, _ = codes_of_values(self.groups[ordered])
+        codes, _ = codes_of_values(self._group_codes[ordered])
         counts = np.bincount(codes)
         unit = math.lcm(*counts.tolist())
         weights = [unit // int(counts[code]) for code in codes]  # whole numbers: a group weighs `unit`, whatever its size
@@ -113,7 +118,7 @@ class Calibration:
         if guarantee == "pac":
             return quadrature_threshold(self.used(rows, guarantee=guarantee), alpha=alpha, delta=delta)
         if self.groups is not None:
-            return grouped_threshold(self.scores[rows], self.groups[rows], alpha=alpha)
+            return grouped_threshold(self.scores[rows], self._group_codes[rows], alpha=alpha)
         return split_threshold(self.scores[rows], alpha=alpha)
 
 

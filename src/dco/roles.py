@@ -6,7 +6,7 @@ No model is looked at, but for a tuning split that grows: the caller then says h
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal, TypeAlias
 
@@ -97,6 +97,8 @@ def deal_roles(
     if duplicates == "drop":
         keep = drop_repeats(rows.X, rows.y)
         rows = rows.take(keep)
+    if rows.groups is not None:
+        rows = replace(rows, groups=codes_of_values(rows.groups)[0])  # texts are hashed here and never again
     prefitted: Mapping[str, Any] = {}
     labels = rows.y if stratify else None
     dealt = partial(assign_roles, len(rows), calibrate=sizes.calibrate, groups=rows.groups, stratify=labels, seed=seed)
