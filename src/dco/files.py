@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+_LOCK = ".lock"
+
 
 @contextmanager
 def written_beside(path: str | os.PathLike[str], *, within: Path | None = None) -> Iterator[Path]:
@@ -27,6 +29,47 @@ def written_beside(path: str | os.PathLike[str], *, within: Path | None = None) 
         os.replace(beside, target)
     finally:
         beside.unlink(missing_ok=True)
+
+
+@contextmanager
+def held(folder: Path) -> Iterator[None]:
+    """Make a folder if need be and hold it against all others who would hold it; a BlockingIOError if another does.
+
+    The hold ends with the process, so a kill leaves none behind. Where files cannot be locked nothing is held.
+    """
+    while True:
+        folder.mkdir(exist_ok=True)
+        lock = folder / _LOCK
+        try:
+            file = os.open(lock, os.O_RDWR | os.O_CREAT, 0o644)
+        except FileNotFoundError:  # the other has just removed the folder, being done with it
+            continue
+        try:
+            if _try_lock(file) and not _is_at(file, lock):
+                continue
+            yield
+            return
+        finally:
+            os.close(file)
+
+
+def _try_lock(file: int) -> bool:
+    try:
+        import fcntl
+
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise
+    except (ImportError, OSError):  # not a POSIX system, or a disk that knows no locks
+        return False
+    return True
+
+
+def _is_at(file: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(file), os.stat(path))
+    except FileNotFoundError:
+        return False
 
 
 def plain(value: Any, *, nan: str | Exception | None = None, digits: int | None = None) -> Any:

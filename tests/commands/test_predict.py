@@ -147,7 +147,8 @@ def test_a_killed_run_leaves_no_output_and_resumes_to_the_same_bytes(
     done = sorted(path for path in parts.iterdir() if path.name.isdigit())
     assert 10 <= len(done) < 120
     finished = done[5].read_bytes()
-    done[5].write_bytes(b"a part that was finished\n")
+    other = b"a row of a part that was finished\n" * 100
+    done[5].write_bytes(other)
     assert "--resume" in dco(*arguments, status=2).output
     assert "other options" in dco(*arguments, "--alpha", "0.3", "--resume", status=2).output
     dco(*arguments, "--resume")
@@ -155,7 +156,71 @@ def test_a_killed_run_leaves_no_output_and_resumes_to_the_same_bytes(
     dco(*[*arguments[:4], str(tmp_path / "again.csv")], "--batch-rows", 100)
     whole = (tmp_path / "again.csv").read_bytes()
     assert whole.count(finished) == 1
-    assert out.read_bytes() == whole.replace(finished, b"a part that was finished\n"), "finished parts are not made again"
+    assert out.read_bytes() == whole.replace(finished, other), "finished parts are not made again"
+
+
+def test_two_runs_cannot_write_one_output(dco: Callable[..., Any], home: Path, tmp_path: Path) -> None:
+    """While a run is at work another is refused, whatever it says; nothing of the first is touched."""
+    from dco.files import held
+
+    partitioned(home, tmp_path / "in")
+    for data, out, parts in (
+        (home / "new.csv", tmp_path / "s.csv", tmp_path / "s.csv.parts"),
+        (tmp_path / "in", tmp_path / "out", tmp_path / "out" / "_dco_unfinished"),
+    ):
+        parts.parent.mkdir(exist_ok=True)
+        arguments = ("predict", home / "numbers.dco", data, "--out", out)
+        with held(parts):
+            (parts / "000000000").write_text("a part of the run at work")
+            for option in ((), ("--force",), ("--resume",)):
+                assert "Another run is writing" in dco(*arguments, *option, status=2).output
+            assert (parts / "000000000").read_text() == "a part of the run at work"
+        assert dco(*arguments, "--force").output.startswith("Wrote the sets of 200 rows")
+        assert not parts.exists()
+
+
+def test_a_run_beside_one_at_work_is_refused_and_the_first_is_whole(
+    dco: Callable[..., Any], home: Path, tmp_path: Path
+) -> None:
+    pd.concat([pd.read_parquet(home / "new.parquet")] * 60, ignore_index=True).to_parquet(tmp_path / "many.parquet")
+    out = tmp_path / "sets.csv"
+    arguments = ["predict", str(home / "numbers.dco"), str(tmp_path / "many.parquet"), "--out", str(out)]
+    arguments += ["--batch-rows", "50"]
+    with subprocess.Popen([sys.executable, "-m", "dco", *arguments], stdout=subprocess.PIPE, text=True) as first:
+        deadline = time.monotonic() + 60
+        while not (tmp_path / "sets.csv.parts" / "000000003").exists() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert "Another run is writing" in dco(*arguments, "--force", status=2).output
+        told, _ = first.communicate(timeout=60)
+    assert "Wrote the sets of 12,000 rows" in told
+    assert len(pd.read_csv(out)) == 12_000
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet", "feather"])
+def test_parts_are_put_together_only_when_whole(
+    dco: Callable[..., Any], home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str
+) -> None:
+    import dco.commands.predict as module
+
+    whole = module._assemble
+    harm: Callable[[Path], None] = lambda parts: (parts / "000000001").unlink()  # noqa: E731
+
+    def harmed(parts: Path, *rest: Any) -> None:
+        harm(parts)
+        whole(parts, *rest)
+
+    monkeypatch.setattr(module, "_assemble", harmed)
+    arguments = ("predict", home / "numbers.dco", home / "new.csv", "--batch-rows", 60, "--out", tmp_path / f"s.{suffix}")
+    assert "000000001 is missing" in dco(*arguments, status=2).output
+    harm = lambda parts: shutil.copy(parts / "000000003", parts / "000000001")  # noqa: E731
+    assert "has 20 rows where 60 were written" in dco(*arguments, "--force", status=2).output
+    assert not (tmp_path / f"s.{suffix}").exists()
+
+
+def test_line_breaks_in_cells_are_no_rows() -> None:
+    from dco.commands.predict import _csv_rows
+
+    assert _csv_rows(b'1,"a\nb",2\n2,"say ""no\n"" twice",3\n') == 2
 
 
 def test_a_bad_row_deep_in_the_table_leaves_nothing_behind(dco: Callable[..., Any], home: Path, tmp_path: Path) -> None:

@@ -12,6 +12,8 @@ import json
 import shutil
 import warnings
 from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -143,36 +145,58 @@ def _predict_file(order: Order, *, resume: bool, force: bool, quiet: bool) -> in
     _columns(order, model)
     tell_level(model, order.alpha)
     parts = out.with_name(f"{out.name}.parts")
-    begin_parts(parts, _identity(order), resume=resume, force=force)
+    with _alone(parts, out):
+        check_output(out, force=force)  # another run may have finished since
+        begin_parts(parts, _identity(order), resume=resume, force=force)
+        try:
+            with progress("Predicting", row_count(data), quiet=quiet) as advance:
+                written = _write_parts(order, model, parts, advance)
+            _assemble(parts, out, written)
+        except Exception:
+            if not resume:
+                shutil.rmtree(parts, ignore_errors=True)  # bad input: there is nothing to go on with
+            raise
+        shutil.rmtree(parts)
+    return sum(written)
+
+
+@contextmanager
+def _alone(parts: Path, out: Path) -> Iterator[None]:
+    """Hold the folder of unfinished parts, so that no two runs write one output."""
+    from dco.files import held
+
+    there = parts.exists()
     try:
-        with progress("Predicting", row_count(data), quiet=quiet) as advance:
-            rows = _write_parts(order, model, parts, advance)
-        _assemble(parts, out)
-    except Exception:
-        if not resume:
-            shutil.rmtree(parts, ignore_errors=True)  # bad input: there is nothing to go on with
-        raise
-    shutil.rmtree(parts)
-    return rows
+        with held(parts):
+            try:
+                yield
+            finally:
+                if not there and parts.is_dir() and not (parts / _PLAN).exists():
+                    shutil.rmtree(parts)  # refused before anything was done
+    except BlockingIOError:
+        raise ValueError(
+            f"Another run is writing {out} at this moment; wait until it is done, or choose another --out."
+        ) from None
 
 
 def begin_parts(parts: Path, identity: dict[str, Any], *, resume: bool, force: bool) -> None:
-    """Make the folder for finished parts, or check that the one that is there belongs to the same order."""
+    """Begin the folder for finished parts, or check that what is there belongs to the same order. The folder is held."""
     plan = parts / _PLAN
-    if parts.exists() and not resume and not force:
+    begun = any(not path.name.startswith(".") for path in parts.iterdir())
+    if begun and not resume and not force:
         raise ValueError(
             f"{parts} holds the parts of a run that was stopped; --resume goes on with it, --force starts anew."
         )
-    if parts.exists() and resume:
+    if begun and resume:
         if not _is_of(plan, identity):
             raise ValueError(
                 f"{parts} belongs to a run with other options, another model or another table; --force without --resume "
                 "starts anew."
             )
         return
-    if parts.exists():
-        shutil.rmtree(parts)
-    parts.mkdir()
+    for path in parts.iterdir():
+        if not path.name.startswith("."):  # not the lock
+            path.unlink()
     _write_plan(plan, identity)
 
 
@@ -208,16 +232,18 @@ def _columns(order: Order, model: Any) -> tuple[Any, list[str], str | None]:
     return layout, columns, key
 
 
-def _write_parts(order: Order, model: Any, parts: Path, advance: Any) -> int:
+def _write_parts(order: Order, model: Any, parts: Path, advance: Any) -> list[int]:
+    """Write the parts that are not there yet; returns the number of rows of every part."""
     from dco.commands.reading import even_batches
     from dco.files import written_beside
 
     data, kind = Path(order.data), output_format(Path(order.out))
     layout, columns, key = _columns(order, model)
     row = 0
+    written: list[int] = []
     new: Counter[Any] = Counter()
     for index, table in enumerate(even_batches(data, columns, rows=order.batch_rows)):
-        part = parts / f"{index:09d}"
+        part = _part(parts, index)
         if not part.exists():
             result = sets_table(
                 model, table, layout, key=key, path=data, first_row=row, order=order, text=kind == "csv", new=new
@@ -225,11 +251,16 @@ def _write_parts(order: Order, model: Any, parts: Path, advance: Any) -> int:
             with written_beside(part) as beside:
                 write_arrow(result, beside, kind)
         row += table.num_rows
+        written.append(table.num_rows)
         advance(table.num_rows)
     if row == 0:
         raise ValueError(f"{data} has column names and no rows; give a table with rows.")
     _tell_new_groups(new, row)
-    return row
+    return written
+
+
+def _part(parts: Path, index: int) -> Path:
+    return parts / f"{index:09d}"
 
 
 def _tell_new_groups(new: Counter[Any], rows: int) -> None:
@@ -356,36 +387,53 @@ def _keep_names(table: Any, path: Path, kind: str) -> None:
             writer.write_csv(table.slice(0, 0), str(beside))
 
 
-def _assemble(parts: Path, out: Path) -> None:
-    """Put the parts together beside the output, then give it its name."""
-    from dco.extras import require
+def _assemble(parts: Path, out: Path, rows: list[int]) -> None:
+    """Put the parts together beside the output, then give it its name; each part must be there with all its rows."""
     from dco.files import written_beside
 
     kind = output_format(out)
-    files = sorted(path for path in parts.iterdir() if path.name.isdigit())
+    files = [_part(parts, index) for index in range(len(rows))]
+    lost = [path for path in [parts / "header"] * (kind == "csv") + files if not path.exists()]
+    if lost:
+        raise OSError(f"{lost[0]} is missing: a finished part was removed during the run; run again with --resume.")
     with written_beside(out, within=parts) as beside:
         if kind == "csv":
             with open(beside, "wb") as target:
-                for file in [parts / "header", *files]:
-                    with open(file, "rb") as source:
-                        shutil.copyfileobj(source, target, 2**20)
-        elif kind == "parquet":
-            parquet = require("pyarrow.parquet", extra="tables")
-            with parquet.ParquetWriter(str(beside), parquet.read_schema(files[0])) as writer:
-                for file in files:
-                    writer.write_table(parquet.read_table(file))
-        else:
-            _assemble_feather(files, beside)
+                target.write((parts / "header").read_bytes())
+                for file, count in zip(files, rows, strict=True):
+                    text = file.read_bytes()
+                    _check_part(file, _csv_rows(text), count)
+                    target.write(text)
+            return
+        read, writer = _reader_and_writer(files[0], beside, kind)
+        with writer:
+            for file, count in zip(files, rows, strict=True):
+                table = read(file)
+                _check_part(file, table.num_rows, count)
+                writer.write_table(table)
 
 
-def _assemble_feather(files: list[Path], beside: Path) -> None:
+def _reader_and_writer(first: Path, beside: Path, kind: str) -> tuple[Callable[[Path], Any], Any]:
+    """How a part is read, and the file for all of them."""
     from dco.extras import require
 
+    if kind == "parquet":
+        parquet = require("pyarrow.parquet", extra="tables")
+        return parquet.read_table, parquet.ParquetWriter(str(beside), parquet.read_schema(first))
     ipc, feather = require("pyarrow.ipc", extra="tables"), require("pyarrow.feather", extra="tables")
     options = ipc.IpcWriteOptions(compression="lz4")
-    with ipc.new_file(str(beside), feather.read_table(str(files[0])).schema, options=options) as writer:
-        for file in files:
-            writer.write_table(feather.read_table(str(file), memory_map=False))
+    schema = feather.read_table(str(first), memory_map=False).schema
+    return (lambda file: feather.read_table(str(file), memory_map=False)), ipc.new_file(str(beside), schema, options=options)
+
+
+def _csv_rows(text: bytes) -> int:
+    """Line ends outside quotes."""
+    return sum(piece.count(b"\n") for piece in text.split(b'"')[::2])
+
+
+def _check_part(file: Path, found: int, rows: int) -> None:
+    if found != rows:
+        raise ValueError(f"{file} has {found} rows where {rows} were written; --force without --resume starts anew.")
 
 
 # --- folders ------------------------------------------------------------------------------------------------------
@@ -415,39 +463,49 @@ def _predict_folder(
     plan = unfinished / _PLAN
     files = partitions(data)
     identity = _identity(order) | {"files": [str(file.relative_to(data)) for file in files]}
-    if out.is_dir() and any(out.iterdir()):
-        if not (resume or force):
-            raise ValueError(
-                f"{out} is not empty and nothing is overwritten unasked; --resume goes on, --force writes anew."
-            )
-        if resume and not _is_of(plan, identity):
-            raise ValueError(
-                f"{out} does not belong to a stopped run with these options; --force without --resume writes anew."
-            )
     offsets = [0]
     for file in files:
         offsets.append(offsets[-1] + (row_count(file) or 0))
         _columns(replace(order, data=str(file)), model)
     out.mkdir(exist_ok=True)
-    unfinished.mkdir(exist_ok=True)
-    if not (resume and plan.exists()):
-        _write_plan(plan, identity)
-    orders = []
-    for file, first in zip(files, offsets[:-1], strict=True):
-        target = out / file.relative_to(data)
-        if not (resume and target.exists()):
-            target.parent.mkdir(parents=True, exist_ok=True)
-            orders.append(
-                replace(order, model=os.path.abspath(order.model), data=os.path.abspath(file), out=os.path.abspath(target),
-                        first_row=first, unfinished=os.path.abspath(unfinished))
-            )  # fmt: skip
-    with progress("Predicting", len(orders), quiet=quiet) as advance:
-        found = run_many(
-            predict_partition, orders, n_jobs=jobs, scheduler=scheduler, progress=lambda done, total: advance(1)
-        )
-    shutil.rmtree(unfinished)
+    with _alone(unfinished, out):
+        _begin_folder(out, plan, identity, resume=resume, force=force)
+        orders = []
+        for file, first in zip(files, offsets[:-1], strict=True):
+            target = out / file.relative_to(data)
+            if not (resume and target.exists()):
+                target.parent.mkdir(parents=True, exist_ok=True)
+                orders.append(
+                    replace(
+                        order,
+                        model=os.path.abspath(order.model),
+                        data=os.path.abspath(file),
+                        out=os.path.abspath(target),
+                        first_row=first,
+                        unfinished=os.path.abspath(unfinished),
+                    )
+                )
+        with progress("Predicting", len(orders), quiet=quiet) as advance:
+            found = run_many(
+                predict_partition, orders, n_jobs=jobs, scheduler=scheduler, progress=lambda done, total: advance(1)
+            )
+        lost = [file for file in files if not (out / file.relative_to(data)).exists()]
+        if lost:
+            raise OSError(f"The sets of {lost[0]} were removed during the run; run again with --resume.")
+        shutil.rmtree(unfinished)
     _tell_new_groups(sum(found, Counter()), offsets[-1])
     return offsets[-1], len(files)
+
+
+def _begin_folder(out: Path, plan: Path, identity: dict[str, Any], *, resume: bool, force: bool) -> None:
+    """Check that a folder is empty, may be replaced or belongs to the same order; then write the plan into it."""
+    begun = plan.exists() or any(path != plan.parent for path in out.iterdir())
+    if begun and not (resume or force):
+        raise ValueError(f"{out} is not empty and nothing is overwritten unasked; --resume goes on, --force writes anew.")
+    if begun and resume and not _is_of(plan, identity):
+        raise ValueError(f"{out} does not belong to a stopped run with these options; --force without --resume writes anew.")
+    if not (begun and resume):
+        _write_plan(plan, identity)
 
 
 def predict_partition(order: Order) -> Counter[Any]:
