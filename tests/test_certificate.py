@@ -482,7 +482,8 @@ def test_verify_works_for_rows_in_groups(guarantee) -> None:
     entry = est.certificate_.thresholds[0]
     edited = replace(est.certificate_, thresholds=(replace(entry, value=entry.value * 0.9),))
     assert [check.name for check in edited.verify(predictor=est).checks if not check.holds] == ["deployed threshold"]
-    assert "new groups" in est.certificate_.statement or guarantee == "marginal"
+    assert ("one from each new group" in est.certificate_.statement) == (guarantee == "pac")
+    assert "exchangeable within groups" in est.certificate_.assumption
 
 
 def test_verify_works_by_group(conditional) -> None:

@@ -105,11 +105,11 @@ def statement_in_words(
     `conditional`: a threshold in each Mondrian group. `grouped`: rows belong together. `distinct`: repeats were dropped.
     """
     level = f"{float(100 * (1 - as_rational(alpha))):g} %"
-    who, many = "a new row", "new rows"
-    if distinct:  # rows not yet seen are not like these: what is rare is seen late
-        who, many = (f"{some} drawn like the distinct rows given here" for some in ("a row", "rows"))
-    if grouped:
-        who, many = f"{who} of a new group", f"{many} of new groups"
+    like = " drawn like the distinct rows given here"  # rows not yet seen are not like these: what is rare is seen late
+    who, many = ("a row" + like, "rows" + like) if distinct else ("a new row", "new rows")
+    if grouped:  # a group weighs the same whatever its size, so this is not a share of all rows
+        group = "new group" + (f" of rows{like}" if distinct else "")
+        who, many = f"a row picked at random from a {group}", f"rows picked at random, one from each {group}"
     if guarantee == "marginal" or delta is None:
         where = ", whichever of the groups it belongs to" if conditional else ""
         return f"The set of {who} holds its true value with probability at least {level}{where}."
@@ -131,6 +131,8 @@ def assumption_in_words(guarantee: str, *, grouped: bool = False, frozen: bool =
     unit = "groups of rows" if grouped else "rows"
     how = "exchangeable" if guarantee == "marginal" else "independent and identically distributed"
     text = f"Calibration {unit} and the new one are {how}, given the training and tuning rows."
+    if grouped:
+        text += " A row that is not picked at random (the last visit, say) needs rows exchangeable within groups as well."
     if frozen:
         text += " The frozen model was not fitted on calibration rows; this cannot be checked here."
     if full:

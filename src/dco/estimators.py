@@ -90,9 +90,9 @@ class _Decoupled(BaseEstimator, ABC):
 
         Alone, the rows of X are dealt to roles by `tune_size`, `calibrate_size` and `random_state`. ``calibrate=(X, y)``
         and ``tune=(X, y)`` bring the caller's own rows (a third entry, a dict, holds their fit parameters and groups).
-        `groups` has one label a row: whole groups stay in one role, and the statement is about a row of a new group.
-        Other keyword arguments (``sample_weight`` ...) are cut by role and handed to the models' ``fit``; they never weight
-        the calibration.
+        `groups` has one label a row: whole groups stay in one role, and the statement is about a row picked at random from a
+        new group. Other keyword arguments (``sample_weight`` ...) are cut by role and handed to the models' ``fit``; they
+        never weight the calibration.
         """
         self._check_parameters(tune=tune, groups=groups)
         if params and get_config().get("enable_metadata_routing") and self.search is None:

@@ -420,7 +420,7 @@ def test_the_command_that_compare_recommends_can_be_pasted(dco: Callable[..., An
     assert words[:5] == ["dco", "fit", told["held_out"], "--target", "the outcome"]
     certificate = json.loads(dco(*words[1:], "--out", tmp_path / "m.dco", "--json").output)["certificate"]
     assert certificate["alpha"] == 0.2
-    assert "of a new group" in certificate["statement"]
+    assert "from a new group" in certificate["statement"]
     layout = library.load(tmp_path / "m.dco").table_["layout"]
     assert set(layout["order"]) == {"age", "dose", "site"}
 

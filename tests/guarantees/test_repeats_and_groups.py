@@ -146,6 +146,40 @@ def test_small_hard_groups_fool_pooling_and_not_calibration_by_group():
     assert 0.9 - 4 * error < mean < 0.9 + 2 / 31 + 4 * error
 
 
+def test_a_row_picked_from_a_new_group_is_covered_and_not_the_same_share_of_rows():
+    """Half of the groups are hard (scores in [1, 2]) and have 30 rows, the others are easy ([0, 1]) and have one.
+
+    A row picked at random is covered with probability q / 2, but a share (1 + 30 (q - 1)) / 31 of all rows for q in [1, 2].
+    """
+    rng = np.random.default_rng(8)
+    picked, share = [], []
+    for _ in range(REPEATS):
+        hard = rng.uniform(size=30) < 0.5
+        labels = np.repeat(np.arange(30), np.where(hard, 30, 1))
+        q = min(grouped_conformal(hard[labels] + rng.uniform(size=labels.size), labels, alpha=ALPHA).value, 2)
+        picked.append(q / 2)
+        share.append((1 + 30 * (q - 1)) / 31)
+    mean, error = mean_and_error(picked)
+    assert 0.9 - 4 * error < mean < 0.9 + 2 / 31 + 4 * error
+    mean, error = mean_and_error(share)
+    assert mean + 5 * error < 0.9
+
+
+def test_a_row_that_is_not_picked_at_random_needs_rows_that_are_alike():
+    """Visit v has scores of scale v = 1 ... 5: a visit picked at random is covered as promised, the last one is not."""
+    rng = np.random.default_rng(9)
+    scale, labels = np.arange(1, 6), np.repeat(np.arange(30), 5)
+    values = [
+        grouped_conformal((scale * np.abs(rng.normal(size=(30, 5)))).ravel(), labels, alpha=ALPHA).value
+        for _ in range(REPEATS)
+    ]
+    covered = 2 * norm.cdf(np.asarray(values)[:, None] / scale) - 1
+    mean, error = mean_and_error(covered.mean(axis=1))
+    assert 0.9 - 4 * error < mean < 0.9 + 2 / 31 + 4 * error
+    mean, error = mean_and_error(covered[:, -1])
+    assert mean + 5 * error < 0.9
+
+
 def test_pac_holds_with_one_row_a_group_and_not_with_pooled_rows():
     """Failures (coverage < 0.90) of 60 groups at delta = 0.1 stay below the 99.9 % point of their binomial law."""
     rng = np.random.default_rng(11)

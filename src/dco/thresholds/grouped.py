@@ -1,4 +1,4 @@
-"""Calibration by group: for a new row of a new group, when rows of one group are not independent."""
+"""Calibration by group: for a row picked from a new group, when rows of one group are not independent."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ from dco.thresholds.threshold import Threshold, checked_scores
 def grouped_conformal(scores: ArrayLike, groups: Any, *, alpha: Level) -> Threshold:
     """The (1 - alpha) quantile of sum_g sum_i delta(s_gi) / (n_g (G + 1)) + delta(inf) / (G + 1).
 
-    Every group weighs the same, however many rows it has. Claim (Lee, Barber and Willett 2023, hierarchical conformal
-    prediction): if the G groups and the new one are exchangeable, and rows within a group are too, a new row of a new
-    group is covered with probability >= 1 - alpha. With one row a group this is split conformal. `n` is G, and there is
-    no rank. All comparisons are exact: masses are rationals with the group sizes as denominators.
+    Every group weighs the same, however many rows it has, so that this says nothing about the share of all new rows. Claim
+    (Lee, Barber and Willett 2023, hierarchical conformal prediction): if the G groups and the new one are exchangeable, a row
+    picked at random from the new group is covered with probability >= 1 - alpha; so is any row of it, if rows within a
+    group are exchangeable too. With one row a group this is split conformal. `n` is G, and there is no rank. All comparisons
+    are exact: masses are rationals with the group sizes as denominators.
     """
     threshold = grouped_threshold(checked_scores(scores), groups, alpha=alpha)
     smallest = smallest_marginal_n(alpha=alpha)
