@@ -211,6 +211,20 @@ def test_the_law_is_drawn_where_it_lies() -> None:
         assert (base - y) / (base - plots.TOP) == pytest.approx(law.pdf(coverage) / law.pdf(mode), abs=0.03)
 
 
+def test_the_axis_of_coverage_ends_at_all_and_at_nothing() -> None:
+    window = plots.CoverageWindow(0.3, 0.1)
+    for alpha in (0.01, 0.1, 0.25, 0.5):
+        scale, ticks = window.scale(alpha), window.ticks(alpha)
+        assert (scale.low, scale.high) == pytest.approx((1 - alpha - 0.3, min(1.0, 1 - alpha + 0.3)))
+        assert [tick.label for tick in ticks if tick.label] == [
+            f"{100 * (1 - alpha + k / 10):.4g}\u202f%" for k in range(-3, 4) if k / 10 <= alpha + 1e-9
+        ]
+        shown = [tick for tick in ticks if tick.label]
+        for tick in shown:
+            assert tick.at == pytest.approx(scale(float(tick.label[:-2]) / 100), abs=0.2)
+    assert window.scale(0.9).low == 0
+
+
 def test_bars_are_as_high_as_their_counts() -> None:
     path = plots.size_bars(np.array([0, 50, 25, 25]), np.array([0.0, 1.0, 2.0, 3.0]), plots.upwards(0, 1))
     tops = [float(top) for top in re.findall(r"V([\d.]+)H", path)]

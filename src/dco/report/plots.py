@@ -15,6 +15,7 @@ from dco.report.numbers import ExampleSet, LevelNumbers, ReportNumbers, nice_ste
 
 WIDTH, HEIGHT = 420, 244
 LEFT, RIGHT, TOP, BOTTOM = 46, 408, 34, 202  # above TOP: a line for the axis' name, a line for a mark's
+COVERAGE_RIGHT = RIGHT - 12  # "100 %" may stand at the end of the axis
 
 
 @dataclass(frozen=True)
@@ -89,24 +90,24 @@ def area(upper: Sequence[tuple[float, float]], lower: Sequence[tuple[float, floa
 
 @dataclass(frozen=True)
 class CoverageWindow:
-    """An axis of coverage that is centred at 1 - alpha at every level, so that the law stays in view."""
+    """An axis of coverage around 1 - alpha at every level, so that the law stays in view; it ends at 0 and at 1."""
 
     half_width: float
     step: float
 
     def scale(self, alpha: float) -> Scale:
         """Coverage to pixels at one level."""
-        return Scale(1 - alpha - self.half_width, 1 - alpha + self.half_width)
+        return Scale(max(0.0, 1 - alpha - self.half_width), min(1.0, 1 - alpha + self.half_width), LEFT, COVERAGE_RIGHT)
 
     def offsets(self) -> list[float]:
         """Where ticks stand, relative to 1 - alpha."""
         most = math.floor(self.half_width / self.step + 1e-9)
         return [k * self.step for k in range(-most, most + 1)]
 
-    def labels(self, alpha: float) -> list[str]:
-        """The tick labels at one level; a coverage above 1 or below 0 has none."""
-        values = [100 * (1 - alpha + offset) for offset in self.offsets()]
-        return [f"{value:.4g} %" if -1e-9 <= value <= 100 + 1e-9 else "" for value in values]
+    def ticks(self, alpha: float) -> list[Tick]:
+        """The ticks at one level, as many at each; one above 1 or below 0 has no label."""
+        scale, values = self.scale(alpha), [1 - alpha + offset for offset in self.offsets()]
+        return [Tick(scale(value), f"{100 * value:.4g}\u202f%" if -1e-9 <= value <= 1 + 1e-9 else "") for value in values]
 
 
 def coverage_window(numbers: ReportNumbers) -> CoverageWindow:

@@ -232,8 +232,21 @@ def _law(live: Live, numbers: ReportNumbers) -> dict[str, Any]:
     """Coverage at the level of the control: the density of its law, the range for the rows given, and what was seen."""
     window = plots.coverage_window(numbers)
     scales = [window.scale(level.alpha) for level in numbers.levels]
-    for place in range(len(window.offsets())):
-        live.say(f"tick{place}", (window.labels(level.alpha)[place] for level in numbers.levels))
+    for place, ticks in enumerate(zip(*(window.ticks(level.alpha) for level in numbers.levels), strict=True)):
+        live.say(f"tick{place}", (tick.label for tick in ticks))
+        live.draw(
+            f"tick{place}",
+            transform=(f"translate({plots.pixels(tick.at)})" for tick in ticks),
+            visibility=("visible" if tick.label else "hidden" for tick in ticks),
+        )
+    promised = [scale(1 - level.alpha) for level, scale in zip(numbers.levels, scales, strict=True)]
+    live.draw("promise", x1=map(plots.pixels, promised), x2=map(plots.pixels, promised))
+    before = [at > plots.RIGHT - 70 for at in promised]  # no room for the name after the line
+    live.draw(
+        "promisename",
+        x=(plots.pixels(at - 6 if turned else at + 6) for at, turned in zip(promised, before, strict=True)),
+        **{"text-anchor": ["end" if turned else "start" for turned in before]},
+    )
     if numbers.levels[numbers.start].threshold is not None:
         entries = [level.thresholds[0] for level in numbers.levels]
         pairs = list(zip(entries, scales, strict=True))
@@ -253,10 +266,7 @@ def _law(live: Live, numbers: ReportNumbers) -> dict[str, Any]:
                 for found, scale in zip(ranges, scales, strict=True)
             ),
         )
-    middle = scales[numbers.start](1 - numbers.levels[numbers.start].alpha)
-    marks = [round(plots.LEFT + (offset + window.half_width) / (2 * window.half_width) * (plots.RIGHT - plots.LEFT), 1)
-             for offset in window.offsets()]  # fmt: skip
-    return {"window": window, "law_ticks": marks, "promise_at": middle}
+    return {"law_ticks": len(window.offsets())}
 
 
 def _conditions(live: Live, numbers: ReportNumbers) -> dict[str, Any]:
