@@ -223,6 +223,30 @@ def test_line_breaks_in_cells_are_no_rows() -> None:
     assert _csv_rows(b'1,"a\nb",2\n2,"say ""no\n"" twice",3\n') == 2
 
 
+def test_force_never_replaces_what_is_read(dco: Callable[..., Any], home: Path, tmp_path: Path) -> None:
+    partitioned(home, tmp_path / "in")
+    shutil.copy(home / "new.csv", tmp_path / "new.csv")
+    shutil.copy(home / "numbers.dco", tmp_path / "m.dco")
+    (tmp_path / "link.csv").symlink_to("new.csv")
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    predict, fit = ("predict", tmp_path / "m.dco"), ("fit", "--target", "outcome", "--force")
+    part = tmp_path / "in" / "part-0.parquet"
+    for arguments in (
+        (*predict, tmp_path / "new.csv", "--force", "--out", tmp_path / "new.csv"),
+        (*predict, tmp_path / "new.csv", "--force", "--out", tmp_path / "link.csv"),
+        (*predict, tmp_path / "link.csv", "--force", "--out", tmp_path / "new.csv"),
+        (*fit, tmp_path / "new.csv", "--out", tmp_path / "new.csv"),
+        (*fit, tmp_path / "new.csv", "--out", tmp_path / "x.dco", "--certificate", tmp_path / "link.csv"),
+        (*fit, tmp_path / "in", "--out", part),
+        ("report", tmp_path / "m.dco", "--out", tmp_path / "m.dco", "--force"),
+    ):
+        assert "would destroy it" in dco(*arguments, status=2).output
+    for out in (tmp_path / "in", tmp_path / "in" / "sets"):
+        told = dco(*predict, tmp_path / "in", "--force", "--out", out, status=2).output
+        assert "choose a folder elsewhere" in told
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+
+
 def test_a_bad_row_deep_in_the_table_leaves_nothing_behind(dco: Callable[..., Any], home: Path, tmp_path: Path) -> None:
     text = (home / "new.csv").read_text().splitlines()
     text[150] = text[150].replace(",", ",oops", 1)

@@ -62,7 +62,7 @@ def command(data: Path, target: str, as_json: bool, **options: Any) -> None:
 
     alpha = chosen_alpha(options.pop("alpha"), options.pop("confidence"))
     out, report, certificate = options["out"], options["report"], options["certificate"]
-    _check_outputs({"--out": out, "--report": report, "--certificate": certificate}, force=options["force"])
+    _check_outputs({"--out": out, "--report": report, "--certificate": certificate}, data, force=options["force"])
     notes: list[str] = []
     with progress("Fitting", None, quiet=as_json), noted_warnings(notes):
         fitted = fit_table(data, target, alpha=alpha, **options)
@@ -85,7 +85,7 @@ def command(data: Path, target: str, as_json: bool, **options: Any) -> None:
     say(" ".join(f"Wrote {path}." for path in (out, report, certificate) if path is not None))
 
 
-def _check_outputs(named: dict[str, Path | None], *, force: bool) -> None:
+def _check_outputs(named: dict[str, Path | None], data: Path, *, force: bool) -> None:
     """Say before any work is done that a file cannot be written, would replace something, or is named twice."""
     from dco.commands.outputs import check_output
 
@@ -93,7 +93,7 @@ def _check_outputs(named: dict[str, Path | None], *, force: bool) -> None:
     for option, path in named.items():
         if path is None:
             continue
-        check_output(path, force=force)
+        check_output(path, force=force, inputs=[data])
         other = seen.setdefault(path.resolve(), option)
         if other != option:
             raise ValueError(f"{other} and {option} both name {path}; give them different names.")

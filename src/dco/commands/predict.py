@@ -140,7 +140,7 @@ def _predict_file(order: Order, *, resume: bool, force: bool, quiet: bool) -> in
 
     out, data = Path(order.out), Path(order.data)
     output_format(out)
-    check_output(out, force=force)
+    check_output(out, force=force, inputs=[data, Path(order.model)])
     model = open_model(Path(order.model), order.trust)
     _columns(order, model)
     tell_level(model, order.alpha)
@@ -447,7 +447,7 @@ def _predict_folder(
     from dataclasses import replace
 
     from dco.commands.model_files import open_model, tell_level
-    from dco.commands.outputs import check_folder
+    from dco.commands.outputs import check_apart, check_folder
     from dco.commands.reading import partitions, row_count
     from dco.parallel import run_many
 
@@ -457,6 +457,7 @@ def _predict_folder(
     if out.exists() and not out.is_dir():
         raise ValueError(f"{out} is a file; give the name of a folder, since DATA is a folder.")
     check_folder(out.parent if not out.exists() else out)
+    check_apart(out, data)
     model = open_model(Path(order.model), order.trust)
     tell_level(model, order.alpha)
     unfinished = out / "_dco_unfinished"  # readers of Parquet folders pass over names that begin with _

@@ -42,7 +42,7 @@ def command(
     from dco.commands.outputs import check_output
     from dco.extras import require
 
-    check_output(out, force=force)
+    check_output(out, force=force, inputs=[None if model.is_dir() else model, data])
     require("jinja2", extra="report")
     from dco.report import page
 
