@@ -139,6 +139,26 @@ def test_a_link_stays_a_link(tmp_path: Path) -> None:
     assert (tmp_path / "far" / "file").read_text() == "new"
 
 
+@pytest.mark.parametrize("links", [True, False])
+def test_a_name_that_was_taken_meanwhile_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, links: bool) -> None:
+    def no_links(*names: object) -> None:
+        raise PermissionError("Operation not permitted")
+
+    if not links:
+        monkeypatch.setattr(os, "link", no_links)
+
+    def late() -> None:
+        with written_beside(tmp_path / "file", overwrite=False) as beside:
+            beside.write_text("late")
+            with written_beside(tmp_path / "file", overwrite=False) as other:
+                other.write_text("early")
+
+    with pytest.raises(ValueError, match="written by another run meanwhile and is kept"):
+        late()
+    assert (tmp_path / "file").read_text() == "early"
+    assert os.listdir(tmp_path) == ["file"]
+
+
 def test_the_unfinished_file_lies_within_the_folder_that_is_named(tmp_path: Path) -> None:
     (tmp_path / "unfinished").mkdir()
     with written_beside(tmp_path / "file", within=tmp_path / "unfinished") as beside:

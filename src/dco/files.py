@@ -14,11 +14,12 @@ _LOCK = ".lock"
 
 
 @contextmanager
-def written_beside(path: str | os.PathLike[str], *, within: Path | None = None) -> Iterator[Path]:
+def written_beside(path: str | os.PathLike[str], *, within: Path | None = None, overwrite: bool = True) -> Iterator[Path]:
     """Yields a name beside `path` to write to; it takes the place of `path` only if all went well.
 
     A link stays a link, and its target is what is replaced. `within` is a folder on the same disk for the unfinished file,
-    so that a kill leaves nothing outside it.
+    so that a kill leaves nothing outside it. Without `overwrite` a file that has come to `path` meanwhile is kept, and
+    this is a ValueError.
     """
     target = Path(path).resolve()
     beside = (target.parent if within is None else within) / f".{target.name}.{secrets.token_hex(6)}"
@@ -26,9 +27,25 @@ def written_beside(path: str | os.PathLike[str], *, within: Path | None = None) 
         yield beside
         with open(beside, "rb+") as file:
             os.fsync(file.fileno())  # otherwise a crash of the machine could keep the new name and lose the content
-        os.replace(beside, target)
+        if overwrite:
+            os.replace(beside, target)
+        else:
+            _give_free_name(beside, target)
     finally:
         beside.unlink(missing_ok=True)
+
+
+def _give_free_name(beside: Path, target: Path) -> None:
+    try:
+        os.link(beside, target)  # unlike a rename it fails if the name is taken, also by another process just now
+    except FileExistsError:
+        raise ValueError(
+            f"{target} has been written by another run meanwhile and is kept; choose another name, or ask to replace it."
+        ) from None
+    except OSError:  # a disk without hard links
+        if target.exists():
+            raise ValueError(f"{target} has been written by another run meanwhile and is kept.") from None
+        os.replace(beside, target)
 
 
 @contextmanager

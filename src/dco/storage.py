@@ -34,8 +34,8 @@ _LARGEST_RATIO = 100
 _ALWAYS_ALLOWED = 64 * 2**20
 
 
-def save(estimator: Any, path: str | os.PathLike[str]) -> None:
-    """Write a fitted estimator to `path`.
+def save(estimator: Any, path: str | os.PathLike[str], *, overwrite: bool = True) -> None:
+    """Write a fitted estimator to `path`; without `overwrite` a file that is there is kept, and this is a ValueError.
 
     The file is written beside its target, loaded back and compared with the original attribute by attribute, and only then
     moved into place: what cannot be read back is a TypeError that names the attribute, and leaves an older file as it was.
@@ -45,7 +45,7 @@ def save(estimator: Any, path: str | os.PathLike[str]) -> None:
         data = _packed(estimator)
     except Exception as failure:
         raise _cannot_save(estimator, failure) from failure
-    with written_beside(target) as beside:
+    with written_beside(target, overwrite=overwrite) as beside:
         with open(beside, "xb") as file:
             file.write(data)
         written = _checked(beside.read_bytes(), target)

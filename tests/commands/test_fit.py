@@ -204,3 +204,23 @@ def test_nothing_is_overwritten_unasked(dco: Callable[..., Any], home: Path, tmp
 def test_too_few_rows_for_the_level_is_a_note(dco: Callable[..., Any], home: Path, tmp_path: Path) -> None:
     told = fit(dco, home / "rows.csv", tmp_path / "m.dco", "--alpha", "0.001")
     assert "too few for alpha = 0.001" in told.output
+
+
+def test_of_two_fits_into_one_file_the_first_is_kept(
+    dco: Callable[..., Any], home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import dco.commands.fit as module
+
+    whole, out, certificate = module.fit_table, tmp_path / "m.dco", tmp_path / "c.json"
+
+    def beaten(*arguments: Any, **options: Any) -> Any:
+        fitted = whole(*arguments, **options)
+        out.write_text("the model of another run")
+        return fitted
+
+    monkeypatch.setattr(module, "fit_table", beaten)
+    arguments = ("fit", home / "rows.csv", "--target", "outcome", "--models", "linear", "--out", out)
+    assert "meanwhile and is kept" in dco(*arguments, "--certificate", certificate, status=2).output
+    assert out.read_text() == "the model of another run"
+    assert not certificate.exists()
+    assert f"Wrote {out}." in dco(*arguments, "--force").output

@@ -205,9 +205,9 @@ def test_parts_are_put_together_only_when_whole(
     whole = module._assemble
     harm: Callable[[Path], None] = lambda parts: (parts / "000000001").unlink()  # noqa: E731
 
-    def harmed(parts: Path, *rest: Any) -> None:
+    def harmed(parts: Path, *rest: Any, **options: Any) -> None:
         harm(parts)
-        whole(parts, *rest)
+        whole(parts, *rest, **options)
 
     monkeypatch.setattr(module, "_assemble", harmed)
     arguments = ("predict", home / "numbers.dco", home / "new.csv", "--batch-rows", 60, "--out", tmp_path / f"s.{suffix}")

@@ -66,9 +66,9 @@ def command(data: Path, target: str, as_json: bool, **options: Any) -> None:
     notes: list[str] = []
     with progress("Fitting", None, quiet=as_json), noted_warnings(notes):
         fitted = fit_table(data, target, alpha=alpha, **options)
-    save(fitted.model, out)
+    save(fitted.model, out, overwrite=options["force"])
     if certificate is not None:
-        with written_beside(certificate) as beside:
+        with written_beside(certificate, overwrite=options["force"]) as beside:
             beside.write_text(fitted.model.certificate_.to_json() + "\n", encoding="utf-8")
     if report is not None:
         from dco.report import page

@@ -151,7 +151,7 @@ def _predict_file(order: Order, *, resume: bool, force: bool, quiet: bool) -> in
         try:
             with progress("Predicting", row_count(data), quiet=quiet) as advance:
                 written = _write_parts(order, model, parts, advance)
-            _assemble(parts, out, written)
+            _assemble(parts, out, written, force=force)
         except Exception:
             if not resume:
                 shutil.rmtree(parts, ignore_errors=True)  # bad input: there is nothing to go on with
@@ -387,7 +387,7 @@ def _keep_names(table: Any, path: Path, kind: str) -> None:
             writer.write_csv(table.slice(0, 0), str(beside))
 
 
-def _assemble(parts: Path, out: Path, rows: list[int]) -> None:
+def _assemble(parts: Path, out: Path, rows: list[int], *, force: bool) -> None:
     """Put the parts together beside the output, then give it its name; each part must be there with all its rows."""
     from dco.files import written_beside
 
@@ -396,7 +396,7 @@ def _assemble(parts: Path, out: Path, rows: list[int]) -> None:
     lost = [path for path in [parts / "header"] * (kind == "csv") + files if not path.exists()]
     if lost:
         raise OSError(f"{lost[0]} is missing: a finished part was removed during the run; run again with --resume.")
-    with written_beside(out, within=parts) as beside:
+    with written_beside(out, within=parts, overwrite=force) as beside:
         if kind == "csv":
             with open(beside, "wb") as target:
                 target.write((parts / "header").read_bytes())
