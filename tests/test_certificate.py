@@ -293,7 +293,8 @@ def test_the_words_are_those_that_fit_writes(some) -> None:
         assert certificate.statement == f"Nothing is guaranteed: {certificate.reason}."
         return
     grouped, frozen = "new group" in certificate.statement, not certificate.training_rows_checked
-    assert certificate.assumption == assumption_in_words(certificate.guarantee, grouped=grouped, frozen=frozen)
+    full = {None: None, "'label'": "labels"}[certificate.condition_on]
+    assert certificate.assumption == assumption_in_words(certificate.guarantee, grouped=grouped, frozen=frozen, full=full)
     assert certificate.statement == statement_in_words(
         certificate.guarantee,
         alpha=certificate.alpha,

@@ -10,6 +10,7 @@ import pytest
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.dummy import DummyRegressor
 from sklearn.linear_model import Ridge
+from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
 
 import dco
@@ -122,6 +123,45 @@ def test_a_full_set_is_said_to_hold_the_labels_that_are_known():
     assert "labels of new rows are among those of the rows given here" in est.certificate_.assumption
     rows = est.splits_.calibrate
     assert est.certificate_.verify(X[rows], y[rows], predictor=est).holds
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_full_set_of_numbers_needs_no_word_about_labels():
+    """The whole line holds every value."""
+    rng = np.random.default_rng(3)
+    X, y = rng.normal(size=(20, 2)), rng.normal(size=20)
+    est = dco.DecoupledRegressor(Ridge(), alpha=0.01, random_state=0).fit(X, y)
+    assert est.certificate_.thresholds[0].value == np.inf
+    assert "labels" not in est.certificate_.assumption
+    assert est.certificate_.verify(predictor=est).holds
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_statement_for_each_label_is_for_labels_that_were_seen():
+    """A label in none of the rows given has no place in any set: "whichever of the groups" cannot mean that one."""
+    rng = np.random.default_rng(4)
+    y = rng.integers(2, size=200)
+    X = rng.normal(size=(200, 2)) + 2 * y[:, None]
+    est = dco.DecoupledClassifier(GaussianNB(), [LAC()], alpha=0.1, condition_on="label", random_state=0).fit(X, y)
+    assert not est.predict_set(X + 2).contains(np.full(200, 2)).any()
+    assert est.certificate_.assumption.endswith(" Labels of new rows are among those of the rows given here.")
+    assert est.certificate_.verify(predictor=est).holds
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_statement_for_each_group_holds_in_new_groups_for_labels_that_were_seen():
+    """A group without calibration rows gets full sets, and these hold the labels that are known."""
+    rng = np.random.default_rng(5)
+    y = rng.integers(2, size=200)
+    X = np.column_stack([rng.normal(size=200) + y, rng.integers(2, size=200)])
+    est = dco.DecoupledClassifier(GaussianNB(), [LAC()], alpha=0.1, condition_on=1, random_state=0).fit(X, y)
+    new = np.column_stack([X[:, 0], np.full(200, 2)])
+    assert est.predict_set(new).contains(y).all()
+    assert not est.predict_set(new).contains(np.full(200, 2)).any()
+    assert "as in groups without calibration rows, labels of new rows are among those" in est.certificate_.assumption
+    assert est.certificate_.verify(predictor=est).holds
+    told = replace(est.certificate_, assumption=est.certificate_.assumption.split(" Where")[0])
+    assert not told.verify(predictor=est).holds
 
 
 @pytest.mark.filterwarnings("ignore")

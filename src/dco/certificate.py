@@ -12,7 +12,8 @@ import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from hashlib import blake2b
-from typing import Any, Protocol
+from itertools import product
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -123,10 +124,19 @@ def statement_in_words(
     )
 
 
-def assumption_in_words(guarantee: str, *, grouped: bool = False, frozen: bool = False, full: bool = False) -> str:
+Full = Literal["threshold", "groups", "labels"]
+_NEW_LABELS: dict[Full, str] = {
+    "threshold": " Where the threshold is infinite, labels",
+    "groups": " Where the threshold is infinite, as in groups without calibration rows, labels",
+    "labels": " Labels",
+}
+
+
+def assumption_in_words(guarantee: str, *, grouped: bool = False, frozen: bool = False, full: Full | None = None) -> str:
     """What must be true of the rows for the statement to hold.
 
-    `frozen`: a model came fitted, on rows unknown here. `full`: a threshold is infinite, so its sets hold all that is known.
+    `frozen`: a model came fitted, on rows unknown here. `full`, for classes, says where sets may be full, for these hold the
+    labels that are known and no other: the threshold is infinite, conditions name groups that may be new, or labels do.
     """
     unit = "groups of rows" if grouped else "rows"
     how = "exchangeable" if guarantee == "marginal" else "independent and identically distributed"
@@ -135,8 +145,8 @@ def assumption_in_words(guarantee: str, *, grouped: bool = False, frozen: bool =
         text += " A row that is not picked at random (the last visit, say) needs rows exchangeable within groups as well."
     if frozen:
         text += " The frozen model was not fitted on calibration rows; this cannot be checked here."
-    if full:
-        text += " Where the threshold is infinite, labels of new rows are among those of the rows given here."
+    if full is not None:
+        text += f"{_NEW_LABELS[full]} of new rows are among those of the rows given here."
     return text
 
 
@@ -451,26 +461,32 @@ def _may_be_grouped(certificate: Certificate) -> set[bool]:
     return {True, False} if total == certificate.rows.get("calibrate") else {True}
 
 
+def _may_be_full(certificate: Certificate) -> tuple[Full | None, ...]:
+    """Where sets may be full, as far as a certificate tells: it does not say whether there are classes."""
+    if certificate.condition_on is not None:
+        return ("labels",) if certificate.condition_on == repr("label") else (None, "groups")
+    infinite = any(entry.value == math.inf for entry in certificate.thresholds)
+    return (None, "threshold") if infinite else (None,)
+
+
 def _words(certificate: Certificate, aim: str) -> Iterator[Check]:
     conditional = any(entry.group is not None for entry in certificate.thresholds)
     frozen = not certificate.training_rows_checked
-    full = any(entry.value == math.inf for entry in certificate.thresholds)
     pairs = []
-    for grouped in sorted(_may_be_grouped(certificate)):
+    for grouped, full, distinct in product(sorted(_may_be_grouped(certificate)), _may_be_full(certificate), (False, True)):
         assumption = assumption_in_words(aim, grouped=grouped, frozen=frozen, full=full)
-        for distinct in (False, True):
-            statement = statement_in_words(
-                aim,
-                alpha=certificate.alpha,
-                delta=certificate.delta,
-                simultaneous=certificate.simultaneous,
-                conditional=conditional,
-                grouped=grouped,
-                distinct=distinct,
-            )
-            if certificate.reason is not None:
-                statement = f"Nothing is guaranteed: {certificate.reason}."
-            pairs.append((statement, assumption))
+        statement = statement_in_words(
+            aim,
+            alpha=certificate.alpha,
+            delta=certificate.delta,
+            simultaneous=certificate.simultaneous,
+            conditional=conditional,
+            grouped=grouped,
+            distinct=distinct,
+        )
+        if certificate.reason is not None:
+            statement = f"Nothing is guaranteed: {certificate.reason}."
+        pairs.append((statement, assumption))
     fitting = [pair for pair in pairs if pair[0] == certificate.statement]
     yield Check("statement", bool(fitting), f"the numbers say: {(fitting or pairs)[0][0]}")
     assumed = [assumption for _, assumption in fitting or pairs]

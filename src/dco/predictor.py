@@ -29,6 +29,7 @@ from dco.calibration import (
 )
 from dco.certificate import (
     Certificate,
+    Full,
     assumption_in_words,
     batch_rounding,
     certified_thresholds,
@@ -500,7 +501,7 @@ def certify(
     alpha = float(as_rational(statement.alpha))
     return Certificate(
         statement=sentence(statement, thresholds, facts),
-        assumption=assumption(statement, thresholds, facts),
+        assumption=assumption(statement, thresholds, facts, structure),
         guarantee=guarantee,
         reason=facts.voided,
         alpha=alpha,
@@ -545,13 +546,19 @@ def sentence(statement: Statement, thresholds: Mapping[Any, Threshold], facts: F
     )
 
 
-def assumption(statement: Statement, thresholds: Mapping[Any, Threshold], facts: Facts) -> str:
+def assumption(statement: Statement, thresholds: Mapping[Any, Threshold], facts: Facts, structure: Structure) -> str:
     """What must be true of the rows for the sentence to hold."""
+    full: Full | None = None
+    if structure.classes is not None:
+        if structure.condition_on is not None:
+            full = "labels" if is_label(structure.condition_on) else "groups"
+        elif any(threshold.value == np.inf for threshold in thresholds.values()):
+            full = "threshold"
     return assumption_in_words(
         statement.guarantee,
         grouped=facts.grouped,
         frozen=not facts.training_rows_checked,
-        full=any(threshold.value == np.inf for threshold in thresholds.values()),
+        full=full,
     )
 
 

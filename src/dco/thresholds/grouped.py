@@ -22,8 +22,8 @@ def grouped_conformal(scores: ArrayLike, groups: Any, *, alpha: Level) -> Thresh
     """The (1 - alpha) quantile of sum_g sum_i delta(s_gi) / (n_g (G + 1)) + delta(inf) / (G + 1).
 
     Every group weighs the same, however many rows it has, so that this says nothing about the share of all new rows. Claim
-    (Lee, Barber and Willett 2023, hierarchical conformal prediction): if the G groups and the new one are exchangeable, a row
-    picked at random from the new group is covered with probability >= 1 - alpha; so is any row of it, if rows within a
+    (Lee, Barber and Willett 2023, hierarchical conformal prediction): if the G groups and the new one are exchangeable, a
+    row picked at random from the new group is covered with probability >= 1 - alpha; so is any row of it, if rows within a
     group are exchangeable too. With one row a group this is split conformal. `n` is G, and there is no rank. All comparisons
     are exact: masses are rationals with the group sizes as denominators.
     """
