@@ -94,7 +94,7 @@ def _packed(estimator: Any) -> bytes:
     manifest = {
         "format": FORMAT,
         "sha256": {name: hashlib.sha256(content).hexdigest() for name, content in members.items()},
-        "versions": _versions(),
+        "versions": versions(),
     }
     members[_MANIFEST] = json.dumps(manifest, indent=1).encode()
     packed = _archive(members, zipfile.ZIP_DEFLATED)
@@ -111,7 +111,8 @@ def _archive(members: dict[str, bytes], compression: int) -> bytes:
     return buffer.getvalue()
 
 
-def _versions() -> dict[str, str]:
+def versions() -> dict[str, str]:
+    """The versions of dco and of the packages that a model file is made of, as they are installed here."""
     found = {}
     for package in ("decoupled-conformal", "numpy", "scipy", "scikit-learn", "skops"):
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -65,6 +66,42 @@ def test_label_sets_and_another_level(dco: Callable[..., Any], home: Path, tmp_p
     assert [list(labels) for labels in pd.read_parquet(tmp_path / "s.parquet")["set"]] == wanted
 
 
+def test_another_guarantee_from_the_same_calibration_rows(dco: Callable[..., Any], home: Path, tmp_path: Path) -> None:
+    estimator, X = expected(home, "numbers.dco")
+    arguments = ("predict", home / "numbers.dco", home / "new.csv", "--out", tmp_path / "s.csv")
+    for option, given in ((("--delta", "0.2"), {"delta": 0.2}), ((), {})):
+        dco(*arguments, "--guarantee", "pac", *option, "--force")
+        wanted = estimator.predict_set(X, guarantee="pac", **given)
+        np.testing.assert_allclose(pd.read_csv(tmp_path / "s.csv")["lower"], wanted.lower, rtol=1e-12)
+    assert np.mean(wanted.sizes()) > np.mean(estimator.predict_set(X).sizes())
+    assert "delta belongs to the guarantee" in dco(*arguments, "--delta", "0.2", "--force", status=2).output
+
+
+def test_parquet_and_feather_say_where_their_sets_come_from(dco: Callable[..., Any], home: Path, tmp_path: Path) -> None:
+    partitioned(home, tmp_path / "in")
+    model, asked = home / "numbers.dco", ("--alpha", "0.2", "--guarantee", "pac", "--delta", "0.1")
+    dco("predict", model, home / "new.csv", "--out", tmp_path / "s.parquet", *asked)
+    dco("predict", model, home / "new.csv", "--out", tmp_path / "s.feather", *asked)
+    dco("predict", model, tmp_path / "in", "--out", tmp_path / "out", *asked)
+    dco("predict", model, home / "new.csv", "--out", tmp_path / "own.parquet")
+    signed = [
+        json.loads(schema.metadata[b"dco"])
+        for schema in (
+            pq.read_schema(tmp_path / "s.parquet"),
+            pa.ipc.open_file(tmp_path / "s.feather").schema,
+            pq.read_schema(tmp_path / "out" / "part-3.parquet"),
+            pq.read_schema(tmp_path / "own.parquet"),
+        )
+    ]
+    common = {
+        "version": library.__version__,
+        "model_sha256": hashlib.sha256(model.read_bytes()).hexdigest(),
+        "structure_fingerprint": library.load(model).certificate_.structure_fingerprint,
+    }
+    assert signed[:3] == [common | {"alpha": 0.2, "guarantee": "pac", "delta": 0.1}] * 3
+    assert signed[3] == common | {"alpha": 0.1, "guarantee": "marginal", "delta": None}
+
+
 def test_labels_that_hold_the_separator_are_written_as_json(dco: Callable[..., Any], home: Path, tmp_path: Path) -> None:
     frame = pd.read_csv(home / "rows.csv")
     frame["grade"] = frame["grade"].map({"low": "a|b", "mid": "c", "high": "d"})
@@ -99,7 +136,7 @@ def test_sets_with_several_pieces_are_written_in_full(dco: Callable[..., Any], t
         def prediction(self, X: Any) -> str:
             return "record"
 
-        def sets(self, X: Any, alpha: Any, prediction: Any) -> Any:
+        def sets(self, X: Any, *, prediction: Any, **statement: Any) -> Any:
             return library.IntervalUnions(np.array([0, 2, 3]), np.array([0.0, 5.0, 1.0]), np.array([1.0, 6.5, 2.0]))
 
         def predict(self, X: Any) -> Any:

@@ -120,7 +120,8 @@ def condition_column(model: Any) -> str | None:
     return model.condition_on if isinstance(model.condition_on, str) and model.condition_on != "label" else None
 
 
-def tell_level(model: Any, alpha: float | None) -> None:
+def tell_level(model: Any, alpha: float | None, *, guarantee: str | None = None, delta: float | None = None) -> None:
     """Warn where the level asked for now needs more calibration rows than there are: sets are then full."""
     predictor = model.predictor_
-    replace(predictor.stated(alpha), on_infeasible="warn").tell_infeasible(predictor.calibration)
+    asked = predictor.stated(alpha, guarantee=guarantee, delta=delta)
+    replace(asked, on_infeasible="warn").tell_infeasible(predictor.calibration)

@@ -114,6 +114,14 @@ def guarantee_options(function: Function) -> Function:
     )(function)
 
 
+def model_guarantee_options(function: Function) -> Function:
+    """The same for a model that is fitted: another statement from the same calibration rows."""
+    said = "How often a PAC promise may fail; with --guarantee pac.  [default: that of the model]"
+    function = click.option("--delta", type=LEVEL, help=said)(function)
+    said = "marginal or pac.  [default: the guarantee of the model]"
+    return click.option("--guarantee", type=click.Choice(["marginal", "pac"]), help=said)(function)
+
+
 def work_options(function: Function) -> Function:
     """--jobs and --scheduler."""
     function = click.option("--scheduler", metavar="ADDRESS", help="Run on a Dask cluster, e.g. tcp://host:8786.")(function)

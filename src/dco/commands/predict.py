@@ -20,10 +20,20 @@ from typing import Any
 
 import click
 
-from dco.commands.options import FILE, chosen_alpha, example, force_option, model_level_options, trust_option, work_options
+from dco.commands.options import (
+    FILE,
+    chosen_alpha,
+    example,
+    force_option,
+    model_guarantee_options,
+    model_level_options,
+    trust_option,
+    work_options,
+)
 from dco.commands.printing import as_json, note, noted_warnings, print_json, progress, say
 
 _PLAN = "plan.json"
+_SIGNATURE = "dco"  # the key of the metadata in Parquet and Feather outputs
 
 
 @click.command("predict", epilog=example("dco predict model.dco new_patients.csv --out sets.csv"))
@@ -31,6 +41,7 @@ _PLAN = "plan.json"
 @click.argument("data", type=FILE)
 @click.option("--out", type=FILE, required=True, help="CSV, Parquet or Feather; a folder if DATA is a folder.")
 @model_level_options
+@model_guarantee_options
 @click.option(
     "--key", metavar="COL", help="Copy this column in front.  [default: the key of the model, or the row's number]"
 )
@@ -67,7 +78,7 @@ def command(
 
     level = chosen_alpha(alpha, confidence, default=None)
     order = Order(str(model), str(data), str(out), level, options["key"], options["batch_rows"], options["ignore_new"],
-                  tuple(options["trust"]))  # fmt: skip
+                  tuple(options["trust"]), guarantee=options["guarantee"], delta=options["delta"])  # fmt: skip
     notes: list[str] = []
     with noted_warnings(notes):
         if table_format(data) == "folder":
@@ -100,6 +111,13 @@ class Order:
     trust: tuple[str, ...]
     first_row: int = 0
     unfinished: str = ""
+    guarantee: str | None = None
+    delta: float | None = None
+
+    @property
+    def statement(self) -> dict[str, Any]:
+        """The level and the kind of promise; None is the model's own."""
+        return {"alpha": self.alpha, "guarantee": self.guarantee, "delta": self.delta}
 
 
 def output_format(path: Path) -> str:
@@ -118,11 +136,35 @@ def output_format(path: Path) -> str:
 def _identity(order: Order) -> dict[str, Any]:
     """What must not change between a run and its continuation: the order, the model's bytes, the table's size and time."""
     stat = Path(order.data).stat()
-    digest = hashlib.sha256(Path(order.model).read_bytes()).hexdigest()
     described = asdict(order) | {"trust": list(order.trust)}
     for name in ("out", "model", "data", "unfinished"):
         del described[name]
-    return described | {"model": digest, "size": stat.st_size, "modified": stat.st_mtime_ns}
+    return described | {
+        "model": _digest(order.model, Path(order.model).stat().st_mtime_ns),
+        "size": stat.st_size,
+        "modified": stat.st_mtime_ns,
+    }
+
+
+@functools.lru_cache(maxsize=1)
+def _digest(path: str, modified: int) -> str:
+    return hashlib.sha256(Path(path).read_bytes()).hexdigest()
+
+
+def _signed(table: Any, order: Order, model: Any) -> Any:
+    """The table with what its sets come from and promise, as JSON under the key "dco" of the schema's metadata."""
+    from dco.storage import versions
+
+    statement, certificate = model.predictor_.stated(**order.statement), model.certificate_
+    told = {
+        "version": versions()["decoupled-conformal"],
+        "model_sha256": _digest(order.model, Path(order.model).stat().st_mtime_ns),
+        "structure_fingerprint": certificate.structure_fingerprint,
+        "alpha": float(statement.alpha),
+        "guarantee": "none" if certificate.guarantee == "none" else statement.guarantee,
+        "delta": float(statement.delta) if statement.guarantee == "pac" else None,
+    }
+    return table.replace_schema_metadata({_SIGNATURE: json.dumps(told)})
 
 
 @functools.lru_cache(maxsize=1)
@@ -143,7 +185,7 @@ def _predict_file(order: Order, *, resume: bool, force: bool, quiet: bool) -> in
     check_output(out, force=force, inputs=[data, Path(order.model)])
     model = open_model(Path(order.model), order.trust)
     _columns(order, model)
-    tell_level(model, order.alpha)
+    tell_level(model, **order.statement)
     parts = out.with_name(f"{out.name}.parts")
     with _alone(parts, out):
         check_output(out, force=force)  # another run may have finished since
@@ -249,7 +291,7 @@ def _write_parts(order: Order, model: Any, parts: Path, advance: Any) -> list[in
                 model, table, layout, key=key, path=data, first_row=row, order=order, text=kind == "csv", new=new
             )
             with written_beside(part) as beside:
-                write_arrow(result, beside, kind)
+                write_arrow(_signed(result, order, model), beside, kind)
         row += table.num_rows
         written.append(table.num_rows)
         advance(table.num_rows)
@@ -301,7 +343,7 @@ def sets_table(
     if new is not None:
         new.update(_new_groups(model.predictor_, X))
     record = model.predictor_.structure.prediction(X)
-    sets = model.predictor_.sets(X, order.alpha, prediction=record)
+    sets = model.predictor_.sets(X, **order.statement, prediction=record)
     start = order.first_row + first_row
     columns: dict[str, Any] = {}
     if key is None:
@@ -459,7 +501,7 @@ def _predict_folder(
     check_folder(out.parent if not out.exists() else out)
     check_apart(out, data)
     model = open_model(Path(order.model), order.trust)
-    tell_level(model, order.alpha)
+    tell_level(model, **order.statement)
     unfinished = out / "_dco_unfinished"  # readers of Parquet folders pass over names that begin with _
     plan = unfinished / _PLAN
     files = partitions(data)
@@ -529,6 +571,7 @@ def predict_partition(order: Order) -> Counter[Any]:
                 result = sets_table(
                     model, table, layout, key=key, path=data, first_row=row, order=order, text=False, new=new
                 )
+                result = _signed(result, order, model)
                 writer = parquet.ParquetWriter(str(beside), result.schema) if writer is None else writer
                 writer.write_table(result)
                 row += table.num_rows
