@@ -17,12 +17,29 @@ pytestmark = pytest.mark.browser
 
 ALL = ["classification", "pac classification", "by label", "regression", "by sign", "infeasible", "no rows"]
 
-CONTRAST = """() => {
+LIGHT = """() => {
   const parse = text => text.match(/[\\d.]+/g).map(Number);
   const light = ([r, g, b]) => {
     const part = v => { v /= 255; return v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4; };
     return 0.2126 * part(r) + 0.7152 * part(g) + 0.0722 * part(b);
   };
+"""
+
+BARS = (
+    LIGHT
+    + """
+  const page = light(parse(getComputedStyle(document.body).backgroundColor));
+  const edges = {bars: "fill", inner: "fill", law: "stroke", band: "stroke", range: "stroke", piece: "stroke"};
+  return Object.entries(edges).flatMap(([name, what]) => [...document.querySelectorAll("svg ." + name)].map(shape => {
+    const own = light(parse(getComputedStyle(shape)[what]));
+    return [(Math.max(own, page) + 0.05) / (Math.min(own, page) + 0.05), name];
+  }));
+}"""
+)
+
+CONTRAST = (
+    LIGHT
+    + """
   const behind = element => {
     for (let at = element; at; at = at.parentElement) {
       const colour = parse(getComputedStyle(at).backgroundColor);
@@ -44,6 +61,7 @@ CONTRAST = """() => {
   }
   return found;
 }"""
+)
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -227,6 +245,20 @@ def test_text_has_enough_contrast(
     found = window.page.evaluate(CONTRAST)
     assert len(found) > 100
     assert [entry for entry in found if entry[0] < 4.5] == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("name", ["regression", "by label"])
+def test_bars_of_plots_have_enough_contrast(
+    html_of: Callable[[Any], str], case: Callable[[str], Any], opened: Callable[..., Any], name: str, scheme: str
+) -> None:
+    """WCAG 1.4.11: 3 to 1 for what a plot shows by area; and coverage is no alarm by its colour."""
+    window = opened(html_of(case(name)), scheme=scheme)
+    found = window.page.evaluate(BARS)
+    assert len(found) > 4
+    assert [entry for entry in found if entry[0] < 3] == []
+    colour = "name => getComputedStyle(document.getElementById(name)).color"
+    assert window.page.evaluate(colour, "coverage") == window.page.evaluate(colour, "mean-size")
 
 
 def test_the_two_schemes_differ_and_print_is_light(

@@ -103,6 +103,19 @@ def test_every_plot_has_a_title_a_description_and_a_table(
         assert re.search(r"<details>.*<table>.*</table>.*</details>", figure, re.DOTALL)
 
 
+@pytest.mark.parametrize("name", ["classification", "by label", "regression", "no rows"])
+def test_every_table_has_a_caption_and_every_head_a_scope(
+    html_of: Callable[[Any], str], case: Callable[[str], Any], name: str
+) -> None:
+    html = html_of(case(name))
+    tables = re.findall(r"<table>.*?</table>", html, re.DOTALL)
+    assert len(tables) >= 5
+    assert all(re.match(r"<table><caption>[^<]+</caption>", table) for table in tables)
+    assert set(re.findall(r"<th\b(?! scope=\"(?:row|col)\")[^>]*>", html)) == set()
+    captions = [re.findall(r"<caption>(.*?)</caption>", table)[0] for table in tables]
+    assert len(set(captions)) == len(captions)
+
+
 def test_every_name_that_the_page_looks_up_is_there(html_of: Callable[[Any], str], case: Callable[[str], Any]) -> None:
     for name in ALL:
         chosen = case(name)
