@@ -8,6 +8,7 @@ import pickle
 import tracemalloc
 from collections.abc import Iterator
 from dataclasses import fields, replace
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -71,6 +72,25 @@ def test_what_it_says(fitted, conditional) -> None:
     assert "confidence at least 95 %" in conditional.certificate_.statement
     assert "each group separately" in conditional.certificate_.statement
     assert "independent and identically distributed" in conditional.certificate_.assumption
+
+
+@pytest.mark.parametrize(
+    ("alpha", "level"),
+    [
+        (0.1, "90 %"),
+        (0.05, "95 %"),
+        (0.123456, "87.6544 %"),
+        (Fraction(1, 3), "66.6666 %"),  # rounded down: more is not promised
+        (1e-9, "99.9999999 %"),
+        (1.2345e-9, "99.999999876 %"),
+        (1e-30, "99." + 28 * "9" + " %"),
+        (0.99999, "0.001 %"),
+        (0.5, "50 %"),
+    ],
+)
+def test_a_level_is_printed_with_the_digits_that_tell_it_from_1(alpha, level) -> None:
+    assert statement_in_words("marginal", alpha=alpha).endswith(f" at least {level}.")
+    assert statement_in_words("pac", alpha=0.1, delta=alpha).startswith(f"With confidence at least {level} over")
 
 
 def test_the_tuning_threshold_is_recorded_and_not_deployed(fitted) -> None:

@@ -11,6 +11,7 @@ import math
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields
+from fractions import Fraction
 from hashlib import blake2b
 from itertools import product
 from typing import Any, Literal, Protocol
@@ -105,7 +106,7 @@ def statement_in_words(
 
     `conditional`: a threshold in each Mondrian group. `grouped`: rows belong together. `distinct`: repeats were dropped.
     """
-    level = f"{float(100 * (1 - as_rational(alpha))):g} %"
+    level = _all_but(as_rational(alpha))
     like = " drawn like the distinct rows given here"  # rows not yet seen are not like these: what is rare is seen late
     who, many = ("a row" + like, "rows" + like) if distinct else ("a new row", "new rows")
     if grouped:  # a group weighs the same whatever its size, so this is not a share of all rows
@@ -114,7 +115,7 @@ def statement_in_words(
     if guarantee == "marginal" or delta is None:
         where = ", whichever of the groups it belongs to" if conditional else ""
         return f"The set of {who} holds its true value with probability at least {level}{where}."
-    sure = f"{float(100 * (1 - as_rational(delta, name='delta'))):g} %"
+    sure = _all_but(as_rational(delta, name="delta"))
     each = ""
     if conditional:
         each = " in all groups at once" if simultaneous else ", in each group separately"
@@ -122,6 +123,13 @@ def statement_in_words(
         f"With confidence at least {sure} over the draw of the calibration rows, the sets hold the true value for at least "
         f"{level} of {many}{each}."
     )
+
+
+def _all_but(level: Fraction) -> str:
+    """1 - level in percent, rounded down: four places, or three figures of a level that these would not show."""
+    places = max(4, -math.floor(math.log10(level)))
+    whole, rest = divmod(math.floor(100 * (1 - level) * 10**places), 10**places)
+    return f"{whole}.{rest:0{places}d}".rstrip("0").rstrip(".") + " %"
 
 
 Full = Literal["threshold", "groups", "labels"]
