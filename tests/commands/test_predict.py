@@ -379,6 +379,35 @@ def test_a_folder_resumes_with_the_partitions_that_are_missing(
     assert done == [f"part-{i}.parquet" for i in range(4)], "each partition was done once"
 
 
+def test_force_leaves_no_sets_of_an_earlier_run(
+    dco: Callable[..., Any], home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import dco.commands.predict as module
+
+    partitioned(home, tmp_path / "in")
+    arguments = ("predict", home / "numbers.dco", tmp_path / "in", "--out", tmp_path / "out")
+    dco(*arguments)
+    for index in (2, 3):
+        (tmp_path / "in" / f"part-{index}.parquet").unlink()
+    (tmp_path / "out" / "notes.txt").write_text("mine")
+    pd.DataFrame({"x": [1]}).to_parquet(tmp_path / "out" / "mine.parquet")
+    assert "holds mine.parquet, which is neither" in dco(*arguments, "--force", status=2).output
+    assert len(list((tmp_path / "out").glob("part-*"))) == 4, "a refusal removes nothing"
+    (tmp_path / "out" / "mine.parquet").unlink()
+
+    def stops(order: Any) -> Any:
+        raise KeyboardInterrupt
+
+    whole = module.predict_partition
+    monkeypatch.setattr(module, "predict_partition", stops)
+    dco(*arguments, "--force", "--alpha", "0.3", status=130)
+    monkeypatch.setattr(module, "predict_partition", whole)
+    dco(*arguments, "--resume", "--alpha", "0.3")
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["notes.txt", "part-0.parquet", "part-1.parquet"]
+    alphas = {json.loads(pq.read_schema(path).metadata[b"dco"])["alpha"] for path in (tmp_path / "out").glob("*.parquet")}
+    assert alphas == {0.3}, "sets of the earlier run were not taken for finished ones"
+
+
 def test_a_dask_cluster_gives_the_same_files(dco: Callable[..., Any], home: Path, tmp_path: Path) -> None:
     distributed = pytest.importorskip("distributed")
     partitioned(home, tmp_path / "in")

@@ -512,7 +512,7 @@ def _predict_folder(
         _columns(replace(order, data=str(file)), model)
     out.mkdir(exist_ok=True)
     with _alone(unfinished, out):
-        _begin_folder(out, plan, identity, resume=resume, force=force)
+        _begin_folder(out, plan, identity, [out / file.relative_to(data) for file in files], resume=resume, force=force)
         orders = []
         for file, first in zip(files, offsets[:-1], strict=True):
             target = out / file.relative_to(data)
@@ -540,15 +540,45 @@ def _predict_folder(
     return offsets[-1], len(files)
 
 
-def _begin_folder(out: Path, plan: Path, identity: dict[str, Any], *, resume: bool, force: bool) -> None:
-    """Check that a folder is empty, may be replaced or belongs to the same order; then write the plan into it."""
+def _begin_folder(
+    out: Path, plan: Path, identity: dict[str, Any], targets: list[Path], *, resume: bool, force: bool
+) -> None:
+    """Check that a folder is empty, may be replaced or belongs to the same order; then write the plan into it.
+
+    --force removes what a former run wrote, all of it: a reader of the folder would take it for sets of this run, and a
+    --resume for finished ones. The plan comes last, so that a kill in between leaves nothing to go on with.
+    """
+    from dco.commands.reading import parquet_files
+
     begun = plan.exists() or any(path != plan.parent for path in out.iterdir())
     if begun and not (resume or force):
         raise ValueError(f"{out} is not empty and nothing is overwritten unasked; --resume goes on, --force writes anew.")
     if begun and resume and not _is_of(plan, identity):
         raise ValueError(f"{out} does not belong to a stopped run with these options; --force without --resume writes anew.")
-    if not (begun and resume):
-        _write_plan(plan, identity)
+    if begun and resume:
+        return
+    old = [path for path in parquet_files(out) if path not in targets]
+    foreign = [path for path in old if not _is_signed(path)]
+    if foreign:
+        raise ValueError(
+            f"{out} holds {foreign[0].relative_to(out)}, which is neither an output of this run nor written by an earlier "
+            "one; choose another folder, or take the file away."
+        )
+    plan.unlink(missing_ok=True)
+    for path in [*old, *targets]:
+        path.unlink(missing_ok=True)
+    _write_plan(plan, identity)
+
+
+def _is_signed(path: Path) -> bool:
+    """Whether this is an output of `dco predict`."""
+    from dco.extras import require
+
+    try:
+        metadata = require("pyarrow.parquet", extra="tables").read_schema(path).metadata
+    except (OSError, ValueError):  # not a Parquet file in spite of its name
+        return False
+    return _SIGNATURE.encode() in (metadata or {})
 
 
 def predict_partition(order: Order) -> Counter[Any]:

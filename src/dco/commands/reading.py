@@ -71,13 +71,18 @@ def table_format(path: Path) -> str:
     )
 
 
-def partitions(folder: Path) -> list[Path]:
+def parquet_files(folder: Path) -> list[Path]:
     """The Parquet files of a folder, in the order of their names; hidden files and those that begin with _ are left out."""
-    found = sorted(
+    return sorted(
         path
         for path in folder.rglob("*")
         if path.name.lower().endswith(_PARQUET) and path.is_file() and not path.name.startswith((".", "_"))
     )
+
+
+def partitions(folder: Path) -> list[Path]:
+    """The Parquet files of a folder that is read as one table."""
+    found = parquet_files(folder)
     if not found:
         raise ValueError(f"The folder {folder} holds no Parquet file (*.parquet); give a table or such a folder.")
     return found
