@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import warnings
@@ -80,6 +81,9 @@ def _sentence(error: Exception) -> str:
     if isinstance(error, (DcoError, ValueError)):
         return str(error) or type(error).__name__
     if isinstance(error, OSError):
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            where = "" if error.filename is None else f" for {error.filename}"
+            return f"There is no space left on the disk{where}; make room, then run again."
         if error.filename is None:  # raised by us, in a sentence of its own
             return str(error)
         return f"{error.filename}: {error.strerror or error}. Check the path and its permissions."

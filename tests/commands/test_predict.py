@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -258,6 +259,41 @@ def test_line_breaks_in_cells_are_no_rows() -> None:
     from dco.commands.predict import _csv_rows
 
     assert _csv_rows(b'1,"a\nb",2\n2,"say ""no\n"" twice",3\n') == 2
+
+
+@pytest.mark.parametrize("folder", [False, True])
+def test_a_full_disk_is_named_and_finished_parts_are_kept(
+    dco: Callable[..., Any], home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: bool
+) -> None:
+    """Arrow's own error has neither a path nor a next step."""
+    import dco.commands.predict as module
+
+    partitioned(home, tmp_path / "in")
+    data, out = (tmp_path / "in", tmp_path / "out") if folder else (home / "new.parquet", tmp_path / "s.csv")
+    arguments = ("predict", home / "numbers.dco", data, "--batch-rows", 50)
+    whole, done = module._signed, []
+
+    def full(*given: Any) -> Any:
+        if len(done) == 2:
+            raise OSError(errno.ENOSPC, "Error writing bytes to file")
+        done.append(1)
+        return whole(*given)
+
+    monkeypatch.setattr(module, "_signed", full)
+    told = " ".join(dco(*arguments, "--out", out, status=2).output.split())
+    assert f"no space left at {tmp_path}; make room, then run again with --resume." in told
+    kept = sorted((out if folder else tmp_path / "s.csv.parts").glob("part-*" if folder else "0*"))
+    assert len(kept) == 2
+    before = [path.stat().st_mtime_ns for path in kept]
+    monkeypatch.setattr(module, "_signed", lambda *given: (done.append(1), whole(*given))[1])
+    dco(*arguments, "--out", out, "--resume")
+    assert len(done) == 4, "finished parts are not made again"
+    if folder:
+        assert [path.stat().st_mtime_ns for path in kept] == before
+    dco(*arguments, "--out", tmp_path / f"again{out.suffix}")
+    for path in out.iterdir() if folder else [out]:
+        again = tmp_path / f"again{out.suffix}"
+        assert path.read_bytes() == (again / path.name if folder else again).read_bytes()
 
 
 def test_force_never_replaces_what_is_read(dco: Callable[..., Any], home: Path, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ put together beside the output, which appears under its name when it is complete
 
 from __future__ import annotations
 
+import errno
 import functools
 import hashlib
 import json
@@ -194,12 +195,24 @@ def _predict_file(order: Order, *, resume: bool, force: bool, quiet: bool) -> in
             with progress("Predicting", row_count(data), quiet=quiet) as advance:
                 written = _write_parts(order, model, parts, advance)
             _assemble(parts, out, written, force=force)
+        except OSError as error:  # a full or failing disk: what is finished stays, to go on with
+            raise _disk_error(error, out) from error
         except Exception:
             if not resume:
                 shutil.rmtree(parts, ignore_errors=True)  # bad input: there is nothing to go on with
             raise
         shutil.rmtree(parts)
     return sum(written)
+
+
+def _disk_error(error: OSError, out: Path) -> OSError:
+    """What a disk refused, with the place and the next step."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return OSError(f"There is no space left at {out.parent.resolve()}; make room, then run again with --resume.")
+    if error.errno is None:  # a sentence of our own
+        return error
+    where = out if error.filename is None else error.filename
+    return OSError(f"{where}: {error.strerror or error}. Finished parts are kept: mend this, then run again with --resume.")
 
 
 @contextmanager
@@ -529,9 +542,12 @@ def _predict_folder(
                     )
                 )
         with progress("Predicting", len(orders), quiet=quiet) as advance:
-            found = run_many(
-                predict_partition, orders, n_jobs=jobs, scheduler=scheduler, progress=lambda done, total: advance(1)
-            )
+            try:
+                found = run_many(
+                    predict_partition, orders, n_jobs=jobs, scheduler=scheduler, progress=lambda done, total: advance(1)
+                )
+            except OSError as error:
+                raise _disk_error(error, out) from error
         lost = [file for file in files if not (out / file.relative_to(data)).exists()]
         if lost:
             raise OSError(f"The sets of {lost[0]} were removed during the run; run again with --resume.")
