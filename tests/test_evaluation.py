@@ -142,7 +142,9 @@ def test_groups_are_evaluated_apart():
         assert (row.median_size, row.p95_size) == (alone.median_size, alone.p95_size)
         interval = binomtest(round(alone.coverage * alone.n), alone.n).proportion_ci(method="exact")
         assert (row.coverage_low, row.coverage_high) == pytest.approx((interval.low, interval.high), rel=1e-6)
+        assert (alone.coverage_low, alone.coverage_high) == (row.coverage_low, row.coverage_high)
         assert str(row.group) in str(result)
+    assert f"(95 % interval {result.coverage_low:.4f} to {result.coverage_high:.4f})" in str(result)
     assert sum(row.n * row.coverage for row in result.by_group) == pytest.approx(200 * result.coverage)
 
 

@@ -45,14 +45,17 @@ class GroupEvaluation:
 class Evaluation(ShownAsPrinted):
     """What prediction sets did on `n` rows with known labels.
 
-    Shares are of rows: `empty` sets, `full` sets (every label, or the whole line) and `infinite` ones (a side without end).
-    One infinite set makes `mean_size` infinite; ``mean_finite_size`` leaves such sets out (NaN if there is no other).
+    `coverage_low` and `coverage_high` are an exact (Clopper-Pearson) 95 % interval for the coverage by these sets, if rows
+    are independent. Shares are of rows: `empty` sets, `full` sets (every label, or the whole line) and `infinite` ones (a
+    side without end). One infinite set makes `mean_size` infinite; ``mean_finite_size`` leaves such sets out (NaN if there is no other).
     ``consistency`` compares the coverage with the law of the threshold's rank; it is None without a threshold, or with one
     that certifies no coverage by rank. ``by_group`` has a row for each group, in sorted order. ``no_verdict`` says why rows
     can prove nothing (they took part in the fit, or belong together): ``consistency`` is then None, whatever the threshold.
     """
 
     coverage: float
+    coverage_low: float
+    coverage_high: float
     mean_size: float
     median_size: float
     p95_size: float
@@ -72,7 +75,7 @@ class Evaluation(ShownAsPrinted):
     def __str__(self) -> str:
         lines = [
             f"rows               {self.n}",
-            f"coverage           {self.coverage:.4f}",
+            f"coverage           {self.coverage:.4f} (95 % interval {self.coverage_low:.4f} to {self.coverage_high:.4f})",
             f"mean size          {_number(self.mean_size)}{self._infinity_note()}",
             f"median size        {_number(self.median_size)}",
             f"P95 size           {_number(self.p95_size)}",
@@ -134,8 +137,11 @@ def evaluate(
     if n == 0:
         raise ValueError("there are no rows to evaluate; give at least one.")
     finite = sizes[np.isfinite(sizes)]
+    low, high = share_interval(int(hits.sum()), n)
     return Evaluation(
         coverage=float(hits.mean()),
+        coverage_low=low,
+        coverage_high=high,
         mean_size=float(sizes.mean()),
         median_size=size_quantile(sizes, 0.5),
         p95_size=size_quantile(sizes, 0.95),

@@ -120,6 +120,8 @@ def test_evaluate_agrees_with_the_estimator(dco: Callable[..., Any], home: Path)
         printed = dco("evaluate", home / name, home / "new.csv").output
         assert wanted.consistency.verdict in printed
         assert f"{wanted.consistency.low:.4f} to {wanted.consistency.high:.4f}" in printed
+        assert (told["coverage_low"], told["coverage_high"]) == (wanted.coverage_low, wanted.coverage_high)
+        assert f"{wanted.coverage_low:.4f} to {wanted.coverage_high:.4f}" in printed
 
 
 def test_rows_of_the_fit_prove_nothing_and_this_is_said(dco: Callable[..., Any], home: Path, tmp_path: Path) -> None:

@@ -84,7 +84,10 @@ def groups_title(certificate: Any, *, by: str | None) -> str:
 def show_evaluation(evaluation: Any, *, title: str, groups: str) -> None:
     """Coverage with its range and verdict, sizes, and the table by group, under the title `groups`."""
     law = evaluation.consistency
-    rows: list[list[Any]] = [["coverage", f"{evaluation.coverage:.4f}"]]
+    rows: list[list[Any]] = [
+        ["coverage", f"{evaluation.coverage:.4f}"],
+        ["95 % interval of coverage", f"{evaluation.coverage_low:.4f} to {evaluation.coverage_high:.4f}"],
+    ]
     if law is not None:
         rows.append(["expected coverage", f"{law.expected_coverage:.4f}"])
         rows.append(["expected range, 90 %", f"{law.low:.4f} to {law.high:.4f}"])
