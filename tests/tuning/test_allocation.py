@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from dco.predictions import Points
+from dco.sets import Intervals
 from dco.tuning import grow_tuning_split, grow_until_settled, smallest_calibration
 
 
@@ -90,6 +91,9 @@ def test_clear_winners_settle_early_and_near_ties_do_not_matter():
 class _Residual:
     def observed(self, prediction, y):
         return np.abs(y - prediction.mean)
+
+    def sets(self, prediction, threshold):
+        return Intervals(prediction.mean - threshold, prediction.mean + threshold)
 
     def sizes(self, prediction, threshold):
         return np.full(len(prediction), 2.0 * threshold)
