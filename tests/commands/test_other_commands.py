@@ -148,6 +148,21 @@ def test_rows_of_the_fit_prove_nothing_and_this_is_said(dco: Callable[..., Any],
     assert "took part" not in dco("evaluate", home / "numbers.dco", home / "new.csv").output
 
 
+def test_evaluate_can_ask_for_the_other_guarantee(dco: Callable[..., Any], home: Path) -> None:
+    model, new = home / "numbers.dco", home / "new.csv"
+    plain = json.loads(dco("evaluate", model, new, "--json").output)
+    told = json.loads(dco("evaluate", model, new, "--guarantee", "pac", "--delta", "0.2", "--alpha", "0.2", "--json").output)
+    assert (plain["alpha"], plain["guarantee"], plain["delta"]) == (0.1, "marginal", None)
+    assert (told["alpha"], told["guarantee"], told["delta"]) == (0.2, "pac", 0.2)
+    n = told["consistency"]["n_cal"]
+    assert told["consistency"]["rank"] == library.ranks.pac_rank(n, alpha=0.2, delta=0.2)
+    printed = dco("evaluate", model, new, "--guarantee", "pac").output
+    assert "200 rows of" in printed
+    assert "pac guarantee, alpha = 0.1, delta = 0.05" in printed
+    assert "with probability at least" not in printed, "the sentence is that of another guarantee"
+    assert "pac" in dco("evaluate", model, new, "--delta", "0.2", status=2).output
+
+
 def test_groups_with_thresholds_of_their_own_get_a_verdict(dco: Callable[..., Any], home: Path, tmp_path: Path) -> None:
     model, new = tmp_path / "m.dco", home / "new.csv"
     fit = ("fit", home / "rows.csv", "--models", "linear", "--out", model, "--force", "--target")

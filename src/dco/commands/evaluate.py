@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from dco.commands.options import FILE, chosen_alpha, example, model_level_options, trust_option
+from dco.commands.options import FILE, chosen_alpha, example, model_guarantee_options, model_level_options, trust_option
 from dco.commands.printing import as_json, note, noted_warnings, print_json, print_table, progress, say
 
 NO_LAW = (
@@ -21,6 +21,7 @@ NO_LAW = (
 @click.argument("data", type=FILE)
 @click.option("--target", metavar="COL", help="The column with the true values.  [default: the one of `dco fit`]")
 @model_level_options
+@model_guarantee_options
 @click.option("--by", metavar="COL", help="A table by the values of this column.")
 @click.option("--ignore-new", is_flag=True, help="Leave out columns that the model was not fitted on.")
 @trust_option
@@ -31,6 +32,8 @@ def command(
     target: str | None,
     alpha: float | None,
     confidence: float | None,
+    guarantee: Any,
+    delta: float | None,
     by: str | None,
     ignore_new: bool,
     trust: tuple[str, ...],
@@ -42,31 +45,46 @@ def command(
     """
     from dco.commands.model_files import condition_column, open_model, rows_with_targets, tell_level
 
-    level = chosen_alpha(alpha, confidence, default=None)
+    asked: dict[str, Any] = {
+        "alpha": chosen_alpha(alpha, confidence, default=None),
+        "guarantee": guarantee,
+        "delta": delta,
+    }
     notes: list[str] = []
     with progress("Evaluating", None, quiet=as_json), noted_warnings(notes):
         estimator = open_model(model, trust)
         rows = rows_with_targets(estimator, data, target=target, by=by, ignore_new=ignore_new)
-        tell_level(estimator, level)
+        tell_level(estimator, **asked)
         own = by is None or by == condition_column(estimator)  # the estimator then takes the groups that it calibrated
-        evaluation = estimator.evaluate(rows.X, rows.y, alpha=level, by=None if own else rows.by)
+        evaluation = estimator.evaluate(rows.X, rows.y, by=None if own else rows.by, **asked)
+    certificate, stated = estimator.certificate_, _stated(estimator, asked)
     if as_json:
-        certificate = estimator.certificate_
         told = evaluation.to_dict()
         if evaluation.consistency is None and evaluation.no_verdict is None:
             told["no_verdict"] = NO_LAW
-        told |= {"alpha": certificate.alpha if level is None else level, "guarantee": certificate.guarantee, "notes": notes}
-        print_json(told)
+        print_json(told | stated | {"notes": notes})
         return
-    show_evaluation(
-        evaluation,
-        title=f"{evaluation.n} rows of {data}",
-        groups=groups_title(estimator.certificate_, by=None if own else by),
-    )
-    if level is None:
-        say(estimator.certificate_.statement)
+    own_statement = all(value is None for value in asked.values())
+    title = f"{evaluation.n} rows of {data}"
+    if not own_statement:
+        level = f"alpha = {stated['alpha']:g}" + ("" if stated["delta"] is None else f", delta = {stated['delta']:g}")
+        title += f", {stated['guarantee']} guarantee, {level}"
+    show_evaluation(evaluation, title=title, groups=groups_title(certificate, by=None if own else by))
+    if own_statement:
+        say(certificate.statement)
     for sentence in notes:
         note(f"Note: {sentence}")
+
+
+def _stated(estimator: Any, asked: dict[str, Any]) -> dict[str, Any]:
+    """The level and the guarantee that were evaluated."""
+    statement = estimator.predictor_.stated(asked["alpha"], guarantee=asked["guarantee"], delta=asked["delta"])
+    none, pac = estimator.certificate_.guarantee == "none", statement.guarantee == "pac"
+    return {
+        "alpha": float(statement.alpha),
+        "guarantee": "none" if none else statement.guarantee,
+        "delta": float(statement.delta) if pac else None,
+    }
 
 
 def groups_title(certificate: Any, *, by: str | None) -> str:
