@@ -79,6 +79,20 @@ def test_codes_are_no_numbers(tmp_path: Path, cells: list[str], kind: str) -> No
             np.testing.assert_array_equal(X["code"], [float(cell or "nan") for cell in cells])
 
 
+def test_words_for_missing_are_missing_among_numbers_alone(tmp_path: Path) -> None:
+    """NA is Namibia in a column of countries, in a CSV as in Parquet."""
+    frame = pd.DataFrame({"land": ["NA", "DE", None, "None"], "x": ["1", "NA", " n/a ", None], "y": [0.5, 1.5, 2.5, 3.5]})
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    frame.to_parquet(tmp_path / "t.parquet")
+    for name in ("t.csv", "t.parquet"):
+        X, _ = read_frame(tmp_path / name)
+        assert X["land"].tolist() == ["NA", "DE", None, "None"]
+        np.testing.assert_array_equal(X["x"], [1, np.nan, np.nan, np.nan])
+    path = write(tmp_path / "t.csv", "a,y\n1,yes\n2,no\n3,NA\n")
+    with pytest.raises(ValueError, match=r"'y' is missing in 1 rows \(first: row 3\)"):
+        read_frame(path)
+
+
 def test_typed_numbers_are_never_codes(tmp_path: Path) -> None:
     pd.DataFrame({"x": [1, 2, 3], "y": [7, 8, 7]}).to_parquet(tmp_path / "t.parquet")
     X, y = read_frame(tmp_path / "t.parquet")

@@ -1,8 +1,9 @@
 """Tables from files: CSV, Parquet and Feather, at once or in batches, with the same cells whichever way they come.
 
 Every table goes through Arrow. Columns of a CSV are read as text and become numbers if all their cells are numbers and none
-is a code: ``007`` and ``+49`` would lose a sign as numbers, so their column stays as it is written. What a model needs to
-know of its columns is its `Layout`, which travels with it.
+is a code: ``007`` and ``+49`` would lose a sign as numbers, so their column stays as it is written. Words such as ``NA`` are
+missing among numbers; in a column of text only an empty cell is, since ``NA`` may be Namibia. What a model needs to know of
+its columns is its `Layout`, which travels with it.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from dco.groups import MISSING
 
 _CSV, _PARQUET, _FEATHER = (".csv", ".tsv", ".csv.gz", ".tsv.gz"), (".parquet", ".pq"), (".feather", ".arrow")
 _BLOCK = 4 * 2**20  # bytes of a CSV at a time
+# missing, among numbers; the spellings are those that Arrow and pandas take for missing
+_MISSING_WORDS = ("", "#N/A", "#N/A N/A", "#NA", "<NA>", "N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null")
 _FEW_LABELS = 20  # whole numbers with more values than this are quantities, not classes
 
 
@@ -235,7 +238,10 @@ def targets(table: Any, layout: Layout, *, path: Path, classes: AnyArray | None 
     """The target column: float64 for a regression, whole numbers or texts for classes. No cell may be missing."""
     assert layout.target is not None
     column = table.column(layout.target)
-    missing = column.is_null(nan_is_null=True)
+    if _is_text(column.type):
+        missing = _with_gaps(column).is_null()  # a label called NA would be taken for a class
+    else:
+        missing = column.is_null(nan_is_null=True)
     count = int(np.count_nonzero(missing.to_numpy(zero_copy_only=False)))
     if count:
         row = _first(missing)
@@ -346,11 +352,19 @@ def _as_float(column: Any) -> Any:
             micro = compute.cast(column, arrow.duration("us"), safe=False).cast(arrow.int64())
             return compute.divide(micro.cast(arrow.float64(), safe=False), 1e6)
         if _is_text(kind):
-            column = compute.utf8_trim_whitespace(column)
+            column = _with_gaps(column)
         values = compute.cast(column, arrow.float64(), safe=False)
         return compute.if_else(compute.is_nan(values), arrow.scalar(None, arrow.float64()), values)
     except (arrow.ArrowInvalid, arrow.ArrowNotImplementedError):
         return None
+
+
+def _with_gaps(column: Any) -> Any:
+    """Text without the blanks around it, and nothing where a word says that a value is missing."""
+    arrow, compute = require("pyarrow", extra="tables"), require("pyarrow.compute", extra="tables")
+    trimmed = compute.utf8_trim_whitespace(column)
+    missing = compute.is_in(trimmed, value_set=arrow.array(_MISSING_WORDS, trimmed.type))
+    return compute.if_else(missing, arrow.scalar(None, trimmed.type), trimmed)
 
 
 def _texts(column: Any, fill: str | None = None) -> AnyArray:
@@ -415,6 +429,8 @@ def _first_text(column: Any) -> tuple[int, str]:
     """The first cell that is not a number, with its row."""
     for row, cell in enumerate(column.to_pylist()):
         try:
+            if isinstance(cell, str) and cell.strip() in _MISSING_WORDS:
+                continue
             if cell is not None and not isinstance(cell, bool):
                 float(cell)
                 continue
@@ -507,7 +523,10 @@ def _csv_batches(path: Path, columns: list[str]) -> Iterator[Any]:
     arrow, reader = require("pyarrow", extra="tables"), require("pyarrow.csv", extra="tables")
     _, delimiter = _csv_head(path)
     convert = reader.ConvertOptions(
-        column_types=dict.fromkeys(columns, arrow.string()), include_columns=columns, strings_can_be_null=True
+        column_types=dict.fromkeys(columns, arrow.string()),
+        include_columns=columns,
+        strings_can_be_null=True,
+        null_values=[""],
     )
     parse = reader.ParseOptions(delimiter=delimiter, newlines_in_values=True)
     read = reader.ReadOptions(use_threads=False, block_size=_BLOCK)
