@@ -54,6 +54,26 @@ def test_a_tsv_is_cut_at_tabs_alone_and_capital_endings_are_endings(tmp_path: Pa
 
 
 @pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ('"height,\nin cm",y\n1,2\n', ["height,\nin cm", "y"]),
+        ('"height,\r\nin cm";"a;b";y\r\n1;2;3\r\n', ["height,\r\nin cm", "a;b", "y"]),
+        ('"height, cm";"weight, kg"\n1;2\n', ["height, cm", "weight, kg"]),
+        ('"said ""no, no""",y\n1,2\n', ['said "no, no"', "y"]),
+        ("\n\r\na,y\n1,2\n", ["a", "y"]),
+        ("a,y\r1,2\r", ["a", "y"]),
+    ],
+)
+def test_names_may_hold_line_breaks_and_blank_lines_may_come_first(tmp_path: Path, text: str, names: list[str]) -> None:
+    for path in (write(tmp_path / "t.csv", text), write(tmp_path / "t.csv.gz", gzip.compress(text.encode()))):
+        assert column_names(path) == names
+        table = read_table(path)
+        assert table.column_names == names
+        assert table.num_rows == 1
+        assert [column[0].as_py() for column in table.columns] == [str(place + 1) for place in range(len(names))]
+
+
+@pytest.mark.parametrize(
     ("cells", "kind"),
     [
         (["01234", "00987", "10115"], "text"),
@@ -181,10 +201,15 @@ def test_the_task_is_found_out_and_said(tmp_path: Path, values: list[str], task:
     [
         ("empty.csv", "", "is empty"),
         ("head.csv", "a,y\n", "no rows"),
-        ("long.csv", "a,y\n1,2\n1,2,3\n", "Expected 2 columns, got 3"),
-        ("short.csv", "a,y\n1,2\n1\n", "Expected 2 columns, got 1"),
+        ("blank.csv", "\n\n\n", "is empty"),
+        ("long.csv", "a,y\n1,2\n1,2,3\n", "row 2: Expected 2 columns, got 3"),
+        ("short.csv", "a,y\n1,2\n1\n", "row 2: Expected 2 columns, got 1"),
         ("twice.csv", "a,a\n1,2\n", "more than one column called 'a'"),
-        ("latin.csv", "a,y\nné,1\n".encode("latin-1"), "cannot be read as a csv table"),
+        ("latin.csv", "a,y\nné,1\n".encode("latin-1"), "not written in UTF-8.*Latin-1.*save it again as UTF-8"),
+        ("head.csv", "é,y\nn,1\n".encode("cp1252"), "not written in UTF-8.*Windows-1252.*save it again as UTF-8"),
+        ("late.csv", b"a,y\n" + b"n,1\n" * 2**19 + "é,1\n".encode("cp1252"), "not written in UTF-8"),
+        ("wide.csv", "a,y\nn,1\n".encode("utf-16"), "looks like UTF-16.*save it again as UTF-8"),
+        ("wide.csv.gz", gzip.compress("a,y\nn,1\n".encode("utf-16")), "looks like UTF-16"),
         ("not.parquet", b"this is no parquet file at all", "cannot be read as a parquet table"),
         ("not.feather", b"this is no feather file at all", "cannot be read as a feather table"),
         ("not.csv.gz", b"this is not compressed", "cannot be read as a csv table"),

@@ -8,9 +8,11 @@ its columns is its `Layout`, which travels with it.
 
 from __future__ import annotations
 
+import codecs
 import csv
 import gzip
 import io
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -23,6 +25,7 @@ from dco.extras import require
 from dco.groups import MISSING
 
 _CSV, _PARQUET, _FEATHER = (".csv", ".tsv", ".csv.gz", ".tsv.gz"), (".parquet", ".pq"), (".feather", ".arrow")
+_HEAD = 2**20  # characters of a CSV in which its column names must end
 _BLOCK = 4 * 2**20  # bytes of a CSV at a time
 # missing, among numbers; the spellings are those that Arrow and pandas take for missing
 _MISSING_WORDS = ("", "#N/A", "#N/A N/A", "#NA", "<NA>", "N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null")
@@ -461,13 +464,23 @@ class _told:  # noqa: N801  # reads as a sentence: with told(path)
         if isinstance(error, PermissionError):
             raise ValueError(f"{self.path} cannot be opened: permission denied.") from error
         if isinstance(error, (arrow.ArrowException, UnicodeError, EOFError, gzip.BadGzipFile, OSError, csv.Error)):
-            raise ValueError(self._sentence(str(error))) from error
+            raise ValueError(self._sentence(error)) from error
 
-    def _sentence(self, text: str) -> str:
-        text = " ".join(text.split()).rstrip(".")[:240]
+    def _sentence(self, error: Exception) -> str:
+        text = " ".join(str(error).split()).rstrip(".")[:240]
+        if isinstance(error, UnicodeError) or "invalid UTF8" in text:
+            return f"{self.path} is not written in UTF-8{self._guess()}; save it again as UTF-8."
         if "Empty CSV" in text:
             return f"{self.path} is empty; give a table with column names in its first line."
+        text = re.sub(r"\bRow #(\d+)", lambda found: f"row {int(found[1]) - 1}", text)  # Arrow counts the header
         return f"{self.path} cannot be read as a {table_format(self.path)} table: {text}. Mend the file, or write it again."
+
+    def _guess(self) -> str:
+        with gzip.open(self.path) if _is_gzip(self.path) else open(self.path, "rb") as file:
+            begin = file.read(2)
+        if begin in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+            return " (it looks like UTF-16)"
+        return " (perhaps in Windows-1252 or Latin-1)"
 
 
 def _column_names(path: Path) -> list[str]:
@@ -486,15 +499,20 @@ def _column_names(path: Path) -> list[str]:
 
 
 def _csv_head(path: Path) -> tuple[list[str], str]:
-    """The column names and the delimiter, which is told by the file's name or else by its first line."""
-    with gzip.open(path, "rt", encoding="utf-8-sig") if _is_gzip(path) else open(path, encoding="utf-8-sig") as text:
-        first = text.readline(2**20)
+    """The column names and the delimiter, which is told by the file's name or else by the line with the names.
+
+    Blank lines before it are passed over, as Arrow does. A quoted name may hold delimiters and line breaks.
+    """
+    opened = gzip.open if _is_gzip(path) else open
+    with opened(path, "rt", encoding="utf-8-sig", newline="") as text:
+        head = text.read(_HEAD)
+    first = next((line for line in re.sub(r'"[^"]*("|$)', '""', head).splitlines() if line), "")
     if not first.strip():
         raise ValueError(f"{path} is empty; give a table with column names in its first line.")
     by_name = path.name.lower().endswith((".tsv", ".tsv.gz"))  # names of columns may hold commas: "height, cm"
     delimiter = "\t" if by_name else max(",;\t", key=first.count)
-    names = next(csv.reader(io.StringIO(first), delimiter=delimiter, strict=True))
-    return names, delimiter
+    reader = csv.reader(io.StringIO(head, newline=""), delimiter=delimiter, strict=True)
+    return next(names for names in reader if names), delimiter
 
 
 def _is_gzip(path: Path) -> bool:
