@@ -554,6 +554,16 @@ def test_the_slack_for_a_level_chosen_by_its_result(fitted) -> None:
     assert fitted.certificate_.simultaneous_slack(0.05) == pytest.approx(np.sqrt(np.log(20) / 150))
 
 
+def test_the_slack_of_groups_is_that_of_the_smallest() -> None:
+    rng = np.random.default_rng(0)
+    rows = np.column_stack([rng.normal(size=400), rng.uniform(size=400) < 0.2])
+    est = dco.DecoupledRegressor(Ridge(), alpha=0.2, condition_on=1, random_state=0)
+    certificate = est.fit(rows, rows[:, 0] + rng.normal(size=400)).certificate_
+    least = min(entry.n for entry in certificate.thresholds)
+    assert least < 40
+    assert certificate.simultaneous_slack(0.1) == pytest.approx(np.sqrt(np.log(10) / (2 * least)))
+
+
 def test_the_slack_of_a_certificate_without_calibration_rows_is_everything(fitted) -> None:
     empty = replace(fitted.certificate_.thresholds[0], n=0)
     assert replace(fitted.certificate_, thresholds=(empty,)).simultaneous_slack() == 1.0

@@ -26,6 +26,7 @@ from sklearn.svm import LinearSVC
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import dco
+from dco.fingerprints import role_fingerprint, row_fingerprints
 from dco.models import QuantilePair
 from dco.models.averaged import AveragedModel
 from dco.scores import APS, LAC, RAPS, AbsoluteResidual, NormalisedResidual, QuantileResidual
@@ -436,6 +437,15 @@ def test_a_tuning_split_that_grows_leaves_the_rest_to_calibration() -> None:
     assert rows["tune"] + rows["calibrate"] == 300
     assert rows["calibrate"] > 150  # one candidate is far better: few rows settle it
     assert est.best_candidate_ == "right / AbsoluteResidual"
+
+
+def test_splits_name_the_rows_of_X_after_repeats_were_dropped() -> None:
+    X = np.repeat(np.random.default_rng(0).normal(size=(100, 2)), 2, axis=0)
+    y = X[:, 0]
+    est = dco.DecoupledRegressor(LinearRegression(), alpha=0.2, duplicates="drop", random_state=0).fit(X, y)
+    for role in ("train", "tune", "calibrate"):
+        rows = est.splits_[role]
+        assert role_fingerprint(row_fingerprints(X[rows], y[rows])) == est.certificate_.row_fingerprints[role]
 
 
 def test_groups_stay_in_one_role() -> None:

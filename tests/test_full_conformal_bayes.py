@@ -155,3 +155,11 @@ def test_bad_input_is_refused():
         full_conformal_intervals(mixture, np.zeros(3), mixture, [1.0, 0.0], alpha=0.1)
     with pytest.raises(ValueError, match="one finite number"):
         full_conformal_intervals(mixture, [0.0, np.nan, 0.0], mixture, [0.0, 1.0], alpha=0.1)
+
+
+def test_effective_draws_are_those_of_unequal_weights():
+    """Weights 0.8 and 0.2 are worth 1 / (0.64 + 0.04) draws."""
+    train = ClassDraws(np.full((2, 3, 2), 0.5))
+    test = ClassDraws(np.array([[[0.8, 0.2]], [[0.2, 0.8]]]))
+    result = full_conformal_labels(train, [0, 1, 0], test, alpha=0.2, least_effective_draws=0)
+    assert result.effective_draws == pytest.approx(1 / 0.68)

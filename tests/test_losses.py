@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from dco.losses import accepted, false_discovery_rate, false_negative_rate, miscoverage, selective_error, set_loss
+from dco.thresholds import conformal_risk_control, split_conformal
 
 CUTS = np.array([0.1, 0.4, 0.8, np.inf])
 
@@ -54,6 +55,21 @@ def test_selective_error_counts_accepted_rows():
     scores, wrong = np.array([0.1, 0.3, 0.9]), np.array([0, 1, 1])
     assert accepted(scores, [0.2, 0.5]).tolist() == [[True, True], [False, True], [False, False]]
     assert selective_error(scores, wrong, [0.2, 0.5]).tolist() == [[0, 0], [0, 1], [0, 0]]
+
+
+def test_a_score_at_the_threshold_is_inside():
+    """A set is {score <= t}."""
+    assert miscoverage([0.5], None, [0.4, 0.5, 0.6]).tolist() == [[1.0, 0.0, 0.0]]
+    assert miscoverage([[0.5, 0.9]], [0], [0.4, 0.5]).tolist() == [[1.0, 0.0]]
+    assert accepted([0.5], [0.4, 0.5, 0.6]).tolist() == [[False, True, True]]
+    assert selective_error([0.5], [1], [0.4, 0.5]).tolist() == [[0.0, 1.0]]
+    assert false_negative_rate([[0.5, 0.9]], [[1, 0]], [0.4, 0.5]).tolist() == [[1.0, 0.0]]
+
+
+def test_risk_control_of_miscoverage_at_calibration_scores_is_split_conformal():
+    scores = np.random.default_rng(0).permutation(19) / 10
+    losses = miscoverage(scores, None, np.sort(scores))
+    assert conformal_risk_control(losses, np.sort(scores), alpha=0.1).value == split_conformal(scores, alpha=0.1).value
 
 
 def test_bad_input_is_refused():

@@ -72,6 +72,15 @@ def test_few_rows_leave_calibration_at_most_a_third():
         assert (result.calibrate + 1) % 10 == 0  # no rank is wasted
 
 
+def test_few_rows_take_the_pac_rank_that_wastes_least():
+    """At most a third of the rows calibrate, and of the ten sizes below that the one with the least rank / (n + 1)."""
+    alpha, delta = Fraction(1, 10), Fraction(1, 20)
+    for n in range(150, 400, 7):
+        most = max(n // 3, 29)
+        best = min(range(most, most - 10, -1), key=lambda m: Fraction(pac_rank(m, alpha=alpha, delta=delta), m + 1))
+        assert plan(n, alpha=alpha, guarantee="pac", delta=delta).calibrate == max(29, best)
+
+
 def test_expected_coverage_and_its_points_are_those_of_the_law():
     for guarantee, rank_of in [
         ("marginal", lambda m: conformal_rank(m, alpha=0.1)),
@@ -105,6 +114,10 @@ def test_twice_the_rows_is_the_plan_of_twice_the_rows():
     assert "would not change the spread" in note(plan(5000, alpha=0.1), "Twice the rows")
 
 
+def test_twice_the_rows_keeps_the_test_rows_as_asked():
+    assert plan(1000, alpha=0.1, test=300).doubled == plan(2000, alpha=0.1, test=300).now
+
+
 def test_folds_and_a_single_candidate_lose_no_rows_to_tuning():
     own, folds, single = plan(900, alpha=0.1), plan(900, alpha=0.1, tune_folds=5), plan(900, alpha=0.1, candidates=1)
     assert own.tune > 0
@@ -125,6 +138,11 @@ def test_the_smallest_useful_n_is_said_and_can_be_planned():
         assert any("are fewer" in text for text in plan(least - 3, alpha=alpha, tune_folds=folds).notes)
 
 
+def test_the_smallest_useful_n_rounds_tuning_rows_up():
+    """At 0.3 three calibration rows and four tuning rows are needed."""
+    assert plan(100, alpha="0.3").smallest_useful_n == 2 * (3 + 4)
+
+
 def test_too_few_rows_are_refused_with_the_number_that_would_do():
     assert plan(11, alpha=0.1).calibrate == 9
     with pytest.raises(InfeasibleLevelError, match=r"10 rows are too few: calibration alone needs 9 .* from 38 rows on"):
@@ -142,6 +160,11 @@ def test_proposition_3_2_is_called_empty_where_it_is():
     assert generous.count("worst case") == 2
     for text in (note(plan(442, alpha=0.1), "What theory"), generous):
         assert text.endswith("The guarantee of coverage needs neither.")
+
+
+def test_a_bound_between_half_of_alpha_and_alpha_says_nothing():
+    """It is added to alpha and taken from it."""
+    assert note(plan(20_000, alpha=0.06), "What theory proves").count("says nothing here") == 2
 
 
 def test_the_printed_plan_shows_every_role_and_fits_a_terminal():

@@ -244,3 +244,40 @@ def test_a_growing_tuning_split_leaves_a_pac_statement_its_rows():
     ).fit(X, y)
     assert est.splits_.calibrate.size >= 29
     assert np.isfinite(est.certificate_.thresholds[0].value)
+
+
+def test_p_values_are_in_the_order_of_classes_when_the_model_never_saw_a_label():
+    """The record lists its labels as 0, 2, 1."""
+    rng = np.random.default_rng(0)
+    y, y_cal = np.repeat([0, 2], 60), np.repeat([0, 1, 2], 30)
+    X, X_cal = (rng.normal(size=(len(labels), 2)) + labels[:, None] for labels in (y, y_cal))
+    est = dco.DecoupledClassifier(GaussianNB(), [LAC()], alpha=0.4, random_state=0)
+    with pytest.warns(UserWarning, match="never saw"):
+        est.fit(X, y, calibrate=(X_cal, y_cal))
+    new = rng.normal(size=(50, 2)) + 1
+    sets = est.predict_set(new)
+    assert sets.classes.tolist() == [0, 2, 1]
+    members = sets.to_dense()[:, np.argsort(sets.classes)]
+    assert members.sum() not in (0, members.size)
+    assert np.array_equal(est.predict_p(new) > 0.4, members)
+
+
+@pytest.mark.parametrize("rule", [None, 2, lambda X: X[:, 2]], ids=["none", "column", "callable"])
+def test_balanced_roles_void_every_statement_but_the_one_by_label(rule):
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 2, size=300)
+    X = np.column_stack([rng.normal(size=(300, 2)) + y[:, None], rng.integers(0, 2, size=300)])
+    est = dco.DecoupledClassifier(GaussianNB(), [LAC()], alpha=0.2, stratify=True, condition_on=rule, random_state=0)
+    est.fit(X, y)
+    assert est.certificate_.guarantee == "none"
+    assert {entry.guarantee for entry in est.predictor_.thresholds().values()} == {"none"}
+
+
+def test_one_tied_group_is_enough_to_be_tied():
+    rng = np.random.default_rng(0)
+    X = np.column_stack([rng.normal(size=400), rng.integers(0, 2, size=400)])
+    y = np.where(X[:, 1] == 0, rng.normal(size=400), np.sign(rng.normal(size=400)))
+    zero = DummyRegressor(strategy="constant", constant=0.0)
+    est = dco.DecoupledRegressor(zero, [AbsoluteResidual()], alpha=0.2, condition_on=1, random_state=0).fit(X, y)
+    assert [entry.expected_is_exact for entry in est.certificate_.thresholds] == [True, False]
+    assert est.predictor_.is_tied()

@@ -233,3 +233,12 @@ def test_a_binomial_tail_that_floats_cannot_tell_from_delta_counts_as_above_it()
     """P(Binomial(4001, 1/2) <= 2000) is 1/2: for a delta 1e-13 below, 2000 misses are too many, and floats cannot see it."""
     assert pac_rank(4001, alpha="0.5", delta=Fraction(1, 2) - Fraction(1, 10**13)) == 4001 - 1999
     assert pac_rank(3999, alpha="0.5", delta=Fraction(1, 2)) == 3999 - 1999  # few enough rows to add up in integers
+
+
+@pytest.mark.parametrize("e", range(150, 200, 7))
+def test_a_tail_above_delta_by_a_part_in_10_to_the_28_is_refused(e):
+    """With more than 4,000 rows a tail is not added up in integers: what floats cannot decide is not allowed."""
+    n = 4001
+    tail = Fraction(sum(math.comb(n, i) * 19 ** (n - i) for i in range(e + 1)), 20**n)
+    scale = 10 ** (30 + len(str(int(1 / tail))))
+    assert pac_rank(n, alpha=Fraction(1, 20), delta=Fraction(int(tail * scale) - 1, scale)) == n - e + 1

@@ -17,7 +17,7 @@ import dco
 from dco.rows import Rows
 from dco.scores import AbsoluteResidual
 from dco.search import Optuna
-from dco.selection import Workbench, growing_candidates, score_label
+from dco.selection import PiecedPrediction, PiecedScore, Workbench, growing_candidates, score_label
 from dco.sets import Intervals
 from dco.tuning.strategies import Found, Trial
 
@@ -219,3 +219,18 @@ def test_names_of_scores_are_short_and_the_same_in_every_run() -> None:
     assert weights[0] != weights[1]
     assert all(len(name) < 60 for name in names + weights)
     assert "0x" not in score_label(Plain(key=lambda row: row))
+
+
+@pytest.mark.parametrize("limits", [[0.9, 0.5, 0.2], [0.3, np.inf, 0.8]])
+def test_thresholds_by_label_follow_the_labels_of_each_fold(limits) -> None:
+    """A fold that has not seen label 1 lists its labels as 0, 2, 1."""
+    rng = np.random.default_rng(0)
+    two = dco.ClassProbabilities(rng.dirichlet([1, 1], size=30), classes=[0, 2], unseen=[1])
+    three = dco.ClassProbabilities(rng.dirichlet([1, 1, 1], size=30), classes=[0, 1, 2])
+    assert two.labels().tolist() == [0, 2, 1]
+    pieced = PiecedPrediction((two, three), (np.arange(30), np.arange(30, 60)), np.arange(3))
+    expected = []
+    for record in (two, three):
+        own = np.array([limits[label] for label in record.labels()])
+        expected += (dco.scores.LAC().every_label(record) <= own).sum(axis=1).tolist()
+    assert PiecedScore(dco.scores.LAC()).sizes(pieced, np.array([limits])).tolist() == expected

@@ -6,11 +6,11 @@ import pytest
 from dco.errors import IncompatibleScoreError
 from dco.experiments.methods import METHODS, run_method
 from dco.losses import miscoverage
-from dco.predictions import ClassProbabilities, Quantiles
+from dco.predictions import ClassProbabilities, Points, Quantiles
 from dco.ranks import conformal_rank, pac_rank
 from dco.scores.classification import APS, LAC
 from dco.scores.decision import RiskAverse, RiskOptimal
-from dco.scores.regression import QuantileResidual
+from dco.scores.regression import AbsoluteResidual, QuantileResidual
 from dco.thresholds import bayesian_quadrature_risk, conformal_risk_control, learn_then_test, risk_controlling
 from dco.tuning import tune
 
@@ -99,6 +99,15 @@ def test_tuning_methods_choose_the_smallest_sets():
     )
 
 
+def test_score_tuned_cp_ranks_by_the_sizes_of_split_conformal():
+    """19 tuning rows are enough for split conformal at 0.1, and too few for a PAC statement, which would rank by name."""
+    y = np.linspace(0, 1, 19)
+    candidates = {
+        name: (AbsoluteResidual(), *[Points(np.full(19, mean))] * 3) for name, mean in {"far": 2.0, "near": 0.0}.items()
+    }
+    assert run_method("score_tuned_cp", candidates, y, y, alpha=0.1, delta=0.05).candidate == "near"
+
+
 def test_choosing_on_calibration_rows_pays_by_a_union_bound():
     """Four candidates: each gets delta / 4, and the rank is that of delta / 4."""
     candidates, labels = classes(2)
@@ -136,6 +145,17 @@ def test_rocp_takes_decision_scores():
     assert outcome.threshold.value == scores[conformal_rank(120, alpha=0.1) - 1]
     with pytest.raises(IncompatibleScoreError, match="ROCP needs RiskOptimal"):
         run("rocp", candidates, labels)
+
+
+def test_rocp_ranks_by_the_robust_loss():
+    """Sets are the true label alone. Losses of 1 inside and 100 outside make 1 + 0.1 * 99; the other costs 2 always."""
+    y = np.tile([0, 1], 20)
+    record = ClassProbabilities(np.where(np.arange(2) == y[:, None], 0.99, 0.01))
+    candidates = {
+        "risky": (RiskOptimal([[1, 100], [100, 1]]), record, record, record),
+        "flat": (RiskOptimal([[2, 2], [2, 2]]), record, record, record),
+    }
+    assert run_method("rocp", candidates, y, y, alpha=0.1).candidate == "flat"
 
 
 def test_cqr_takes_quantiles():

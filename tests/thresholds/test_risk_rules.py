@@ -104,6 +104,15 @@ def test_crc_with_a_bound_other_than_one():
     assert one.delta is None
 
 
+def test_crc_pays_the_whole_bound():
+    """Nine rows and a largest loss of 8: (sum + 8) / 10 <= 0.8 allows no loss at all."""
+    losses = np.zeros((9, 2))
+    losses[0, 0] = 0.5
+    assert conformal_risk_control(losses, [1.0, 2.0], alpha=0.8, bound=8).value == 2.0
+    losses[0, 0] = 0.0
+    assert conformal_risk_control(losses, [1.0, 2.0], alpha=0.8, bound=8).value == 1.0
+
+
 def test_bq_takes_the_first_column_with_enough_confidence():
     losses, cuts = falling_losses()
     confident = [bq_confidence(losses[:, j], alpha=0.3) >= 0.9 for j in range(len(cuts))]
@@ -256,6 +265,19 @@ def test_the_row_order_of_wsr_is_one_seed_for_all_columns():
     assert p_values[0] == p_values[1]
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_rcps_sizes_the_bets_of_wsr_for_delta(seed):
+    alpha, delta, n, columns = 0.3, 0.01, 80, 40
+    rng, cuts = np.random.default_rng(seed), np.linspace(0, 1, columns)
+    losses = rng.uniform(size=(n, 1)) * (rng.uniform(size=(n, 1)) > cuts)
+    order = np.random.default_rng(seed).permutation(n)
+    column = columns
+    while column and wsr_p_value(losses[order][:, column - 1], alpha, wager=delta) <= delta:
+        column -= 1
+    assert column < columns
+    assert risk_controlling(losses, cuts, alpha=alpha, delta=delta, test="wsr", seed=seed).value == cuts[column]
+
+
 class TestLearnThenTest:
     def test_fixed_sequence_stops_at_the_first_failure(self):
         losses = np.zeros((100, 5))
@@ -309,6 +331,29 @@ class TestLearnThenTest:
         assert np.array_equal(in_a_list.p_values, in_one_array.p_values)
         assert not np.array_equal(in_a_list.p_values, both.p_values)
         assert both.alpha == (0.2, 0.4)
+
+    @pytest.mark.parametrize("correction", ["fixed-sequence", "bonferroni", "holm"])
+    @pytest.mark.parametrize("test", ["binomial", "hoeffding-bentkus", "wsr"])
+    def test_a_column_is_certified_only_if_all_its_risks_are(self, test, correction):
+        """One risk never happens, the other always."""
+        safe, unsafe = np.zeros((60, 3)), np.ones((60, 3))
+        for risks in ([safe, unsafe], [unsafe, safe]):
+            with pytest.warns(InfeasibleLevelWarning, match="No setting is certified"):
+                assert len(learn_then_test(risks, alpha=0.2, delta=0.1, test=test, correction=correction)) == 0
+        assert len(learn_then_test([safe, safe], alpha=0.2, delta=0.1, test=test, correction=correction)) == 3
+
+    def test_several_risks_report_the_fewest_rows(self):
+        assert learn_then_test([np.zeros((60, 2)), np.zeros((40, 2))], alpha=0.2, delta=0.1).n == 40
+
+    @pytest.mark.parametrize("correction", ["bonferroni", "holm"])
+    def test_bets_are_sized_for_the_level_at_which_a_column_is_tested(self, correction):
+        """With J columns that is delta / J."""
+        rng = np.random.default_rng(1)
+        losses = rng.uniform(size=(60, 8)) * rng.uniform(size=8)
+        found = learn_then_test(losses, alpha=0.5, delta=0.1, test="wsr", correction=correction, seed=3)
+        order = np.random.default_rng(3).permutation(60)
+        alone = [wsr_p_value(losses[order][:, j], 0.5, wager=0.1 / 8) for j in range(8)]
+        assert found.p_values == pytest.approx(alone)
 
     @pytest.mark.filterwarnings("ignore::dco.errors.InfeasibleLevelWarning")
     def test_where_is_the_test_on_the_rows_that_count(self):

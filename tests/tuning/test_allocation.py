@@ -7,7 +7,8 @@ import pytest
 
 from dco.predictions import Points
 from dco.sets import Intervals
-from dco.tuning import grow_tuning_split, grow_until_settled, smallest_calibration
+from dco.tuning import allocation, grow_tuning_split, grow_until_settled, smallest_calibration
+from dco.tuning.stability import Stability
 
 
 def test_calibration_keeps_what_the_level_needs():
@@ -107,3 +108,17 @@ def _points(y):
         return candidates_on
 
     return decorate
+
+
+def test_each_look_at_a_growing_split_draws_afresh(monkeypatch):
+    """Looks that shared their resamples would agree by chance more often."""
+    seen = []
+
+    def record(candidates, y, *, alpha, rng, repetitions, groups):
+        seen.append(rng.bit_generator.state["state"]["state"])
+        return Stability("a", "a", 1.0, {"a": 1}, 1.0, 1.0, 1, len(y))
+
+    monkeypatch.setattr(allocation, "bootstrap_stability", record)
+    allocation.grow_tuning_split(np.arange(200), lambda rows: ({}, rows), alpha=0.1, seed=0)
+    assert len(seen) > 2
+    assert len(set(seen)) == len(seen)
