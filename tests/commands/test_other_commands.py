@@ -98,6 +98,11 @@ def test_a_level_given_twice_is_an_error(dco: Callable[..., Any], home: Path, tm
         ("predict", model, new, "--out", tmp_path / "s.csv"),
     ):
         assert "--alpha is given 2 times (0.05, 0.2)" in dco(*arguments, *twice, status=2).output
+    for arguments in (
+        ("plan", "--rows", 500),
+        ("fit", home / "rows.csv", "--target", "outcome", "--out", tmp_path / "m.dco"),
+    ):
+        assert "--delta belongs to --guarantee pac" in dco(*arguments, "--delta", "0.1", status=2).output
     again = ("--confidence", "0.9", "--confidence", "0.9")
     assert "--confidence is given 2 times" in dco("plan", "--rows", 500, *again, status=2).output
     assert not list(tmp_path.iterdir())
@@ -183,6 +188,21 @@ def test_groups_with_thresholds_of_their_own_get_a_verdict(dco: Callable[..., An
     printed = dco("evaluate", home / "numbers.dco", new, "--by", "site").output
     assert "By site (the guarantee is for all rows together and promises nothing about a single group)" in printed
     assert printed.count("verdict") == 1
+
+
+def test_a_column_with_many_values_does_not_flood_the_terminal(dco: Callable[..., Any], home: Path, tmp_path: Path) -> None:
+    table = pd.read_csv(home / "new.csv")
+    table["dose"] = np.arange(len(table)) // 2  # 100 values
+    table.loc[:9, "dose"] = 0
+    table.to_csv(tmp_path / "t.csv", index=False)
+    told = dco("evaluate", home / "numbers.dco", tmp_path / "t.csv", "--by", "dose").output
+    groups = len(
+        json.loads(dco("evaluate", home / "numbers.dco", tmp_path / "t.csv", "--by", "dose", "--json").output)["by_group"]
+    )
+    assert groups == 96
+    assert "and 66 more groups" in told
+    assert [line.split()[:2] for line in told.splitlines()].count(["0", "10"]) == 1, "the largest group is shown"
+    assert len(told.splitlines()) < 60
 
 
 def test_evaluate_needs_a_target(dco: Callable[..., Any], home: Path, tmp_path: Path) -> None:
@@ -455,6 +475,17 @@ def test_report_writes_a_page_and_refuses_rows_of_the_fit(dco: Callable[..., Any
     assert "proves nothing" in dco(*again, "--data", home / "rows.csv", status=2).output
     assert "--data" in dco(*again, "--by", "site", status=2).output
     assert not (tmp_path / "s.html").exists()
+
+
+def test_the_title_of_a_page_of_results_is_the_one_given(dco: Callable[..., Any], tmp_path: Path) -> None:
+    pytest.importorskip("dco.report.page")
+    (tmp_path / "r").mkdir()
+    (tmp_path / "r" / "tables.md").write_text("# One\n\n| a |\n|---|\n| 1 |\n")
+    dco("report", tmp_path / "r", "--title", "Loans & losses", "--out", tmp_path / "r.html")
+    assert "<title>Loans &amp; losses</title>" in (tmp_path / "r.html").read_text()
+    for option in (("--by", "x"), ("--target", "x"), ("--ignore-new",), ("--data", "x.csv")):
+        told = dco("report", tmp_path / "r", *option, "--out", tmp_path / "s.html", status=2).output
+        assert f"{option[0]} belongs to a model" in told
 
 
 def test_fit_can_write_the_page_at_once(dco: Callable[..., Any], home: Path, tmp_path: Path) -> None:

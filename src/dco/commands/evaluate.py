@@ -7,9 +7,10 @@ from typing import Any
 
 import click
 
-from dco.commands.options import FILE, chosen_alpha, example, model_guarantee_options, model_level_options, trust_option
+from dco.commands.options import FILE, chosen_alpha, decimal_option, example, model_guarantee_options, model_level_options, trust_option
 from dco.commands.printing import as_json, note, noted_warnings, print_json, print_table, progress, say
 
+MOST_GROUPS = 30  # that are printed
 NO_LAW = (
     "No single coverage law applies (thresholds by group, clustered rows, or no guarantee), so there is no verdict for all "
     "rows together."
@@ -23,6 +24,7 @@ NO_LAW = (
 @model_level_options
 @model_guarantee_options
 @click.option("--by", metavar="COL", help="A table by the values of this column.")
+@decimal_option(default=None)
 @click.option("--ignore-new", is_flag=True, help="Leave out columns that the model was not fitted on.")
 @trust_option
 @as_json
@@ -35,6 +37,7 @@ def command(
     guarantee: Any,
     delta: float | None,
     by: str | None,
+    decimal: str | None,
     ignore_new: bool,
     trust: tuple[str, ...],
     as_json: bool,
@@ -53,7 +56,7 @@ def command(
     notes: list[str] = []
     with progress("Evaluating", None, quiet=as_json), noted_warnings(notes):
         estimator = open_model(model, trust)
-        rows = rows_with_targets(estimator, data, target=target, by=by, ignore_new=ignore_new)
+        rows = rows_with_targets(estimator, data, target=target, by=by, ignore_new=ignore_new, decimal=decimal)
         tell_level(estimator, **asked)
         own = by is None or by == condition_column(estimator)  # the estimator then takes the groups that it calibrated
         evaluation = estimator.evaluate(rows.X, rows.y, by=None if own else rows.by, **asked)
@@ -125,7 +128,9 @@ def show_evaluation(evaluation: Any, *, title: str, groups: str) -> None:
     if law is None and evaluation.no_verdict is None:
         say(NO_LAW)
     if evaluation.by_group:
-        judged = any(row.consistency is not None for row in evaluation.by_group)
+        largest = sorted(evaluation.by_group, key=lambda row: -row.n)[:MOST_GROUPS]
+        shown = [row for row in evaluation.by_group if row in largest]
+        judged = any(row.consistency is not None for row in shown)
         columns = ["group", "rows", "coverage", "95 % interval", "mean size", "median", "P95"]
         print_table(
             [*columns, *(["expected", "verdict"] if judged else [])],
@@ -140,11 +145,13 @@ def show_evaluation(evaluation: Any, *, title: str, groups: str) -> None:
                     row.p95_size,
                     *(_judgement(row.consistency) if judged else []),
                 ]
-                for row in evaluation.by_group
+                for row in shown
             ],
             title=groups,
             spare=["median", "P95", "expected"],
         )
+        if len(shown) < len(evaluation.by_group):
+            say(f"and {len(evaluation.by_group) - len(shown)} more groups, none with more rows: --json lists them all.")
 
 
 def _judgement(law: Any) -> list[str]:

@@ -12,6 +12,7 @@ from dco.commands.options import (
     FILE,
     SizeType,
     chosen_alpha,
+    chosen_delta,
     example,
     force_option,
     guarantee_options,
@@ -61,6 +62,7 @@ def command(data: Path, target: str, as_json: bool, **options: Any) -> None:
     from dco.storage import save
 
     alpha = chosen_alpha(options.pop("alpha"), options.pop("confidence"))
+    options["delta"] = chosen_delta(options["guarantee"], options["delta"])
     out, report, certificate = options["out"], options["report"], options["certificate"]
     _check_outputs({"--out": out, "--report": report, "--certificate": certificate}, data, force=options["force"])
     notes: list[str] = []

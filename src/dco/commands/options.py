@@ -12,6 +12,7 @@ import click
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 FILE = click.Path(path_type=Path)
+_DELTA = 0.05
 
 
 class LevelType(click.ParamType[float]):
@@ -102,9 +103,8 @@ def chosen_alpha(alpha: float | None, confidence: float | None, *, default: floa
 
 def guarantee_options(function: Function) -> Function:
     """--guarantee and --delta."""
-    function = click.option(
-        "--delta", type=LEVEL, default=0.05, show_default=True, help="How often a PAC promise may fail."
-    )(function)
+    said = "How often a PAC promise may fail; with --guarantee pac."
+    function = click.option("--delta", type=LEVEL, show_default=str(_DELTA), help=said)(function)
     return click.option(
         "--guarantee",
         type=click.Choice(["marginal", "pac"]),
@@ -112,6 +112,13 @@ def guarantee_options(function: Function) -> Function:
         show_default=True,
         help="marginal: over rows and calibration together. pac: for this calibration, with confidence 1 − delta.",
     )(function)
+
+
+def chosen_delta(guarantee: str, delta: float | None) -> float:
+    """The delta that was asked for; one that would be ignored is an error."""
+    if delta is not None and guarantee != "pac":
+        raise click.UsageError("--delta belongs to --guarantee pac: a marginal guarantee has none. Give both or neither.")
+    return _DELTA if delta is None else delta
 
 
 def model_guarantee_options(function: Function) -> Function:
@@ -126,6 +133,12 @@ def work_options(function: Function) -> Function:
     """--jobs and --scheduler."""
     function = click.option("--scheduler", metavar="ADDRESS", help="Run on a Dask cluster, e.g. tcp://host:8786.")(function)
     return click.option("--jobs", type=int, default=1, show_default=True, help="Processes; -1 is one a core.")(function)
+
+
+def decimal_option(*, default: str | None) -> Callable[[Function], Function]:
+    """--decimal: the sign before the decimals; None is that of the model."""
+    said = "The sign before the decimals in cells of text." + ("" if default else "  [default: that of the fit]")
+    return click.option("--decimal", type=click.Choice([".", ","]), default=default, show_default=bool(default), help=said)
 
 
 def force_option(function: Function) -> Function:

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from dco.commands.options import FILE, chosen_alpha, example, force_option, guarantee_options, level_options
+from dco.commands.options import FILE, chosen_alpha, chosen_delta, example, force_option, guarantee_options, level_options
 from dco.commands.printing import as_json, note, print_json, print_table, say, spare_width
 
 _FACTORS = (0.25, 0.5, 1, 2, 4)
@@ -38,7 +38,7 @@ def command(
     alpha: float | None,
     confidence: float | None,
     guarantee: Any,
-    delta: float,
+    delta: float | None,
     spread: float | None,
     candidates: int,
     tune_folds: int | None,
@@ -57,7 +57,7 @@ def command(
     wish: dict[str, Any] = {
         "alpha": chosen_alpha(alpha, confidence),
         "guarantee": guarantee,
-        "delta": delta,
+        "delta": chosen_delta(guarantee, delta),
         "spread": spread,
         "candidates": candidates,
         "tune_folds": tune_folds,

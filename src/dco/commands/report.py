@@ -49,9 +49,10 @@ def command(
     notes: list[str] = []
     with progress("Writing the page", None, quiet=as_json), noted_warnings(notes):
         if model.is_dir():
-            if data is not None:
-                raise ValueError("--data belongs to a model; a folder of results brings its own rows.")
-            page.write_results_page(model, out)
+            given = {"--data": data, "--target": target, "--by": by, "--ignore-new": ignore_new or None}
+            for option in [name for name, value in given.items() if value is not None]:
+                raise ValueError(f"{option} belongs to a model; a folder of results brings its own rows.")
+            page.write_results_page(model, out, title=title)
         else:
             estimator = open_model(model, trust)
             rows = None

@@ -47,12 +47,12 @@ class Result:
     figure: str | None
 
 
-def write_results_page(folder: Any, path: Any) -> Path:
+def write_results_page(folder: Any, path: Any, *, title: str | None = None) -> Path:
     """Write the tables (``*.md``, ``*.csv``, ``*.json``) and figures (``*.svg``, ``*.png``) of `folder` as one page."""
-    return write_text(path, results_html(folder))
+    return write_text(path, results_html(folder, title=title))
 
 
-def results_html(folder: Any) -> str:
+def results_html(folder: Any, *, title: str | None = None) -> str:
     """The page as text."""
     place = Path(folder)
     if not place.is_dir():
@@ -60,8 +60,8 @@ def results_html(folder: Any) -> str:
     results = read_results(place)
     if not results:
         raise ValueError(f"{place} holds no table (*.md, *.csv, *.json) and no figure (*.svg, *.png).")
-    kicker, title = _headings(place)
-    return render_template("results.html", images=True, kicker=kicker, title=title, results=results)
+    kicker, usual = _headings(place)
+    return render_template("results.html", images=True, kicker=kicker, title=title or usual, results=results)
 
 
 def _headings(folder: Path) -> tuple[str, str]:
