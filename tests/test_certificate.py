@@ -564,6 +564,19 @@ def test_the_slack_of_groups_is_that_of_the_smallest() -> None:
     assert certificate.simultaneous_slack(0.1) == pytest.approx(np.sqrt(np.log(10) / (2 * least)))
 
 
+def test_there_is_no_slack_where_nothing_is_proved() -> None:
+    labels = (Y > 0).astype(int)
+    balanced = dco.DecoupledClassifier(LogisticRegression(), stratify=True, random_state=0).fit(X, labels)
+    with pytest.raises(ValueError, match="picked by its result: nothing is guaranteed"):
+        balanced.certificate_.simultaneous_slack()
+    pairs = dco.DecoupledRegressor(Ridge(), alpha=0.2, random_state=0).fit(X, Y, groups=PAIRS)
+    with pytest.raises(ValueError, match="picked by its result: rows belong together"):
+        pairs.certificate_.simultaneous_slack()
+    one_of_each = dco.DecoupledRegressor(Ridge(), alpha=0.2, guarantee="pac", random_state=0).fit(X, Y, groups=PAIRS)
+    n = one_of_each.certificate_.thresholds[0].n
+    assert one_of_each.certificate_.simultaneous_slack(0.1) == pytest.approx(np.sqrt(np.log(10) / (2 * n)))
+
+
 def test_the_slack_of_a_certificate_without_calibration_rows_is_everything(fitted) -> None:
     empty = replace(fitted.certificate_.thresholds[0], n=0)
     assert replace(fitted.certificate_, thresholds=(empty,)).simultaneous_slack() == 1.0

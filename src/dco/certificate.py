@@ -235,8 +235,12 @@ class Certificate(ShownAsPrinted):
         """sqrt(log(1/delta) / 2n): with probability 1 - delta, coverage >= 1 - alpha - slack for every alpha at once.
 
         One-sided DKW inequality (i.i.d. rows, delta <= 1/2). It is the statement that holds for a level picked by its
-        result. Without calibration rows the slack is 1.
+        result. Without calibration rows the slack is 1. Where nothing is guaranteed, or rows belong together and the
+        threshold is no order statistic of independent scores, no slack is known: a ValueError.
         """
+        if self.guarantee == "none" or any(threshold.rank is None for threshold in self.thresholds):
+            why = "nothing is guaranteed" if self.guarantee == "none" else "rows belong together in groups"
+            raise ValueError(f"no bound is known for a level that is picked by its result: {why} (see the certificate).")
         n = min(threshold.n for threshold in self.thresholds)
         slack = simultaneous_slack(max(n, 1), delta=delta)
         return slack if n else 1.0
