@@ -224,3 +224,30 @@ def test_of_two_fits_into_one_file_the_first_is_kept(
     assert out.read_text() == "the model of another run"
     assert not certificate.exists()
     assert f"Wrote {out}." in dco(*arguments, "--force").output
+
+
+def test_how_columns_are_read_is_said_and_decimal_commas_travel_with_the_model(
+    dco: Callable[..., Any], home: Path, tmp_path: Path
+) -> None:
+    for name in ("rows", "new"):
+        frame = pd.read_csv(home / f"{name}.csv").drop(columns=["grade", "patient"])
+        frame.to_csv(tmp_path / f"{name}.csv", index=False, sep=";", decimal=",")
+        frame.to_csv(tmp_path / f"{name}_points.csv", index=False)
+    common = ("--target", "outcome", "--models", "linear", "--out")
+    told = dco("fit", tmp_path / "rows.csv", *common, tmp_path / "x.dco", status=2).output
+    assert "the target 'outcome' looks like numbers with decimal commas" in told
+    told = dco("fit", tmp_path / "rows.csv", "--decimal", ",", *common, tmp_path / "m.dco").output
+    said = "Numbers: age, dose; categories: site (3 values), ward (3 values)."
+    assert said in told
+    dco("fit", tmp_path / "rows_points.csv", *common, tmp_path / "p.dco")
+    dco("predict", tmp_path / "m.dco", tmp_path / "new.csv", "--out", tmp_path / "m.csv")
+    dco("predict", tmp_path / "m.dco", tmp_path / "new_points.csv", "--decimal", ".", "--out", tmp_path / "mp.csv")
+    dco("predict", tmp_path / "p.dco", tmp_path / "new_points.csv", "--out", tmp_path / "p.csv")
+    assert (tmp_path / "m.csv").read_bytes() == (tmp_path / "p.csv").read_bytes() == (tmp_path / "mp.csv").read_bytes()
+    assert dco("evaluate", tmp_path / "m.dco", tmp_path / "new.csv", "--json").output == (
+        dco("evaluate", tmp_path / "m.dco", tmp_path / "new_points.csv", "--decimal", ".", "--json").output
+    )
+    dco("audit", tmp_path / "m.dco", "--data", tmp_path / "rows.csv")
+    dco("audit", tmp_path / "m.dco", "--data", tmp_path / "rows_points.csv", "--decimal", ".")
+    as_json = dco("fit", home / "rows.csv", *common, tmp_path / "j.dco", "--drop", "grade", "--drop", "patient", "--json")
+    assert json.loads(as_json.output)["columns"] == said

@@ -178,6 +178,73 @@ def test_batches_have_the_size_asked_for_and_lose_no_row(tmp_path: Path) -> None
         assert max(batch.num_rows for batch in batches(tmp_path / name, ["a"], rows=70)) <= 70
 
 
+LOOKS = {
+    "n.a.": ([*[str(cell / 4) for cell in range(30)], "n.a."], r"numbers in 30 of 31 cells, and 'n.a.' in row 31; mend"),
+    "dash": (["-", *[str(cell) for cell in range(30)], "", "NA"], r"numbers in 30 of 31 cells, and '-' in row 1; mend"),
+    "comma": (["15", "15,20", "-3,5", ""], r"decimal commas \('15,20' in row 2\); say --decimal ,"),
+    "german": (["1.549,34", "12,5"], r"decimal commas \('1.549,34' in row 1\)"),
+    "thousands": (["1,549.34", "12.50", "2,000"], r"signs in them \('1,549.34' in row 1\); write plain numbers"),
+    "money": (["€ 15.20", "€ 3", "€1,000"], r"signs in them \('€ 15.20' in row 1\)"),
+    "percent": (["15 %", "3.5 %", "2%"], r"signs in them \('15 %' in row 1\)"),
+}
+
+
+@pytest.mark.parametrize("name", LOOKS)
+def test_text_that_looks_like_numbers_is_told_and_is_no_target(tmp_path: Path, name: str) -> None:
+    cells, words = LOOKS[name]
+    path = tmp_path / "t.csv"
+    pd.DataFrame({"x": cells, "land": ["DE", "FR"] * (len(cells) // 2) + ["DE"] * (len(cells) % 2)}).to_csv(
+        path, index=False
+    )
+    with pytest.warns(UserWarning, match=rf"'x' is read as categories, but (holds|looks).*{words}") as told:
+        layout, _ = make_layout(read_table(path), path=path, target="land", task=None)
+    assert len(told) == 1
+    assert layout.texts == ("x",)
+    path = tmp_path / "long.csv"  # more values than classes have
+    more = [cell for cell in dict.fromkeys(cells) if cell] * 3
+    more += [cell.replace(digit, other) for cell in more for digit in "135" for other in "46789" if digit in cell]
+    pd.DataFrame({"x": more, "z": np.arange(len(more))}).to_csv(path, index=False)
+    if len(set(more)) > 20 or name in ("comma", "german"):
+        with pytest.raises(ValueError, match=r"the target 'x'.*or say --task classification if these are labels"):
+            make_layout(read_table(path), path=path, target="x", task=None)
+    assert make_layout(read_table(path), path=path, target="x", task="classification")[0].task == "classification"
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [["a", "b", "1"], ["2021-01", "2022-03"], ["1.2.3", "4.5.6"], ["10-20", "20-30"], ["007", "1"], ["A 15", "B 3"]],
+)
+def test_text_that_does_not_is_not_told(tmp_path: Path, cells: list[str]) -> None:
+    path = tmp_path / "t.csv"
+    pd.DataFrame({"x": cells, "y": np.arange(len(cells)) / 2}).to_csv(path, index=False)
+    assert make_layout(read_table(path), path=path, target="y", task=None)[0].texts == ("x",)
+
+
+def test_labels_that_are_nearly_numbers_may_be_few(tmp_path: Path) -> None:
+    path = write(tmp_path / "t.csv", "x,y\n" + "1,1\n2,2\n" * 30 + "3,3+\n")
+    assert make_layout(read_table(path), path=path, target="y", task=None)[0].task == "classification"
+
+
+def test_decimal_commas_are_read_where_they_are_asked_for(tmp_path: Path) -> None:
+    path = write(tmp_path / "t.csv", "a;b;y\n1,5;x,y;0,25\n-2;7,1z;1e-1\n;;3,0\n")
+    table = read_table(path)
+    layout, why = make_layout(table, path=path, target="y", task=None, decimal=",")
+    assert layout == Layout.from_plain(layout.to_plain())
+    assert layout.decimal == ","
+    assert "regression" in why
+    X = features(table, layout, path=path)
+    np.testing.assert_array_equal(X["a"], [1.5, -2, np.nan])
+    assert X["b"].tolist() == ["x,y", "7,1z", None]
+    np.testing.assert_array_equal(targets(table, layout, path=path), [0.25, 0.1, 3])
+    points = write(tmp_path / "p.csv", "a;b\n1,5;x\n2.5;x\n")
+    with pytest.raises(ValueError, match=r"'a' holds '2.5' in row 2, where a number is expected"):
+        features(read_table(points), layout, path=points)
+    with pytest.warns(UserWarning, match="decimal points .*leave out --decimal"):
+        make_layout(
+            read_table(write(tmp_path / "p.csv", "a;y\n1.5;0,5\n2.5;1,5\n")), path=points, target="y", task=None, decimal=","
+        )
+
+
 @pytest.mark.parametrize(
     ("values", "task"),
     [

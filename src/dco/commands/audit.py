@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from dco.commands.options import FILE, example, trust_option
+from dco.commands.options import FILE, decimal_option, example, trust_option
 from dco.commands.printing import as_json, print_json, print_table, say
 
 _OTHER_ROLES = {"train": "training", "tune": "tuning"}
@@ -23,10 +23,17 @@ _ROLES = {**_OTHER_ROLES, "calibrate": "calibration"}
 @click.option(
     "--certificate", "copy", type=FILE, help="A copy of the certificate that was kept elsewhere, checked instead of MODEL's."
 )
+@decimal_option(default=None)
 @trust_option
 @as_json
 def command(
-    model: Path, data: Path | None, target: str | None, copy: Path | None, trust: tuple[str, ...], as_json: bool
+    model: Path,
+    data: Path | None,
+    target: str | None,
+    copy: Path | None,
+    decimal: str | None,
+    trust: tuple[str, ...],
+    as_json: bool,
 ) -> None:
     """Read the certificate of MODEL (a model file, or a certificate in JSON) and recompute what can be recomputed.
 
@@ -41,7 +48,7 @@ def command(
         certificate, found = _read(model), None
         report = certificate.verify()
     else:
-        certificate, report, found = _audit(model, data, target, copy, trust)
+        certificate, report, found = _audit(model, data, target, copy, decimal, trust)
     failed = {check.name for check in report.checks if not check.holds}
     if as_json:
         print_json(
@@ -110,7 +117,7 @@ def _read(path: Path) -> Any:
 
 
 def _audit(
-    path: Path, data: Path | None, target: str | None, copy: Path | None, trust: tuple[str, ...]
+    path: Path, data: Path | None, target: str | None, copy: Path | None, decimal: str | None, trust: tuple[str, ...]
 ) -> tuple[Any, Any, str | None]:
     """The certificate, what was checked, and a sentence if the rows of the fit are elsewhere in DATA, or not all there."""
     from dco.commands.model_files import open_model, rows_with_targets
@@ -120,7 +127,7 @@ def _audit(
     certificate = estimator.certificate_ if copy is None else _read(copy)
     if data is None:
         return certificate, certificate.verify(predictor=estimator), None
-    rows = rows_with_targets(estimator, data, target=target, by=None, ignore_new=True)
+    rows = rows_with_targets(estimator, data, target=target, by=None, ignore_new=True, decimal=decimal)
     table = _Table.of(estimator, rows.X, rows.y)
     positions, moved = table.calibration()
     report = certificate.verify(take_features(rows.X, positions), rows.y[positions], predictor=estimator)

@@ -12,7 +12,17 @@ from typing import Any
 
 import click
 
-from dco.commands.options import FILE, LEVEL, SizeType, chosen_alpha, example, force_option, level_options, work_options
+from dco.commands.options import (
+    FILE,
+    LEVEL,
+    SizeType,
+    chosen_alpha,
+    decimal_option,
+    example,
+    force_option,
+    level_options,
+    work_options,
+)
 from dco.commands.printing import as_json, note, noted_warnings, number, print_json, print_table, progress, say
 
 # The methods in the order of the tables, each beside those with the same kind of guarantee, and the one it is paired with.
@@ -45,6 +55,7 @@ ADVICE = (
 @click.option("--models", metavar="LIST", help="linear, forest, boosting; for numbers also quantiles, spread.")
 @click.option("--groups", metavar="COL", help="Rows with one value here stay in one role; the column is not a feature.")
 @click.option("--drop", multiple=True, metavar="COL", help="A column that is not a feature; may be given again.")
+@decimal_option(default=".")
 @click.option("--tune-size", type=SizeType(), default="0.25", show_default=True, help="Rows that rank candidates.")
 @click.option("--calibrate-size", type=SizeType(), default="0.25", show_default=True, help="Rows that calibrate.")
 @click.option("--test-size", type=SizeType(), default="0.25", show_default=True, help="Rows that measure coverage and size.")
@@ -102,6 +113,8 @@ def command(data: Path, target: str, as_json: bool, **options: Any) -> None:
 def _fit_command(held_out: Path, target: str, **options: Any) -> str:
     """How to fit on the rows that were kept apart, with the columns, the level and the models of the comparison."""
     words = ["dco", "fit", str(held_out), "--target", target]
+    if options["decimal"] != ".":
+        words += ["--decimal", options["decimal"]]
     for name in ("task", "alpha", "confidence", "models", "groups"):
         if options[name] is not None:
             words += [f"--{name}", str(options[name])]
@@ -167,7 +180,15 @@ def _order(data: Path, target: str, *, alpha: float, delta: float, **o: Any) -> 
     from dco.fingerprints import role_fingerprint, row_fingerprints
 
     table = read_table(data)
-    layout, why = make_layout(table, path=data, target=target, task=o["task"], groups=o["groups"], drop=o["drop"])
+    layout, why = make_layout(
+        table,
+        path=data,
+        target=target,
+        task=o["task"],
+        groups=o["groups"],
+        drop=o["drop"],
+        decimal=o["decimal"],
+    )
     names = chosen_names(o["models"], tuple(MODELS[layout.task]), option="--models", default=DEFAULT_MODELS[layout.task])
     assert names is not None
     X, y = features(table, layout, path=data), targets(table, layout, path=data)

@@ -7,7 +7,15 @@ from typing import Any
 
 import click
 
-from dco.commands.options import FILE, chosen_alpha, decimal_option, example, model_guarantee_options, model_level_options, trust_option
+from dco.commands.options import (
+    FILE,
+    chosen_alpha,
+    decimal_option,
+    example,
+    model_guarantee_options,
+    model_level_options,
+    trust_option,
+)
 from dco.commands.printing import as_json, note, noted_warnings, print_json, print_table, progress, say
 
 MOST_GROUPS = 30  # that are printed

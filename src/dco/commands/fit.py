@@ -13,6 +13,7 @@ from dco.commands.options import (
     SizeType,
     chosen_alpha,
     chosen_delta,
+    decimal_option,
     example,
     force_option,
     guarantee_options,
@@ -35,6 +36,7 @@ from dco.commands.printing import as_json, note, noted_warnings, print_json, pri
 @click.option("--by", metavar="COL", help="Evaluate by this column, on rows set aside (see --test-size).")
 @click.option("--key", metavar="COL", help="A column that names the rows; it is not a feature.")
 @click.option("--drop", multiple=True, metavar="COL", help="A column that is not a feature; may be given again.")
+@decimal_option(default=".")
 @click.option(
     "--tune-size",
     type=SizeType(auto=True),
@@ -73,10 +75,18 @@ def command(data: Path, target: str, as_json: bool, **options: Any) -> None:
         with written_beside(certificate, overwrite=options["force"]) as beside:
             beside.write_text(fitted.model.certificate_.to_json() + "\n", encoding="utf-8")
     if report is not None:
+        from dco.commands.report import source_words
         from dco.report import page
 
         page.write_page(
-            fitted.model, report, X=fitted.X_test, y=fitted.y_test, by=fitted.by, title=f"{target} in {data.name}"
+            fitted.model,
+            report,
+            X=fitted.X_test,
+            y=fitted.y_test,
+            by=fitted.by,
+            title=f"{target} in {data.name}",
+            source=source_words(out, data, fitted.X_test, fitted.y_test),
+            names=fitted.names,
         )
     if as_json:
         print_json(fitted.to_dict() | {"notes": notes, "model": str(out), "report": None if report is None else str(report)})
@@ -107,11 +117,13 @@ class Fitted:
 
     model: Any
     why: str
+    columns: str
     X_test: Any
     y_test: Any
     by: Any
     by_name: str | None
     evaluation: Any
+    names: list[str] | None = None
 
     def ranking(self) -> list[dict[str, Any]]:
         """The candidates, best first."""
@@ -133,6 +145,7 @@ class Fitted:
         return {
             "task": self.model.table_["layout"]["task"],
             "why": self.why,
+            "columns": self.columns,
             "candidate": self.model.best_candidate_,
             "ranking": self.ranking(),
             "failed": dict(self.model.certificate_.failed_candidates),
@@ -148,7 +161,7 @@ def fit_table(
     import numpy as np
 
     from dco.commands.candidates import DEFAULT_MODELS, MODELS, SCORES, chosen_names, make_models, make_scores
-    from dco.commands.reading import features, labels, make_layout, need_column, read_table, targets
+    from dco.commands.reading import features, labels, make_layout, need_column, read_table, targets, told_columns
     from dco.estimators import DecoupledClassifier, DecoupledRegressor
     from dco.splits import assign_roles
 
@@ -162,6 +175,7 @@ def fit_table(
         groups=groups,
         key=o["key"],
         drop=o["drop"],
+        decimal=o["decimal"],
     )
     if by is not None:
         need_column(table.column_names, by, path=data, option="--by")
@@ -169,6 +183,7 @@ def fit_table(
     scores = chosen_names(o["scores"], SCORES[layout.task], option="--scores", default=None)
     assert models is not None
     X, y = features(table, layout, path=data), targets(table, layout, path=data)
+    columns = told_columns(layout, X)
     group_of = None if groups is None else labels(table, groups)
     share = (0.2 if by is not None else 0) if test_size is None else test_size
     own_seed = int(np.random.SeedSequence([o["seed"], 2]).generate_state(1)[0])  # not the seed that deals the other roles
@@ -192,17 +207,20 @@ def fit_table(
     model.fit(X.iloc[kept].reset_index(drop=True), y[kept], groups=None if group_of is None else group_of[kept])
     model.table_ = {"layout": layout.to_plain(), "rows": len(y), "fitted_rows": kept, "source": data.name}
     if not tested.size:
-        return Fitted(model, why, None, None, None, None, None)
+        return Fitted(model, why, columns, None, None, None, None, None)
     X_test, y_test = X.iloc[tested].reset_index(drop=True), y[tested]
     by_name = None if by == layout.condition else by  # the model takes the groups that it calibrated
     by_test = None if by_name is None else labels(table, by_name)[tested]
-    return Fitted(model, why, X_test, y_test, by_test, by_name, model.evaluate(X_test, y_test, by=by_test))
+    evaluation = model.evaluate(X_test, y_test, by=by_test)
+    key = layout.key
+    names = None if key is None else [f"{key} {value}" for value in labels(table, key)[tested]]
+    return Fitted(model, why, columns, X_test, y_test, by_test, by_name, evaluation, names)
 
 
 def _show(fitted: Fitted) -> None:
     from dco.commands.evaluate import groups_title, show_evaluation
 
-    say(fitted.why)
+    say(fitted.why, fitted.columns)
     rows = fitted.ranking()
     print_table(
         ["candidate", "mean size", "P95 size", "miscoverage", "feasible"],

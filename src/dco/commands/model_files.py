@@ -37,12 +37,12 @@ def open_model(path: Path, trust: Sequence[str] = ()) -> Any:
     return model
 
 
-def layout_of(model: Any, names: Sequence[str], *, target: str | None, path: Path) -> Layout:
+def layout_of(model: Any, names: Sequence[str], *, target: str | None, path: Path, decimal: str | None = None) -> Layout:
     """The columns of the model: as `dco fit` stored them, or as the estimator's own feature names tell."""
     stored = getattr(model, "table_", None)
     if stored is not None:
         layout = Layout.from_plain(stored["layout"])
-        return layout if target is None else replace(layout, target=target)
+        return replace(layout, target=target or layout.target, decimal=decimal or layout.decimal)
     task = "classification" if hasattr(model, "classes_") else "regression"
     known = getattr(model, "feature_names_in_", None)
     order = tuple(str(name) for name in known) if known is not None else tuple(name for name in names if name != target)
@@ -51,7 +51,7 @@ def layout_of(model: Any, names: Sequence[str], *, target: str | None, path: Pat
             f"{path} has {len(order)} columns, and the model was fitted on {model.n_features_in_} without names; give those "
             "columns alone, in that order."
         )
-    return Layout(target=target, task=task, numbers=order, texts=(), order=order)
+    return Layout(target=target, task=task, numbers=order, texts=(), order=order, decimal=decimal or ".")
 
 
 def model_features(model: Any, table: Any, layout: Layout, *, path: Path, first_row: int = 0) -> Any:
@@ -70,24 +70,29 @@ class KnownRows:
     y: AnyArray
     by: AnyArray | None
     seen: bool
+    names: list[str] | None = None  # what the rows are called, where the model knows their key
 
 
-def rows_with_targets(model: Any, path: Path, *, target: str | None, by: str | None, ignore_new: bool) -> KnownRows:
+def rows_with_targets(
+    model: Any, path: Path, *, target: str | None, by: str | None, ignore_new: bool, decimal: str | None = None
+) -> KnownRows:
     """Read features, targets and groups of a table as the model needs them."""
     from dco.commands.reading import checked_columns, column_names, labels, need_column, read_table, targets
 
     names = column_names(path)
-    layout = layout_of(model, names, target=target, path=path)
+    layout = layout_of(model, names, target=target, path=path, decimal=decimal)
     if layout.target is None:
         raise ValueError("The model does not know its target column; name it by --target.")
     need_column(names, layout.target, path=path, option="--target" if target is not None else "the model")
     if by is not None:
         need_column(names, by, path=path, option="--by")
-    also = [name for name in (layout.target, by) if name is not None]
+    key = layout.key if layout.key in names else None
+    also = [name for name in (layout.target, by, key) if name is not None]
     table = read_table(path, checked_columns(path, layout, ignore_new=ignore_new, also=also))
     X = model_features(model, table, layout, path=path)
     y = targets(table, layout, path=path, classes=getattr(model, "classes_", None))
-    return KnownRows(X, y, None if by is None else labels(table, by), _was_fitted_on(model, X, y))
+    called = None if key is None else [f"{key} {value}" for value in labels(table, key)]
+    return KnownRows(X, y, None if by is None else labels(table, by), _was_fitted_on(model, X, y), called)
 
 
 def _was_fitted_on(model: Any, X: Any, y: AnyArray) -> bool:

@@ -24,6 +24,7 @@ import click
 from dco.commands.options import (
     FILE,
     chosen_alpha,
+    decimal_option,
     example,
     force_option,
     model_guarantee_options,
@@ -49,6 +50,7 @@ _SIGNATURE = "dco"  # the key of the metadata in Parquet and Feather outputs
 @click.option(
     "--batch-rows", type=click.IntRange(min=1), default=50_000, show_default=True, help="Rows in memory at a time."
 )
+@decimal_option(default=None)
 @click.option("--ignore-new", is_flag=True, help="Leave out columns that the model was not fitted on.")
 @click.option("--resume", is_flag=True, help="Go on with a run that was stopped; the options must be the same.")
 @work_options
@@ -79,7 +81,8 @@ def command(
 
     level = chosen_alpha(alpha, confidence, default=None)
     order = Order(str(model), str(data), str(out), level, options["key"], options["batch_rows"], options["ignore_new"],
-                  tuple(options["trust"]), guarantee=options["guarantee"], delta=options["delta"])  # fmt: skip
+                  tuple(options["trust"]), guarantee=options["guarantee"], delta=options["delta"],
+                  decimal=options["decimal"])  # fmt: skip
     notes: list[str] = []
     with noted_warnings(notes):
         if table_format(data) == "folder":
@@ -114,6 +117,7 @@ class Order:
     unfinished: str = ""
     guarantee: str | None = None
     delta: float | None = None
+    decimal: str | None = None
 
     @property
     def statement(self) -> dict[str, Any]:
@@ -277,7 +281,7 @@ def _columns(order: Order, model: Any) -> tuple[Any, list[str], str | None]:
 
     data = Path(order.data)
     names = column_names(data)
-    layout = layout_of(model, [name for name in names if name != order.key], target=None, path=data)
+    layout = layout_of(model, [name for name in names if name != order.key], target=None, path=data, decimal=order.decimal)
     key = order.key
     if key is not None:
         need_column(names, key, path=data, option="--key")

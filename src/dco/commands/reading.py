@@ -13,6 +13,7 @@ import csv
 import gzip
 import io
 import re
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -45,6 +46,7 @@ class Layout:
     groups: str | None = None
     key: str | None = None
     dropped: tuple[str, ...] = ()
+    decimal: str = "."
 
     def to_plain(self) -> dict[str, Any]:
         """Lists and texts only, so that it can be stored in a model file."""
@@ -173,8 +175,12 @@ def make_layout(
     groups: str | None = None,
     key: str | None = None,
     drop: Iterable[str] = (),
+    decimal: str = ".",
 ) -> tuple[Layout, str]:
-    """What each column is for, and a sentence that says which task was found and why."""
+    """What each column is for, and a sentence that says which task was found and why.
+
+    Columns of text that look like numbers are told in warnings. `decimal` is the sign before the decimals, "." or ",".
+    """
     dropped = tuple(drop)
     for name, option in ((target, "--target"), (condition, "--condition-on"), (groups, "--groups"), (key, "--key")):
         if name is not None:
@@ -189,8 +195,8 @@ def make_layout(
     order = tuple(name for name in table.column_names if name not in left_out)
     if not order:
         raise ValueError(f"{path} has no column left to predict {target!r} from; give a table with features.")
-    kinds = {name: _kind(table.column(name), name, path) for name in order}
-    task, why = _task(table.column(target), target, path, task)
+    kinds = {name: _kind(table.column(name), name, path, decimal) for name in order}
+    task, why = _task(table.column(target), target, path, task, decimal)
     if condition == target and task == "regression":
         raise ValueError(
             f"--condition-on {target} names the target, which gives each class its own threshold, and {target!r} is a "
@@ -208,8 +214,24 @@ def make_layout(
         groups=groups,
         key=key,
         dropped=dropped,
+        decimal=decimal,
     )
+    _tell_lookalikes(table, layout)
     return layout, why
+
+
+def told_columns(layout: Layout, X: Any) -> str:
+    """How each feature is read, in a sentence; X is the frame of features."""
+    parts = [f"numbers: {_listed(list(layout.numbers))}"] if layout.numbers else []
+    if layout.texts:
+        named = [f"{name} ({X[name].nunique()} values)" for name in layout.texts]
+        parts.append(f"categories: {_listed(named)}")
+    sentence = "; ".join(parts)
+    return f"{sentence[0].upper()}{sentence[1:]}."
+
+
+def _listed(names: list[str], most: int = 12) -> str:
+    return ", ".join(names[:most]) + (f", ... ({len(names)} in all)" if len(names) > most else "")
 
 
 def need_column(names: Sequence[str], name: str, *, path: Path, option: str) -> None:
@@ -233,7 +255,7 @@ def features(table: Any, layout: Layout, *, path: Path, first_row: int = 0) -> A
             texts = _texts(table.column(name), fill=MISSING if name == layout.condition else None)
             columns[name] = pandas.Series(texts, dtype=object)  # pandas would choose by its version
         else:
-            columns[name] = numbers(table.column(name), name, path=path, first_row=first_row)
+            columns[name] = numbers(table.column(name), name, path=path, first_row=first_row, decimal=layout.decimal)
     return pandas.DataFrame(columns, copy=False)
 
 
@@ -253,13 +275,13 @@ def targets(table: Any, layout: Layout, *, path: Path, classes: AnyArray | None 
             "such rows out of the table."
         )
     if layout.task == "regression":
-        return numbers(column, layout.target, path=path)
+        return numbers(column, layout.target, path=path, decimal=layout.decimal)
     if classes is None:
-        whole = _kind(column, layout.target, path) == "number" and _whole_labels(column)
+        whole = _kind(column, layout.target, path, layout.decimal) == "number" and _whole_labels(column)
     else:
-        whole = classes.dtype.kind in "iu" and _as_float(column) is not None
+        whole = classes.dtype.kind in "iu" and _as_float(column, layout.decimal) is not None
     if whole:
-        values = numbers(column, layout.target, path=path)
+        values = numbers(column, layout.target, path=path, decimal=layout.decimal)
         if np.all(values == np.floor(values)):
             return values.astype(np.int64)
     if classes is not None and classes.dtype.kind in "iu":
@@ -275,12 +297,12 @@ def labels(table: Any, name: str) -> AnyArray:
     return np.asarray([str(value) for value in _texts(table.column(name), fill=MISSING)])
 
 
-def numbers(column: Any, name: str, *, path: Path, first_row: int = 0) -> AnyArray:
+def numbers(column: Any, name: str, *, path: Path, first_row: int = 0, decimal: str = ".") -> AnyArray:
     """A column as float64; a cell that is no number, or infinite, is an error that names it."""
     arrow, compute = require("pyarrow", extra="tables"), require("pyarrow.compute", extra="tables")
-    values = _as_float(column)
+    values = _as_float(column, decimal)
     if values is None:
-        row, cell = _first_text(column)
+        row, cell = _first_text(column, decimal)
         raise ValueError(
             f"{path}: the column {name!r} holds {cell!r:.40} in row {first_row + row + 1}, where a number is expected; mend "
             "the cell, or leave it empty if the value is missing."
@@ -295,14 +317,14 @@ def numbers(column: Any, name: str, *, path: Path, first_row: int = 0) -> AnyArr
     return np.asarray(values.to_numpy(zero_copy_only=False))
 
 
-def _kind(column: Any, name: str, path: Path) -> str:
+def _kind(column: Any, name: str, path: Path, decimal: str) -> str:
     """number or text; anything else cannot be used."""
     types = require("pyarrow.types", extra="tables")
     kind = column.type.value_type if types.is_dictionary(column.type) else column.type
     if types.is_dictionary(column.type) or types.is_boolean(kind):
         return "text"
     if _is_text(kind):
-        return "text" if _as_float(column) is None or _holds_codes(column) else "number"
+        return "text" if _as_float(column, decimal) is None or _holds_codes(column) else "number"
     if types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind) or types.is_null(kind):
         return "number"
     if types.is_timestamp(kind) or types.is_date(kind) or types.is_duration(kind):
@@ -340,7 +362,7 @@ def _any_like(column: Any, pattern: str, *, every: bool = False) -> bool:
     return bool((compute.all if every else compute.any)(matches, min_count=0).as_py())
 
 
-def _as_float(column: Any) -> Any:
+def _as_float(column: Any, decimal: str = ".") -> Any:
     """The column as float64, or None if a cell is no number. Dates become seconds since 1970."""
     arrow, compute = require("pyarrow", extra="tables"), require("pyarrow.compute", extra="tables")
     types = require("pyarrow.types", extra="tables")
@@ -355,7 +377,7 @@ def _as_float(column: Any) -> Any:
             micro = compute.cast(column, arrow.duration("us"), safe=False).cast(arrow.int64())
             return compute.divide(micro.cast(arrow.float64(), safe=False), 1e6)
         if _is_text(kind):
-            column = _with_gaps(column)
+            column = _with_points(_with_gaps(column), decimal)
         values = compute.cast(column, arrow.float64(), safe=False)
         return compute.if_else(compute.is_nan(values), arrow.scalar(None, arrow.float64()), values)
     except (arrow.ArrowInvalid, arrow.ArrowNotImplementedError):
@@ -368,6 +390,14 @@ def _with_gaps(column: Any) -> Any:
     trimmed = compute.utf8_trim_whitespace(column)
     missing = compute.is_in(trimmed, value_set=arrow.array(_MISSING_WORDS, trimmed.type))
     return compute.if_else(missing, arrow.scalar(None, trimmed.type), trimmed)
+
+
+def _with_points(column: Any, decimal: str) -> Any:
+    """Text in which decimals follow a point; where they follow a comma, a cell with a point is no number."""
+    if decimal == ".":
+        return column
+    compute = require("pyarrow.compute", extra="tables")
+    return compute.replace_substring(compute.replace_substring(column, ".", "?"), decimal, ".")
 
 
 def _texts(column: Any, fill: str | None = None) -> AnyArray:
@@ -387,25 +417,29 @@ def _text(value: Any) -> str:
     return str(value)
 
 
-def _task(column: Any, target: str, path: Path, task: str | None) -> tuple[str, str]:
-    kind = _kind(column, target, path)
+def _task(column: Any, target: str, path: Path, task: str | None, decimal: str) -> tuple[str, str]:
+    kind = _kind(column, target, path, decimal)
     distinct = len(column.unique())
-    if task == "regression" and kind == "text" and _as_float(column) is None:
-        row, cell = _first_text(column)
+    is_number = _as_float(column, decimal) is not None
+    if task == "regression" and kind == "text" and not is_number:
+        row, cell = _first_text(column, decimal)
         raise ValueError(
             f"{path}: the target {target!r} holds {cell!r:.40} in row {row + 1}, and a regression needs numbers; mend the "
             "cell, or say --task classification."
         )
     if task is not None:
         return task, f"Task: {task}, as asked for."
-    if kind == "text" and _as_float(column) is not None:
+    if kind == "text" and is_number:
         return "classification", (
             f"Task: classification, because the target {target!r} holds codes such as {_first_code(column)} ({distinct} "
             "values); --task regression treats them as numbers."
         )
     if kind == "text":
+        look = _look(column, decimal)
+        if look is not None and (look.kind == "decimal" or distinct > _FEW_LABELS):
+            raise ValueError(f"{path}: the target {target!r} {look.told}, or say --task classification if these are labels.")
         return "classification", f"Task: classification, because the target {target!r} is text with {distinct} values."
-    values = numbers(column, target, path=path)
+    values = numbers(column, target, path=path, decimal=decimal)
     values = values[~np.isnan(values)]
     if np.all(values == np.floor(values)) and distinct <= _FEW_LABELS:
         return "classification", (
@@ -428,20 +462,89 @@ def _first(mask: Any) -> int:
     return int(np.argmax(mask.to_numpy(zero_copy_only=False)))
 
 
-def _first_text(column: Any) -> tuple[int, str]:
+def _first_text(column: Any, decimal: str = ".") -> tuple[int, str]:
     """The first cell that is not a number, with its row."""
-    for row, cell in enumerate(column.to_pylist()):
-        try:
-            if isinstance(cell, str) and cell.strip() in _MISSING_WORDS:
-                continue
-            if cell is not None and not isinstance(cell, bool):
-                float(cell)
-                continue
-        except (TypeError, ValueError):
-            return row, str(cell)
-        if isinstance(cell, bool):
-            return row, str(cell)
-    return 0, str(column[0]) if len(column) else ""
+    if not _is_text(column.type):
+        return 0, str(column[0]) if len(column) else ""
+    cells = _with_gaps(column)
+    row = int(np.argmax(~_like(cells, rf"^{_number(decimal)}$") & ~_like(cells, None)))
+    return row, str(column[row])
+
+
+# --- text that looks like numbers -----------------------------------------------------------------------------------
+
+_MOST = 0.9  # of the cells
+_MONEY = r"(€|\$|£|¥|EUR|USD|GBP|CHF|%)?"
+
+
+@dataclass(frozen=True)
+class _Look:
+    """Why a column of text looks like numbers: "cells" (some are none), "decimal" or "signs"; and what there is to say."""
+
+    kind: str
+    told: str
+
+
+def _number(decimal: str) -> str:
+    """What Arrow takes for a number, with this sign before the decimals."""
+    sign = re.escape(decimal)
+    return rf"[+-]?(([0-9]+({sign}[0-9]*)?|{sign}[0-9]+)([eE][+-]?[0-9]+)?|(?i:inf|infinity|nan))"
+
+
+def _grouped(decimal: str) -> str:
+    """A number with thousands apart: 1,549.34 or 1 549.34."""
+    thousands = {".": "[,' ’\u00a0]", ",": "[.' ’\u00a0]"}[decimal]
+    return rf"[+-]?[0-9]{{1,3}}({thousands}[0-9]{{3}})+({re.escape(decimal)}[0-9]+)?"
+
+
+def _look(column: Any, decimal: str) -> _Look | None:
+    """How a column of text looks like numbers, if nine of ten cells do."""
+    if not _is_text(column.type) or _as_float(column, decimal) is not None:
+        return None
+    cells = _with_gaps(column)
+    count = len(cells) - cells.null_count
+    other = "," if decimal == "." else "."
+    plain = _like(cells, rf"^{_number(decimal)}$")
+    turned = _like(cells, rf"^({_number(other)}|{_grouped(other)})$")
+    apart = _like(cells, rf"^{_grouped(decimal)}$")
+    signs = _like(cells, rf"^{_MONEY} *({_number('.')}|{_number(',')}|{_grouped('.')}|{_grouped(',')}) *{_MONEY}$")
+
+    def most(mask: AnyArray) -> bool:
+        return bool(np.count_nonzero(mask) >= _MOST * count)
+
+    def shown(mask: AnyArray) -> str:
+        row = int(np.argmax(mask))
+        return f"{str(column[row])!r:.40} in row {row + 1}"
+
+    if most(plain):
+        wrong = shown(~plain & ~_like(cells, None))
+        return _Look(
+            "cells",
+            f"holds numbers in {np.count_nonzero(plain):,} of {count:,} cells, and {wrong}; mend such cells, or leave them "
+            "empty if the value is missing",
+        )
+    if most(plain | turned) and np.any(turned & ~plain & ~apart):
+        written, advice = ("commas", "say --decimal ,") if decimal == "." else ("points", "leave out --decimal ,")
+        example = shown(turned & ~plain & ~apart)
+        return _Look("decimal", f"looks like numbers with decimal {written} ({example}); {advice} to read them so")
+    if most(signs):
+        return _Look("signs", f"looks like numbers with signs in them ({shown(signs & ~plain)}); write plain numbers")
+    return None
+
+
+def _tell_lookalikes(table: Any, layout: Layout) -> None:
+    """Warn about columns that are read as categories and look like numbers."""
+    for name in layout.texts:
+        look = _look(table.column(name), layout.decimal)
+        if look is not None:
+            warnings.warn(f"The column {name!r} is read as categories, but {look.told}.", UserWarning, stacklevel=3)
+
+
+def _like(column: Any, pattern: str | None) -> AnyArray:
+    """Which cells match; missing ones do not. Without a pattern: which are missing."""
+    compute = require("pyarrow.compute", extra="tables")
+    found = column.is_null() if pattern is None else compute.match_substring_regex(column, pattern).fill_null(False)
+    return np.asarray(found.to_numpy(zero_copy_only=False))
 
 
 # --- files --------------------------------------------------------------------------------------------------------

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
-from dco.commands.options import FILE, example, force_option, trust_option
+from dco.commands.options import FILE, decimal_option, example, force_option, trust_option
 from dco.commands.printing import as_json, note, noted_warnings, print_json, progress, say
 
 
@@ -15,6 +16,7 @@ from dco.commands.printing import as_json, note, noted_warnings, print_json, pro
 @click.option("--data", type=FILE, help="New rows with known targets: without them the page shows no coverage and no sizes.")
 @click.option("--target", metavar="COL", help="The target column of DATA.  [default: the one of `dco fit`]")
 @click.option("--by", metavar="COL", help="A table by the values of this column.")
+@decimal_option(default=None)
 @click.option("--ignore-new", is_flag=True, help="Leave out columns that the model was not fitted on.")
 @click.option("--title", help="The title of the page.")
 @click.option("--out", type=FILE, default=Path("report.html"), show_default=True, help="The HTML file to write.")
@@ -26,6 +28,7 @@ def command(
     data: Path | None,
     target: str | None,
     by: str | None,
+    decimal: str | None,
     ignore_new: bool,
     title: str | None,
     out: Path,
@@ -57,7 +60,7 @@ def command(
             estimator = open_model(model, trust)
             rows = None
             if data is not None:
-                rows = rows_with_targets(estimator, data, target=target, by=by, ignore_new=ignore_new)
+                rows = rows_with_targets(estimator, data, target=target, by=by, ignore_new=ignore_new, decimal=decimal)
                 if rows.seen:
                     raise ValueError(
                         f"{data} is the table that the model was fitted on: coverage on its rows proves nothing. Give other "
@@ -65,11 +68,29 @@ def command(
                     )
             elif by is not None:
                 raise ValueError("--by needs rows to count: give them with --data.")
-            known = {} if rows is None else {"X": rows.X, "y": rows.y, "by": rows.by}
-            page.write_page(estimator, out, title=title, **known)
+            known = {} if rows is None else {"X": rows.X, "y": rows.y, "by": rows.by, "names": rows.names}
+            stored = getattr(estimator, "table_", None)
+            if title is None and stored is not None:
+                wanted = target or stored["layout"]["target"]
+                title = f"{wanted} by {model.name}" if data is None else f"{wanted} in {data.name}"
+            page.write_page(
+                estimator, out, title=title, source=source_words(model, data, known.get("X"), known.get("y")), **known
+            )
     if as_json:
         print_json({"report": str(out), "notes": notes})
         return
     for sentence in notes:
         note(f"Note: {sentence}")
     say(f"Wrote {out}.")
+
+
+def source_words(model: Path, data: Path | None, X: Any, y: Any) -> str:
+    """What a page was made from, and when: the rows by file and fingerprint, and the model."""
+    from datetime import datetime
+
+    from dco.fingerprints import role_fingerprint, row_fingerprints
+
+    made = f"Model: {model.name}. Made on {datetime.now().astimezone().date().isoformat()}."
+    if data is None or y is None:
+        return made
+    return f"Rows: {len(y)} of {data.name}, fingerprint {role_fingerprint(row_fingerprints(X, y))}. {made}"
