@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -475,6 +476,28 @@ def test_report_writes_a_page_and_refuses_rows_of_the_fit(dco: Callable[..., Any
     assert "proves nothing" in dco(*again, "--data", home / "rows.csv", status=2).output
     assert "--data" in dco(*again, "--by", "site", status=2).output
     assert not (tmp_path / "s.html").exists()
+
+
+def test_a_page_is_tied_to_its_rows_and_its_model(dco: Callable[..., Any], home: Path, tmp_path: Path) -> None:
+    pytest.importorskip("dco.report.page")
+    for name in ("rows.csv", "new.csv"):
+        table = pd.read_csv(home / name)
+        table.assign(loan=[f"L{row}" for row in range(len(table))]).to_csv(tmp_path / name, index=False)
+    fit = ("fit", tmp_path / "rows.csv", "--target", "outcome", "--key", "loan", "--models", "linear")
+    dco(*fit, "--test-size", 60, "--out", tmp_path / "m.dco", "--report", tmp_path / "f.html")
+    dco("report", tmp_path / "m.dco", "--data", tmp_path / "new.csv", "--out", tmp_path / "r.html")
+    dco("report", tmp_path / "m.dco", "--out", tmp_path / "none.html")
+    written, page, bare = ((tmp_path / name).read_text() for name in ("f.html", "r.html", "none.html"))
+    assert "<title>outcome in new.csv</title>" in page
+    assert "<title>outcome by m.dco</title>" in bare
+    assert re.search(r"Rows: 200 of new\.csv, fingerprint [0-9a-f]{32}\. Model: m\.dco\. Made on \d{4}-\d\d-\d\d\.", page)
+    assert re.search(r"Rows: 60 of rows\.csv, fingerprint [0-9a-f]{32}\. Model: m\.dco\.", written)
+    assert "Model: m.dco. Made on" in bare
+    for html in (written, page):
+        assert len(re.findall(r'<span class="facts">loan L\d+<br>', html)) == 6
+    with_title = ("report", tmp_path / "m.dco", "--title", "Mine", "--out", tmp_path / "t.html")
+    dco(*with_title)
+    assert "<title>Mine</title>" in (tmp_path / "t.html").read_text()
 
 
 def test_the_title_of_a_page_of_results_is_the_one_given(dco: Callable[..., Any], tmp_path: Path) -> None:

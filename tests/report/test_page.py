@@ -279,6 +279,19 @@ def test_write_page_writes_page_html(case: Callable[[str], Any], tmp_path: Path)
     assert path.read_text(encoding="utf-8") == page_html(chosen.estimator, **chosen.rows(), title="Widths")
 
 
+def test_the_page_says_what_it_was_made_from_and_calls_rows_by_name(case: Callable[[str], Any]) -> None:
+    chosen = case("regression")
+    names = [f"<loan> {100 + row}" for row in range(len(chosen.y))]
+    html = page_html(chosen.estimator, X=chosen.X, y=chosen.y, source="Rows: 7 of <a>.csv.", names=names)
+    assert "Rows: 7 of &lt;a&gt;.csv." in html
+    for example in report_numbers(chosen.estimator, chosen.X, chosen.y).examples:
+        assert f'<span class="facts">&lt;loan&gt; {100 + example.row}<br>' in html
+    assert not re.search(r">row \d", html)
+    assert re.search(r">row \d", page_html(chosen.estimator, X=chosen.X, y=chosen.y))
+    with pytest.raises(ValueError, match="names must hold one name for each of"):
+        page_html(chosen.estimator, X=chosen.X, y=chosen.y, names=names[1:])
+
+
 def test_levels_that_cannot_be_bounded_say_so(case: Callable[[str], Any]) -> None:
     """Grouped rows: the threshold is no order statistic of independent scores, so no simultaneous bound is claimed."""
     from sklearn.linear_model import Ridge

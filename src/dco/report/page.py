@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import zlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,22 +22,47 @@ __all__ = ["page_html", "render", "write_page", "write_results_page"]
 _LONG_CERTIFICATE = 60_000  # characters; of a longer one the beginning is shown, and the whole is packed for copying
 
 
-def write_page(estimator: Any, path: Any, *, X: Any = None, y: Any = None, by: Any = None, title: str | None = None) -> Path:
+def write_page(
+    estimator: Any,
+    path: Any,
+    *,
+    X: Any = None,
+    y: Any = None,
+    by: Any = None,
+    title: str | None = None,
+    source: str | None = None,
+    names: Sequence[str] | None = None,
+) -> Path:
     """Write the report of a fitted estimator to `path`; coverage and sizes come from the rows (X, y), if any are given.
 
-    `by` holds one value a row and brings the table by group. An existing file is replaced only when the new one is whole.
+    `by` holds one value a row and brings the table by group. `source` is a sentence on what the page was made from, shown
+    below the guarantee. `names` says what each row is called; examples then go by it and not by the number of the row. An
+    existing file is replaced only when the new one is whole.
     """
-    return write_text(path, page_html(estimator, X=X, y=y, by=by, title=title))
+    return write_text(path, page_html(estimator, X=X, y=y, by=by, title=title, source=source, names=names))
 
 
-def page_html(estimator: Any, *, X: Any = None, y: Any = None, by: Any = None, title: str | None = None) -> str:
+def page_html(
+    estimator: Any,
+    *,
+    X: Any = None,
+    y: Any = None,
+    by: Any = None,
+    title: str | None = None,
+    source: str | None = None,
+    names: Sequence[str] | None = None,
+) -> str:
     """The report as text; see `write_page`."""
-    return render(report_numbers(estimator, X, y, by=by), title=title)
+    return render(report_numbers(estimator, X, y, by=by), title=title, source=source, names=names)
 
 
-def render(numbers: ReportNumbers, *, title: str | None = None) -> str:
+def render(
+    numbers: ReportNumbers, *, title: str | None = None, source: str | None = None, names: Sequence[str] | None = None
+) -> str:
     """The page of these numbers."""
-    view = build_view(numbers)
+    if names is not None and len(names) != numbers.n_rows:
+        raise ValueError(f"names must hold one name for each of {numbers.n_rows} rows, got {len(names)}.")
+    view = build_view(numbers, names)
     certificate = numbers.certificate
     text = certificate.to_json()
     packed = None
@@ -47,6 +73,7 @@ def render(numbers: ReportNumbers, *, title: str | None = None) -> str:
         "page.html",
         script="page.js",
         title=title or f"Prediction sets of {certificate.candidate}",
+        source=source,
         numbers=numbers,
         certificate=certificate,
         certificate_text=text_only(text),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -119,8 +119,8 @@ class View:
             raise AttributeError(name) from None
 
 
-def build_view(numbers: ReportNumbers) -> View:
-    """Words and geometry for every level."""
+def build_view(numbers: ReportNumbers, names: Sequence[str] | None = None) -> View:
+    """Words and geometry for every level; `names` is what the rows are called."""
     live = Live(numbers.start)
     parts: dict[str, Any] = {"width": plots.WIDTH, "height": plots.HEIGHT, "box": plots}
     parts |= _level_words(live, numbers)
@@ -136,7 +136,7 @@ def build_view(numbers: ReportNumbers) -> View:
     if numbers.has_rows:
         parts |= _sizes(live, numbers)
         parts |= _curves(live, numbers)
-        parts |= _examples(live, numbers)
+        parts |= _examples(live, numbers, names)
         parts |= _groups(live, numbers)
     return View(live, parts)
 
@@ -414,7 +414,7 @@ def _coverage_and_range(level: LevelNumbers) -> tuple[float | None, float | None
     return entry.expected_coverage, entry.coverage_low, 1.0 if entry.coverage_high is None else entry.coverage_high
 
 
-def _examples(live: Live, numbers: ReportNumbers) -> dict[str, Any]:
+def _examples(live: Live, numbers: ReportNumbers, names: Sequence[str] | None) -> dict[str, Any]:
     scale = plots.example_scale(numbers)
     shown = []
     for place, example in enumerate(numbers.examples):
@@ -436,7 +436,7 @@ def _examples(live: Live, numbers: ReportNumbers) -> dict[str, Any]:
         shown.append(
             {
                 "kind": example.kind,
-                "row": example.row + 1,
+                "name": f"row {example.row + 1}" if names is None else shortened(names[example.row]),
                 "truth": shortened(example.truth),
                 "prediction": shortened(example.prediction),
                 "truth_at": truth_at,
