@@ -83,3 +83,32 @@ def test_p_values_by_groups_of_several_kinds() -> None:
     scores, names = np.array([0.1, 0.2, 0.3, 0.4]), np.array(["a", 1, 1.0, "1"], dtype=object)
     p = Calibration(scores, groups=names).p_values(np.array([0.0, 0.15, 0.25, 0.35, 0.5]))
     np.testing.assert_array_equal(p, np.array([4, 3, 2.5, 2, 1]) / 4)
+
+
+@pytest.mark.parametrize(
+    ("scores", "tied"),
+    [
+        ([1.0, 2.0, 3.0, 4.0], False),
+        ([1.0, 2.0, 2.0, 4.0], True),
+        ([1.0, 1.0, 2.0, 4.0], True),  # the score at the threshold is alone, and may still be one that occurs often
+        ([1.0, 2.0, np.inf, np.inf], False),
+        ([1.0, np.inf, np.inf, np.inf], False),  # full sets cover everything
+    ],
+)
+def test_two_equal_finite_scores_are_a_tie(scores: list[float], tied: bool) -> None:
+    """The threshold at 0.6 is the second of the four scores."""
+    calibration = Calibration(np.array(scores))
+    threshold = dco.split_conformal(calibration.scores, alpha=0.6)
+    assert threshold.rank == 2
+    assert calibration.is_tied(np.arange(4), threshold, guarantee="marginal") == tied
+
+
+def test_scores_on_few_values_are_seldom_called_distinct() -> None:
+    """Nine draws from twenty equal atoms: all differ with probability 20 * 19 ... * 12 / 20^9, about 0.12."""
+    rng, runs = np.random.default_rng(0), 2000
+    exact = 0
+    for scores in rng.integers(1, 21, size=(runs, 9)).astype(float):
+        threshold = dco.split_conformal(scores, alpha=0.1)
+        exact += not Calibration(scores).is_tied(np.arange(9), threshold, guarantee="marginal")
+    share = np.prod(np.arange(12, 21) / 20)
+    assert abs(exact / runs - share) < 4 * np.sqrt(share * (1 - share) / runs)

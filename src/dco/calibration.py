@@ -78,9 +78,16 @@ class Calibration:
         return self.scores[rows]
 
     def is_tied(self, rows: Integers, threshold: Threshold, *, guarantee: str) -> bool:
-        """Whether the score at the threshold occurs more than once."""
+        """Whether a finite score occurs more than once, at a finite threshold or elsewhere.
+
+        The law of coverage is for scores without atoms. A score that the threshold shares with no other row may still be an
+        atom: that others repeat is what can be seen of it.
+        """
+        if not np.isfinite(threshold.value):
+            return False
         scores = self.used(rows, guarantee=guarantee)
-        return bool(np.isfinite(threshold.value) and np.count_nonzero(scores == threshold.value) > 1)
+        finite = scores[np.isfinite(scores)]
+        return np.unique(finite).size < finite.size
 
     def p_values(self, scores: Floats, conditions: AnyArray | None = None) -> Floats:
         """(1 + #{calibration scores >= s}) / (n + 1), within each Mondrian group; by group weights for clustered rows.

@@ -279,7 +279,7 @@ class DecoupledPredictor:
         )
 
     def is_tied(self, statement: Statement | None = None) -> bool:
-        """Whether calibration scores are tied at a threshold: coverage is then at least the law, not equal to it."""
+        """Whether calibration scores are tied: coverage is then at least the law, not equal to it."""
         stated, parts = self.statement if statement is None else statement, self.calibration.parts()
         return any(
             self.calibration.is_tied(parts[name], threshold, guarantee=stated.guarantee)

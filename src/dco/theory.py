@@ -126,9 +126,9 @@ def coverage_consistency(
 ) -> Consistency:
     """Test the number of covered rows among `n_test` against Beta-binomial(n_test, rank, n_cal + 1 - rank).
 
-    Say ``tied=True`` when calibration scores near the threshold are tied: coverage is then only stochastically larger than
-    the law, so that high coverage is no evidence and the lower tail alone is the p-value. The p-value is valid (P(p <= u) <=
-    u) when test rows and calibration rows are i.i.d. and nothing was chosen by looking at either.
+    Say ``tied=True`` when some calibration scores are equal: coverage is then only stochastically larger than the law, so
+    that high coverage is no evidence and the lower tail alone is the p-value. The p-value is valid (P(p <= u) <= u) when
+    test rows and calibration rows are i.i.d. and nothing was chosen by looking at either.
     """
     (k, n), covered, tested = _checked_rank(rank, n_cal), as_count(hits, name="hits"), as_count(n_test, name="n_test")
     if tested == 0 or covered > tested:

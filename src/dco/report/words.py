@@ -101,7 +101,7 @@ def law_words(level: LevelNumbers) -> str:
     if entry.rank > entry.n:
         return "The threshold is infinite, so every set is full and coverage is 1."
     at_least = "" if entry.expected_is_exact else "at least as high as "
-    tail = "" if entry.expected_is_exact else " Scores are tied at the threshold, which can only raise coverage."
+    tail = "" if entry.expected_is_exact else " Some calibration scores are equal, which can only raise coverage."
     return (
         f"Over the draw of {entry.n} calibration rows, coverage is {at_least}"
         f"Beta({entry.rank}, {entry.n + 1 - entry.rank}): "
