@@ -1209,3 +1209,51 @@ def test_each_group_is_judged_by_the_law_of_its_own_threshold() -> None:
     assert "expected" in str(found)
     by_column = dco.DecoupledRegressor(Ridge(), condition_on=lambda Z: Z[:, 0] > 0, random_state=0).fit(X[:600], X[:600, 1])
     assert all(row.consistency is not None for row in by_column.evaluate(X[600:], X[600:, 1]).by_group)
+
+
+@pytest.mark.parametrize(
+    ("tune_size", "calibrate_size", "expected"),
+    [
+        (0, 0.25, (0, 200)),
+        (0, 1.0, (0, 200)),
+        (0, 200, (0, 200)),
+        (50, 0.25, (50, 150)),
+        (0.1, 0.3, (50, 150)),
+        (50, 150, (50, 150)),
+    ],
+)
+def test_a_fitted_model_shares_all_rows_between_tuning_and_calibration(tune_size, calibrate_size, expected) -> None:
+    X, y = regression_rows(300)
+    model = FrozenEstimator(Ridge().fit(X[:100], y[:100]))
+    sizes = {"tune_size": tune_size, "calibrate_size": calibrate_size}
+    est = dco.DecoupledRegressor(model, AbsoluteResidual(), **sizes, random_state=0).fit(X[100:], y[100:])
+    assert (est.certificate_.rows["tune"], est.certificate_.rows["calibrate"]) == expected
+
+
+def test_sizes_that_leave_rows_over_beside_a_fitted_model_are_refused() -> None:
+    X, y = regression_rows(300)
+    model = FrozenEstimator(Ridge().fit(X[:100], y[:100]))
+    with pytest.raises(ValueError, match="leave 50 rows over"):
+        dco.DecoupledRegressor(model, AbsoluteResidual(), tune_size=50, calibrate_size=100).fit(X[100:], y[100:])
+
+
+def test_a_single_candidate_needs_no_tuning_rows() -> None:
+    """It is split conformal prediction then: the threshold is that of the rule on the calibration rows' scores."""
+    X, y = regression_rows(300)
+    model = Ridge().fit(X[:100], y[:100])
+    est = dco.DecoupledRegressor(FrozenEstimator(model), AbsoluteResidual(), tune_size=0, random_state=0).fit(
+        X[100:], y[100:]
+    )
+    plain = dco.split_conformal(np.abs(y[100:] - model.predict(X[100:])), alpha=0.1)
+    assert est.certificate_.thresholds[0].value == plain.value
+    assert "the only candidate" in str(est.certificate_)
+    assert est.ranking_.table == ()
+    assert est.certificate_.verify(X[100:], y[100:], predictor=est).holds
+    trained = dco.DecoupledRegressor(Ridge(), AbsoluteResidual(), tune_size=0, random_state=0).fit(X, y)
+    assert trained.certificate_.rows == {"train": 225, "tune": 0, "calibrate": 75}
+
+
+def test_several_candidates_need_tuning_rows() -> None:
+    X, y = class_rows(200)
+    with pytest.raises(ValueError, match=r"No row is left for tuning, but \d+ candidates are compared on them"):
+        dco.DecoupledClassifier(LogisticRegression(), tune_size=0).fit(X, y)

@@ -38,7 +38,11 @@ def check(roles: Roles) -> None:
         (Sizes(10, 0.5), False, (40, 10, 50)),
         (Sizes(0.25, 0.25, folds=5), False, (75, 0, 25)),
         (Sizes(0.2, 0.3), True, (0, 40, 60)),  # frozen models: the same proportion of all rows
-        (Sizes(10, 30), True, (0, 70, 30)),
+        (Sizes(10, 90), True, (0, 10, 90)),
+        (Sizes(10, 0.5), True, (0, 10, 90)),
+        (Sizes(0.5, 30), True, (0, 70, 30)),
+        (Sizes(0, 0.25), True, (0, 0, 100)),
+        (Sizes(0, 0.25), False, (75, 0, 25)),  # one candidate, which needs no tuning rows
         (Sizes(0.25, 0.25, folds=5), True, (75, 0, 25)),
     ],
 )
@@ -116,7 +120,7 @@ def test_a_split_grows_along_an_order_that_is_fixed_beforehand() -> None:
         (2, Sizes(), "n_samples=2 is too few"),
         (10, Sizes(0.5, 0.5), "no row is left for the role train"),
         (10, Sizes(0.25, 0), "no row is left for the role calibrate"),
-        (10, Sizes(0, 0.25), "No row is left for tuning"),
+        (10, Sizes(0.01, 0.25), "leaves the role tune without a row"),
     ],
 )
 def test_a_role_without_rows_is_refused(n, sizes, match) -> None:
@@ -129,7 +133,7 @@ def test_a_role_without_rows_is_refused(n, sizes, match) -> None:
     [
         (Sizes(0.25, 0), "tune", "no row is left for the role calibrate"),
         (Sizes(1.0, 0.25), "calibrate", "no row is left for the role train"),
-        (Sizes(0, 0.25), "calibrate", "No row is left for tuning"),
+        (Sizes(0.01, 0.25), "calibrate", "leaves the role tune without a row"),
     ],
 )
 def test_a_role_without_rows_is_refused_beside_roles_of_the_caller_too(sizes, brought, match) -> None:

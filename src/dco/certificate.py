@@ -281,7 +281,8 @@ class Certificate(ShownAsPrinted):
                 law += f", 90 % range {entry.coverage_low:.3f}{high}"
             lines.append(f"{name}threshold {entry.value:.6g}, {rank}{law}")
         failed = f" ({len(self.failed_candidates)} failed)" if self.failed_candidates else ""
-        lines.append(f"Structure: {self.candidate}, chosen out of {self.candidates}{failed} by {self.selection}")
+        chosen = f"chosen out of {self.candidates}{failed} by {self.selection}" if self.selection else "the only candidate"
+        lines.append(f"Structure: {self.candidate}, {chosen}")
         lines.append("Rows: " + ", ".join(f"{count} {role}" for role, count in self.rows.items()))
         repeats = [f"{roles} share {count}" for roles, count in self.repeats_shared.items() if count]
         if repeats:
@@ -523,7 +524,7 @@ def _predictor_checks(certificate: Certificate, own: Scorer) -> Iterator[Check]:
     yield _same("delta", certificate.delta, delta, "delta that the predictor has")
     yield _same("simultaneous", certificate.simultaneous, pac and bool(asked.simultaneous), "all groups at once")
     yield _same("candidate", certificate.candidate, structure.name, "name of the structure")
-    tuned = own.ranking[structure.name].ranking_threshold
+    tuned = own.ranking.threshold_of(structure.name)
     yield _same("tuning_threshold", certificate.tuning_threshold, tuned, "threshold on tuning rows")
     yield from _deployed_checks(certificate, own)
 

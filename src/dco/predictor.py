@@ -52,6 +52,7 @@ from dco.sets.prediction_sets import PredictionSets
 from dco.thresholds import Threshold
 from dco.thresholds.grouped import one_row_per_group
 from dco.tuning import Ranking
+from dco.tuning.candidates import check_inverse, is_ours
 
 IN_GROUPS = "the law of coverage is for independent rows, and rows of this fit belong together in groups"
 
@@ -315,7 +316,9 @@ def fit_decoupled(
 ) -> DecoupledPredictor:
     """Choose a structure on training and tuning rows, freeze it, open the calibration rows once, certify."""
     tuning = bench.tuning_rows()
-    conditions = "label" if is_label(condition_on) else _codes(condition_values(condition_on, tuning.X, tuning.y))
+    conditions: Any = None
+    if len(tuning):
+        conditions = "label" if is_label(condition_on) else _codes(condition_values(condition_on, tuning.X, tuning.y))
     selection = select(models, scores, bench, alpha=statement.alpha, conditions=conditions, ensemble=ensemble, search=search)
     structure = freeze(selection, bench, refit=refit, condition_on=condition_on, facts=facts)
     calibration, rounding, log = calibrate(structure, sealed, groups=groups, seed=seed)
@@ -397,6 +400,8 @@ def calibrate(
     one_per_group = None if groups is None else one_row_per_group(groups, seed=seed)
     X, y = sealed.open_for(structure.fingerprint)
     scores = _opened_scores(structure, X, y)
+    if not is_ours(structure.score):
+        check_inverse(structure.score, structure.prediction(X), y, scores)
     _check_repeatable(structure, X, y, scores)
     rounding = 0.0 if len(np.unique(scores)) == len(scores) else batch_rounding(structure.scores, X, y, scores)
     _tell_labels_never_seen(structure, y)
@@ -496,7 +501,7 @@ def certify(
 ) -> Certificate:
     """Put into words and numbers what was done."""
     guarantee = "none" if facts.voided is not None else statement.guarantee
-    row = selection.ranking[selection.winner.name]
+    n_tuned = len(bench.tuning_rows())
     folds = "" if bench.n_folds is None else f", predicted by {bench.n_folds} folds"
     alpha = float(as_rational(statement.alpha))
     return Certificate(
@@ -514,8 +519,8 @@ def certify(
         model=describe(selection.winner.model),
         score=score_label(structure.score),
         condition_on=None if structure.condition_on is None else describe(structure.condition_on),
-        tuning_threshold=row.ranking_threshold,
-        selection=f"smallest mean size on {len(bench.tuning_rows())} tuning rows{folds}",
+        tuning_threshold=selection.ranking.threshold_of(structure.name),
+        selection=f"smallest mean size on {n_tuned} tuning rows{folds}" if n_tuned else "",
         refit=refit and not is_frozen(selection.winner.model),
         rows=dict(facts.rows),
         row_fingerprints=dict(facts.fingerprints),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from functools import partial
 from typing import Any, Literal, TypeAlias
 
@@ -34,7 +35,7 @@ _NOTHING = np.empty(0, dtype=np.int64)
 class Sizes:
     """Shares or counts of rows (of groups, for grouped rows); `folds`: tuning takes place on folds of the training rows."""
 
-    tune: float | int | Literal["auto"] = 0.25
+    tune: float | int | Literal["auto"] = 0.25  # 0: one candidate, which is not compared
     calibrate: float | int = 0.25
     folds: int | None = None
 
@@ -180,13 +181,32 @@ def _taken(rows: Rows, places: Integers) -> Rows:
 
 
 def _without_training(rows: Rows, sizes: Sizes, *, seed: int) -> Splits:
-    """Frozen models need no training rows: tuning and calibration share all rows, in the proportion asked for."""
-    share: Any = sizes.calibrate
-    if isinstance(sizes.calibrate, float) and isinstance(sizes.tune, float):
-        share = as_rational(sizes.calibrate, name="calibrate_size")
-        share = share / (share + as_rational(sizes.tune, name="tune_size"))
-    made = assign_roles(len(rows), tune=0, calibrate=share, groups=rows.groups, seed=seed)
-    return Splits(_NOTHING, made.train, made.calibrate, _NOTHING, seed=seed, grouped=rows.groups is not None)
+    """Frozen models need no training rows: tuning and calibration share all rows.
+
+    Two shares are a proportion; a count is kept, and the other role gets the rest.
+    """
+    deal = partial(assign_roles, len(rows), groups=rows.groups, seed=seed)
+    assert sizes.tune != "auto", "a tuning split that grows is dealt by _grown"
+    tune, calibrate = _share(sizes.tune, name="tune_size"), _share(sizes.calibrate, name="calibrate_size")
+    if tune is None:  # a count
+        made = deal(tune=sizes.tune, calibrate=0 if calibrate is not None else sizes.calibrate)
+        if calibrate is None and made.train.size:
+            raise ValueError(
+                f"tune_size={sizes.tune} and calibrate_size={sizes.calibrate} leave {made.train.size} rows over, and frozen "
+                "models need none for training: give one of the two, and the other gets the rest."
+            )
+        tuning, calibration = made.tune, made.train if calibrate is not None else made.calibrate
+    else:
+        made = deal(tune=0, calibrate=sizes.calibrate if calibrate is None else calibrate / (calibrate + tune))
+        tuning, calibration = made.train, made.calibrate
+    return Splits(_NOTHING, tuning, calibration, _NOTHING, seed=seed, grouped=rows.groups is not None)
+
+
+def _share(size: float, *, name: str) -> Fraction | None:
+    """The size as a share, None if it is a count (or no share at all)."""
+    if not isinstance(size, float) or size == 0:
+        return None
+    return Fraction(1) if size == 1 else as_rational(size, name=name)
 
 
 def _grown(rows: Rows, sizes: Sizes, *, seed: int, frozen: bool, grow: Grow) -> tuple[Splits, Mapping[str, Any]]:
@@ -208,7 +228,7 @@ def _check_not_empty(train: Rows, tune: Rows, calibrate: Rows, sizes: Sizes, *, 
     for role, rows in (("train", train), ("calibrate", calibrate)):
         if len(rows) == 0 and not (role == "train" and frozen):
             raise ValueError(f"n_samples={total} is too few: no row is left for the role {role}. Bring more rows.")
-    if len(tune) == 0 and sizes.folds is None:
+    if len(tune) == 0 and sizes.folds is None and sizes.tune != 0:  # 0 is for a single candidate, which needs none
         raise ValueError("No row is left for tuning: raise tune_size, or tune by folds with tune_folds=5.")
 
 

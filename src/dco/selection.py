@@ -22,7 +22,7 @@ from dco.models.adapt import CLASS_RECORDS, is_frozen, last_model, predict_recor
 from dco.models.averaged import AveragedModel
 from dco.parallel import run_many
 from dco.predictions import ClassDraws, ClassProbabilities, GaussianMixtures, Points, PointsWithSpread, Prediction, Quantiles
-from dco.ranks import Level
+from dco.ranks import Level, as_rational
 from dco.rows import Rows
 from dco.scores import (
     APS,
@@ -502,6 +502,8 @@ def select(
     """Try the candidates on training and tuning rows and keep the one with the smallest sets."""
     candidates = expand(models, scores) if models else []
     _check_task(candidates, bench)
+    if not len(bench.tuning_rows()):
+        return _the_only(candidates, alpha=alpha, searched=search is not None)
     if search is None:
         tried = try_models(models, candidates, bench)
     else:
@@ -521,6 +523,20 @@ def select(
     winner = next(candidate for candidate in candidates if candidate.name == ranking.best)
     fits = tried[winner.model_name].fits
     return Selection(ranking, winner, fits[0] if len(fits) == 1 else None, len(candidates), failures)
+
+
+def _the_only(candidates: Sequence[Candidate], *, alpha: Level, searched: bool) -> Selection:
+    """Without tuning rows there is nothing to choose by, so there must be nothing to choose from."""
+    if searched or len(candidates) != 1:
+        names = ", ".join(candidate.name for candidate in candidates[:3]) + (", ..." if len(candidates) > 3 else "")
+        found = (
+            "a search chooses by tuning rows" if searched else f"{len(candidates)} candidates are compared on them ({names})"
+        )
+        raise ValueError(
+            f"No row is left for tuning, but {found}: raise tune_size, tune by folds with tune_folds=5, or bring one model "
+            "and one score."
+        )
+    return Selection(Ranking((), (), float(as_rational(alpha)), 0), candidates[0], None, 1, {})
 
 
 def warn_failed(lost: Mapping[str, str], *, most: int = 5, stacklevel: int = 2) -> None:

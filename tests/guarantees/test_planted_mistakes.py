@@ -135,10 +135,10 @@ def _reversed(self, prediction, threshold):
 
 def _calibrate_on_tuning_rows(structure, sealed, *, groups, seed, _right=dco.predictor.calibrate):
     """The rows that chose the structure certify it too."""
-    _, log = _right(structure, sealed, groups=groups, seed=seed)
+    _, rounding, log = _right(structure, sealed, groups=groups, seed=seed)
     X, y = _calibrate_on_tuning_rows.tuning  # type: ignore[attr-defined]
     scores = structure.score.observed(structure.prediction(X), y)
-    return dco.calibration.Calibration(scores), log
+    return dco.calibration.Calibration(scores), rounding, log
 
 
 MISTAKES = {

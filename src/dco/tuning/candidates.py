@@ -75,7 +75,10 @@ class RankingRow:
 
 @dataclass(frozen=True)
 class Ranking(ShownAsPrinted):
-    """Candidates, best first; those that failed are in `failed` and not in `table`."""
+    """Candidates, best first; those that failed are in `failed` and not in `table`.
+
+    Both are empty where the only candidate went through without tuning rows.
+    """
 
     table: tuple[RankingRow, ...]
     failed: tuple[FailedCandidate, ...]
@@ -85,7 +88,13 @@ class Ranking(ShownAsPrinted):
     @property
     def best(self) -> str:
         """The name of the winner."""
+        if not self.table:
+            raise ValueError("nothing was ranked: there was one candidate and no tuning row.")
         return self.table[0].name
+
+    def threshold_of(self, name: str) -> float | None:
+        """The candidate's threshold on the tuning rows; None where nothing was ranked."""
+        return self[name].ranking_threshold if self.table else None
 
     def __getitem__(self, name: str) -> RankingRow:
         for row in self.table:
@@ -94,6 +103,8 @@ class Ranking(ShownAsPrinted):
         raise KeyError(name)
 
     def __str__(self) -> str:
+        if not self.table and not self.failed:
+            return "nothing was compared: one candidate and no tuning rows"
         names = [row.name for row in self.table] + [failure.name for failure in self.failed]
         width = max([28, *(len(name) + 2 for name in names)])
         head = f"{'candidate':<{width}}{'mean size':>11}{'P95 size':>11}{'miscoverage':>13}{'threshold':>12}"
@@ -123,8 +134,8 @@ def evaluate_candidate(
     n = len(np.asarray(y))
     if scores.shape != (n,):
         raise ValueError(f"{type(score).__name__} gave {scores.size} scores for {n} tuning rows.")
-    if not _is_ours(score):
-        _check_inverse(score, prediction, y, scores)
+    if not is_ours(score):
+        check_inverse(score, prediction, y, scores)
 
     @lru_cache(maxsize=8)  # the same threshold is asked for by the ranking and by its neighbours in level
     def sizes_at_float(threshold: float) -> Floats:
@@ -140,14 +151,14 @@ def evaluate_candidate(
     return EvaluatedCandidate(name, scores, sizes_at, sizes_at_each)
 
 
-def _is_ours(score: object) -> bool:
+def is_ours(score: object) -> bool:
     """Whether the score and those that it wraps are dco's own, whose sets the tests compare with their scores."""
     wrapped = [value for value in getattr(score, "__dict__", {}).values() if isinstance(value, Score)]
-    return type(score).__module__.partition(".")[0] == "dco" and all(map(_is_ours, wrapped))
+    return type(score).__module__.partition(".")[0] == "dco" and all(map(is_ours, wrapped))
 
 
-def _check_inverse(score: Score, prediction: Prediction, y: ArrayLike, scores: Floats) -> None:
-    """Refuse a score whose sets leave out labels that score below the threshold: no rank of its scores promises anything.
+def check_inverse(score: Score, prediction: Prediction, y: ArrayLike, scores: Floats) -> None:
+    """Refuse a user's score whose sets leave out labels that score below the threshold: then no rank promises anything.
 
     Larger sets than the scores ask for (an interval around a union, say) cost size and keep the promise. Scores within
     rounding of the threshold may fall on either side.
@@ -158,7 +169,7 @@ def _check_inverse(score: Score, prediction: Prediction, y: ArrayLike, scores: F
         lost = clearly_below & ~score.sets(prediction, float(threshold)).contains(y)
         if lost.any():
             raise ValueError(
-                f"the sets of {type(score).__name__} leave out {lost.sum()} of {clearly_below.sum()} tuning labels whose "
+                f"the sets of {type(score).__name__} leave out {lost.sum()} of {clearly_below.sum()} labels whose "
                 f"scores are below {threshold:.4g}, the threshold (row {int(np.flatnonzero(lost)[0])}): sets(prediction, t) "
                 "must hold every label with observed(prediction, label) <= t."
             )
