@@ -265,6 +265,24 @@ def test_the_row_order_of_wsr_is_one_seed_for_all_columns():
     assert p_values[0] == p_values[1]
 
 
+def test_a_larger_loss_never_lowers_the_p_value_of_a_count_or_a_mean():
+    """So a column that passes speaks for all thresholds up to the next, wherever the columns come from."""
+    rng = np.random.default_rng(0)
+    for _ in range(300):
+        n, level = int(rng.integers(1, 60)), Fraction(int(rng.integers(1, 20)), 20)
+        losses = rng.uniform(size=n) * (rng.uniform(size=n) < rng.uniform())
+        larger = losses + (1 - losses) * rng.uniform(size=n) * (rng.uniform(size=n) < 0.2)
+        assert hoeffding_bentkus_p_value(losses, level) <= hoeffding_bentkus_p_value(larger, level) * (1 + 1e-9)
+        few, more = sorted(rng.integers(0, n + 1, size=2).tolist())
+        assert binomial_p_value(few, n, level) <= binomial_p_value(more, n, level)
+
+
+def test_a_larger_loss_can_lower_the_p_value_of_wsr():
+    """400 losses of 0.5, or ten of them 0: the larger ones vary less, so that bets on them are higher."""
+    larger, smaller = np.full(400, 0.5), np.repeat([0.0, 0.5], [10, 390])
+    assert wsr_p_value(larger, 0.6, wager=0.05) < wsr_p_value(smaller, 0.6, wager=0.05) / 2
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_rcps_sizes_the_bets_of_wsr_for_delta(seed):
     alpha, delta, n, columns = 0.3, 0.01, 80, 40

@@ -35,7 +35,9 @@ def risk_controlling(
     `losses` is (n, J), `thresholds` (J,), ascending. Columns are tested from the last to the first, each at level delta, and
     the scan stops at the first failure. Claim (i.i.d. rows): with probability >= 1 - delta over the calibration rows the
     risk at the threshold is at most alpha. For thresholds fixed beforehand this needs no monotone loss (it is fixed-sequence
-    testing); thresholds taken from the calibration scores need a risk that falls with the threshold.
+    testing). Thresholds taken from the calibration scores need a loss that falls with the threshold in every row, and a test
+    whose p-value falls with every loss, "binomial" or "hoeffding-bentkus": what passes at a threshold passes at all between
+    it and the next. "wsr" is no such test. It needs all the thresholds at which a loss of these rows changes.
 
     `test`: "wsr" bets on the rows in one random order drawn from `seed`, shared by all columns; "hoeffding-bentkus" needs
     the mean only; "binomial" is exact for losses that are 0 or the bound, and is then `pac_rank`, rank for rank.
