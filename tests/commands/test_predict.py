@@ -567,3 +567,39 @@ def test_rows_of_groups_without_calibration_are_counted_once(dco: Callable[..., 
     told = json.loads(dco("predict", model, tmp_path / "parts", "--out", tmp_path / "sets", "--json").output)
     assert len(told["notes"]) == 1
     assert told["notes"][0].startswith("3 of 200 rows belong to groups")
+
+
+def test_categories_that_the_fit_never_saw_are_told(dco: Callable[..., Any], home: Path, tmp_path: Path) -> None:
+    model = home / "numbers.dco"
+    new = pd.read_csv(home / "new.csv")
+    new.loc[[3, 50, 199], "site"] = ["west", "west", "moon"]
+    new.loc[7, "ward"] = "Z9"
+    new.to_csv(tmp_path / "new.csv", index=False)
+    said = [
+        "The column 'site': 3 of 200 cells hold values that the fit never saw, such as 'west', 'moon'.",
+        "The column 'ward': 1 of 200 cells hold values that the fit never saw, such as 'Z9'.",
+    ]
+    arguments = ("predict", model, tmp_path / "new.csv", "--out", tmp_path / "s.csv", "--batch-rows", 20)
+    assert json.loads(dco(*arguments, "--json").output)["notes"] == said
+    assert json.loads(dco("evaluate", model, tmp_path / "new.csv", "--json").output)["notes"] == said
+    assert json.loads(dco("evaluate", model, home / "new.csv", "--json").output)["notes"] == []
+    (tmp_path / "parts").mkdir()
+    for place in range(2):
+        new.iloc[100 * place : 100 * place + 100].to_parquet(tmp_path / "parts" / f"{place}.parquet")
+    for jobs in (1, 2):
+        folder = ("predict", model, tmp_path / "parts", "--out", tmp_path / f"sets{jobs}", "--jobs", jobs, "--json")
+        assert json.loads(dco(*folder).output)["notes"] == said
+
+
+def test_many_categories_are_not_kept(dco: Callable[..., Any], home: Path, tmp_path: Path) -> None:
+    from dco.commands.reading import NewValues, told_columns, with_categories
+
+    layout = Layout(target="y", task="regression", numbers=(), texts=("a", "b"), order=("a", "b"))
+    X = pd.DataFrame({"a": [f"value {row}" for row in range(1001)], "b": ["u", None, "v"] + ["u"] * 998})
+    layout = with_categories(layout, X)
+    assert layout.categories == {"b": ("u", "v")}
+    assert told_columns(layout) == "Categories: a (more than 1,000 values), b (2 values)."
+    assert Layout.from_plain(layout.to_plain()) == layout
+    values = NewValues()
+    values.count(pa.table({"a": ["new"] * 3, "b": pa.array(["u", "w", None]).dictionary_encode()}), layout)
+    assert values.cells == {"b": 1}

@@ -164,6 +164,41 @@ def test_dates_booleans_and_categories_of_a_parquet_file(tmp_path: Path) -> None
     assert X["kind"].tolist() == ["u", "v", None]
 
 
+def test_dates_are_read_alike_from_text_and_from_parquet(tmp_path: Path) -> None:
+    when = pd.to_datetime(["1970-01-02", None, "2021-05-03", "1969-12-31"])
+    hour = pd.to_datetime(["1970-01-01 00:00:01", "2021-05-03 10:20:30.25", None, "2000-02-29 00:00"], format="ISO8601")
+    frame = pd.DataFrame({"when": when, "hour": hour, "y": [0.5, 1.5, 2.5, 3.5]})
+    frame.to_parquet(tmp_path / "t.parquet")
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    table = read_table(tmp_path / "t.csv")
+    layout, _ = make_layout(table, path=tmp_path, target="y", task=None)
+    assert layout.dates == layout.numbers == ("when", "hour")
+    assert make_layout(read_table(tmp_path / "t.parquet"), path=tmp_path, target="y", task=None)[0] == layout
+    X, same = (features(read_table(tmp_path / name), layout, path=tmp_path) for name in ("t.csv", "t.parquet"))
+    pd.testing.assert_frame_equal(X, same)
+    np.testing.assert_array_equal(X["when"], [86400.0, np.nan, 1620000000.0, -86400.0])
+    for cell in ("3", "2021-02-30", "03.05.2021"):
+        wrong = write(tmp_path / "w.csv", f"when,hour\n,\n{cell},2021-01-01\n")
+        with pytest.raises(ValueError, match=rf"'when' holds '{cell}' in row 2, where the fit had dates"):
+            features(read_table(wrong), layout, path=wrong)
+    with pytest.raises(ValueError, match=r"'when' holds '7' in row 1, where the fit had dates"):
+        features(pa.table({"when": [7], "hour": [None]}), layout, path=tmp_path)
+
+
+def test_dates_where_the_fit_had_none_are_refused(tmp_path: Path) -> None:
+    path = write(tmp_path / "t.csv", "a,b,y\n2021-01-01,1,0.5\nunknown,2,1.5\n")
+    layout, _ = make_layout(read_table(path), path=path, target="y", task=None)
+    assert layout.texts == ("a",)
+    dates = pa.array(pd.to_datetime(["2021-01-01"]))
+    with pytest.raises(ValueError, match="'a' holds dates, and the fit read it as text"):
+        features(pa.table({"a": dates, "b": [1]}), layout, path=path)
+    with pytest.raises(ValueError, match="'b' holds dates, and the fit had numbers"):
+        features(pa.table({"a": ["unknown"], "b": dates}), layout, path=path)
+    path = write(tmp_path / "t.csv", "a,y\n1,2021-01-01\n2,2021-01-02\n")
+    with pytest.raises(ValueError, match="target 'y' holds dates"):
+        make_layout(read_table(path), path=path, target="y", task=None)
+
+
 def test_batches_have_the_size_asked_for_and_lose_no_row(tmp_path: Path) -> None:
     frame = pd.DataFrame({"a": np.arange(1000.0), "b": ["x", "y"] * 500})
     frame.to_parquet(tmp_path / "t.parquet", row_group_size=130)

@@ -142,10 +142,12 @@ class Fitted:
         """Everything, for --json."""
         import json
 
+        from dco.commands.reading import Layout, columns_by_kind
+
         return {
             "task": self.model.table_["layout"]["task"],
             "why": self.why,
-            "columns": self.columns,
+            "columns": columns_by_kind(Layout.from_plain(self.model.table_["layout"])),
             "candidate": self.model.best_candidate_,
             "ranking": self.ranking(),
             "failed": dict(self.model.certificate_.failed_candidates),
@@ -161,7 +163,16 @@ def fit_table(
     import numpy as np
 
     from dco.commands.candidates import DEFAULT_MODELS, MODELS, SCORES, chosen_names, make_models, make_scores
-    from dco.commands.reading import features, labels, make_layout, need_column, read_table, targets, told_columns
+    from dco.commands.reading import (
+        features,
+        labels,
+        make_layout,
+        need_column,
+        read_table,
+        targets,
+        told_columns,
+        with_categories,
+    )
     from dco.estimators import DecoupledClassifier, DecoupledRegressor
     from dco.splits import assign_roles
 
@@ -183,7 +194,6 @@ def fit_table(
     scores = chosen_names(o["scores"], SCORES[layout.task], option="--scores", default=None)
     assert models is not None
     X, y = features(table, layout, path=data), targets(table, layout, path=data)
-    columns = told_columns(layout, X)
     group_of = None if groups is None else labels(table, groups)
     share = (0.2 if by is not None else 0) if test_size is None else test_size
     own_seed = int(np.random.SeedSequence([o["seed"], 2]).generate_state(1)[0])  # not the seed that deals the other roles
@@ -205,6 +215,8 @@ def fit_table(
         random_state=o["seed"],
     )
     model.fit(X.iloc[kept].reset_index(drop=True), y[kept], groups=None if group_of is None else group_of[kept])
+    layout = with_categories(layout, X.iloc[kept])
+    columns = told_columns(layout)
     model.table_ = {"layout": layout.to_plain(), "rows": len(y), "fitted_rows": kept, "source": data.name}
     if not tested.size:
         return Fitted(model, why, columns, None, None, None, None, None)

@@ -77,7 +77,7 @@ def rows_with_targets(
     model: Any, path: Path, *, target: str | None, by: str | None, ignore_new: bool, decimal: str | None = None
 ) -> KnownRows:
     """Read features, targets and groups of a table as the model needs them."""
-    from dco.commands.reading import checked_columns, column_names, labels, need_column, read_table, targets
+    from dco.commands.reading import NewValues, checked_columns, column_names, labels, need_column, read_table, targets
 
     names = column_names(path)
     layout = layout_of(model, names, target=target, path=path, decimal=decimal)
@@ -89,6 +89,9 @@ def rows_with_targets(
     key = layout.key if layout.key in names else None
     also = [name for name in (layout.target, by, key) if name is not None]
     table = read_table(path, checked_columns(path, layout, ignore_new=ignore_new, also=also))
+    values = NewValues()
+    values.count(table, layout)
+    values.tell()
     X = model_features(model, table, layout, path=path)
     y = targets(table, layout, path=path, classes=getattr(model, "classes_", None))
     called = None if key is None else [f"{key} {value}" for value in labels(table, key)]

@@ -293,7 +293,7 @@ def _columns(order: Order, model: Any) -> tuple[Any, list[str], str | None]:
 
 def _write_parts(order: Order, model: Any, parts: Path, advance: Any) -> list[int]:
     """Write the parts that are not there yet; returns the number of rows of every part."""
-    from dco.commands.reading import even_batches
+    from dco.commands.reading import NewValues, even_batches
     from dco.files import written_beside
 
     data, kind = Path(order.data), output_format(Path(order.out))
@@ -301,8 +301,10 @@ def _write_parts(order: Order, model: Any, parts: Path, advance: Any) -> list[in
     row = 0
     written: list[int] = []
     new: Counter[Any] = Counter()
+    values = NewValues()
     for index, table in enumerate(even_batches(data, columns, rows=order.batch_rows)):
         part = _part(parts, index)
+        values.count(table, layout)
         if not part.exists():
             result = sets_table(
                 model, table, layout, key=key, path=data, first_row=row, order=order, text=kind == "csv", new=new
@@ -315,6 +317,7 @@ def _write_parts(order: Order, model: Any, parts: Path, advance: Any) -> list[in
     if row == 0:
         raise ValueError(f"{data} has column names and no rows; give a table with rows.")
     _tell_new_groups(new, row)
+    values.tell()
     return written
 
 
@@ -507,7 +510,7 @@ def _predict_folder(
 
     from dco.commands.model_files import open_model, tell_level
     from dco.commands.outputs import check_apart, check_folder
-    from dco.commands.reading import partitions, row_count
+    from dco.commands.reading import NewValues, partitions, row_count
     from dco.parallel import run_many
 
     data, out = Path(order.data), Path(order.out)
@@ -556,7 +559,11 @@ def _predict_folder(
         if lost:
             raise OSError(f"The sets of {lost[0]} were removed during the run; run again with --resume.")
         shutil.rmtree(unfinished)
-    _tell_new_groups(sum(found, Counter()), offsets[-1])
+    _tell_new_groups(sum((groups for groups, _ in found), Counter()), offsets[-1])
+    total = NewValues()
+    for _, values in found:
+        total.add(values)
+    total.tell()
     return offsets[-1], len(files)
 
 
@@ -601,12 +608,12 @@ def _is_signed(path: Path) -> bool:
     return _SIGNATURE.encode() in (metadata or {})
 
 
-def predict_partition(order: Order) -> Counter[Any]:
+def predict_partition(order: Order) -> tuple[Counter[Any], Any]:
     """The sets of one Parquet file, streamed into one Parquet file that appears when it is complete.
 
-    Returns how many of its rows belong to each group that has no calibration rows.
+    Returns how many of its rows belong to each group that has no calibration rows, and the categories that are new.
     """
-    from dco.commands.reading import even_batches
+    from dco.commands.reading import NewValues, even_batches
     from dco.extras import require
     from dco.files import written_beside
 
@@ -615,9 +622,11 @@ def predict_partition(order: Order) -> Counter[Any]:
     layout, columns, key = _columns(order, model)
     data, row, writer = Path(order.data), 0, None
     new: Counter[Any] = Counter()
+    values = NewValues()
     with written_beside(Path(order.out), within=Path(order.unfinished)) as beside:
         try:
             for table in even_batches(data, columns, rows=order.batch_rows):
+                values.count(table, layout)
                 result = sets_table(
                     model, table, layout, key=key, path=data, first_row=row, order=order, text=False, new=new
                 )
@@ -630,4 +639,4 @@ def predict_partition(order: Order) -> Counter[Any]:
                 writer.close()
         if writer is None:
             raise ValueError(f"{data} has no rows; remove this file from the folder.")
-    return new
+    return new, values

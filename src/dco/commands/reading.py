@@ -14,8 +14,10 @@ import gzip
 import io
 import re
 import warnings
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +32,8 @@ _HEAD = 2**20  # characters of a CSV in which its column names must end
 _BLOCK = 4 * 2**20  # bytes of a CSV at a time
 # missing, among numbers; the spellings are those that Arrow and pandas take for missing
 _MISSING_WORDS = ("", "#N/A", "#N/A N/A", "#NA", "<NA>", "N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null")
+_MOST_KEPT = 1000  # categories of a column that travel with the model
+_EXAMPLES = 3
 _FEW_LABELS = 20  # whole numbers with more values than this are quantities, not classes
 
 
@@ -47,15 +51,19 @@ class Layout:
     key: str | None = None
     dropped: tuple[str, ...] = ()
     decimal: str = "."
+    dates: tuple[str, ...] | None = None  # those of the numbers that are dates; None: not known
+    categories: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # the values that the fit saw, unless too many
 
     def to_plain(self) -> dict[str, Any]:
         """Lists and texts only, so that it can be stored in a model file."""
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
+        plain = {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
+        return plain | {"categories": {name: list(values) for name, values in self.categories.items()}}
 
     @classmethod
     def from_plain(cls, data: Mapping[str, Any]) -> Layout:
         """The inverse of `to_plain`."""
         values: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in data.items()}
+        values["categories"] = {name: tuple(kept) for name, kept in values.get("categories", {}).items()}
         return cls(**values)
 
     @property
@@ -207,7 +215,7 @@ def make_layout(
     layout = Layout(
         target=target,
         task=task,
-        numbers=tuple(name for name in order if kinds[name] == "number"),
+        numbers=tuple(name for name in order if kinds[name] != "text"),
         texts=tuple(name for name in order if kinds[name] == "text"),
         order=order,
         condition=condition,
@@ -215,19 +223,88 @@ def make_layout(
         key=key,
         dropped=dropped,
         decimal=decimal,
+        dates=tuple(name for name in order if kinds[name] == "date"),
     )
     _tell_lookalikes(table, layout)
     return layout, why
 
 
-def told_columns(layout: Layout, X: Any) -> str:
-    """How each feature is read, in a sentence; X is the frame of features."""
-    parts = [f"numbers: {_listed(list(layout.numbers))}"] if layout.numbers else []
-    if layout.texts:
-        named = [f"{name} ({X[name].nunique()} values)" for name in layout.texts]
-        parts.append(f"categories: {_listed(named)}")
-    sentence = "; ".join(parts)
+def with_categories(layout: Layout, X: Any) -> Layout:
+    """The layout with the values of each column of text in X, the features of the fit."""
+    found = {name: sorted(X[name].dropna().unique()) for name in layout.texts}
+    return replace(layout, categories={name: tuple(seen) for name, seen in found.items() if len(seen) <= _MOST_KEPT})
+
+
+def columns_by_kind(layout: Layout) -> dict[str, Any]:
+    """How each feature is read; categories with the number of their values, which is None where they are too many."""
+    dates = layout.dates or ()
+    kept = {name: layout.categories.get(name) for name in layout.texts}
+    return {
+        "numbers": [name for name in layout.numbers if name not in dates],
+        "dates": list(dates),
+        "categories": {name: None if values is None else len(values) for name, values in kept.items()},
+    }
+
+
+def told_columns(layout: Layout) -> str:
+    """The same in a sentence."""
+    kinds = columns_by_kind(layout)
+    kinds["categories"] = [f"{name} ({_how_many(count)})" for name, count in kinds["categories"].items()]
+    sentence = "; ".join(f"{kind}: {_listed(names)}" for kind, names in kinds.items() if names)
     return f"{sentence[0].upper()}{sentence[1:]}."
+
+
+def _how_many(count: int | None) -> str:
+    if count is None:
+        return f"more than {_MOST_KEPT:,} values"
+    return "1 value" if count == 1 else f"{count:,} values"
+
+
+class NewValues:
+    """Cells of tables that hold categories which the fit never saw, counted by column."""
+
+    def __init__(self) -> None:
+        self.rows = 0
+        self.cells: Counter[str] = Counter()
+        self.examples: dict[str, list[str]] = {}
+
+    def count(self, table: Any, layout: Layout) -> None:
+        """Count the cells of a table; not of a column whose values have thresholds, since such rows get another note."""
+        self.rows += table.num_rows
+        for name, kept in layout.categories.items():
+            if name != layout.condition and name in table.column_names:
+                self._add(name, _unlike(table.column(name), kept))
+
+    def add(self, other: NewValues) -> None:
+        """What was counted elsewhere."""
+        self.rows += other.rows
+        for name, examples in other.examples.items():
+            self._add(name, examples, other.cells[name])
+
+    def _add(self, name: str, texts: list[str], count: int | None = None) -> None:
+        if texts:
+            self.cells[name] += len(texts) if count is None else count
+            self.examples[name] = list(dict.fromkeys([*self.examples.get(name, []), *texts]))[:_EXAMPLES]
+
+    def tell(self) -> None:
+        """Warn once a column."""
+        for name, count in self.cells.items():
+            shown = ", ".join(f"{text!r:.40}" for text in self.examples[name])
+            warnings.warn(
+                f"The column {name!r}: {count:,} of {self.rows:,} cells hold values that the fit never saw, such as "
+                f"{shown}.",
+                UserWarning,
+                stacklevel=2,
+            )
+
+
+def _unlike(column: Any, kept: Sequence[str]) -> list[str]:
+    """The cells that are neither missing nor among these."""
+    arrow, compute = require("pyarrow", extra="tables"), require("pyarrow.compute", extra="tables")
+    if not _is_text(column.type):
+        column = arrow.chunked_array([arrow.array(_texts(column), arrow.string())])
+    known = compute.is_in(column, value_set=arrow.array(kept, column.type))
+    return [str(text) for text in column.filter(compute.and_not(compute.is_valid(column), known)).to_pylist()]
 
 
 def _listed(names: list[str], most: int = 12) -> str:
@@ -251,11 +328,20 @@ def features(table: Any, layout: Layout, *, path: Path, first_row: int = 0) -> A
     pandas = require("pandas", extra="tables")
     columns: dict[str, Any] = {}
     for name in layout.order:
+        column = table.column(name)
         if name in layout.texts:
-            texts = _texts(table.column(name), fill=MISSING if name == layout.condition else None)
+            if _is_date(column.type):
+                raise ValueError(
+                    f"{path}: the column {name!r} holds dates, and the fit read it as text; write it as the fit had it."
+                )
+            texts = _texts(column, fill=MISSING if name == layout.condition else None)
             columns[name] = pandas.Series(texts, dtype=object)  # pandas would choose by its version
+        elif layout.dates is not None and name in layout.dates:
+            columns[name] = _dates(column, name, path=path, first_row=first_row)
+        elif layout.dates is not None and _is_date(column.type):
+            raise ValueError(f"{path}: the column {name!r} holds dates, and the fit had numbers there; give numbers.")
         else:
-            columns[name] = numbers(table.column(name), name, path=path, first_row=first_row, decimal=layout.decimal)
+            columns[name] = numbers(column, name, path=path, first_row=first_row, decimal=layout.decimal)
     return pandas.DataFrame(columns, copy=False)
 
 
@@ -317,17 +403,64 @@ def numbers(column: Any, name: str, *, path: Path, first_row: int = 0, decimal: 
     return np.asarray(values.to_numpy(zero_copy_only=False))
 
 
+def _dates(column: Any, name: str, *, path: Path, first_row: int) -> AnyArray:
+    """A column of dates, as such or in ISO's form, in seconds since 1970; anything else is an error that names it."""
+    types = require("pyarrow.types", extra="tables")
+    values = _as_float(column) if _is_date(column.type) or types.is_null(column.type) else _as_seconds(column)
+    if values is None:
+        cells = (_with_gaps(column) if _is_text(column.type) else column).to_pylist()
+        row = next(row for row, cell in enumerate(cells) if cell is not None and not _is_iso_date(cell))
+        raise ValueError(
+            f"{path}: the column {name!r} holds {str(column[row])!r:.40} in row {first_row + row + 1}, where the fit had "
+            "dates; write dates as 2026-01-31, or leave the cell empty if the date is missing."
+        )
+    return np.asarray(values.to_numpy(zero_copy_only=False))
+
+
+def _is_iso_date(cell: Any) -> bool:
+    if not isinstance(cell, str) or re.match(_ISO_DATE, cell) is None:
+        return False
+    try:
+        datetime.fromisoformat(cell)
+    except ValueError:  # the 30th of February
+        return False
+    return True
+
+
+def _as_seconds(column: Any) -> Any:
+    """Text in which every cell is a date in ISO's form, as seconds since 1970; otherwise None."""
+    arrow, compute = require("pyarrow", extra="tables"), require("pyarrow.compute", extra="tables")
+    if not _is_text(column.type):
+        return None
+    cells = _with_gaps(column)
+    if not _any_like(cells, _ISO_DATE, every=True):
+        return None
+    try:
+        return _as_float(compute.cast(cells, arrow.timestamp("us")))
+    except arrow.ArrowInvalid:  # no day of the calendar
+        return None
+
+
+def _is_date(kind: Any) -> bool:
+    types = require("pyarrow.types", extra="tables")
+    return bool(types.is_timestamp(kind) or types.is_date(kind))
+
+
 def _kind(column: Any, name: str, path: Path, decimal: str) -> str:
-    """number or text; anything else cannot be used."""
+    """number, date or text; anything else cannot be used."""
     types = require("pyarrow.types", extra="tables")
     kind = column.type.value_type if types.is_dictionary(column.type) else column.type
     if types.is_dictionary(column.type) or types.is_boolean(kind):
         return "text"
     if _is_text(kind):
-        return "text" if _as_float(column, decimal) is None or _holds_codes(column) else "number"
+        if _as_float(column, decimal) is None:
+            return "text" if _as_seconds(column) is None else "date"
+        return "text" if _holds_codes(column) else "number"
     if types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind) or types.is_null(kind):
         return "number"
-    if types.is_timestamp(kind) or types.is_date(kind) or types.is_duration(kind):
+    if _is_date(kind):
+        return "date"
+    if types.is_duration(kind):
         return "number"
     raise ValueError(
         f"{path}: the column {name!r} holds {kind}, which no model here can use; leave it out with --drop {name!r}, or turn "
@@ -370,7 +503,7 @@ def _as_float(column: Any, decimal: str = ".") -> Any:
     if types.is_boolean(kind) or types.is_dictionary(kind):
         return None
     try:
-        if types.is_timestamp(kind) or types.is_date(kind):
+        if _is_date(kind):
             micro = compute.cast(column, arrow.timestamp("us"), safe=False).cast(arrow.int64())
             return compute.divide(micro.cast(arrow.float64(), safe=False), 1e6)
         if types.is_duration(kind):
@@ -427,6 +560,11 @@ def _task(column: Any, target: str, path: Path, task: str | None, decimal: str) 
             f"{path}: the target {target!r} holds {cell!r:.40} in row {row + 1}, and a regression needs numbers; mend the "
             "cell, or say --task classification."
         )
+    if kind == "date" and task != "classification":
+        raise ValueError(
+            f"{path}: the target {target!r} holds dates; turn them into numbers, such as days since one of them, or say "
+            "--task classification."
+        )
     if task is not None:
         return task, f"Task: {task}, as asked for."
     if kind == "text" and is_number:
@@ -473,6 +611,7 @@ def _first_text(column: Any, decimal: str = ".") -> tuple[int, str]:
 
 # --- text that looks like numbers -----------------------------------------------------------------------------------
 
+_ISO_DATE = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6})?)?)?$"
 _MOST = 0.9  # of the cells
 _MONEY = r"(€|\$|£|¥|EUR|USD|GBP|CHF|%)?"
 
