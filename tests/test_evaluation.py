@@ -26,6 +26,8 @@ def test_label_sets_by_hand():
     assert (result.empty, result.full, result.infinite) == (0.25, 0.25, 0.0)
     assert result.p95_size == pytest.approx(np.quantile([1, 3, 0, 2], 0.95))
     assert result.mean_finite_size == 1.5
+    assert result.single == result.to_dict()["single"] == 0.25
+    assert "one-label sets     25.0%" in str(result)
     assert result.consistency is None
     assert result.by_group == ()
 
@@ -39,6 +41,8 @@ def test_intervals_by_hand():
     assert result.median_size == math.inf  # halfway between 1 and infinity
     assert result.mean_finite_size == 0.5
     assert "50.0% of the sets are infinite; 0.5 over the others" in str(result)
+    assert result.single is None  # a length of 1 is nothing special
+    assert "one-label" not in str(result)
 
 
 def test_unions_by_hand():

@@ -46,8 +46,8 @@ class Evaluation(ShownAsPrinted):
     """What prediction sets did on `n` rows with known labels.
 
     `coverage_low` and `coverage_high` are an exact (Clopper-Pearson) 95 % interval for the coverage by these sets, if rows
-    are independent. Shares are of rows: `empty` sets, `full` sets (every label, or the whole line) and `infinite` ones (a
-    side without end). One infinite set makes `mean_size` infinite; ``mean_finite_size`` leaves such sets out (NaN if there
+    are independent. Shares are of rows: `empty` sets, `full` sets (every label, or the whole line), `infinite` ones (a
+    side without end), and for labels those that hold a `single` one (None for numbers). One infinite set makes `mean_size` infinite; ``mean_finite_size`` leaves such sets out (NaN if there
     is no other).
     ``consistency`` compares the coverage with the law of the threshold's rank; it is None without a threshold, or with one
     that certifies no coverage by rank. ``by_group`` has a row for each group, in sorted order. ``no_verdict`` says why rows
@@ -68,6 +68,7 @@ class Evaluation(ShownAsPrinted):
     consistency: Consistency | None = None
     by_group: tuple[GroupEvaluation, ...] = ()
     no_verdict: str | None = None
+    single: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers and texts, nested; infinity stays a float."""
@@ -82,6 +83,8 @@ class Evaluation(ShownAsPrinted):
             f"P95 size           {_number(self.p95_size)}",
             f"empty / full sets  {self.empty:.1%} / {self.full:.1%}",
         ]
+        if self.single is not None:
+            lines.append(f"one-label sets     {self.single:.1%}")
         if self.consistency is not None:
             lines += [
                 f"expected coverage  {self.consistency.expected_coverage:.4f}"
@@ -153,6 +156,7 @@ def evaluate(
         n=n,
         consistency=_consistency(hits, threshold, tied=tied),
         by_group=() if groups is None else _by_group(hits, sizes, as_labels(groups), thresholds or {}, tied=tied),
+        single=float(np.mean(sizes == 1)) if isinstance(sets, LabelSets) else None,
     )
 
 
