@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
+from itertools import product
 from threading import Lock
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
+from scipy.stats import chi2, chi2_contingency
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.dummy import DummyRegressor
 from sklearn.linear_model import Ridge
@@ -15,7 +20,10 @@ from sklearn.neighbors import KNeighborsClassifier
 
 import dco
 from dco.errors import SealBrokenError
+from dco.predictor import calibrate
 from dco.scores import LAC, AbsoluteResidual, TopK
+from dco.seal import SealedRows
+from dco.splits import assign_roles
 
 
 class RoundsOtherwiseAlone(ClassifierMixin, BaseEstimator):
@@ -281,3 +289,25 @@ def test_one_tied_group_is_enough_to_be_tied():
     est = dco.DecoupledRegressor(zero, [AbsoluteResidual()], alpha=0.2, condition_on=1, random_state=0).fit(X, y)
     assert [entry.expected_is_exact for entry in est.certificate_.thresholds] == [True, False]
     assert est.predictor_.is_tied()
+
+
+def test_which_row_speaks_for_its_group_does_not_follow_from_the_roles():
+    """Four groups of two rows: in each of twelve splits the picks from two calibration groups are two fair coins.
+
+    Drawn with the seed of the roles they were not (chi^2 near 500); the limit is the 99.9 % point for 33 degrees of freedom.
+    """
+    groups = np.repeat(np.arange(4), 2)
+    structure: Any = SimpleNamespace(
+        name="a", fingerprint="a", score=AbsoluteResidual(), condition_on=None, classes=None,
+        scores=lambda X, y: X[:, 0], conditions=lambda X, y: None,
+    )  # fmt: skip
+    counts: Counter[tuple[Any, ...]] = Counter()
+    for seed in range(500):
+        roles = assign_roles(8, tune=0.25, calibrate=0.5, groups=groups, seed=seed)
+        rows = roles.calibrate
+        found, *_ = calibrate(structure, SealedRows(rows[:, None], rows), groups=groups[rows], seed=seed)
+        counts[*groups[roles.train[:1]], *groups[roles.tune[:1]], *(rows[found.one_per_group] % 2)] += 1
+    splits = Counter(key[:2] for key in counts.elements())
+    table = np.array([[counts[*split, *coins] for coins in product((0, 1), repeat=2)] for split in splits])
+    assert table.shape == (12, 4)
+    assert chi2_contingency(table).statistic < chi2.ppf(0.999, 33)

@@ -397,7 +397,8 @@ def calibrate(
     threshold, and a last digit could cost all of them when they come alone: every score is then raised by what batches round
     differently, which keeps their order. What was added comes back with the calibration and the log of the seal.
     """
-    one_per_group = None if groups is None else one_row_per_group(groups, seed=seed)
+    picks = np.random.default_rng([seed, 2])  # not the draws that dealt the roles
+    one_per_group = None if groups is None else one_row_per_group(groups, seed=picks)
     X, y = sealed.open_for(structure.fingerprint)
     scores = _opened_scores(structure, X, y)
     if not is_ours(structure.score):
