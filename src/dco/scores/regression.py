@@ -225,7 +225,8 @@ def asymmetric_quantiles(prediction: Prediction, y: ArrayLike, *, alpha: Level, 
     ceil((n + 1)(1 - alpha / 2)) twice. Either end is missed with probability at most alpha / 2, so a new exchangeable row is
     covered with probability at least 1 - alpha. No end pays for the other: intervals are shorter than those of
     `QuantileResidual` where the two quantiles are wrong by different amounts, and a little longer where they are not. With
-    `delta` each end is PAC at (alpha / 2, delta / 2), hence both are at (alpha, delta).
+    `delta` each end is PAC at (alpha / 2, delta / 2), hence both are at (alpha, delta). That asks for more than is needed:
+    ends cut one after the other (Tukey's equivalent blocks, 1947) would follow the Beta law of one rank.
     """
     level = as_rational(alpha)
     failure = None if delta is None else as_rational(delta, name="delta")
