@@ -267,7 +267,7 @@ class Certificate(ShownAsPrinted):
 
     def __str__(self) -> str:
         lines = [self.statement, f"Assumption: {self.assumption}"]
-        if self.reason:
+        if self.reason and self.reason not in self.statement:
             lines.append(f"Why no guarantee: {self.reason}")
         for entry in self.thresholds:
             name = f"{entry.group}: " if entry.group is not None else ""
