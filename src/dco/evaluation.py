@@ -46,9 +46,9 @@ class Evaluation(ShownAsPrinted):
     """What prediction sets did on `n` rows with known labels.
 
     `coverage_low` and `coverage_high` are an exact (Clopper-Pearson) 95 % interval for the coverage by these sets, if rows
-    are independent. Shares are of rows: `empty` sets, `full` sets (every label, or the whole line), `infinite` ones (a
-    side without end), and for labels those that hold a `single` one (None for numbers). One infinite set makes `mean_size` infinite; ``mean_finite_size`` leaves such sets out (NaN if there
-    is no other).
+    are independent. Shares are of rows: `empty` sets, `full` sets (every label, or the whole line), `infinite` ones (a side
+    without end), and for labels those that hold a `single` one (None for numbers). One infinite set makes `mean_size`
+    infinite; ``mean_finite_size`` leaves such sets out (NaN if there is no other).
     ``consistency`` compares the coverage with the law of the threshold's rank; it is None without a threshold, or with one
     that certifies no coverage by rank. ``by_group`` has a row for each group, in sorted order. ``no_verdict`` says why rows
     can prove nothing (they took part in the fit, or belong together): ``consistency`` is then None, whatever the threshold.

@@ -129,6 +129,8 @@ def show_evaluation(evaluation: Any, *, title: str, groups: str) -> None:
         ["P95 size", evaluation.p95_size],
         ["empty, full sets", f"{evaluation.empty:.1%}, {evaluation.full:.1%}"],
     ]
+    if evaluation.single is not None:
+        rows.append(["one-label sets", f"{evaluation.single:.1%}"])
     if evaluation.infinite:
         rows.append(["infinite sets", f"{evaluation.infinite:.1%}"])
         rows.append(["mean of finite sizes", evaluation.mean_finite_size])
