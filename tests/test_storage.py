@@ -713,6 +713,27 @@ def test_a_missing_file_is_a_missing_file(tmp_path):
         dco.storage.load(tmp_path / "nothing.dco")
 
 
+@pytest.mark.parametrize("package", ["scikit-learn", "decoupled-conformal"])
+def test_a_file_of_another_version_is_read_with_one_warning(saved, tmp_path, package):
+    members = members_of(saved.read_bytes())
+    manifest = json.loads(members["dco.json"])
+    here = manifest["versions"][package]
+    manifest["versions"][package] = "0.0.7"
+    # what scikit-learn itself keeps in each of its objects, and warns about for each
+    schema = members["schema.json"].replace(sklearn.__version__.encode(), b"0.0.7")
+    if package == "scikit-learn":
+        assert schema != members["schema.json"]
+        members["schema.json"] = schema
+        manifest["sha256"]["schema.json"] = hashlib.sha256(schema).hexdigest()
+    members["dco.json"] = json.dumps(manifest).encode()
+    path = tmp_path / "old.dco"
+    path.write_bytes(dco.storage._archive(members, zipfile.ZIP_DEFLATED))
+    with pytest.warns(UserWarning, match=rf"written with {package} 0.0.7 \(here: {here}\)") as told:
+        dco.load(path)
+    assert len(told) == 1
+    assert told[0].filename == __file__
+
+
 def test_the_file_says_its_format_and_the_versions_that_wrote_it(saved):
     manifest = json.loads(members_of(saved.read_bytes())["dco.json"])
     assert manifest["format"] == 1

@@ -62,9 +62,11 @@ def load(path: str | os.PathLike[str], *, trusted: Iterable[str | type] = ()) ->
 
     Only types on the list of `dco.trusted_types`, those that skops trusts by itself and those named in `trusted` are built;
     a file that holds any other is an UntrustedTypeError and nothing of it is built. A file that is damaged, was edited or
-    is not a model file is a CorruptModelError.
+    is not a model file is a CorruptModelError. One that was written with another version of dco or scikit-learn is read
+    with a warning.
     """
     import skops.io
+    from sklearn.exceptions import InconsistentVersionWarning
 
     allowed = trusted_names() | _names(trusted)
     data = _checked(Path(path).read_bytes(), path)
@@ -76,10 +78,31 @@ def load(path: str | os.PathLike[str], *, trusted: Iterable[str | type] = ()) ->
             f"wrote the file, pass trusted={[*sorted(_names(trusted)), *unknown]!r}; building them may run their code.",
             types=tuple(unknown),
         )
-    with _corrupt_if_it_fails(path):
+    with _corrupt_if_it_fails(path), warnings.catch_warnings():
+        warnings.simplefilter("ignore", InconsistentVersionWarning)  # one for each part of the model; ours is one for all
         estimator = skops.io.loads(data, trusted=sorted(allowed))
         _check_trees(estimator)
+        other = _other_versions(data)
+    if other:
+        warnings.warn(
+            f"{path} was written with {' and '.join(other)}: it may predict otherwise than when it was calibrated. "
+            "`dco audit` with the rows of the fit computes the calibration scores again.",
+            UserWarning,
+            stacklevel=2,
+        )
     return estimator
+
+
+def _other_versions(data: bytes) -> list[str]:
+    """The packages that shape predictions and had another version when the file was written."""
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        written = json.loads(archive.read(_MANIFEST)).get("versions", {})
+    here = versions()
+    return [
+        f"{package} {written[package]} (here: {here.get(package)})"
+        for package in ("decoupled-conformal", "scikit-learn")
+        if package in written and written[package] != here.get(package)
+    ]
 
 
 # --- the archive ------------------------------------------------------------------------------------------------------

@@ -603,3 +603,23 @@ def test_many_categories_are_not_kept(dco: Callable[..., Any], home: Path, tmp_p
     values = NewValues()
     values.count(pa.table({"a": ["new"] * 3, "b": pa.array(["u", "w", None]).dictionary_encode()}), layout)
     assert values.cells == {"b": 1}
+
+
+def test_a_model_of_another_version_gets_one_note(
+    dco: Callable[..., Any], home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import dco.storage as storage
+
+    here = storage.versions()
+    monkeypatch.setattr(storage, "versions", lambda: here | {"scikit-learn": "99.0"})
+    model, new = home / "numbers.dco", home / "new.csv"
+    for arguments in (
+        ("predict", model, new, "--out", tmp_path / "s.csv"),
+        ("evaluate", model, new),
+        ("audit", model),
+        ("report", model, "--out", tmp_path / "r.html"),
+    ):
+        told = json.loads(dco(*arguments, "--json").output)["notes"]
+        assert len(told) == 1
+        assert f"written with scikit-learn {here['scikit-learn']} (here: 99.0)" in told[0]
+    assert "Note: " in dco("audit", model).output

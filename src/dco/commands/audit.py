@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from dco.commands.options import FILE, decimal_option, example, trust_option
-from dco.commands.printing import as_json, print_json, print_table, say
+from dco.commands.printing import as_json, note, noted_warnings, print_json, print_table, say
 
 _OTHER_ROLES = {"train": "training", "tune": "tuning"}
 _ROLES = {**_OTHER_ROLES, "calibrate": "calibration"}
@@ -42,13 +42,15 @@ def command(
     the rows of the fit, in any order, every calibration score is computed again, and training and tuning rows are known by
     their fingerprints. The exit status is 1 if anything does not hold.
     """
+    notes: list[str] = []
     if model.suffix.lower() == ".json" and model.is_file():
         if data is not None or copy is not None:
             raise ValueError("A certificate alone cannot be checked against rows or a copy: give the model file.")
         certificate, found = _read(model), None
         report = certificate.verify()
     else:
-        certificate, report, found = _audit(model, data, target, copy, decimal, trust)
+        with noted_warnings(notes):
+            certificate, report, found = _audit(model, data, target, copy, decimal, trust)
     failed = {check.name for check in report.checks if not check.holds}
     if as_json:
         print_json(
@@ -58,6 +60,7 @@ def command(
                 "checks": [vars(check) for check in report.checks],
                 "unchecked": dict(report.unchecked),
                 "rows_checked": data is not None,
+                "notes": notes,
             }
         )
     else:
@@ -73,6 +76,8 @@ def command(
         if report.unchecked:
             say("All of it is checked by: dco audit MODEL --data DATA --certificate COPY, a copy that was kept elsewhere.")
         say("What would void it, and cannot be seen from here: " + "; ".join(certificate.voided_by) + ".")
+        for sentence in notes:
+            note(f"Note: {sentence}")
     if failed:
         raise click.exceptions.Exit(1)
 

@@ -177,7 +177,9 @@ def _opened(path: str, modified: int, trust: tuple[str, ...]) -> Any:
     """A worker that predicts many partitions reads the model once."""
     from dco.commands.model_files import open_model
 
-    return open_model(Path(path), trust)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # told when the run began
+        return open_model(Path(path), trust)
 
 
 def _predict_file(order: Order, *, resume: bool, force: bool, quiet: bool) -> int:
