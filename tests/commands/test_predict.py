@@ -122,6 +122,24 @@ def test_a_key_column_is_copied(dco: Callable[..., Any], home: Path, tmp_path: P
     assert found["patient"].tolist() == pd.read_parquet(home / "new.parquet")["patient"].tolist()
 
 
+def test_a_key_that_is_missing_is_told(dco: Callable[..., Any], home: Path, tmp_path: Path) -> None:
+    model, out = tmp_path / "m.dco", tmp_path / "s.csv"
+    fitting = ("--target", "outcome", "--drop", "grade", "--models", "linear", "--key", "patient")
+    dco("fit", home / "rows.csv", *fitting, "--out", model)
+    assert "Note" not in dco("predict", model, home / "new.csv", "--out", out).output
+    assert pd.read_csv(out).columns[0] == "patient"
+    without = tmp_path / "in"
+    without.mkdir()
+    for part in range(2):
+        pd.read_csv(home / "new.csv").drop(columns="patient").to_parquet(without / f"{part}.parquet")
+    for data, target in ((without / "0.parquet", out), (without, tmp_path / "sets")):
+        told = dco("predict", model, data, "--out", target, "--force").output
+        assert told.count("no column 'patient', the key of the model, so rows are named by their number") == 1
+    assert pd.read_csv(out).columns[0] == "row"
+    dco("predict", model, without / "0.parquet", "--out", out, "--force", "--key", "ward")
+    assert "Note" not in dco("predict", model, home / "new.csv", "--out", out, "--force", "--key", "ward").output
+
+
 def test_sets_with_several_pieces_are_written_in_full(dco: Callable[..., Any], tmp_path: Path) -> None:
     """Two far modes: the sets of a predictive density are unions, and the file holds every piece."""
     from dco.commands.predict import Order, sets_table

@@ -191,7 +191,7 @@ def _predict_file(order: Order, *, resume: bool, force: bool, quiet: bool) -> in
     output_format(out)
     check_output(out, force=force, inputs=[data, Path(order.model)])
     model = open_model(Path(order.model), order.trust)
-    _columns(order, model)
+    _tell_no_key(*_columns(order, model))
     tell_level(model, **order.statement)
     parts = out.with_name(f"{out.name}.parts")
     with _alone(parts, out):
@@ -291,6 +291,16 @@ def _columns(order: Order, model: Any) -> tuple[Any, list[str], str | None]:
         key = layout.key
     columns = checked_columns(data, layout, ignore_new=order.ignore_new, also=[] if key is None else [key])
     return layout, columns, key
+
+
+def _tell_no_key(layout: Any, columns: list[str], key: str | None) -> None:
+    if key is None and layout.key is not None:
+        warnings.warn(
+            f"The table has no column {layout.key!r}, the key of the model, so rows are named by their number, from 0; "
+            "--key names another column.",
+            UserWarning,
+            stacklevel=2,
+        )
 
 
 def _write_parts(order: Order, model: Any, parts: Path, advance: Any) -> list[int]:
@@ -531,7 +541,7 @@ def _predict_folder(
     offsets = [0]
     for file in files:
         offsets.append(offsets[-1] + (row_count(file) or 0))
-        _columns(replace(order, data=str(file)), model)
+        _tell_no_key(*_columns(replace(order, data=str(file)), model))
     out.mkdir(exist_ok=True)
     with _alone(unfinished, out):
         _begin_folder(out, plan, identity, [out / file.relative_to(data) for file in files], resume=resume, force=force)
