@@ -484,8 +484,8 @@ def test_a_page_is_tied_to_its_rows_and_its_model(dco: Callable[..., Any], home:
         table = pd.read_csv(home / name)
         table.assign(loan=[f"L{row}" for row in range(len(table))]).to_csv(tmp_path / name, index=False)
     fit = ("fit", tmp_path / "rows.csv", "--target", "outcome", "--key", "loan", "--models", "linear")
-    dco(*fit, "--test-size", 60, "--out", tmp_path / "m.dco", "--report", tmp_path / "f.html")
-    dco("report", tmp_path / "m.dco", "--data", tmp_path / "new.csv", "--out", tmp_path / "r.html")
+    dco(*fit, "--test-size", 60, "--by", "site", "--out", tmp_path / "m.dco", "--report", tmp_path / "f.html")
+    dco("report", tmp_path / "m.dco", "--data", tmp_path / "new.csv", "--by", "site", "--out", tmp_path / "r.html")
     dco("report", tmp_path / "m.dco", "--out", tmp_path / "none.html")
     written, page, bare = ((tmp_path / name).read_text() for name in ("f.html", "r.html", "none.html"))
     assert "<title>outcome in new.csv</title>" in page
@@ -494,6 +494,7 @@ def test_a_page_is_tied_to_its_rows_and_its_model(dco: Callable[..., Any], home:
     assert re.search(r"Rows: 60 of rows\.csv, fingerprint [0-9a-f]{32}\. Model: m\.dco\.", written)
     assert "Model: m.dco. Made on" in bare
     for html in (written, page):
+        assert "By site</h2>" in html
         assert len(re.findall(r'<span class="facts">loan L\d+<br>', html)) == 6
     with_title = ("report", tmp_path / "m.dco", "--title", "Mine", "--out", tmp_path / "t.html")
     dco(*with_title)

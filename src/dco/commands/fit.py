@@ -75,7 +75,7 @@ def command(data: Path, target: str, as_json: bool, **options: Any) -> None:
         with written_beside(certificate, overwrite=options["force"]) as beside:
             beside.write_text(fitted.model.certificate_.to_json() + "\n", encoding="utf-8")
     if report is not None:
-        from dco.commands.report import source_words
+        from dco.commands.report import named, source_words
         from dco.report import page
 
         page.write_page(
@@ -83,7 +83,7 @@ def command(data: Path, target: str, as_json: bool, **options: Any) -> None:
             report,
             X=fitted.X_test,
             y=fitted.y_test,
-            by=fitted.by,
+            by=named(fitted.by, fitted.by_name),
             title=f"{target} in {data.name}",
             source=source_words(out, data, fitted.X_test, fitted.y_test),
             names=fitted.names,

@@ -68,7 +68,7 @@ def command(
                     )
             elif by is not None:
                 raise ValueError("--by needs rows to count: give them with --data.")
-            known = {} if rows is None else {"X": rows.X, "y": rows.y, "by": rows.by, "names": rows.names}
+            known = {} if rows is None else {"X": rows.X, "y": rows.y, "by": named(rows.by, by), "names": rows.names}
             stored = getattr(estimator, "table_", None)
             if title is None and stored is not None:
                 wanted = target or stored["layout"]["target"]
@@ -82,6 +82,15 @@ def command(
     for sentence in notes:
         note(f"Note: {sentence}")
     say(f"Wrote {out}.")
+
+
+def named(groups: Any, name: str | None) -> Any:
+    """The groups of the rows under the name of their column, by which the page calls them."""
+    if groups is None or name is None:
+        return None
+    from dco.extras import require
+
+    return require("pandas", extra="tables").Series(groups, name=name)
 
 
 def source_words(model: Path, data: Path | None, X: Any, y: Any) -> str:
