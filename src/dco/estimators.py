@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Hashable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, overload
 
 import numpy as np
 from sklearn import get_config
@@ -18,19 +20,19 @@ from sklearn.utils.validation import check_array, check_is_fitted, column_or_1d,
 
 from dco.arrays import AnyArray, Floats, Integers
 from dco.certificate import Certificate
+from dco.display import counted
 from dco.evaluation import Evaluation, check_not_missing, evaluate
 from dco.fingerprints import role_fingerprint
 from dco.groups import as_labels, is_label
 from dco.models.adapt import is_frozen, predict_record
 from dco.predictions import ClassProbabilities
-from dco.predictor import DecoupledPredictor, Facts, Statement, fit_decoupled
+from dco.predictor import DecoupledPredictor, Facts, Statement, condition_values, fit_decoupled
 from dco.ranks import Level, as_count, as_rational
 from dco.roles import Growth, Roles, Sizes, deal_roles, given_roles
 from dco.rows import KeptRows, Rows, is_frame, n_rows
 from dco.scores.score import Score
 from dco.seal import SealedRows
 from dco.selection import Workbench, growing_candidates, score_label
-from dco.sets.prediction_sets import PredictionSets
 from dco.splits import Splits, as_seed
 from dco.tuning import Ranking
 from dco.tuning.allocation import grow_tuning_split
@@ -99,7 +101,7 @@ class _Decoupled(BaseEstimator, ABC):
             process_routing(self, "fit", **params)  # an unset or unknown request is an error here, not a failed candidate
         seed = as_seed(self.random_state)
         rows = self._rows(X, y, groups, params, reset=True)
-        self._check_condition(rows.X)
+        self._check_condition(rows.X, self.condition_on)
         roles = self._roles(rows, tune=tune, calibrate=calibrate, seed=seed)
         self.splits_ = roles.splits
         self._set_classes([roles.train.y, roles.tune.y, roles.calibrate.y])
@@ -152,6 +154,7 @@ class _Decoupled(BaseEstimator, ABC):
         sets = [self.predictor_.sets(X, level, guarantee=guarantee, delta=delta, prediction=prediction) for level in levels]
         return sets[0] if one else sets
 
+    @overload
     def evaluate(
         self,
         X: Any,
@@ -161,33 +164,77 @@ class _Decoupled(BaseEstimator, ABC):
         guarantee: Literal["marginal", "pac"] | None = None,
         delta: Level | None = None,
         by: Any = None,
-    ) -> Evaluation:
+    ) -> Evaluation: ...
+
+    @overload
+    def evaluate(
+        self,
+        X: Any,
+        y: Any,
+        *,
+        alpha: list[Any] | tuple[Any, ...],
+        guarantee: Literal["marginal", "pac"] | None = None,
+        delta: Level | None = None,
+        by: Any = None,
+    ) -> list[Evaluation]: ...
+
+    def evaluate(
+        self,
+        X: Any,
+        y: Any,
+        *,
+        alpha: Any = None,
+        guarantee: Literal["marginal", "pac"] | None = None,
+        delta: Level | None = None,
+        by: Any = None,
+    ) -> Evaluation | list[Evaluation]:
         """Coverage, sizes and consistency with the coverage law on rows that were used for nothing else.
 
-        `alpha`, `guarantee` and `delta` are those of `predict_set`. `by` has one label a row: the table by group. Under
-        `condition_on` the groups of the conditions are taken, each compared with the law of its own threshold. Rows that
-        took part in the fit are counted in a warning, and in ``no_verdict``: there is then no verdict. There is none either
-        after a fit with `groups`: the law is for independent rows.
+        `alpha`, `guarantee` and `delta` are those of `predict_set`: with a list of levels, a list of evaluations. `by` has
+        one label a row, or names groups as `condition_on` does: the table by group. Under `condition_on` the groups of the
+        conditions are taken, each compared with the law of its own threshold. Rows that took part in the fit are counted in
+        a warning, and in ``no_verdict``: there is then no verdict. There is none either after a fit with `groups`: the law
+        is for independent rows. Labels that are not in ``classes_`` are counted in a warning too; their rows are misses.
         """
-        features = self._features(X)
-        target = self._known_targets(y)
-        statement = self.predictor_.stated(alpha, guarantee=guarantee, delta=delta)
-        self.predictor_.tell_infeasible(statement, stacklevel=3)
-        self.predictor_.tell_new_groups(features, stacklevel=3)
-        used, spoilt = self.predictor_.tell_used_rows(features, target, stacklevel=3)
-        sets: PredictionSets = self.predictor_.sets(features, alpha, guarantee=guarantee, delta=delta)
-        thresholds = self.predictor_.thresholds(alpha, guarantee=guarantee, delta=delta)
-        thresholds = {name: threshold for name, threshold in thresholds.items() if name not in spoilt}
-        conditions = self.predictor_.structure.conditions(features, target)
-        found = evaluate(
-            sets,
-            target,
-            threshold=thresholds.get(None),
-            groups=conditions if by is None else by,
-            thresholds=thresholds if by is None else None,
-            tied=self.predictor_.is_tied(statement),
-        )
-        return replace(found, no_verdict=used)
+        features, own = self._features(X), self.predictor_
+        target = self._known_targets(y, stacklevel=3)
+        groups = self._groups_by(by, features, target)
+        one = alpha is None or np.ndim(alpha) == 0
+        statements = [own.stated(level, guarantee=guarantee, delta=delta) for level in ([alpha] if one else alpha)]
+        for statement in statements:
+            own.tell_infeasible(statement, stacklevel=3)
+        own.tell_new_groups(features, stacklevel=3)
+        used, spoilt = own.tell_used_rows(features, target, stacklevel=3)
+        prediction, conditions = own.structure.prediction(features), own.structure.conditions(features, target)
+        found = []
+        for statement in statements:
+            asked: dict[str, Any] = {"alpha": statement.alpha, "guarantee": guarantee, "delta": delta}
+            every = own.thresholds(**asked)
+            thresholds = {name: threshold for name, threshold in every.items() if name not in spoilt}
+            made = evaluate(
+                own.sets(features, **asked, prediction=prediction),
+                target,
+                threshold=thresholds.get(None),
+                groups=conditions if groups is None else groups,
+                thresholds=thresholds if groups is None else None,
+                tied=own.is_tied(statement),
+            )
+            found.append(replace(made, no_verdict=used))
+        return found[0] if one else found
+
+    def _groups_by(self, by: Any, X: Any, y: AnyArray) -> AnyArray | None:
+        """The label of each row that `by` gives, or names: a column of X, "label", or a callable of X."""
+        if by is not None and (np.ndim(by) == 0 or callable(by)):
+            self._check_condition(X, by, parameter="by")
+            if is_label(by) and not hasattr(self, "classes_"):
+                raise ValueError(
+                    'by="label" is for classes; a regression takes a column, a callable of X, or a label a row.'
+                )
+            return condition_values(by, X, y, parameter="by")
+        groups = None if by is None else as_labels(by)
+        if groups is not None and groups.shape != y.shape:
+            raise ValueError(f"by must hold one label for each of {len(y)} rows, got shape {groups.shape}.")
+        return groups
 
     @property
     def certificate_(self) -> Certificate:
@@ -282,14 +329,20 @@ class _Decoupled(BaseEstimator, ABC):
             if not isinstance(score, Score):
                 raise ValueError(f"scores must hold scores such as those of dco.scores, got {score!r:.200}.")
 
-    def _check_condition(self, X: Any) -> None:
+    def _check_condition(self, X: Any, rule: Any, *, parameter: str = "condition_on") -> None:
         """A column of an array is a number; columns of frames are looked up by name, where they are used."""
-        rule = self.condition_on
-        if rule is None or callable(rule) or is_frame(X) or is_label(rule):
+        if rule is None or callable(rule) or is_label(rule):
+            return
+        if not isinstance(rule, Hashable):
+            raise ValueError(
+                f"{parameter} must be one column or a callable, got {type(rule).__name__}: for several columns, or groups "
+                "made elsewhere, pass a callable that takes X and gives each row's group."
+            )
+        if is_frame(X):
             return
         if not isinstance(rule, (int, np.integer)) or not -X.shape[1] <= rule < X.shape[1]:
             raise ValueError(
-                f"condition_on must be a column number below {X.shape[1]} or a callable, as X is an array; got {rule!r}."
+                f"{parameter} must be a column number below {X.shape[1]} or a callable, as X is an array; got {rule!r}."
             )
 
     def _features(self, X: Any) -> Any:
@@ -439,7 +492,7 @@ class _Decoupled(BaseEstimator, ABC):
     def _targets(self, y: Any) -> AnyArray:
         """y as this estimator takes it, or an error."""
 
-    def _known_targets(self, y: Any) -> AnyArray:
+    def _known_targets(self, y: Any, *, stacklevel: int = 2) -> AnyArray:
         """The targets of rows to be evaluated."""
         check_not_missing(y, "coverage needs rows whose target is known. Leave such rows out.")
         targets: AnyArray = column_or_1d(y)
@@ -511,13 +564,24 @@ class DecoupledClassifier(ClassifierMixin, _Decoupled):
         check_classification_targets(labels)
         return labels
 
-    def _known_targets(self, y: Any) -> AnyArray:
+    def _known_targets(self, y: Any, *, stacklevel: int = 2) -> AnyArray:
         labels = super()._known_targets(y)
-        found, known = list(dict.fromkeys(labels.tolist())), self.classes_.tolist()
-        if found and not set(found) & set(known):
+        counts, known = Counter(labels.tolist()), self.classes_.tolist()
+        unknown = {label: count for label, count in counts.most_common() if label not in set(known)}
+        if counts and len(unknown) == len(counts):
             raise ValueError(
-                f"None of y's labels is among classes_: y holds {_listed(found)}, the classes are {_listed(known)}. Spell "
-                "labels as in fit, and give them the same type."
+                f"None of y's labels is among classes_: y holds {_listed(list(counts))}, the classes are {_listed(known)}. "
+                "Spell labels as in fit, and give them the same type."
+            )
+        if unknown:
+            n = sum(unknown.values())
+            shown = ", ".join(f"{label!r}: {count}" for label, count in list(unknown.items())[:5])
+            warnings.warn(
+                f"{n} of {counted(len(labels), 'row')} {'has a label that is' if n == 1 else 'have labels that are'} not in "
+                f"classes_ ({shown}{', ...' if len(unknown) > 5 else ''}): no set holds such a label, so these rows are "
+                "misses. Are labels spelt as in fit?",
+                UserWarning,
+                stacklevel=stacklevel,
             )
         return labels
 

@@ -128,8 +128,8 @@ class Structure:
         return condition_values(self.condition_on, X, y)
 
 
-def condition_values(condition_on: Any, X: Any, y: AnyArray | None) -> AnyArray | None:
-    """The Mondrian group of each row: None, the label, a column of X, or what a function of X says."""
+def condition_values(condition_on: Any, X: Any, y: AnyArray | None, *, parameter: str = "condition_on") -> AnyArray | None:
+    """The group of each row: None, the label, a column of X, or what a function of X says; `parameter` is for messages."""
     if condition_on is None:
         return None
     if is_label(condition_on):
@@ -138,14 +138,14 @@ def condition_values(condition_on: Any, X: Any, y: AnyArray | None) -> AnyArray 
         values = group_names(condition_on(X))
     elif hasattr(X, "columns"):
         if condition_on not in X.columns:
-            raise ValueError(f"condition_on names the column {condition_on!r}, which X does not have.")
+            raise ValueError(f"{parameter} names the column {condition_on!r}, which X does not have.")
         values = group_names(X[condition_on])
     else:
         column = X[:, [condition_on]]
         dense: Any = column.toarray() if hasattr(column, "toarray") else np.asarray(column)
         values = group_names(dense[:, 0])
     if values.shape != (n_rows(X),):
-        raise ValueError(f"condition_on must give one group for each of {n_rows(X)} rows, got shape {values.shape}.")
+        raise ValueError(f"{parameter} must give one group for each of {n_rows(X)} rows, got shape {values.shape}.")
     return values
 
 
