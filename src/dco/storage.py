@@ -26,7 +26,7 @@ from dco.errors import CorruptModelError, UntrustedTypeError
 from dco.files import written_beside
 from dco.trusted_types import trusted_names
 
-FORMAT = 1
+FORMAT = 2
 _MANIFEST = "dco.json"
 _SCHEMA = "schema.json"
 # A model's members are arrays and JSON: a file that unpacks to more than this is a zip bomb. `save` keeps below it.
