@@ -21,7 +21,7 @@ from scipy.stats import beta
 from dco.certificate import Certificate, certified_threshold
 from dco.report import page_html, plots, report_numbers, write_page
 from dco.report.rendering import render_template, strict_json, write_text
-from dco.report.words import percent, shortened
+from dco.report.words import level_percent, percent, shortened
 
 ALL = [
     "classification",
@@ -253,6 +253,11 @@ def test_a_share_below_one_is_never_written_as_all() -> None:
         "0.1\u202f%",
         "0.0\u202f%",
     ]
+
+
+def test_a_promise_below_one_is_never_written_as_all() -> None:
+    written = {0.1: "90", 0.07: "93", 0.005: "99.5", 0.4: "60", 1e-9: "99.9999999", 1e-5: "99.999"}
+    assert {alpha: level_percent(alpha) for alpha in written} == {alpha: f"{text}\u202f%" for alpha, text in written.items()}
 
 
 def test_a_page_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

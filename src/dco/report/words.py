@@ -24,8 +24,9 @@ def percent(share: float | None, digits: int = 1) -> str:
 
 
 def level_percent(alpha: float) -> str:
-    """1 - alpha in per cent, with as many digits as it was written with."""
-    return f"{round(100 * (1 - alpha), 6):g}\u202f%"
+    """1 - alpha in per cent, with the digits that tell it from 100."""
+    places = max(4, -math.floor(math.log10(alpha)))
+    return f"{100 * (1 - alpha):.{places}f}".rstrip("0").rstrip(".") + "\u202f%"
 
 
 def shortened(text: Any, longest: int = LONGEST_LABEL) -> str:
