@@ -7,11 +7,11 @@ import pytest
 from scipy.stats import betabinom
 
 from dco.experiments import regression
-from dco.experiments.coverage_z import all_z, bonferroni_point, coverage_sd, coverage_z
-from dco.experiments.experiment import Options, SplitRecord
+from dco.experiments.coverage_z import all_z, bonferroni_point, coverage_sd, coverage_z, target
+from dco.experiments.experiment import Options, SplitRecord, needs_file
 from dco.experiments.methods import run_method
 from dco.experiments.regression import DENSITY, STUDIES, fit_priors, load_rows, paper_split
-from dco.experiments.tables import ResultTable
+from dco.experiments.tables import Measured, ResultTable, standard_errors
 
 DIABETES = Options(alphas=(0.2,))
 
@@ -130,3 +130,20 @@ def test_diabetes_tables_have_the_papers_figures_beside_ours(diabetes_rows):
     assert [table.title for table in tables][2:] == [
         "Diabetes: prior scale", "Diabetes: threshold selection outcomes", "Diabetes: DirectTune diagnostic",
     ]  # fmt: skip
+
+
+def test_a_target_is_the_decimal_that_a_person_means():
+    assert [target(alpha) for alpha in (0.2, 0.1, 0.05, 1 - 0.9)] == [0.8, 0.9, 0.95, 0.9]
+
+
+def test_a_difference_from_the_paper_is_in_standard_errors_of_both():
+    """50 splits with sd 3 here and sd 4 there: the difference has standard error 5 / sqrt(50)."""
+    assert standard_errors(Measured(2.0, 3.0), (1.0, 4.0), 50) == pytest.approx(math.sqrt(50) / 5)
+    assert standard_errors(Measured.of([2.0]), (1.0, 4.0), 1) is None
+
+
+def test_what_is_missing_on_disk_is_named(tmp_path):
+    missing = needs_file("Somebody", "nobody.csv")
+    assert "Somebody needs nobody.csv" in missing(Options((0.2,), data_home=str(tmp_path)))
+    (tmp_path / "nobody.csv").write_text("a\n")
+    assert missing(Options((0.2,), data_home=str(tmp_path))) is None

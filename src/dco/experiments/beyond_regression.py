@@ -25,8 +25,8 @@ from dco.arrays import Floats, Integers
 from dco.datasets.tabular import Table
 from dco.evaluation import paired_comparison
 from dco.experiments import figures
-from dco.experiments.coverage_z import bonferroni_point, coverage_sd, expected_coverage
-from dco.experiments.experiment import Experiment, Options, Records
+from dco.experiments.coverage_z import bonferroni_point, coverage_sd, expected_coverage, target
+from dco.experiments.experiment import Experiment, Options, Records, needs_file
 from dco.experiments.regression import (
     DENSITY,
     PRIOR_SCALES,
@@ -35,7 +35,6 @@ from dco.experiments.regression import (
     deployed,
     fit_priors,
     load_rows,
-    needs_file,
     paper_split,
     rows_by,
 )
@@ -125,8 +124,10 @@ def mean_model(name: str, *, columns: int, seed: int) -> Any:
         return standardised(RidgeCV(np.logspace(-1, 3, 20)))
     if name == "support vectors":
         return standardised(SVR(C=1.0, gamma=0.02))
-    kernel = ConstantKernel() * Matern(2.0 * np.sqrt(columns / 3), nu=1.5) + WhiteKernel(0.05)
-    return standardised(GaussianProcessRegressor(kernel, alpha=1e-8))
+    if name == "gaussian process":
+        kernel = ConstantKernel() * Matern(2.0 * np.sqrt(columns / 3), nu=1.5) + WhiteKernel(0.05)
+        return standardised(GaussianProcessRegressor(kernel, alpha=1e-8))
+    raise ValueError(f"there is no mean model {name!r}.")
 
 
 @dataclass(frozen=True)
@@ -370,7 +371,7 @@ def _main_table(records: Records, options: Options, *, members: Class, title: st
         for method, entries in rows_by(records, alpha).items():
             expected, z = own_law(entries)
             rows.append(
-                (round(1 - alpha, 10), method, str(entries[0]["guarantee"]))
+                (target(alpha), method, str(entries[0]["guarantee"]))
                 + (round(float(np.mean([row["n_tune"] for row in entries]))),)
                 + (Measured.of(row["coverage"] for row in entries), expected, z)
                 + (Measured.of(row["width"] for row in entries), Measured.of(row["p95"] for row in entries))
@@ -406,7 +407,7 @@ def _gain_table(records: Records, options: Options, *, title: str) -> ResultTabl
     rows: list[tuple[Cell, ...]] = []
     for alpha in options.alphas:
         for step, (gain, low, high, p_value) in gains(records, alpha).items():
-            rows.append((round(1 - alpha, 10), step, gain, low, high, p_value))
+            rows.append((target(alpha), step, gain, low, high, p_value))
     return ResultTable(
         f"Beyond the paper: {title}, the gain in steps",
         "How much narrower in % of the mean width of the paper's DCO, with paired Student 95 % intervals over these splits "
@@ -438,7 +439,7 @@ def _chosen_table(records: Records, options: Options, *, title: str) -> ResultTa
         found = rows_by(records, alpha)
         names, grown = ([row["chosen"] for row in found[method]] for method in (SEARCHED, AUTO))
         every = sorted(dict.fromkeys(names + grown), key=lambda name: -names.count(name))
-        rows += [(round(1 - alpha, 10), name, names.count(name), grown.count(name)) for name in every]
+        rows += [(target(alpha), name, names.count(name), grown.count(name)) for name in every]
     return ResultTable(
         f"Beyond the paper: {title}, structures chosen",
         "How often each structure had the smallest mean width on the tuning rows: the paper's, and those of the auto split.",
@@ -454,7 +455,7 @@ def _growth_table(records: Records, options: Options, *, title: str) -> ResultTa
         sizes = [row["n_tune"] for row in entries]
         settled = sum(row["stopped"] == "settled" for row in entries)
         left = Measured.of(row["n"] for row in entries)
-        rows.append((round(1 - alpha, 10), Measured.of(sizes), min(sizes), max(sizes), left, settled, len(entries)))
+        rows.append((target(alpha), Measured.of(sizes), min(sizes), max(sizes), left, settled, len(entries)))
     return ResultTable(
         f"Beyond the paper: {title}, the auto tuning split",
         "How many rows tuning took, how many calibration kept, and in how many splits selection settled before calibration "
@@ -467,7 +468,7 @@ def _growth_table(records: Records, options: Options, *, title: str) -> ResultTa
 def beyond_figures(records: Records, options: Options, folder: Path) -> list[Path]:
     """The gain in steps at each level."""
     bars = {
-        f"{1 - alpha:.2f}": {step: each[:3] for step, each in gains(records, alpha).items() if step != THREE}
+        f"{target(alpha):.2f}": {step: each[:3] for step, each in gains(records, alpha).items() if step != THREE}
         for alpha in options.alphas
     }
     return figures.gains(bars, folder=folder, name="gain")

@@ -7,7 +7,6 @@ from functools import partial
 from pathlib import Path
 
 from dco.datasets.images import CIFAR100_FEATURES
-from dco.datasets.tabular import find_file
 from dco.experiments.beyond_classification import set_aside_table
 from dco.experiments.classification_figures import gain_figures, level_figures, main_figures, ratio_figures
 from dco.experiments.classification_splits import (
@@ -35,7 +34,7 @@ from dco.experiments.classification_tables import (
     selection_table,
     single_run_table,
 )
-from dco.experiments.experiment import Experiment, Options, Records
+from dco.experiments.experiment import Experiment, Options, Records, needs_file
 from dco.experiments.tables import ResultTable
 
 CIFAR100 = Study(
@@ -77,16 +76,6 @@ def write_rows_set_aside(data_home: str | None, folder: str | Path) -> ResultTab
     return table
 
 
-def _needs_cifar100(options: Options) -> str | None:
-    try:
-        found = find_file(CIFAR100_FEATURES, options.data_home)
-    except FileNotFoundError:
-        found = None
-    if found is not None:
-        return None
-    return f"CIFAR-100 needs {CIFAR100_FEATURES}: give its folder by --data-home or the environment variable DCO_DATA_HOME."
-
-
 def _needs_imagenet_a(options: Options) -> str | None:
     return NEEDS_IMAGENET_A if find_imagenet_a(options.data_home) is None else None
 
@@ -108,7 +97,7 @@ def _on_cifar100(
         run_split=partial(run_split, study=CIFAR100),
         tables=partial(make_tables, study=CIFAR100, makers=tuple(makers)),
         figures=figures,
-        missing=_needs_cifar100,
+        missing=needs_file("CIFAR-100", CIFAR100_FEATURES),
         alphas=LEVELS,
         quick_splits=3,
         part_of=part_of,

@@ -10,7 +10,8 @@ import numpy as np
 
 from dco.experiments import figures
 from dco.experiments.classification_splits import CLAIMS, Study
-from dco.experiments.classification_tables import better_dco, column, compared, methods_of, ratios_of, target
+from dco.experiments.classification_tables import better_dco, column, compared, methods_of, ratios_of
+from dco.experiments.coverage_z import target
 from dco.experiments.experiment import Options, Records, Row
 
 SHOWN = ("BQ", "DCO-PAC", "Split CP, φ fixed, whole pool", "DCO-Warmstart", "DCO, refit", "DirectTune, searched Φ")

@@ -22,10 +22,18 @@ from dco.experiments.classification_splits import (
     SETTLED,
     Study,
 )
-from dco.experiments.coverage_z import bonferroni_point, coverage_sd, expected_coverage
+from dco.experiments.coverage_z import bonferroni_point, coverage_sd, expected_coverage, target
 from dco.experiments.experiment import Options, Records, Row
 from dco.experiments.heads import CANDIDATES, HeadCandidate
-from dco.experiments.tables import Cell, Measured, ResultTable
+from dco.experiments.paper_values import (
+    CIFAR100,
+    IMAGENET_A,
+    IMAGENET_A_MATCHED,
+    IMAGENET_A_RATIOS,
+    IMAGENET_A_SELECTED,
+    IMAGENET_A_SINGLE_RUN,
+)
+from dco.experiments.tables import Cell, Measured, ResultTable, standard_errors
 from dco.ranks import as_rational
 from dco.theory import hits_cdf
 
@@ -52,11 +60,6 @@ def ratios_of(records: Records, alpha: float) -> dict[str, list[Row]]:
     return found
 
 
-def target(alpha: float) -> float:
-    """1 - alpha without the rounding of binary fractions."""
-    return float(1 - as_rational(alpha))
-
-
 def column(rows: Sequence[Row], key: str) -> list[float]:
     """One number of each split."""
     return [float(row[key]) for row in rows]
@@ -81,40 +84,6 @@ def law_cells(method: str, rows: Sequence[Row], *, stratified: bool) -> tuple[Ce
 
 # ---- tables ----------------------------------------------------------------------------------------------------------
 
-# Figures printed in the paper, (mean, sd over 50 splits): nothing is computed from them.
-PAPER_CIFAR100 = {  # "Performance across target coverage levels", ResNet-50 features: coverage, size
-    (0.2, "BQ"): ((0.8110, 0.0106), (2.7219, 0.1434)),
-    (0.2, "DCO-Warmstart"): ((0.7994, 0.0125), (2.5270, 0.1634)),
-    (0.1, "BQ"): ((0.9071, 0.0087), (5.8332, 0.4278)),
-    (0.1, "DCO-Warmstart"): ((0.8978, 0.0101), (5.3802, 0.4791)),
-    (0.05, "BQ"): ((0.9547, 0.0060), (10.7320, 0.7601)),
-    (0.05, "DCO-Warmstart"): ((0.9488, 0.0085), (10.0229, 1.2058)),
-}
-PAPER_IMAGENET_A = {
-    (0.2, "BQ"): ((0.8122, 0.0112), (26.5192, 1.3438)),
-    (0.2, "DCO-Warmstart"): ((0.8012, 0.0109), (25.2442, 1.5561)),
-    (0.1, "BQ"): ((0.9093, 0.0075), (49.3689, 2.1015)),
-    (0.1, "DCO-Warmstart"): ((0.9014, 0.0080), (46.8652, 2.1532)),
-    (0.05, "BQ"): ((0.9580, 0.0053), (74.4952, 3.1281)),
-    (0.05, "DCO-Warmstart"): ((0.9515, 0.0067), (71.2709, 3.6914)),
-}
-PAPER_MATCHED = {  # "Matched candidate-class and calibration-mechanism controls", ImageNet-A: coverage, size, P95
-    "BQ": (0.8122, 26.5192, 58.946),
-    "DCO, φ fixed": (0.8025, 25.0450, 55.663),
-    "Matched-Φ BQ, δ/16": (0.8196, 28.0215, 59.866),
-    "DCO-Warmstart": (0.8013, 25.2584, 53.726),
-    "DirectTune, searched Φ": (0.7908, 23.8286, 50.646),
-}
-PAPER_RATIOS = {  # "DCO-Warmstart split-ratio ablation", ImageNet-A: coverage, size, sd of P95, stability in %
-    "20/80": (0.8001, 25.1344, 2.7653, 32.0),
-    "33/67": (0.8013, 25.2584, 3.1137, 48.0),
-    "50/50": (0.7996, 24.9321, 3.7823, 46.0),
-    "67/33": (0.8010, 25.0379, 4.2108, 52.0),
-    "80/20": (0.8027, 25.2462, 5.7259, 48.0),
-}
-PAPER_SINGLE_RUN = {"λ_tune": 6.180, "q_cal": 6.419, "λ_BQ": 6.510, "BQ confidence, 1,000 draws": 0.954}
-PAPER_SELECTED = {9: 20, 1: 12, 3: 7, 11: 4, 5: 4, 2: 1, 8: 1, 10: 1}  # ImageNet-A, seeds of 50 by candidate number
-
 PAIRS = (
     ("DCO-Warmstart", "BQ"),
     ("DCO-PAC", "BQ"),
@@ -136,7 +105,7 @@ def describe(study: Study, records: Records, options: Options) -> str:
 
 def main_table(study: Study, records: Records, options: Options, features: str) -> ResultTable:
     """Every method at every level: claim, coverage beside its law, sizes beside the paper's."""
-    paper = PAPER_CIFAR100 if study.name == "cifar100" else PAPER_IMAGENET_A
+    paper = CIFAR100 if study.name == "cifar100" else IMAGENET_A
     rows: list[tuple[Cell, ...]] = []
     for alpha in options.alphas:
         for method, found in methods_of(records, alpha, features).items():
@@ -214,7 +183,7 @@ def single_run_table(study: Study, records: Records, options: Options) -> Result
         for name, row in (("DirectTune", tuned), ("DCO-Warmstart", dco), ("BQ", bq)):
             facts |= {f"{name} {key}": row[key] for key in ("coverage", "size", "p95")}
         rows += [
-            (target(alpha), name, float(value), PAPER_SINGLE_RUN.get(name) if alpha == 0.2 else None)
+            (target(alpha), name, float(value), IMAGENET_A_SINGLE_RUN.get(name) if alpha == 0.2 else None)
             for name, value in facts.items()
         ]
     return ResultTable(
@@ -278,7 +247,7 @@ def selection_table(study: Study, records: Records, options: Options) -> ResultT
     for features in ("raw", "standardised"):
         for alpha in options.alphas:
             chosen = [CANDIDATES[int(row["chosen"]) - 1] for row in methods_of(records, alpha, features)["DCO-Warmstart"]]
-            paper = PAPER_SELECTED if alpha == 0.2 else {}
+            paper = IMAGENET_A_SELECTED if alpha == 0.2 else {}
             views: dict[str, Callable[[HeadCandidate], str]] = {
                 "structure": lambda each: f"{each.score}, {each.hidden}, {each.dropout:g}",
                 "score": lambda each: each.score,
@@ -321,14 +290,14 @@ def matched_table(study: Study, records: Records, options: Options) -> ResultTab
         base = float(np.mean(column(found["BQ"], "size")))
         for method in order:
             entries = found[method]
-            printed = PAPER_MATCHED.get(method) if alpha == 0.2 else None
+            printed = IMAGENET_A_MATCHED.get(method) if alpha == 0.2 else None
             size = Measured.of(column(entries, "size"))
             searched = "fixed" if "fixed" in method or method == "BQ" else "matched Φ"
             missed = sum(value < target(alpha) - 1e-9 for value in column(entries, "coverage")) / len(entries)
             rows.append(
                 (target(alpha), method, searched, CLAIMS[method][0], Measured.of(column(entries, "coverage")))
                 + (law_cells(method, entries, stratified=study.stratified)[0], missed, printed[0] if printed else None, size)
-                + (size.mean / base, printed[1] / PAPER_MATCHED["BQ"][1] if printed else None)
+                + (size.mean / base, printed[1] / IMAGENET_A_MATCHED["BQ"][1] if printed else None)
                 + (Measured.of(column(entries, "p95")),)
             )
     return ResultTable(
@@ -351,7 +320,7 @@ def ratio_table(study: Study, records: Records, options: Options) -> ResultTable
         for ratio, entries in ratios_of(records, alpha).items():
             chosen = [int(row["chosen"]) for row in entries]
             modal = max(chosen.count(one) for one in set(chosen))
-            printed = PAPER_RATIOS[ratio] if alpha == 0.2 else (None, None, None, None)
+            printed = IMAGENET_A_RATIOS[ratio] if alpha == 0.2 else (None, None, None, None)
             p95 = Measured.of(column(entries, "p95"))
             expected, z, _ = law_cells("DCO-Warmstart", entries, stratified=study.stratified)
             method = f"DCO-Warmstart, {ratio}"
@@ -372,7 +341,7 @@ def ratio_table(study: Study, records: Records, options: Options) -> ResultTable
 
 def levels_table(study: Study, records: Records, options: Options) -> ResultTable:
     """BQ and DCO at the three levels beside the paper's."""
-    paper = PAPER_CIFAR100 if study.name == "cifar100" else PAPER_IMAGENET_A
+    paper = CIFAR100 if study.name == "cifar100" else IMAGENET_A
     rows: list[tuple[Cell, ...]] = []
     for features in ("raw", "standardised"):
         for alpha in options.alphas:
@@ -398,13 +367,6 @@ def levels_table(study: Study, records: Records, options: Options) -> ResultTabl
         + ("paper size / BQ",),
         tuple(rows),
     )
-
-
-def standard_errors(ours: Measured, paper: tuple[float, float], splits: int, paper_splits: int = 50) -> float | None:
-    """(ours - paper's) over the standard error of the difference; None for one split."""
-    if math.isnan(ours.sd):
-        return None
-    return (ours.mean - paper[0]) / math.sqrt(ours.sd**2 / splits + paper[1] ** 2 / paper_splits)
 
 
 def beyond_table(study: Study, records: Records, options: Options) -> ResultTable:

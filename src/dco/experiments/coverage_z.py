@@ -8,9 +8,15 @@ from collections.abc import Sequence
 from scipy.special import ndtri
 
 from dco.experiments.tables import Cell, ResultTable
+from dco.ranks import as_rational
 from dco.theory import coverage_law_of_rank
 
 FAMILY_ERROR = 0.01
+
+
+def target(alpha: float) -> float:
+    """1 - alpha without the rounding of binary fractions."""
+    return float(1 - as_rational(alpha))
 
 
 def expected_coverage(rank: int, n: int) -> float:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from dco.datasets.tabular import find_file
 from dco.experiments.tables import ResultTable
 
 Row: TypeAlias = Mapping[str, Any]
@@ -86,3 +88,18 @@ class Experiment:
             return self.run_chunk(seeds, options)
         assert self.run_split is not None
         return [self.run_split(seed, options) for seed in seeds]
+
+
+def needs_file(name: str, file: str) -> Callable[[Options], str | None]:
+    """A check that the data are on disk: experiments do not download."""
+    return partial(_missing_file, file, name)
+
+
+def _missing_file(file: str, name: str, options: Options) -> str | None:
+    try:
+        found = find_file(file, options.data_home)
+    except FileNotFoundError:
+        found = None
+    if found is not None:
+        return None
+    return f"{name} needs {file}: give its folder by --data-home or the environment variable DCO_DATA_HOME."

@@ -20,11 +20,11 @@ from typing import Any
 import numpy as np
 
 from dco.arrays import Floats, Integers
-from dco.datasets.tabular import Table, find_file, load_california_housing, load_concrete, load_diabetes
+from dco.datasets.tabular import Table, load_california_housing, load_concrete, load_diabetes
 from dco.evaluation import paired_wilcoxon
 from dco.experiments import figures
-from dco.experiments.coverage_z import bonferroni_point, coverage_z, expected_coverage
-from dco.experiments.experiment import Experiment, Options, Records
+from dco.experiments.coverage_z import bonferroni_point, coverage_z, expected_coverage, target
+from dco.experiments.experiment import Experiment, Options, Records, needs_file
 from dco.experiments.paper_values import (
     CALIFORNIA,
     CONCRETE,
@@ -34,7 +34,7 @@ from dco.experiments.paper_values import (
     DIABETES_WILCOXON,
     Printed,
 )
-from dco.experiments.tables import Cell, Measured, ResultTable
+from dco.experiments.tables import Cell, Measured, ResultTable, standard_errors
 from dco.predictions import Points
 from dco.ranks import as_rational, tuning_rank
 from dco.scores.density import PredictiveDensity
@@ -328,7 +328,7 @@ def comparison_table(
                     Measured(*paper.width), standard_errors(width, paper.width, len(entries)),
                 )  # fmt: skip
             rows.append(
-                (round(1 - alpha, 10), method, str(entries[0]["guarantee"]), coverage, expected, z, beside[0], beside[1])
+                (target(alpha), method, str(entries[0]["guarantee"]), coverage, expected, z, beside[0], beside[1])
                 + (width, beside[2], beside[3], Measured.of(row["p95"] for row in entries))
             )
     tested = sum(row[5] is not None for row in rows)
@@ -346,13 +346,6 @@ def comparison_table(
     )
 
 
-def standard_errors(ours: Measured, paper: tuple[float, float], splits: int, paper_splits: int = 50) -> float | None:
-    """(ours - paper's) over the standard error of the difference; None for one split."""
-    if math.isnan(ours.sd):
-        return None
-    return (ours.mean - paper[0]) / math.sqrt(ours.sd**2 / splits + paper[1] ** 2 / paper_splits)
-
-
 def paired_table(
     title: str, records: Records, alphas: Sequence[float], pairs: Sequence[tuple[str, str]], caption: str
 ) -> ResultTable:
@@ -368,7 +361,7 @@ def paired_table(
             covered = paired_wilcoxon(*([row["coverage"] for row in found[name]] for name in (first, second)))
             base = float(np.mean(b))
             rows.append(
-                (round(1 - alpha, 10), first, second, 100 * compared.mean_difference / base, 100 * compared.low / base)
+                (target(alpha), first, second, 100 * compared.mean_difference / base, 100 * compared.low / base)
                 + (100 * compared.high / base, compared.p_value, covered)
             )
     return ResultTable(
@@ -432,7 +425,7 @@ def prior_scale_table(records: Records, options: Options) -> ResultTable:
             entries = found[f"DCO, φ fixed (c = {c:g})"]
             paper = DIABETES_PRIOR_SCALES[c] if alpha == 0.2 else None
             rows.append(
-                (round(1 - alpha, 10), c, Measured.of(row["coverage"] for row in entries), law_cells(entries)[0])
+                (target(alpha), c, Measured.of(row["coverage"] for row in entries), law_cells(entries)[0])
                 + (Measured(*paper.coverage) if paper else None, Measured.of(row["width"] for row in entries))
                 + (Measured(*paper.width) if paper else None,)
             )
@@ -457,9 +450,9 @@ def selection_table(
         wide = sum(row["chosen"] == "c = 1" for row in entries)
         paper = alpha == 0.2 and title.startswith("Diabetes") and len(entries) == 50
         rows += [
-            (round(1 - alpha, 10), "feasible threshold found", feasible, len(entries), 50 if paper else None),
-            (round(1 - alpha, 10), "fallback", len(entries) - feasible, len(entries), 0 if paper else None),
-            (round(1 - alpha, 10), "c = 1 chosen", wide, len(entries), DIABETES_CHOSE_WIDE_PRIOR if paper else None),
+            (target(alpha), "feasible threshold found", feasible, len(entries), 50 if paper else None),
+            (target(alpha), "fallback", len(entries) - feasible, len(entries), 0 if paper else None),
+            (target(alpha), "c = 1 chosen", wide, len(entries), DIABETES_CHOSE_WIDE_PRIOR if paper else None),
         ]
     return ResultTable(
         title,
@@ -481,7 +474,7 @@ def direct_tune_table(records: Records, options: Options) -> ResultTable:
             coverage = Measured.of(row["coverage"] for row in entries)
             rows.append(
                 (
-                    round(1 - alpha, 10),
+                    target(alpha),
                     method,
                     Measured.of(row["width"] for row in entries),
                     paper.width[0] if paper else None,
@@ -509,11 +502,12 @@ def study_figures(records: Records, options: Options, folder: Path, *, study: St
     size = "mean width / sd of training targets"
     for alpha in options.alphas:
         found = rows_by(records, alpha)
-        end = f"-{1 - alpha:.2f}" if len(options.alphas) > 1 else ""
-        target = 1 - alpha
-        paths += figures.coverage_and_size(found, target=target, size=size, folder=folder, name=f"coverage-and-width{end}")
+        end = f"-{target(alpha):.2f}" if len(options.alphas) > 1 else ""
+        paths += figures.coverage_and_size(
+            found, target=target(alpha), size=size, folder=folder, name=f"coverage-and-width{end}"
+        )
         with_law = {method: found[method] for method in ("BQ", "DCO-PAC", "DCO-Warmstart")}
-        paths += figures.coverage_histograms(with_law, target=target, folder=folder, name=f"coverage-law{end}")
+        paths += figures.coverage_histograms(with_law, target=target(alpha), folder=folder, name=f"coverage-law{end}")
         if study.name == "diabetes":
             scales = {f"c = {c:g}": found[f"DCO, φ fixed (c = {c:g})"] for c in PRIOR_SCALES}
             paths += figures.prior_scales(scales, folder=folder, name=f"prior-scale{end}")
@@ -521,8 +515,7 @@ def study_figures(records: Records, options: Options, folder: Path, *, study: St
         by_level = {alpha: rows_by(records, alpha) for alpha in options.alphas}
         curves = {
             method: {
-                round(1 - alpha, 10): float(np.mean([row["width"] for row in found[method]]))
-                for alpha, found in by_level.items()
+                target(alpha): float(np.mean([row["width"] for row in found[method]])) for alpha, found in by_level.items()
             }
             for method in SHOWN
         }
@@ -532,21 +525,6 @@ def study_figures(records: Records, options: Options, folder: Path, *, study: St
 
 
 # ---- the catalogue's entries -----------------------------------------------------------------------------------------
-
-
-def needs_file(name: str, file: str) -> Callable[[Options], str | None]:
-    """A check that the data are on disk: experiments do not download."""
-    return partial(_missing_file, file, name)
-
-
-def _missing_file(file: str, name: str, options: Options) -> str | None:
-    try:
-        found = find_file(file, options.data_home)
-    except FileNotFoundError:
-        found = None
-    if found is not None:
-        return None
-    return f"{name} needs {file}: give its folder by --data-home or the environment variable DCO_DATA_HOME."
 
 
 def _experiment(

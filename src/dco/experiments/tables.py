@@ -28,6 +28,13 @@ class Measured:
         return cls(float(array.mean()), float(array.std(ddof=1)) if array.size > 1 else math.nan)
 
 
+def standard_errors(ours: Measured, paper: tuple[float, float], splits: int, paper_splits: int = 50) -> float | None:
+    """(ours - paper's) over the standard error of the difference; None for one split."""
+    if math.isnan(ours.sd):
+        return None
+    return (ours.mean - paper[0]) / math.sqrt(ours.sd**2 / splits + paper[1] ** 2 / paper_splits)
+
+
 Cell: TypeAlias = str | int | float | Measured | None
 
 

@@ -18,6 +18,7 @@ from scipy.special import ndtr, ndtri
 from dco.arrays import Floats
 from dco.datasets.synthetic import HeteroscedasticGaussian
 from dco.experiments import figures
+from dco.experiments.coverage_z import target
 from dco.experiments.experiment import Experiment, Options, Records
 from dco.experiments.methods import METHODS
 from dco.experiments.tables import Cell, Measured, ResultTable
@@ -115,7 +116,7 @@ def _agreement_table(rows: Sequence[Any], replicates: int) -> ResultTable:
         sd = float(coverage_law_of_rank(apart, m).std()) if 0 < apart <= m else math.nan
         z = (measured.mean - gap.exact) / (sd / math.sqrt(replicates)) if sd > 0 else None
         lines.append(
-            (round(1 - alpha, 10), schedule, m, Measured.of(row["dco"] - truth for row in same))
+            (target(alpha), schedule, m, Measured.of(row["dco"] - truth for row in same))
             + (Measured.of(float(row["bq"]) - truth for row in same) if gap.pac_rank <= m else "no finite rank",)
             + (measured, gap.exact, gap.approximate, z)
         )
@@ -146,7 +147,7 @@ def _lemma_table(rows: Sequence[Any], replicates: int) -> ResultTable:
         exact = float(law.cdf(covered[0]) + law.sf(covered[1]))
         lines.append(
             (
-                round(1 - alpha, 10),
+                target(alpha),
                 m,
                 t,
                 misses / draws,
@@ -246,7 +247,7 @@ def tuning_oracle_tables(records: Records, options: Options) -> list[ResultTable
         unsafe = sum(row["tight_risk"] > alpha for row in same if "tight_risk" in row)
         deployed = size_after_recalibration(n, n, alpha=alpha, candidates=len(FLOORS), size_bound=SIZE_BOUND, delta=DELTA)
         lines.append(
-            (round(1 - alpha, 10), n, sum(row["chosen"] == winner for row in same) / len(same))
+            (target(alpha), n, sum(row["chosen"] == winner for row in same) / len(same))
             + (Measured.of(row["regret"] for row in same), float(np.quantile([row["regret"] for row in same], 0.95)))
             + (Measured.of(tight) if tight else None, unsafe if tight else None)
             + (_bound(n, alpha, "paper"), _bound(n, alpha, "uniform"))
@@ -274,13 +275,12 @@ def tuning_oracle_tables(records: Records, options: Options) -> list[ResultTable
 def tuning_oracle_figures(records: Records, options: Options, folder: Path) -> list[Path]:
     """Regret and bounds against n at the first level."""
     table = tuning_oracle_tables(records, options)[0]
-    target = round(1 - options.alphas[0], 10)
     lines: dict[str, dict[int, float]] = {}
     for label in ("regret", "tightened", "bound, paper", "bound, uniform", "bound, recalibrated"):
         for row in table.rows:
             cells = dict(zip(table.columns, row, strict=True))
             cell, n = cells[label], cells["n"]
-            if cells["target"] == target and cell is not None and isinstance(n, int):
+            if cells["target"] == target(options.alphas[0]) and cell is not None and isinstance(n, int):
                 value = cell.mean if isinstance(cell, Measured) else float(cell)
                 lines.setdefault(label, {})[n] = value
     return figures.tuning_regret(lines, folder=folder, name="tuning-oracle")
