@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 import dco
-from dco.calibration import Calibration
+from dco.arrays import AnyArray, Floats
+from dco.calibration import Calibration, tell_infeasible, tell_new_groups
 from dco.errors import InfeasibleLevelWarning
 
 FEW = np.array([0.3, 0.1, 0.2])
@@ -112,3 +113,32 @@ def test_scores_on_few_values_are_seldom_called_distinct() -> None:
         exact += not Calibration(scores).is_tied(np.arange(9), threshold, guarantee="marginal")
     share = np.prod(np.arange(12, 21) / 20)
     assert abs(exact / runs - share) < 4 * np.sqrt(share * (1 - share) / runs)
+
+
+def told(scores: Floats, conditions: AnyArray | None = None, *, alpha: float) -> str:
+    """What is said about thresholds that are infinite."""
+    thresholds = Calibration(scores, conditions).thresholds(alpha=alpha, guarantee="marginal", delta=0.05)
+    with pytest.warns(InfeasibleLevelWarning) as caught:
+        tell_infeasible(thresholds, smallest=round(1 / alpha) - 1, on_infeasible="warn")
+    assert len(caught) == 1
+    return str(caught[0].message)
+
+
+def test_one_row_is_counted_as_one() -> None:
+    assert told(np.zeros(1), alpha=0.1).startswith("1 calibration row is too few for alpha = 0.1:")
+
+
+def test_of_thousands_of_groups_five_are_named() -> None:
+    """As many groups as rows, as from a column of measurements."""
+    message = told(np.zeros(4000), np.arange(4000) / 7, alpha=0.1)
+    assert message.startswith("4000 of 4000 groups have too few calibration rows for alpha = 0.1 (0.0: 1 row, 0.14")
+    assert ": 1 row and 3995 more)" in message
+    message = told(np.full(4000, np.inf), np.arange(4000) // 40, alpha=0.1)
+    assert "the threshold of 100 groups (0, 1, 2, 3, 4 and 95 more) is infinite" in message
+    names = np.arange(4000).astype(object)
+    with pytest.warns(
+        InfeasibleLevelWarning, match=r"^4000 of 4000 rows belong to 4000 groups that have no .* and 3995 more"
+    ):
+        tell_new_groups(names, {}, on_infeasible="warn")
+    with pytest.warns(InfeasibleLevelWarning, match=r"^1 of 1 row belongs to 1 group that has no calibration rows \(0\)"):
+        tell_new_groups(names[:1], {}, on_infeasible="warn")

@@ -9,7 +9,7 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 
 import dco
-from dco.display import ShownAsPrinted, are, counted
+from dco.display import ShownAsPrinted, are, counted, first_few, have
 
 
 class Printer:
@@ -117,3 +117,10 @@ def test_printed_sets_and_warnings_do_too():
         dco.grouped_conformal([0.0, 1.0], [3, 3], alpha=0.4)
     with pytest.warns(dco.InfeasibleLevelWarning, match="^none of 1 threshold passed with 1 calibration row:"):
         dco.conformal_risk_control([[1.0]], [0.0], alpha=0.1)
+
+
+def test_a_long_list_is_cut_and_counted() -> None:
+    assert [have(n) for n in (0, 1, 2)] == ["have", "has", "have"]
+    assert first_few(list("abcde")) == "a, b, c, d, e"
+    assert first_few(list("abcdefg")) == "a, b, c, d, e and 2 more"
+    assert first_few([]) == ""

@@ -49,7 +49,7 @@ def test_labels_that_are_not_among_the_classes_are_counted(classifier, n):
 def test_a_message_names_five_unknown_labels_and_not_more(classifier):
     new = LABELS[400:].astype(object)
     new[:7] = [f"label {i}" for i in range(7)]
-    with pytest.warns(UserWarning, match=r"^7 of 200 rows .*'label 4': 1, \.\.\.\)"):
+    with pytest.warns(UserWarning, match=r"^7 of 200 rows .*'label 4': 1 and 2 more\)"):
         classifier.evaluate(X[400:], new)
 
 

@@ -86,3 +86,10 @@ def test_the_name_of_what_is_missing_is_written_in_one_place() -> None:
         if any(isinstance(node, ast.Constant) and node.value == MISSING for node in ast.walk(ast.parse(path.read_text())))
     ]
     assert written == ["groups.py"]
+
+
+def test_names_are_pythons_own_so_that_messages_show_no_types() -> None:
+    when = np.datetime64("2020-01-01")
+    names = group_names([np.str_("a"), np.int64(1), when, "b"]).tolist()
+    assert names == ["a", 1, when, "b"]
+    assert [type(name) for name in names] == [str, int, np.datetime64, str]

@@ -15,6 +15,7 @@ from typing import Any, Literal
 import numpy as np
 
 from dco.arrays import AnyArray, Floats, Integers
+from dco.display import are, counted, first_few, have
 from dco.errors import InfeasibleLevelError, InfeasibleLevelWarning
 from dco.fingerprints import codes_of_values
 from dco.groups import rows_by_group
@@ -146,25 +147,27 @@ def tell_infeasible(
     short = {name: entry for name, entry in thresholds.items() if _is_short(entry, smallest)}
     if None in short:
         entry = short[None]
-        counted = unit or ("groups" if entry.rank is None else "rows")
+        noun = (unit or ("groups" if entry.rank is None else "rows")).removesuffix("s")
         warn_or_raise(
-            f"{entry.n} calibration {counted} are too few for alpha = {entry.alpha:g}: the threshold is infinite and every "
-            f"set is full (valid, but useless). At least {smallest} {counted} are needed{advice}.",
+            f"{counted(entry.n, f'calibration {noun}')} {are(entry.n)} too few for alpha = {entry.alpha:g}: the threshold "
+            f"is infinite and every set is full (valid, but useless). At least {counted(smallest, noun)} {are(smallest)} "
+            f"needed{advice}.",
             on_infeasible,
             stacklevel=stacklevel + 1,
         )
     elif short:
-        sizes = ", ".join(f"{name!r}: {entry.n}" for name, entry in short.items())
+        sizes = first_few([f"{name!r}: {counted(entry.n, 'row')}" for name, entry in short.items()])
         warn_or_raise(
-            f"{len(short)} of {len(thresholds)} groups ({sizes} rows) have too few calibration rows for alpha = "
-            f"{next(iter(short.values())).alpha:g}: their thresholds are infinite and rule nothing out (valid, but "
-            f"useless). At least {smallest} rows are needed in each group.",
+            f"{len(short)} of {counted(len(thresholds), 'group')} {have(len(short))} too few calibration rows for alpha = "
+            f"{next(iter(short.values())).alpha:g} ({sizes}): their thresholds are infinite and rule nothing out "
+            f"(valid, but useless). At least {counted(smallest, 'row')} {are(smallest)} needed in each group.",
             on_infeasible,
             stacklevel=stacklevel + 1,
         )
     ruled_out = [name for name, entry in thresholds.items() if np.isinf(entry.value) and name not in short]
     if ruled_out:
-        where = "" if None in thresholds else f" of {len(ruled_out)} groups ({', '.join(map(repr, ruled_out))})"
+        groups = f" of {counted(len(ruled_out), 'group')} ({first_few(list(map(repr, ruled_out)))})"
+        where = "" if None in thresholds else groups
         warn_or_raise(
             f"At alpha = {thresholds[ruled_out[0]].alpha:g} the threshold{where} is infinite and sets are full (valid, but "
             "useless), since too many calibration scores are infinite: the model rules out what happened in these rows.",
@@ -180,10 +183,12 @@ def tell_new_groups(
     rows = Counter(name for name in names.tolist() if name not in known)
     if not rows:
         return
-    groups = ", ".join(repr(name) for name, _ in rows.most_common(5)) + (", ..." if len(rows) > 5 else "")
+    groups = first_few([repr(name) for name, _ in rows.most_common()])
+    n = rows.total()
     warn_or_raise(
-        f"{rows.total()} of {len(names)} rows belong to {len(rows)} groups that have no calibration rows ({groups}): their "
-        "sets are full (valid, but useless). Calibrate with rows of these groups.",
+        f"{n} of {counted(len(names), 'row')} {'belongs' if n == 1 else 'belong'} to {counted(len(rows), 'group')} that "
+        f"{have(len(rows))} no calibration rows ({groups}): {'its set is' if n == 1 else 'their sets are'} full (valid, but "
+        "useless). Calibrate with rows of these groups.",
         on_infeasible,
         stacklevel=stacklevel + 1,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
@@ -30,6 +31,17 @@ def counted(n: int, noun: str) -> str:
 def are(n: int) -> str:
     """The verb that follows a count."""
     return "is" if n == 1 else "are"
+
+
+def have(n: int) -> str:
+    """The verb that follows a count of owners."""
+    return "has" if n == 1 else "have"
+
+
+def first_few(texts: Sequence[str], most: int = 5) -> str:
+    """The first few of many texts, and how many there are besides: a message with thousands of names is not read."""
+    more = len(texts) - most
+    return ", ".join(texts[:most]) + (f" and {more} more" if more > 0 else "")
 
 
 class ShownAsPrinted:

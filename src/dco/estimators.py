@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any, Literal, overload
@@ -20,7 +20,7 @@ from sklearn.utils.validation import check_array, check_is_fitted, column_or_1d,
 
 from dco.arrays import AnyArray, Floats, Integers
 from dco.certificate import Certificate
-from dco.display import counted
+from dco.display import counted, first_few
 from dco.evaluation import Evaluation, check_not_missing, evaluate
 from dco.fingerprints import role_fingerprint
 from dco.groups import as_labels, is_label
@@ -570,15 +570,15 @@ class DecoupledClassifier(ClassifierMixin, _Decoupled):
         unknown = {label: count for label, count in counts.most_common() if label not in set(known)}
         if counts and len(unknown) == len(counts):
             raise ValueError(
-                f"None of y's labels is among classes_: y holds {_listed(list(counts))}, the classes are {_listed(known)}. "
+                f"None of y's labels is among classes_: y holds {_listed(counts)}, the classes are {_listed(known)}. "
                 "Spell labels as in fit, and give them the same type."
             )
         if unknown:
             n = sum(unknown.values())
-            shown = ", ".join(f"{label!r}: {count}" for label, count in list(unknown.items())[:5])
+            shown = first_few([f"{label!r}: {count}" for label, count in unknown.items()])
             warnings.warn(
                 f"{n} of {counted(len(labels), 'row')} {'has a label that is' if n == 1 else 'have labels that are'} not in "
-                f"classes_ ({shown}{', ...' if len(unknown) > 5 else ''}): no set holds such a label, so these rows are "
+                f"classes_ ({shown}): no set holds such a label, so these rows are "
                 "misses. Are labels spelt as in fit?",
                 UserWarning,
                 stacklevel=stacklevel,
@@ -588,9 +588,8 @@ class DecoupledClassifier(ClassifierMixin, _Decoupled):
     def _set_classes(self, targets: list[AnyArray]) -> None:
         self.classes_ = np.unique(np.concatenate([target for target in targets if len(target)]))
         if len(self.classes_) < 2:
-            raise ValueError(
-                f"The data holds one class only ({self.classes_[0]!r}): a classifier needs at least two classes in y."
-            )
+            only = self.classes_.tolist()[0]
+            raise ValueError(f"The data holds one class only ({only!r}): a classifier needs at least two classes in y.")
 
 
 class DecoupledRegressor(RegressorMixin, _Decoupled):
@@ -629,8 +628,8 @@ def named_models(models: Any) -> dict[str, Any]:
     return dict(zip(names, listed, strict=True))
 
 
-def _listed(labels: list[Any], most: int = 5) -> str:
-    return ", ".join(map(repr, labels[:most])) + (", ..." if len(labels) > most else "")
+def _listed(labels: Iterable[Any]) -> str:
+    return first_few([repr(label) for label in labels])
 
 
 def _is_free_seed(key: str, value: Any) -> bool:

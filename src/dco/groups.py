@@ -29,8 +29,13 @@ def group_names(values: Any) -> AnyArray:
     if names.dtype.kind != "O":
         return names
     result = np.empty(names.shape, dtype=object)
-    result[...] = [MISSING if is_missing(name) else name for name in names.tolist()]
+    result[...] = [MISSING if is_missing(name) else _plain(name) for name in names.tolist()]
     return result
+
+
+def _plain(name: Any) -> Any:
+    """A NumPy scalar as Python's own, which messages show without its type; dates are left, some would become numbers."""
+    return name.item() if isinstance(name, np.generic) and name.dtype.kind not in "mM" else name
 
 
 def rows_by_group(names: AnyArray) -> dict[Any, Integers]:

@@ -334,7 +334,7 @@ def _codes(y: ArrayLike, n: int, k: int, classes: AnyArray | None, unseen: AnyAr
     if np.any(codes < 0):
         row = int(np.flatnonzero(codes < 0)[0])
         raise ValueError(
-            f"y holds the label {labels[row]!r} (row {row}), which is not among the {len(names)} classes. If the model has "
-            "never seen it, list it in unseen= of the prediction record: it then scores +inf."
+            f"y holds the label {labels.tolist()[row]!r} (row {row}), which is not among the {len(names)} classes. If the "
+            "model has never seen it, list it in unseen= of the prediction record: it then scores +inf."
         )
     return codes
