@@ -5,6 +5,7 @@ import math
 import os
 import sys
 import threading
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -186,6 +187,21 @@ def test_reproduce_writes_what_it_returns_and_refuses_other_names(tmp_path, monk
         catalogue.reproduce("lacking", out=tmp_path)
     with pytest.raises(ValueError, match="nothing called 'table-9'"):
         catalogue.reproduce("table-9", out=tmp_path)
+
+
+def test_a_page_of_tables_that_cannot_be_written_whole_leaves_the_one_before(tmp_path, monkeypatch):
+    monkeypatch.setattr(catalogue, "experiments", lambda: {"sums": EXPERIMENT})
+    catalogue.reproduce("sums", out=tmp_path, splits=2, jobs=1)
+    before = {path.name: path.read_bytes() for path in (tmp_path / "sums").iterdir()}
+
+    def cut_short(path, text, **_):
+        path.write_bytes(text.encode()[:10])
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(Path, "write_text", cut_short)
+    with pytest.raises(OSError, match="no space"):
+        catalogue.reproduce("sums", out=tmp_path, splits=2, jobs=1)
+    assert {path.name: path.read_bytes() for path in (tmp_path / "sums").iterdir()} == before
 
 
 def test_the_minutes_of_a_group_are_those_of_the_experiments_whose_data_are_there(tmp_path, monkeypatch):

@@ -16,6 +16,7 @@ from dco.experiments.coverage_z import all_z
 from dco.experiments.experiment import Experiment, Options, Records
 from dco.experiments.records import machine, run_splits
 from dco.experiments.tables import ResultTable
+from dco.files import written_beside
 from dco.ranks import as_rational
 
 # Each has a tuple EXPERIMENTS. One that is not installed offers nothing.
@@ -199,6 +200,7 @@ def _written(tables: Sequence[ResultTable], folder: Path) -> list[Path]:
         **{f"{table.slug}.csv": table.to_csv() for table in tables},
     }
     for file, text in pages.items():
-        (folder / file).write_text(text, encoding="utf-8")
+        with written_beside(folder / file) as path:
+            path.write_text(text, encoding="utf-8")
     records = folder / "records.jsonl"
     return [*([records] if records.is_file() else []), *(folder / file for file in pages)]

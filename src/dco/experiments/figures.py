@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from dco.extras import require
+from dco.files import written_beside
 
 INK, QUIET, WARM, COOL, GREEN = "#1f2933", "#8a94a0", "#c2541b", "#2a6f97", "#3c7d4d"
 BY_GUARANTEE = {"pac": WARM, "marginal": COOL, "none": QUIET, "expected_risk": GREEN}
@@ -43,8 +44,10 @@ def save(figure: Any, folder: Path, name: str) -> list[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     paths = [folder / f"{name}.svg", folder / f"{name}.png"]
     with matplotlib.rc_context(STYLE):
-        figure.savefig(paths[0], metadata={"Date": None})
-        figure.savefig(paths[1], dpi=150)
+        with written_beside(paths[0]) as beside:
+            figure.savefig(beside, format="svg", metadata={"Date": None})
+        with written_beside(paths[1]) as beside:
+            figure.savefig(beside, format="png", dpi=150)
     return paths
 
 
