@@ -132,6 +132,20 @@ def test_diabetes_tables_have_the_papers_figures_beside_ours(diabetes_rows):
     ]  # fmt: skip
 
 
+def test_diabetes_figures_show_split_cp_beside_bq_at_each_level(tmp_path):
+    """The paper's figure; and with several levels the baselines have their lines, which other studies do not run."""
+    methods = [*regression.SHOWN, *(f"DCO, φ fixed (c = {c:g})" for c in regression.PRIOR_SCALES)]
+    facts = {"guarantee": "marginal", "rank": 92, "n": 113, "n_test": 67, "coverage": 0.8}
+    rows = [{"method": name, "alpha": alpha, "width": 2 - alpha, **facts} for name in methods for alpha in (0.2, 0.1)]
+    records = [SplitRecord(seed, tuple(rows), 1.0) for seed in (0, 1)]
+    study = STUDIES["diabetes"]
+    paths = regression.study_figures(records, Options((0.2, 0.1)), tmp_path, study=study)
+    assert {"split-cp-and-bq-0.80.svg", "split-cp-and-bq-0.90.svg"} <= {path.name for path in paths}
+    assert all(name in (tmp_path / "split-cp-and-bq-0.80.svg").read_text() for name in ("Split CP (ridge)", "BQ"))
+    lines = (tmp_path / "width-against-level.svg").read_text()
+    assert all(name in lines for name in regression.SHOWN)
+
+
 def test_a_target_is_the_decimal_that_a_person_means():
     assert [target(alpha) for alpha in (0.2, 0.1, 0.05, 1 - 0.9)] == [0.8, 0.9, 0.95, 0.9]
 

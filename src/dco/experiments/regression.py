@@ -493,11 +493,15 @@ def direct_tune_table(records: Records, options: Options) -> ResultTable:
     )
 
 
-SHOWN = ("BQ", "DCO-PAC", "Split CP, φ fixed, whole pool", "DCO-Warmstart", "DCO, refit", "DirectTune, searched Φ")
+SHOWN = (
+    "BQ", "DCO-PAC", "Split CP, φ fixed, whole pool", "DCO-Warmstart", "DCO, refit", "DirectTune, searched Φ",
+    "Split CP (ridge)", "CQR (gradient boosting)", "CQR (histogram boosting)",
+)  # fmt: skip
+PAPER_SHOWS = ("Split CP (ridge)", "BQ")  # its figure of coverage and width on Diabetes
 
 
 def study_figures(records: Records, options: Options, folder: Path, *, study: Study) -> list[Path]:
-    """Distributions over splits, coverage against its law, size against level; on Diabetes the prior scales."""
+    """Coverage and width over splits, coverage and its law, width by level; on Diabetes prior scales, split CP beside BQ."""
     paths: list[Path] = []
     size = "mean width / sd of training targets"
     for alpha in options.alphas:
@@ -511,15 +515,20 @@ def study_figures(records: Records, options: Options, folder: Path, *, study: St
         if study.name == "diabetes":
             scales = {f"c = {c:g}": found[f"DCO, φ fixed (c = {c:g})"] for c in PRIOR_SCALES}
             paths += figures.prior_scales(scales, folder=folder, name=f"prior-scale{end}")
+            pair = {method: found[method] for method in PAPER_SHOWS}
+            paths += figures.coverage_and_size(
+                pair, target=target(alpha), size=size, folder=folder, name=f"split-cp-and-bq{end}"
+            )
     if len(options.alphas) > 1:
         by_level = {alpha: rows_by(records, alpha) for alpha in options.alphas}
+        shown = [method for method in SHOWN if method in by_level[options.alphas[0]]]  # the baselines: on Diabetes only
         curves = {
             method: {
                 target(alpha): float(np.mean([row["width"] for row in found[method]])) for alpha, found in by_level.items()
             }
-            for method in SHOWN
+            for method in shown
         }
-        guarantees = {method: str(by_level[options.alphas[0]][method][0]["guarantee"]) for method in SHOWN}
+        guarantees = {method: str(by_level[options.alphas[0]][method][0]["guarantee"]) for method in shown}
         paths += figures.size_against_level(curves, guarantees, size=size, folder=folder, name="width-against-level")
     return paths
 
