@@ -145,7 +145,10 @@ def distribution(mixtures: GaussianMixtures, y: Floats, rows: Integers | None = 
 
 
 def mean_and_sd(mixtures: GaussianMixtures) -> tuple[F64, F64]:
-    """The mean and the standard deviation of each row's mixture."""
+    """The mean and the standard deviation of each row's mixture.
+
+    The law of total variance: the mean of the variances and the variance of the means.
+    """
     mean = mixtures.means.mean(axis=1, dtype=np.float64)
     variance = mixtures.means.var(axis=1, dtype=np.float64) + np.mean(np.square(mixtures.sds, dtype=np.float64), axis=-1)
     return mean, np.sqrt(variance)

@@ -320,6 +320,14 @@ def test_a_mixture_is_also_a_mean_with_its_standard_deviation():
         convert(wide, dco.Quantiles)
 
 
+def test_a_mixture_in_single_precision_keeps_the_digits_that_its_draws_have():
+    """Means near 4,096 that differ by 1/2,048: their mean and spread are exact in double precision, not in single."""
+    means = (4096 + np.array([[0, 1, 2, 3]]) / 2048).astype(np.float32)
+    record = convert(dco.GaussianMixtures(means, np.full(4, 2.0**-11, dtype=np.float32)), dco.PointsWithSpread)
+    assert record.mean[0] == 4096 + 1.5 / 2048
+    np.testing.assert_allclose(record.spread, np.sqrt(1 + 1.25) / 2048)
+
+
 def test_what_a_model_cannot_give_is_an_error_that_names_both_sides():
     with pytest.raises(dco.IncompatibleScoreError, match="Ridge gives Points, but Quantiles was asked for"):
         predict_record(Ridge().fit(X, Y), X, dco.Quantiles)

@@ -21,6 +21,7 @@ from scipy.special import expit, softmax
 
 from dco.arrays import AnyArray, Floats, to_numpy
 from dco.errors import IncompatibleScoreError
+from dco.mixtures import mean_and_sd
 from dco.predictions import (
     ClassDraws,
     ClassProbabilities,
@@ -111,10 +112,9 @@ def convert(prediction: Prediction, kind: type) -> Prediction:
     match prediction:
         case ClassDraws() if kind is ClassProbabilities:
             return prediction.mean()
-        case GaussianMixtures(means, sds) if kind in (PointsWithSpread, Points):
-            # the law of total variance: the mean of the variances and the variance of the means
-            mean, variance = means.mean(axis=1), (sds**2).mean(axis=-1) + means.var(axis=1)
-            return Points(mean) if kind is Points else PointsWithSpread(mean, np.sqrt(variance))
+        case GaussianMixtures() if kind in (PointsWithSpread, Points):
+            mean, sd = mean_and_sd(prediction)
+            return Points(mean) if kind is Points else PointsWithSpread(mean, sd)
         case PointsWithSpread(mean, _) if kind is Points:
             return Points(mean)
         case Quantiles(lower, upper, median) if kind is Points:
