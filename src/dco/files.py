@@ -22,6 +22,8 @@ def written_beside(path: str | os.PathLike[str], *, within: Path | None = None, 
     this is a ValueError.
     """
     target = Path(path).resolve()
+    if not target.parent.is_dir():
+        raise FileNotFoundError(f"the folder {target.parent} does not exist; make it first.")
     beside = (target.parent if within is None else within) / f".{target.name}.{secrets.token_hex(6)}"
     try:
         yield beside
