@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
+import polars as pl
 import pytest
-from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.base import clone
+from sklearn.linear_model import BayesianRidge, LogisticRegression, Ridge
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 import dco
 from dco.scores import LAC
@@ -91,3 +95,106 @@ def test_several_columns_to_condition_on_are_refused_with_what_to_do(rule, rows)
         ValueError, match=r"condition_on must be one column or a callable, got .* pass a callable that takes X"
     ):
         est.fit(rows, LABELS)
+
+
+def test_weights_that_are_too_few_are_named():
+    est = dco.DecoupledRegressor(Ridge(), random_state=0)
+    with pytest.raises(ValueError, match=r"^sample_weight must hold one weight for each of 600 rows, got 399"):
+        est.fit(X, NUMBERS, sample_weight=np.ones(399))
+    with pytest.raises(ValueError, match=r"^sample_weight must hold one weight for each of 200 rows, got 3"):
+        est.fit(
+            X[:400], NUMBERS[:400], sample_weight=np.ones(400), tune=(X[400:], NUMBERS[400:], {"sample_weight": [1, 1, 1]})
+        )
+    piped = dco.DecoupledRegressor(make_pipeline(StandardScaler(), Ridge()), random_state=0)
+    with pytest.raises(ValueError, match=r"^ridge__sample_weight must hold one weight"):
+        piped.fit(X, NUMBERS, ridge__sample_weight=np.ones(399))
+
+
+def test_a_category_that_only_tuning_rows_have_is_not_blamed_on_training_rows():
+    town = np.where(np.arange(600)[:, None] < 400, "here", "there").astype(object)
+    est = dco.DecoupledRegressor(make_pipeline(OneHotEncoder(), Ridge()), tune_size=0.5, random_state=0)
+    with pytest.raises(ValueError, match=r"^Every candidate failed on the training and tuning rows \(.*unknown categories"):
+        est.fit(town[:400], NUMBERS[:400], tune=(town[400:], NUMBERS[400:]))
+
+
+def test_labels_of_two_kinds_are_refused_before_they_are_joined():
+    est = dco.DecoupledClassifier(LogisticRegression(), LAC(), random_state=0)
+    codes = (LABELS == "yes").astype(int)
+    with pytest.raises(ValueError, match=r"those of the train rows are text \('.*calibrate rows are numbers \(") as told:
+        est.fit(X[:400], LABELS[:400], calibrate=(X[400:], codes[400:]))
+    assert "np." not in str(told.value)
+    with pytest.raises(ValueError, match="of one kind in all roles"):
+        est.fit(X[:400], codes[:400], calibrate=(X[400:], codes[400:].astype(str).astype(object)))
+    mixed = est.fit(X[:400], codes[:400] == 1, calibrate=(X[400:], codes[400:]))  # True is 1
+    assert mixed.classes_.tolist() == [0, 1]
+
+
+def test_models_may_come_as_pairs_like_the_steps_of_a_pipeline():
+    models = [("weak", Ridge()), ("strong", Ridge(alpha=100.0))]
+    est = clone(dco.DecoupledRegressor(models, random_state=0)).fit(X, NUMBERS)
+    expected = dco.DecoupledRegressor(dict(models), random_state=0).fit(X, NUMBERS)
+    assert str(est.ranking_) == str(expected.ranking_)
+    assert est.certificate_.thresholds == expected.certificate_.thresholds
+    est.set_params(models__weak__alpha=2.0, models__strong=BayesianRidge())
+    assert est.get_params()["models__weak__alpha"] == 2.0
+    assert list(est.get_params()["models"]) == ["weak", "strong"]
+    assert dco.DecoupledRegressor(("one", Ridge()), random_state=0).fit(X, NUMBERS).best_candidate_.startswith("one / ")
+    for wrong in ([("a", Ridge()), BayesianRidge()], [("a", Ridge()), ("a", BayesianRidge())]):
+        with pytest.raises(ValueError, match="pairs throughout, each name once"):
+            dco.DecoupledRegressor(wrong).fit(X, NUMBERS)
+
+
+@pytest.mark.parametrize("kind", [np.asarray, list, lambda y: pd.Series(y, dtype="Float64"), pl.Series])
+def test_a_missing_number_is_named_by_its_row(kind):
+    y = NUMBERS.copy()
+    y[[7, 9]] = np.nan
+    with pytest.raises(ValueError, match=r"^y is missing in row 7 \(2 rows in all\): every row needs a number"):
+        dco.DecoupledRegressor(Ridge()).fit(X, kind(y))
+
+
+def test_tables_that_must_be_collected_or_converted_are_told_so():
+    est = dco.DecoupledRegressor(Ridge(), random_state=0)
+    columns = ["a", "b", "c"]
+    frame = pl.DataFrame(FRAME[columns].to_dict("list"))
+    with pytest.raises(ValueError, match=r"X is a LazyFrame, .*X\.collect\(\)"):
+        est.fit(frame.lazy(), NUMBERS)
+    est.fit(frame, NUMBERS)
+    with pytest.raises(ValueError, match=r"X is a LazyFrame, .*X\.collect\(\)"):
+        est.predict_set(frame.lazy())
+    pyarrow = pytest.importorskip("pyarrow")
+    table = pyarrow.table(FRAME[columns].to_dict("list"))
+    with pytest.raises(ValueError, match=r"X is a Table of Arrow, .*to_pandas\(\)"):
+        est.fit(table, NUMBERS)
+    assert len(est.predict_set(pl.from_arrow(table))) == 600
+
+
+class Plain:
+    """A score of one's own that says nothing about all labels at once."""
+
+    needs = (dco.ClassProbabilities,)
+
+    def observed(self, prediction, y):
+        return LAC().observed(prediction, y)
+
+    def sets(self, prediction, threshold):
+        return LAC().sets(prediction, threshold)
+
+    def sizes(self, prediction, threshold):
+        return LAC().sizes(prediction, threshold)
+
+
+def test_p_values_of_a_score_without_every_label_are_refused():
+    est = dco.DecoupledClassifier(LogisticRegression(), Plain(), random_state=0).fit(X, LABELS)
+    with pytest.raises(ValueError, match=r"need a score that has every_label\(prediction\), which Plain does not have"):
+        est.predict_p(X)
+
+
+def test_a_folder_that_is_not_there_is_named(classifier, tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"the folder .*nowhere does not exist; make it first") as told:
+        dco.save(classifier, tmp_path / "nowhere" / "model.dco")
+    assert "/." not in str(told.value)
+
+
+def test_one_class_is_shown_without_its_type():
+    with pytest.raises(ValueError, match=r"one class only \('a'\)"):
+        dco.DecoupledClassifier(LogisticRegression()).fit(X, np.full(600, "a"))

@@ -29,7 +29,7 @@ from dco.predictions import ClassProbabilities
 from dco.predictor import DecoupledPredictor, Facts, Statement, condition_values, fit_decoupled
 from dco.ranks import Level, as_count, as_rational
 from dco.roles import Growth, Roles, Sizes, deal_roles, given_roles
-from dco.rows import KeptRows, Rows, is_frame, n_rows
+from dco.rows import KeptRows, Rows, check_table, is_frame, n_rows
 from dco.scores.score import Score
 from dco.seal import SealedRows
 from dco.selection import Workbench, growing_candidates, score_label
@@ -352,6 +352,7 @@ class _Decoupled(BaseEstimator, ABC):
 
     def _checked(self, X: Any, *, reset: bool) -> Any:
         """X with its columns checked; frames and text pass untouched."""
+        check_table(X)
         if is_frame(X):
             validate_data(self, X, skip_check_array=True, reset=reset)
             if n_rows(X) == 0:
@@ -371,7 +372,9 @@ class _Decoupled(BaseEstimator, ABC):
         labels = None if groups is None else as_labels(groups)
         if labels is not None and labels.shape != target.shape:
             raise ValueError(f"groups must hold one label for each of {len(target)} rows, got shape {labels.shape}.")
-        return Rows(features, target, labels, dict(params))
+        rows = Rows(features, target, labels, dict(params))
+        rows.check_weights()
+        return rows
 
     def _given(self, role: str, given: Any) -> Rows | None:
         if given is None:
@@ -486,7 +489,8 @@ class _Decoupled(BaseEstimator, ABC):
             names[name].set_params(**{key.removeprefix(f"{name}__"): value})
             return
         names[name] = value
-        self.models = names if isinstance(self.models, Mapping) else list(names.values())
+        named = isinstance(self.models, Mapping) or any(map(_is_pair, [self.models, *self.models]))
+        self.models = names if named else list(names.values())
 
     @abstractmethod
     def _targets(self, y: Any) -> AnyArray:
@@ -507,7 +511,7 @@ class DecoupledClassifier(ClassifierMixin, _Decoupled):
 
     Parameters
     ----------
-    models : estimator, list, or dict {name: estimator}
+    models : estimator, list of estimators or of (name, estimator), or dict {name: estimator}
         Candidates' models. Each is cloned and fitted; ``FrozenEstimator(model)`` is used as it is.
     scores : None, a score, list, or dict {name: score}
         None tries every score that suits what the models give.
@@ -586,6 +590,7 @@ class DecoupledClassifier(ClassifierMixin, _Decoupled):
         return labels
 
     def _set_classes(self, targets: list[AnyArray]) -> None:
+        _check_label_kinds(dict(zip(("train", "tune", "calibrate"), targets, strict=False)))
         self.classes_ = np.unique(np.concatenate([target for target in targets if len(target)]))
         if len(self.classes_) < 2:
             only = self.classes_.tolist()[0]
@@ -610,15 +615,21 @@ class DecoupledRegressor(RegressorMixin, _Decoupled):
             raise ValueError("stratify=True is for classes.")
 
     def _targets(self, y: Any) -> AnyArray:
+        check_not_missing(y, "every row needs a number. Leave such rows out.")
         values: AnyArray = check_array(column_or_1d(y, warn=True), ensure_2d=False, input_name="y", dtype=np.float64)
         return values
 
 
 def named_models(models: Any) -> dict[str, Any]:
-    """{name: model}: the names given, or class names in lower case, numbered where they repeat."""
+    """{name: model}: the names given, in a dict or in pairs, or class names in lower case, numbered where they repeat."""
     if isinstance(models, Mapping):
         return {str(name): model for name, model in models.items()}
-    listed = list(models) if isinstance(models, (list, tuple)) else [models]
+    listed = list(models) if isinstance(models, (list, tuple)) and not _is_pair(models) else [models]
+    pairs = [entry for entry in listed if _is_pair(entry)]
+    if pairs:
+        if len(dict(pairs)) < len(listed):
+            raise ValueError("models must be estimators, or (name, estimator) pairs throughout, each name once.")
+        return dict(pairs)
     stems = [type(model).__name__.lower() for model in listed]
     seen: dict[str, int] = {}
     names = []
@@ -626,6 +637,22 @@ def named_models(models: Any) -> dict[str, Any]:
         seen[stem] = seen.get(stem, 0) + 1
         names.append(stem if stems.count(stem) == 1 else f"{stem}-{seen[stem]}")
     return dict(zip(names, listed, strict=True))
+
+
+def _is_pair(entry: Any) -> bool:
+    """Whether it is (name, model), as the steps of a Pipeline are."""
+    return isinstance(entry, (tuple, list)) and len(entry) == 2 and isinstance(entry[0], str)
+
+
+def _check_label_kinds(targets: Mapping[str, AnyArray]) -> None:
+    """Refuse text in one role and numbers in another: joined, numbers would become texts, and classes of their own."""
+    kinds = {role: "text" if isinstance(own[0], (str, bytes)) else "numbers" for role, own in targets.items() if len(own)}
+    if len(set(kinds.values())) > 1:
+        found = "; ".join(
+            f"those of the {role} rows are {kind} ({_listed(dict.fromkeys(targets[role].tolist()))})"
+            for role, kind in kinds.items()
+        )
+        raise ValueError(f"Labels must be of one kind in all roles, but {found}. Spell them in one way.")
 
 
 def _listed(labels: Iterable[Any]) -> str:

@@ -250,7 +250,12 @@ class DecoupledPredictor:
             )
         if self.structure.classes is None:
             raise ValueError("p-values of a regression are for given values: pass y.")
-        every = self.structure.score.every_label(record)  # type: ignore[attr-defined]
+        if not hasattr(self.structure.score, "every_label"):
+            raise ValueError(
+                f"p-values of every label need a score that has every_label(prediction), which "
+                f"{type(self.structure.score).__name__} does not have."
+            )
+        every = self.structure.score.every_label(record)
         by_label = is_label(self.structure.condition_on)
         conditions = record.labels()[None, :] if by_label else self.structure.conditions(X)
         if conditions is not None and not by_label:

@@ -32,6 +32,12 @@ class Rows:
     def __len__(self) -> int:
         return len(self.y)
 
+    def check_weights(self) -> None:
+        """Refuse weights that are not one a row; of other parameters it is not known whether they belong to rows."""
+        for name, value in self.params.items():
+            if name.endswith("sample_weight") and np.ndim(value) > 0 and len(value) != len(self):
+                raise ValueError(f"{name} must hold one weight for each of {len(self)} rows, got {len(value)}.")
+
     def take(self, rows: Integers) -> Rows:
         """Some of the rows, in the order given."""
         return Rows(
@@ -66,6 +72,15 @@ class Rows:
     @staticmethod
     def _one_a_row(value: Any, n: int) -> bool:
         return not isinstance(value, (str, bytes, Mapping)) and hasattr(value, "__len__") and len(value) == n
+
+
+def check_table(X: Any) -> None:
+    """Refuse tables that cannot be cut by rows, naming what they become."""
+    kind = type(X).__name__
+    if type(X).__module__.startswith("pyarrow"):
+        raise ValueError(f"X is a {kind} of Arrow, which models cannot read: pass X.to_pandas() or polars.from_arrow(X).")
+    if hasattr(X, "collect_schema") and not hasattr(X, "shape"):
+        raise ValueError(f"X is a {kind}, whose rows are not there yet: pass X.collect().")
 
 
 def is_frame(X: Any) -> bool:

@@ -441,7 +441,7 @@ def growing_candidates(
             reasons = {name: outcome.failure for name, outcome in outcomes.items() if outcome.failure is not None}
             reasons |= {name: str(found.failure) for name, found in tried.items()}
             raise ValueError(
-                "Every candidate failed on the training rows: "
+                "Every candidate failed on the training and tuning rows: "
                 + "; ".join(f"{name}: {text}" for name, text in reasons.items())
             )
         return table, part.y
@@ -484,7 +484,7 @@ def rank_candidates(
         lost = {c.model_name: tried[c.model_name].failure for c in candidates}  # once a model, not once a score
         reasons = "; ".join(f"{name}: {reason}" for name, reason in lost.items())
         shape = f"n_samples={len(bench.train)}, n_features={bench.train.X.shape[1]}"
-        raise ValueError(f"Every candidate failed on the training rows ({shape}). {reasons}")
+        raise ValueError(f"Every candidate failed on the training and tuning rows ({shape}). {reasons}")
     rows = bench.tuning_rows()
     return tune(table, rows.y, alpha=alpha, conditions=conditions, groups=rows.groups)
 
