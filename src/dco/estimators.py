@@ -368,7 +368,7 @@ class _Decoupled(BaseEstimator, ABC):
         features = self._checked(X, reset=reset)
         target = self._targets(y)
         if len(target) != n_rows(features):
-            raise ValueError(f"X has {n_rows(features)} rows and y has {len(target)}: give one target a row.")
+            raise ValueError(f"X has {counted(n_rows(features), 'row')} and y has {len(target)}: give one target a row.")
         labels = None if groups is None else as_labels(groups)
         if labels is not None and labels.shape != target.shape:
             raise ValueError(f"groups must hold one label for each of {len(target)} rows, got shape {labels.shape}.")

@@ -38,6 +38,7 @@ from dco.certificate import (
     scores_fingerprint,
     statement_in_words,
 )
+from dco.display import counted, first_few, have
 from dco.errors import DcoError, SealBrokenError
 from dco.fingerprints import object_fingerprint, row_fingerprints, row_uniforms
 from dco.groups import group_names, is_label
@@ -346,10 +347,11 @@ def _tell_labels_without_rows(
     assert structure.classes is not None
     absent = [label for label in structure.classes.tolist() if label not in thresholds]
     if absent:
-        names = ", ".join(map(repr, absent[:5])) + (", ..." if len(absent) > 5 else "")
+        names = first_few(list(map(repr, absent)))
         warn_or_raise(
-            f"{len(absent)} of {len(structure.classes)} labels ({names}) have no calibration rows: such a label is in every "
-            f"set (valid, but useless). At least {statement.smallest_n(len(thresholds))} rows of each label are needed.",
+            f"{len(absent)} of {len(structure.classes)} labels ({names}) {have(len(absent))} no calibration rows: such a label "
+            f"is in every set (valid, but useless). At least {statement.smallest_n(len(thresholds))} rows of each label are "
+            "needed.",
             statement.on_infeasible,
             stacklevel=stacklevel + 1,
         )
@@ -447,12 +449,11 @@ def _tell_labels_never_seen(structure: Structure, y: AnyArray) -> None:
     known = set(np.asarray(getattr(structure.model, "classes_", structure.classes)).tolist())
     rows = Counter(label for label in y.tolist() if label not in known)
     if rows:
-        labels = ", ".join(f"{label!r}: {count}" for label, count in rows.most_common(5)) + (
-            ", ..." if len(rows) > 5 else ""
-        )
+        labels = first_few([f"{label!r}: {counted(count, 'row')}" for label, count in rows.most_common()])
+        verb = "has a label" if rows.total() == 1 else "have labels"
         warnings.warn(
-            f"{rows.total()} of {len(y)} calibration rows have labels that the chosen model never saw ({labels} rows): "
-            "their scores are infinite, so the statement stays valid and sets are larger. Bring training rows of them.",
+            f"{rows.total()} of {counted(len(y), 'calibration row')} {verb} that the chosen model never saw ({labels}): "
+            "such scores are infinite, so the statement stays valid and sets are larger. Bring training rows of them.",
             UserWarning,
             stacklevel=5,
         )

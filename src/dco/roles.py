@@ -14,6 +14,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from dco.arrays import Integers
+from dco.display import counted
 from dco.errors import OverlappingRolesError
 from dco.fingerprints import (
     Duplicates,
@@ -192,8 +193,8 @@ def _without_training(rows: Rows, sizes: Sizes, *, seed: int) -> Splits:
         made = deal(tune=sizes.tune, calibrate=0 if calibrate is not None else sizes.calibrate)
         if calibrate is None and made.train.size:
             raise ValueError(
-                f"tune_size={sizes.tune} and calibrate_size={sizes.calibrate} leave {made.train.size} rows over, and frozen "
-                "models need none for training: give one of the two, and the other gets the rest."
+                f"tune_size={sizes.tune} and calibrate_size={sizes.calibrate} leave {counted(made.train.size, 'row')} over, "
+                "and frozen models need none for training: give one of the two, and the other gets the rest."
             )
         tuning, calibration = made.tune, made.train if calibrate is not None else made.calibrate
     else:
@@ -254,6 +255,6 @@ def _check_groups(train: Rows, tune: Rows, calibrate: Rows) -> None:
             labels = calibrate.groups[shared.rows]
             count = codes_of_values(labels, missing=True)[1]
             raise OverlappingRolesError(
-                f"calibrate and {name} share {count} groups (first: {labels[0]}), so their rows are not independent. Keep "
-                "every group in one role."
+                f"calibrate and {name} share {counted(count, 'group')} (first: {labels[0]}), so their rows are not "
+                "independent. Keep every group in one role."
             )
