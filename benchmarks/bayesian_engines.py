@@ -2,13 +2,15 @@
 
     python benchmarks/bayesian_engines.py [folder with the CIFAR-100 features]
 
-All times are CPU seconds of this process (other programs on the machine do not count), the plain way and ours in one run.
+It takes over a minute and is no part of `make bench`. All times are CPU seconds of this process (other programs on the
+machine do not count), the plain way and ours in one run.
 """
 
 from __future__ import annotations
 
 import sys
 import time
+from itertools import product
 
 import jax
 import jax.numpy as jnp
@@ -30,8 +32,8 @@ def timed(function):
     return time.process_time() - start, result
 
 
-def plain_numpyro(X, y, c, seed):
-    """The model as one would write it in NumPyro, a fresh run with its own compilation: 600 + 8,000 steps, one chain."""
+def plain_numpyro(X, y, c, seed, *, draws, warmup):
+    """The model as one would write it in NumPyro, a fresh run with its own compilation, one chain."""
     Z, t = jnp.asarray((X - X.mean(0)) / X.std(0)), jnp.asarray((y - y.mean()) / y.std())
 
     def model(Z, t):
@@ -41,36 +43,38 @@ def plain_numpyro(X, y, c, seed):
         intercept = numpyro.sample("intercept", dist.Normal(0.0, 10.0))
         numpyro.sample("t", dist.Normal(Z @ theta + intercept, tau), obs=t)
 
-    run = MCMC(NUTS(model), num_warmup=600, num_samples=8000, progress_bar=False)
+    run = MCMC(NUTS(model), num_warmup=warmup, num_samples=draws, progress_bar=False)
     run.run(jax.random.PRNGKey(seed), Z, t)
     return float(np.mean(run.get_samples()["tau"]))
 
 
-def regression():
+def regression(*, splits=50, plain_fits=4, draws=8000, warmup=600):
     X, y = load_diabetes(return_X_y=True)
     rng = np.random.default_rng(0)
-    splits = [rng.permutation(len(y))[:150] for _ in range(50)]
-    datasets = [(X[rows], y[rows]) for rows in splits]
+    datasets = [(X[rows], y[rows]) for rows in (rng.permutation(len(y))[:150] for _ in range(splits))]
     scales = (1.0, 0.02)
+    fits_in_all = splits * len(scales)
+    length = {"draws": draws, "warmup": warmup}
 
-    measured = [timed(lambda i=i, c=c: plain_numpyro(*datasets[i], c, i)) for i in range(2) for c in scales]
+    first = list(product(range(splits), scales))[:plain_fits]
+    measured = [timed(lambda i=i, c=c: plain_numpyro(*datasets[i], c, i, **length)) for i, c in first]
     plain = np.mean([seconds for seconds, _ in measured])
-    one, model = timed(lambda: SparseBayesianRegression(random_state=0).fit(*datasets[0]))
-    many, fits = timed(lambda: SparseBayesianRegression.fit_many(datasets, scales, random_state=0))
-    settings = {"sampler": "nuts", "chains": 1, "random_state": 0}
+    one, model = timed(lambda: SparseBayesianRegression(random_state=0, **length).fit(*datasets[0]))
+    many, fits = timed(lambda: SparseBayesianRegression.fit_many(datasets, scales, random_state=0, **length))
+    settings = {"sampler": "nuts", "chains": 1, "random_state": 0, **length}
     nuts, nuts_fits = timed(lambda: SparseBayesianRegression.fit_many(datasets, scales, **settings))
     noise = [np.mean([row[j].noise_sd_ / row[j].y_scale_ for row in fits]) for j in range(2)]
-    print(f"Noise sd, mean over 50 splits: {noise[0]:.3f} (c = 1), {noise[1]:.3f} (c = 0.02)")
+    print(f"Noise sd, mean over {splits} splits: {noise[0]:.3f} (c = 1), {noise[1]:.3f} (c = 0.02)")
     print(f"Gibbs, one fit: {model.ess_:.0f} effective draws, R-hat {model.rhat_:.4f}")
     for name, rows in (("gibbs", fits), ("nuts", nuts_fits)):
         worst = min(m.ess_ for row in rows for m in row), max(m.rhat_ for row in rows for m in row)
         print(f"fit_many, {name}: least effective draws {worst[0]:.0f}, largest R-hat {worst[1]:.4f}")
-    print("\n| Diabetes, 150 rows, 8,000 draws after 600 | CPU s | times cheaper |\n|---|---|---|")
+    print(f"\n| Diabetes, 150 rows, {draws:,} draws after {warmup} | CPU s | times cheaper |\n|---|---|---|")
     print(f"| NumPyro, one fit (mean of {len(measured)}) | {plain:.1f} | |")
     print(f"| Gibbs, one fit | {one:.2f} | {plain / one:.0f} |")
-    print(f"| NumPyro, 100 separate fits (scaled from {len(measured)}) | {100 * plain:.0f} | 1 |")
-    print(f"| `fit_many`, 50 splits × 2 priors, NUTS, compiled once | {nuts:.1f} | {100 * plain / nuts:.0f} |")
-    print(f"| `fit_many`, 50 splits × 2 priors, Gibbs | {many:.1f} | {100 * plain / many:.0f} |")
+    print(f"| NumPyro, {fits_in_all} separate fits (scaled from {len(measured)}) | {fits_in_all * plain:.0f} | 1 |")
+    print(f"| `fit_many`, {splits} splits × 2 priors, NUTS, compiled once | {nuts:.1f} | {fits_in_all * plain / nuts:.0f} |")
+    print(f"| `fit_many`, {splits} splits × 2 priors, Gibbs | {many:.1f} | {fits_in_all * plain / many:.0f} |")
 
 
 def plain_head(task, head):
@@ -118,10 +122,9 @@ def plain_predict(head, rows):
     return np.mean(draws, axis=0)
 
 
-def classification(folder):
-    data = load_cifar100_features(folder)
+def classification(data, *, size=2000):
     rows = np.random.default_rng(0).permutation(len(data))
-    train, other, test = rows[:2000], rows[2000:4000], rows[4000:6000]
+    train, other, test = rows[:size], rows[size : 2 * size], rows[2 * size : 3 * size]
     X_test, y_test = data.features[test], data.labels[test]
     datasets = [(data.features[part], data.labels[part]) for part in (train, other)]
     heads = [MCDropoutClassifier(dropout=rate, random_state=0) for rate in (0.1, 0.3)]
@@ -139,10 +142,11 @@ def classification(folder):
     _, ours, p_ours = cold_and_warm(lambda: head.predict_proba(X_test))
     looped = MCDropoutClassifier(random_state=0).fit(*datasets[0])
     looped.weights_, looped.biases_ = [np.asarray(w) for w in weights], [np.asarray(b) for b in biases]
+    head_passes = head.passes
     whole = head.set_params(passes=0)
     masks, whole.masks_ = whole.masks_, [np.ones((1, m.shape[1]), dtype=bool) for m in whole.masks_]
     off = whole.score(X_test, y_test)
-    print("\n| CIFAR-100 features, 2,000 train / 2,000 test rows | CPU s | accuracy |\n|---|---|---|")
+    print(f"\n| CIFAR-100 features, {size:,} train / {size:,} test rows | CPU s | accuracy |\n|---|---|---|")
     print(
         f"| train one head, plain loop over batches (with compilation) | {loop:.1f} | {looped.score(X_test, y_test):.3f} |"
     )
@@ -150,12 +154,13 @@ def classification(folder):
     accuracy = np.mean(head.classes_[p_ours.argmax(1)] == y_test)
     print(f"| train one head, `fit` (again) | {warm:.1f} | {accuracy:.3f} |")
     print(f"| train a head in `fit_many`, 2 splits × 2 rates (again; first {many_cold / 4:.1f}) | {many / 4:.1f} | |")
-    print(f"| predict 2,000 rows, 20 whole passes, all kept | {plain:.2f} | {np.mean(p_plain.argmax(1) == y_test):.3f} |")
-    print(f"| predict 2,000 rows, `predict_proba` | {ours:.2f} | {accuracy:.3f} |")
+    right = np.mean(p_plain.argmax(1) == y_test)
+    print(f"| predict {size:,} rows, {head_passes} whole passes, all kept | {plain:.2f} | {right:.3f} |")
+    print(f"| predict {size:,} rows, `predict_proba` | {ours:.2f} | {accuracy:.3f} |")
     print(f"| the same with dropout off (`passes=0`) | | {off:.3f} |")
     print(f"\nLargest difference of the two predictions: {np.max(np.abs(p_plain - p_ours)):.1e}; {len(masks[0])} passes")
 
 
 if __name__ == "__main__":
     regression()
-    classification(sys.argv[1] if len(sys.argv) > 1 else None)
+    classification(load_cifar100_features(sys.argv[1] if len(sys.argv) > 1 else None))

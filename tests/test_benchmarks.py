@@ -16,6 +16,7 @@ import pytest
 from scipy.integrate import trapezoid
 
 from dco import ClassProbabilities, split_conformal
+from dco.datasets.images import ImageFeatures
 from dco.predictions import GaussianMixtures
 from dco.scores import APS, LAC, RAPS, SAPS, PredictiveDensity
 
@@ -169,6 +170,23 @@ def test_the_plain_diabetes_way_has_our_scores_and_widths():
     assert trapezoid(np.exp(-grid), dx=step, axis=1) == pytest.approx(np.ones(7), abs=1e-4)
     widths = (grid <= 2.5).sum(axis=1) * step
     assert np.abs(widths - score.sets(mixtures, 2.5).sizes()).max() < 2 * step
+
+
+@pytest.mark.filterwarnings("ignore:.*effective draws")  # of so few steps
+def test_the_bayesian_engines_print_the_rows_of_their_page(capsys):
+    for package in ("numpyro", "optax"):
+        pytest.importorskip(package)
+    engines = benchmark("bayesian_engines")
+    rng = np.random.default_rng(6)
+    labels = rng.integers(4, size=240)
+    engines.regression(splits=1, plain_fits=1, draws=20, warmup=20)
+    engines.classification(ImageFeatures(rng.normal(size=(240, 6)) + labels[:, None], labels), size=80)
+    page = (ROOT / "docs" / "bayesian-engines.md").read_text().split("## What it costs")[1].split("## On a GPU")[0]
+
+    def without_numbers(text: str) -> list[str]:
+        return [re.sub(r"\d[\d.,]*", "#", row[0]) for row in cells(text)]
+
+    assert without_numbers(capsys.readouterr().out) == without_numbers(page)
 
 
 def test_a_candidate_of_the_cluster_benchmark_is_a_mean_size():
