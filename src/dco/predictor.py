@@ -349,9 +349,9 @@ def _tell_labels_without_rows(
     if absent:
         names = first_few(list(map(repr, absent)))
         warn_or_raise(
-            f"{len(absent)} of {len(structure.classes)} labels ({names}) {have(len(absent))} no calibration rows: such a label "
-            f"is in every set (valid, but useless). At least {statement.smallest_n(len(thresholds))} rows of each label are "
-            "needed.",
+            f"{len(absent)} of {len(structure.classes)} labels ({names}) {have(len(absent))} no calibration rows: such a "
+            f"label is in every set (valid, but useless). At least {statement.smallest_n(len(thresholds))} rows of each "
+            "label are needed.",
             statement.on_infeasible,
             stacklevel=stacklevel + 1,
         )
