@@ -617,6 +617,8 @@ def test_many_categories_are_not_kept(dco: Callable[..., Any], home: Path, tmp_p
     layout = with_categories(layout, X)
     assert layout.categories == {"b": ("u", "v")}
     assert told_columns(layout) == "Categories: a (more than 1,000 values), b (2 values)."
+    broken = Layout(target="y", task="regression", numbers=("a\n(b)",), texts=(), order=("a\n(b)",))
+    assert told_columns(broken) == "Numbers: a (b)."
     assert Layout.from_plain(layout.to_plain()) == layout
     values = NewValues()
     values.count(pa.table({"a": ["new"] * 3, "b": pa.array(["u", "w", None]).dictionary_encode()}), layout)

@@ -308,7 +308,8 @@ def _unlike(column: Any, kept: Sequence[str]) -> list[str]:
 
 
 def _listed(names: list[str], most: int = 12) -> str:
-    return ", ".join(names[:most]) + (f", ... ({len(names)} in all)" if len(names) > most else "")
+    shown = [" ".join(name.split()) for name in names[:most]]  # a name may hold line breaks
+    return ", ".join(shown) + (f", ... ({len(names)} in all)" if len(names) > most else "")
 
 
 def need_column(names: Sequence[str], name: str, *, path: Path, option: str) -> None:
