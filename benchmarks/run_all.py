@@ -32,13 +32,31 @@ QUICK = {
     "diabetes_table": "--seeds 1 --draws 200",
     "cluster": "--tasks 4 --empty 20 --rows 500 --classes 100 --repeats 1",
 }
-HEAD = """# Benchmark results
+# The peers by the names they go by, and the file that pins each.
+PEERS = {
+    "MAPIE": "constraints.txt",
+    "crepes": "constraints.txt",
+    "TorchCP": "constraints.txt",
+    "puncc": "puncc.txt",
+}
+
+
+def pinned(peer: str) -> str:
+    """The version that `make bench` installs."""
+    found = re.search(rf"(?mi)^{peer}==(\S+)$", (HERE / PEERS[peer]).read_text())
+    if found is None:
+        raise ValueError(f"benchmarks/{PEERS[peer]} does not pin {peer}.")
+    return found[1]
+
+
+*MOST, LAST = (f"{peer} {pinned(peer)}" for peer in PEERS)
+HEAD = f"""# Benchmark results
 
 Written by `make bench`, or a section at a time by `run_all.py --only NAME`; not edited by hand. Every figure is a ratio of
 two measurements in one run, or says what it is; each section names the command that makes it again. Times are CPU seconds of
 one process and one thread, the least of several runs in turn, except where a section says otherwise. "MISSED" marks a target
 that this run did not meet. A single run on a shared machine moves by a tenth or so, and more for the small figures. The
-peers are those pinned in `benchmarks/`: MAPIE 1.6.0, crepes 0.9.1, TorchCP 1.2.1 and puncc 0.9.3.
+peers are those pinned in `benchmarks/`: {", ".join(MOST)} and {LAST}.
 """
 
 

@@ -210,6 +210,16 @@ def test_results_are_kept_by_section(tmp_path, monkeypatch):
     assert "cluster 0" in output.read_text()
 
 
+def test_the_page_of_results_begins_with_the_versions_that_are_pinned(monkeypatch, tmp_path):
+    run_all = benchmark("run_all")
+    assert (ROOT / "benchmarks" / "RESULTS.md").read_text().startswith(run_all.HEAD)
+    assert f"mapie=={run_all.pinned('MAPIE')}\n" in (ROOT / "benchmarks" / "requirements.txt").read_text()
+    (tmp_path / "puncc.txt").write_text("puncc\n")
+    monkeypatch.setattr(run_all, "HERE", tmp_path)
+    with pytest.raises(ValueError, match=r"puncc.txt does not pin puncc"):
+        run_all.pinned("puncc")
+
+
 def test_verdicts_say_when_a_target_is_missed():
     harness = benchmark("harness")
     assert harness.verdict(2.0, at_most=1.0).endswith("MISSED")
