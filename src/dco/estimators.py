@@ -570,8 +570,8 @@ class DecoupledClassifier(ClassifierMixin, _Decoupled):
 
     def _known_targets(self, y: Any, *, stacklevel: int = 2) -> AnyArray:
         labels = super()._known_targets(y)
-        counts, known = Counter(labels.tolist()), self.classes_.tolist()
-        unknown = {label: count for label, count in counts.most_common() if label not in set(known)}
+        counts, known = Counter(labels.tolist()), dict.fromkeys(self.classes_.tolist())
+        unknown = {label: count for label, count in counts.most_common() if label not in known}
         if counts and len(unknown) == len(counts):
             raise ValueError(
                 f"None of y's labels is among classes_: y holds {_listed(counts)}, the classes are {_listed(known)}. "
