@@ -38,7 +38,7 @@ def test_a_fitted_pipeline(capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("pandas")
     printed = run("fitted_pipeline.py", capsys)
     assert "training rows: not checked" in printed
-    assert "consistent with the guarantee" in printed
+    assert "not below what the guarantee allows" in printed  # calibration scores are tied: the law is a lower bound
 
 
 def test_the_main_job_in_small(capsys: pytest.CaptureFixture[str]) -> None:
