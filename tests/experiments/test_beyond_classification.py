@@ -19,6 +19,7 @@ from dco.experiments.beyond_classification import (
     set_aside_table,
     strong_tables,
 )
+from dco.experiments.beyond_regression import own_law
 from dco.experiments.classification_splits import (
     AUTO,
     SETTLED,
@@ -288,6 +289,7 @@ def test_the_law_of_unequal_splits_is_the_mean_of_their_laws():
     sds = np.array([coverage_sd(9, 10, 50), coverage_sd(81, 100, 50), coverage_sd(81, 100, 50)])
     assert expected == pytest.approx(means.mean())
     assert z == pytest.approx((0.8 - means.mean()) / np.sqrt(np.sum(sds**2) / 9))
+    assert own_law(rows) == pytest.approx((expected, z)), "regression computes the same"
     parts = [law_cells(AUTO, rows[i : i + 1], stratified=False)[2] for i in range(3)]
     assert below == pytest.approx(np.mean(parts))
 
