@@ -23,6 +23,7 @@ from scipy.special import betaincinv
 from dco.arrays import AnyArray, Bools, Floats, Integers
 from dco.calibration import Calibration
 from dco.display import ShownAsPrinted
+from dco.files import plain
 from dco.fingerprints import object_fingerprint, role_fingerprint, row_fingerprints
 from dco.ranks import Level, as_rational, conformal_rank, pac_rank
 from dco.rows import take_features
@@ -200,7 +201,7 @@ class Certificate(ShownAsPrinted):
 
     def to_json(self, *, indent: int | None = 2) -> str:
         """Strict JSON: no NaN, infinity written as the string "inf"."""
-        return json.dumps(_to_plain(asdict(self)), indent=indent, allow_nan=False, ensure_ascii=False)
+        return json.dumps(_to_plain(self), indent=indent, allow_nan=False, ensure_ascii=False)
 
     @classmethod
     def from_json(cls, text: str) -> Certificate:
@@ -574,7 +575,7 @@ def _other_fields(certificate: Certificate, own: Scorer, failed: Iterable[str]) 
 def _flat(certificate: Certificate) -> dict[str, str]:
     """Every field as JSON text; entries of mappings and of thresholds under names of their own."""
     result: dict[str, Any] = {}
-    for name, value in _to_plain(asdict(certificate)).items():
+    for name, value in _to_plain(certificate).items():
         entries = [(name, value)]
         if name == "thresholds":
             entries = [(f"{name}.{place}.{key}", part) for place, one in enumerate(value) for key, part in one.items()]
@@ -703,16 +704,9 @@ def _same(name: str, stated: object, found: object, what: str) -> Check:
     return Check(name, False, f"{what}: the certificate says {stated}, recomputed {found}")
 
 
-def _to_plain(value: Any) -> Any:
-    if isinstance(value, float):
-        if math.isnan(value):
-            raise ValueError("a certificate holds no NaN")
-        return value if math.isfinite(value) else ("inf" if value > 0 else "-inf")
-    if isinstance(value, Mapping):
-        return {str(key): _to_plain(entry) for key, entry in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_to_plain(entry) for entry in value]
-    return value
+def _to_plain(certificate: Certificate) -> dict[str, Any]:
+    found: dict[str, Any] = plain(asdict(certificate), nan=ValueError("a certificate holds no NaN"))
+    return found
 
 
 def _from_plain(value: Any) -> float | None:

@@ -1,4 +1,4 @@
-"""tune → calibrate → predict, on one page. Newcomers start here.
+"""tune → calibrate → predict, all in `fit_decoupled`. Newcomers start there.
 
 Whatever is searched is searched on training and tuning rows (`selection`). One structure is then fixed, the sealed
 calibration rows are opened once for it, and all that is taken from them is an order statistic of its scores (`calibration`).

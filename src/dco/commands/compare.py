@@ -459,8 +459,8 @@ def _held_out(n: int, share: Any, groups: Any, seed: int) -> tuple[Any, Any]:
 
 def _begin(out: Path, settings: Mapping[str, Any], *, resume: bool, force: bool) -> None:
     """Make the folder of the results, or check that what is there belongs to the same order."""
-    from dco.commands.outputs import check_folder, written_beside
-    from dco.commands.printing import plain
+    from dco.commands.outputs import check_folder
+    from dco.files import plain, written_beside
 
     if out.exists() and not out.is_dir():
         raise ValueError(f"{out} is a file; the results go to a folder. Choose another name.")
@@ -487,9 +487,9 @@ def _begin(out: Path, settings: Mapping[str, Any], *, resume: bool, force: bool)
 
 def _write_apart(table: Any, rows: Any, data: Path, out: Path) -> Path:
     """The rows that were kept out, all columns, as a table that the other commands take."""
-    from dco.commands.outputs import written_beside
     from dco.commands.reading import table_format
     from dco.extras import require
+    from dco.files import written_beside
 
     chosen = table.take(rows)
     kind = table_format(data)
@@ -506,7 +506,7 @@ def _write_apart(table: Any, rows: Any, data: Path, out: Path) -> Path:
 
 
 def _write_tables(tables: Sequence[Any], out: Path) -> None:
-    from dco.commands.outputs import written_beside
+    from dco.files import written_beside
 
     once = [tables[0], *(replace(table, caption="") for table in tables[1:])]  # they share their caption
     pages = {

@@ -20,8 +20,7 @@ from dco.commands.printing import as_json, note, noted_warnings, print_json, pri
 
 MOST_GROUPS = 30  # that are printed
 NO_LAW = (
-    "No single coverage law applies (thresholds by group, clustered rows, or no guarantee), so there is no verdict for all "
-    "rows together."
+    "No single coverage law applies (thresholds by group, or no guarantee), so there is no verdict for all rows together."
 )
 
 

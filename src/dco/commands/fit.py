@@ -60,7 +60,7 @@ def command(data: Path, target: str, as_json: bool, **options: Any) -> None:
     Rows are dealt to training, tuning and calibration at random. Models and scores compete on training and tuning rows; the
     calibration rows are opened once, for the winner. Missing values and categories are handled inside each model.
     """
-    from dco.commands.outputs import written_beside
+    from dco.files import written_beside
     from dco.storage import save
 
     alpha = chosen_alpha(options.pop("alpha"), options.pop("confidence"))

@@ -6,8 +6,6 @@ import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from dco.files import written_beside as written_beside
-
 
 def check_output(path: Path, *, force: bool, inputs: Iterable[Path | None] = ()) -> None:
     """Say before any work is done that an output cannot be written, or would replace something.

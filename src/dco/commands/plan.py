@@ -150,8 +150,8 @@ def _bar(entry: Any, outlooks: list[Any], alpha: float, width: int) -> str:
 
 
 def _draw(path: Path, outlooks: list[Any], alpha: float) -> None:
-    from dco.commands.outputs import written_beside
     from dco.extras import require
+    from dco.files import written_beside
 
     figures = require("matplotlib.figure", extra="report")
     figure = figures.Figure(figsize=(6.4, 3.6), layout="constrained")

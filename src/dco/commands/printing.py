@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import click
 
-from dco.files import plain as plain
+from dco.files import plain
 
 _WIDE = 100_000  # not a terminal: nothing is cut or wrapped
 _GAP = 2  # between the columns of a table, and half of it on either side
