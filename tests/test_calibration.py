@@ -142,3 +142,14 @@ def test_of_thousands_of_groups_five_are_named() -> None:
         tell_new_groups(names, {}, on_infeasible="warn")
     with pytest.warns(InfeasibleLevelWarning, match=r"^1 of 1 row belongs to 1 group that has no calibration rows \(0\)"):
         tell_new_groups(names[:1], {}, on_infeasible="warn")
+
+
+def test_p_values_of_many_groups_are_those_of_each_group() -> None:
+    rng = np.random.default_rng(0)
+    scores, labels = rng.integers(0, 6, size=60).astype(float), rng.integers(0, 4, size=60)
+    asked = rng.integers(-1, 8, size=(5, 5)).astype(float)
+    found = Calibration(scores, labels).p_values(asked, np.arange(5)[None, :])  # label 4 has no rows
+    for label in range(5):
+        own = scores[labels == label]
+        counts = (own[:, None] >= asked[:, label]).sum(axis=0)
+        np.testing.assert_array_equal(found[:, label], (1 + counts) / (own.size + 1))

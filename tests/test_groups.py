@@ -93,3 +93,13 @@ def test_names_are_pythons_own_so_that_messages_show_no_types() -> None:
     names = group_names([np.str_("a"), np.int64(1), when, "b"]).tolist()
     assert names == ["a", 1, when, "b"]
     assert [type(name) for name in names] == [str, int, np.datetime64, str]
+
+
+def test_dates_and_durations_name_the_same_group_in_every_unit() -> None:
+    days = np.array(["2026-01-05", "2026-02-28", "NaT"], dtype="M8[D]")
+    for unit in ("s", "ms", "us", "ns"):
+        assert group_names(days.astype(f"M8[{unit}]")).tolist() == ["2026-01-05", "2026-02-28", "(missing)"]
+    noon = np.array(["2026-01-05T12:00:00.250"], dtype="M8[ms]")
+    assert group_names(noon).tolist() == group_names(noon.astype("M8[ns]")).tolist() == ["2026-01-05T12:00:00.25"]
+    hours = np.array([36], dtype="m8[h]")
+    assert group_names(hours).tolist() == group_names(hours.astype("m8[us]")).tolist()

@@ -72,7 +72,7 @@ def test_roles_that_are_brought_are_kept_and_the_rest_is_dealt(tune, calibrate, 
     roles = given_roles(rows_of(100), Sizes(), **brought, seed=1, **options)
     check(roles)
     assert tuple(roles.sizes.values()) == expected
-    assert roles.dealt_from() == (None if calibrate else 150)
+    assert roles.dealt_from() == (None if calibrate else 100)
     for name, rows in brought.items():
         if rows is not None:
             assert getattr(roles, name) is rows
@@ -146,3 +146,8 @@ def test_what_cannot_be_combined_with_roles_of_the_caller_is_refused() -> None:
         given_roles(rows_of(30), Sizes(), calibrate=rows_of(9, 100), seed=0, duplicates="drop")
     with pytest.raises(ValueError, match='tune_size="auto" needs both'):
         given_roles(rows_of(30), Sizes("auto"), calibrate=rows_of(9, 100), seed=0)
+
+
+def test_rows_to_deal_from_are_those_dealt_here() -> None:
+    """The advice on calibrate_size goes by them: tuning rows that were brought cannot calibrate."""
+    assert given_roles(rows_of(40), Sizes(), tune=rows_of(100, 100), seed=0).dealt_from() == 40

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.compose import TransformedTargetRegressor
+from sklearn.datasets import make_classification
 from sklearn.exceptions import FitFailedWarning
-from sklearn.linear_model import Ridge
+from sklearn.linear_model import LogisticRegression, Ridge
 
 import dco
 from dco.rows import Rows
@@ -19,6 +20,7 @@ from dco.scores import AbsoluteResidual
 from dco.search import Optuna
 from dco.selection import PiecedPrediction, PiecedScore, Workbench, growing_candidates, score_label
 from dco.sets import Intervals
+from dco.tuning.candidates import check_inverse
 from dco.tuning.strategies import Found, Trial
 
 rng = np.random.default_rng(0)
@@ -234,3 +236,31 @@ def test_thresholds_by_label_follow_the_labels_of_each_fold(limits) -> None:
         own = np.array([limits[label] for label in record.labels()])
         expected += (dco.scores.LAC().every_label(record) <= own).sum(axis=1).tolist()
     assert PiecedScore(dco.scores.LAC()).sizes(pieced, np.array([limits])).tolist() == expected
+
+
+def test_a_score_of_ones_own_goes_through_folds_and_single_precision() -> None:
+    y = np.exp(0.3 * X[:, 0] + 0.1 * rng.normal(size=400))
+    model = TransformedTargetRegressor(Ridge(), func=np.log, inverse_func=np.exp)
+    est = dco.DecoupledRegressor(model, LogResidual(), tune_folds=4, random_state=0).fit(X, y)
+    assert est.best_candidate_.endswith("LogResidual")
+    with pytest.raises(ValueError, match="leave out"):
+        dco.DecoupledRegressor(model, LogResidual(0.5), tune_folds=4, random_state=0).fit(X, y)
+    prediction = dco.Points((1e6 + 100 * rng.normal(size=4000)).astype(np.float32))
+    for seed in range(20):
+        high = prediction.mean.astype(float) + 100 * np.random.default_rng(seed).normal(size=4000)
+        check_inverse(Plain(), prediction, high, Plain().observed(prediction, high))
+
+
+class Broken(dco.scores.APS):
+    """A user's score of a kind that shares passes, with a fault in it."""
+
+    def formula(self, *values: Any) -> Any:
+        raise IndexError("out of reach")
+
+
+def test_a_fault_in_a_users_score_costs_that_score_alone() -> None:
+    X, y = make_classification(300, n_informative=4, n_classes=3, random_state=0)
+    scores = [Broken(), dco.scores.APS(), dco.scores.RAPS(penalty=0.1, rank_free=1)]
+    with pytest.warns(FitFailedWarning, match="out of reach"):
+        est = dco.DecoupledClassifier(LogisticRegression(max_iter=500), scores, random_state=0).fit(X, y)
+    assert len(est.ranking_.table) == 2

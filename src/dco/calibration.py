@@ -69,8 +69,9 @@ class Calibration:
         names = list(self.parts())
         if names == [None]:
             return {None: None}
-        texts = [str(name) for name in names]
-        return {name: text if texts.count(text) == 1 else repr(name) for name, text in zip(names, texts, strict=True)}
+        texts = {name: str(name) for name in names}
+        count = Counter(texts.values())
+        return {name: text if count[text] == 1 else repr(name) for name, text in texts.items()}
 
     def used(self, rows: Integers, *, guarantee: str) -> Floats:
         """The scores whose order statistic is deployed."""
@@ -97,18 +98,20 @@ class Calibration:
         compare with 0.1, not with the float 1 - 0.9.
         """
         values = np.asarray(scores, dtype=np.float64)
-        result = np.ones(values.shape)
+        result = np.ones(values.size)
         parts = self.parts()
         code_of = {name: code for code, name in enumerate(parts)}
         given = np.asarray([None], dtype=object) if conditions is None else np.asarray(conditions)
         codes = np.asarray([code_of.get(name, -1) for name in given.ravel().tolist()]).reshape(given.shape)
-        for name, rows in parts.items():
+        flat = np.broadcast_to(codes, values.shape).ravel()
+        by_group = np.argsort(flat, kind="stable")
+        ends = np.searchsorted(flat[by_group], np.arange(len(parts) + 1))
+        for code, rows in enumerate(parts.values()):
+            asked = by_group[ends[code] : ends[code + 1]]
             own = self.scores[rows].astype(np.float64)
             order = np.argsort(own, kind="stable")
-            p = self._steps(rows[order])[np.searchsorted(own[order], values, side="left")]
-            chosen = np.broadcast_to(codes == code_of[name], values.shape)
-            result[chosen] = p[chosen]
-        return result
+            result[asked] = self._steps(rows[order])[np.searchsorted(own[order], values.ravel()[asked], side="left")]
+        return result.reshape(values.shape)
 
     def _steps(self, ordered: Integers) -> Floats:
         """The p-value of a score above i of the ordered ones, i = 0 ... n: one division each, so ``p > alpha`` is exact."""

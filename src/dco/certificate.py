@@ -30,7 +30,7 @@ from dco.rows import take_features
 from dco.theory import simultaneous_slack
 from dco.thresholds.threshold import Guarantee, Threshold, order_statistic
 
-FORMAT = 1
+FORMAT = 2
 _LARGEST_MODEL = 2**26  # bytes of a pickle: beyond, reading it takes longer than most people want to wait
 _LAW_DIGITS = 1e-9  # points of a Beta law, from one version of SciPy to the next
 _ROUNDING = {np.dtype(np.float64): 1e-12, np.dtype(np.float32): 1e-5}  # the same rows in another order or memory layout
@@ -213,7 +213,10 @@ class Certificate(ShownAsPrinted):
         if not isinstance(data, dict):
             raise ValueError("This is not a certificate: the JSON is not an object.")
         if data.get("format") != FORMAT:
-            raise ValueError(f"This certificate has format {data.get('format')!r}; this version reads format {FORMAT}.")
+            raise ValueError(
+                f"This certificate has format {data.get('format')!r}; this version reads format {FORMAT}: use the one that "
+                "wrote it, or fit again."
+            )
         wanted = {field.name for field in fields(cls)}
         if set(data) != wanted:
             missing, spare = sorted(wanted - set(data)), sorted(set(data) - wanted)
@@ -426,7 +429,7 @@ def _arithmetic(certificate: Certificate) -> Iterator[Check]:
     log = certificate.seal_log
     once = certificate.seal_opened == 1 == len(log) and log[0].endswith(f"structure {certificate.structure_fingerprint}")
     yield Check("seal", once, f"calibration rows were asked for {max(certificate.seal_opened, len(log))} time(s)")
-    yield Check("voided_by", certificate.voided_by == VOIDED_BY, "the ways to lose the guarantee that format 1 lists")
+    yield Check("voided_by", certificate.voided_by == VOIDED_BY, "the ways to lose the guarantee that this format lists")
 
 
 def _wrong_levels(certificate: Certificate) -> list[Check]:

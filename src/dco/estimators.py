@@ -340,7 +340,7 @@ class _Decoupled(BaseEstimator, ABC):
             )
         if is_frame(X):
             return
-        if not isinstance(rule, (int, np.integer)) or not -X.shape[1] <= rule < X.shape[1]:
+        if isinstance(rule, bool) or not isinstance(rule, (int, np.integer)) or not -X.shape[1] <= rule < X.shape[1]:
             raise ValueError(
                 f"{parameter} must be a column number below {X.shape[1]} or a callable, as X is an array; got {rule!r}."
             )

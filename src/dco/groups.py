@@ -22,8 +22,8 @@ def as_labels(values: Any) -> AnyArray:
 def group_names(values: Any) -> AnyArray:
     """The groups of rows as values that can be looked up; rows with a missing value are a group of their own."""
     names = as_labels(values)
-    if names.dtype.kind in "mM":  # as text: as Python objects, some units would be numbers
-        return np.where(np.isnat(names), MISSING, names.astype(str))
+    if names.dtype.kind in "mM":
+        return np.where(np.isnat(names), MISSING, _times_as_text(names))
     if names.dtype.kind == "f" and np.any(np.isnan(names)):
         names = names.astype(object)
     if names.dtype.kind != "O":
@@ -31,6 +31,16 @@ def group_names(values: Any) -> AnyArray:
     result = np.empty(names.shape, dtype=object)
     result[...] = [MISSING if is_missing(name) else _plain(name) for name in names.tolist()]
     return result
+
+
+def _times_as_text(times: AnyArray) -> AnyArray:
+    """Dates and durations as text (as Python objects, some units would be numbers), the same text in every unit."""
+    if times.dtype.kind == "m":
+        return times.astype("m8[ns]").astype(str)
+    unit, _ = np.datetime_data(times.dtype)
+    exact = times.astype("M8[s]") if unit in {"Y", "M", "W", "D", "h", "m"} else times
+    texts = [text.rstrip("0").rstrip(".") if "." in text else text for text in exact.astype(str).ravel().tolist()]
+    return np.asarray([text.removesuffix("T00:00:00") for text in texts]).reshape(times.shape)
 
 
 def _plain(name: Any) -> Any:

@@ -76,7 +76,7 @@ class Roles:
         """How many rows (or groups) were dealt to calibration and other roles here; None if calibration rows were given."""
         if not self.splits.calibrate.size:
             return None
-        parts = [rows for rows in (self.train, self.tune, self.calibrate) if len(rows)]
+        parts = [getattr(self, name) for name in ("train", "tune", "calibrate") if self.splits[name].size]
         if self.calibrate.groups is None:
             return sum(map(len, parts))
         return sum(codes_of_values(rows.groups)[1] for rows in parts if rows.groups is not None)

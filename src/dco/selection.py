@@ -43,7 +43,7 @@ from dco.scores.score import Cutoff, Score
 from dco.splits import folds
 from dco.thresholds.threshold import Threshold
 from dco.tuning import Ranking, tune
-from dco.tuning.candidates import FailedCandidate, set_sizes
+from dco.tuning.candidates import FailedCandidate, check_inverse, set_sizes
 from dco.tuning.strategies import Strategy
 
 # What `scores=None` tries on a record: every score that suits it, with the parameters that its authors propose.
@@ -118,6 +118,12 @@ class PiecedScore:
         for record, rows in zip(prediction.records, prediction.rows, strict=True):
             result[rows] = self.score.observed(record, labels[rows])
         return result
+
+    def check_inverse(self, prediction: PiecedPrediction, y: ArrayLike, scores: Floats) -> None:
+        """Compare sets with scores, piece by piece."""
+        labels = np.asarray(y)
+        for record, rows in zip(prediction.records, prediction.rows, strict=True):
+            check_inverse(self.score, record, labels[rows], scores[rows])
 
     def sizes(self, prediction: PiecedPrediction, threshold: Cutoff) -> Floats:
         """The size of each row's set."""

@@ -179,7 +179,7 @@ def _checked_members(archive: zipfile.ZipFile, data: bytes, path: object) -> byt
     if manifest["format"] != FORMAT:
         raise CorruptModelError(
             f"{path} has format {manifest['format']!r}, but this version of dco reads format {FORMAT}: use the one "
-            "that wrote it."
+            "that wrote it, or fit again."
         )
     digests = manifest["sha256"]
     if set(digests) != set(names) - {_MANIFEST}:

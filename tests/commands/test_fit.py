@@ -252,3 +252,17 @@ def test_how_columns_are_read_is_said_and_decimal_commas_travel_with_the_model(
     as_json = dco("fit", home / "rows.csv", *common, tmp_path / "j.dco", "--drop", "grade", "--drop", "patient", "--json")
     found = json.loads(as_json.output)["columns"]
     assert found == {"numbers": ["age", "dose"], "dates": [], "categories": {"site": 3, "ward": 3}}
+
+
+def test_one_model_and_one_score_need_no_tuning_rows(dco: Callable[..., Any], home: Path, tmp_path: Path) -> None:
+    out, page = tmp_path / "m.dco", tmp_path / "m.html"
+    said = fit(dco, home / "rows.csv", out, "--scores", "absolute", "--tune-size", 0, "--report", page).output
+    assert "the only candidate" in said
+    assert "on the tuning rows" not in said
+    assert "nothing was compared" in page.read_text(encoding="utf-8")
+    assert json.loads(dco("audit", out, "--data", home / "rows.csv", "--json").output)["holds"]
+
+
+def test_a_tuning_size_beside_folds_is_refused(dco: Callable[..., Any], home: Path, tmp_path: Path) -> None:
+    folds = ("--tune-folds", 3, "--tune-size", 50)
+    assert "leave --tune-size out" in fit(dco, home / "rows.csv", tmp_path / "m.dco", *folds, status=2).output

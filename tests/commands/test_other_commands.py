@@ -50,7 +50,8 @@ def test_plan_ends_with_the_fit_that_deals_the_rows_so(
 ) -> None:
     told = json.loads(dco("plan", "--rows", 320, *more, "--json").output)
     assert told["fit"] in dco("plan", "--rows", 320, *more).output.strip().splitlines()[-1]
-    words = told["fit"].replace("DATA.csv", str(home / "rows.csv")).replace("COLUMN", "outcome").split()
+    words = told["fit"].replace("DATA.csv", str(home / "rows.csv")).replace("COLUMN", "outcome")
+    words = words.replace("MODEL", "linear").replace("SCORE", "absolute").split()
     fitted = json.loads(dco(*words[1:], "--models", "linear", "--out", tmp_path / "m.dco", "--json").output)
     certificate, now = fitted["certificate"], told["now"]
     rows = {role: now[role] for role in ("train", "tune", "calibrate") if now[role]}

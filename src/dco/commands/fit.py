@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from dco.commands.options import (
     FILE,
@@ -21,6 +22,8 @@ from dco.commands.options import (
     work_options,
 )
 from dco.commands.printing import as_json, note, noted_warnings, print_json, print_table, progress, say
+from dco.display import counted
+from dco.extras import require
 
 
 @click.command("fit", epilog=example("dco fit patients.csv --target progression --alpha 0.1 --seed 0 --out model.dco"))
@@ -39,10 +42,10 @@ from dco.commands.printing import as_json, note, noted_warnings, print_json, pri
 @decimal_option(default=".")
 @click.option(
     "--tune-size",
-    type=SizeType(auto=True),
+    type=SizeType(auto=True, none=True),
     default="0.25",
     show_default=True,
-    help="Rows that rank candidates; auto: until the choice has settled.",
+    help="Rows that rank candidates; auto: until the choice has settled; 0: for one model and one score.",
 )
 @click.option("--calibrate-size", type=SizeType(), default="0.25", show_default=True, help="Rows that calibrate.")
 @click.option("--tune-folds", type=click.IntRange(min=2), help="Rank candidates by folds; tuning then costs no rows.")
@@ -67,6 +70,11 @@ def command(data: Path, target: str, as_json: bool, **options: Any) -> None:
     options["delta"] = chosen_delta(options["guarantee"], options["delta"])
     out, report, certificate = options["out"], options["report"], options["certificate"]
     _check_outputs({"--out": out, "--report": report, "--certificate": certificate}, data, force=options["force"])
+    given = click.get_current_context().get_parameter_source("tune_size")
+    if options["tune_folds"] is not None and given is ParameterSource.COMMANDLINE:
+        raise click.UsageError("--tune-folds ranks candidates on the training rows: leave --tune-size out.")
+    if report is not None:
+        require("jinja2", extra="report")  # said before the work, not after it
     notes: list[str] = []
     with progress("Fitting", None, quiet=as_json), noted_warnings(notes):
         fitted = fit_table(data, target, alpha=alpha, **options)
@@ -234,12 +242,13 @@ def _show(fitted: Fitted) -> None:
 
     say(fitted.why, fitted.columns)
     rows = fitted.ranking()
-    print_table(
-        ["candidate", "mean size", "P95 size", "miscoverage", "feasible"],
-        [[r["name"], r["mean_size"], r["p95_size"], r["miscoverage"], "yes" if r["feasible"] else "no"] for r in rows],
-        title=f"{len(rows)} candidates on the tuning rows, best first",
-        spare=["P95 size"] + (["feasible"] if all(r["feasible"] for r in rows) else []),
-    )
+    if rows:  # none where the only candidate went through without tuning rows
+        print_table(
+            ["candidate", "mean size", "P95 size", "miscoverage", "feasible"],
+            [[r["name"], r["mean_size"], r["p95_size"], r["miscoverage"], "yes" if r["feasible"] else "no"] for r in rows],
+            title=f"{counted(len(rows), 'candidate')} on the tuning rows, best first",
+            spare=["P95 size"] + (["feasible"] if all(r["feasible"] for r in rows) else []),
+        )
     say(*str(fitted.model.certificate_).splitlines())
     if fitted.evaluation is not None:
         show_evaluation(

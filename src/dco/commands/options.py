@@ -103,8 +103,8 @@ def chosen_alpha(alpha: float | None, confidence: float | None, *, default: floa
 
 def guarantee_options(function: Function) -> Function:
     """--guarantee and --delta."""
-    said = "How often a PAC promise may fail; with --guarantee pac."
-    function = click.option("--delta", type=LEVEL, show_default=str(_DELTA), help=said)(function)
+    said = f"How often a PAC promise may fail; with --guarantee pac.  [default: {_DELTA}]"
+    function = click.option("--delta", type=LEVEL, help=said)(function)
     return click.option(
         "--guarantee",
         type=click.Choice(["marginal", "pac"]),

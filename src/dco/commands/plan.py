@@ -89,8 +89,10 @@ def fit_command(answer: Any, tune_folds: int | None) -> str:
         words += ["--guarantee", answer.guarantee, "--delta", f"{answer.delta:g}"]
     if answer.tune:
         words += ["--tune-size", str(answer.tune)]
-    else:  # one candidate, or candidates ranked by folds: tuning takes no rows from training
-        words += ["--tune-folds", str(tune_folds or 2)]
+    elif tune_folds is not None:  # ranked by folds: tuning takes no rows from training
+        words += ["--tune-folds", str(tune_folds)]
+    else:  # one candidate
+        words += ["--models", "MODEL", "--scores", "SCORE", "--tune-size", "0"]
     words += ["--calibrate-size", str(answer.calibrate)]
     if answer.now.test:
         words += ["--test-size", str(answer.now.test)]

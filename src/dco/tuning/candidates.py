@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
@@ -135,7 +136,7 @@ def evaluate_candidate(
     if scores.shape != (n,):
         raise ValueError(f"{type(score).__name__} gave {scores.size} scores for {n} tuning rows.")
     if not is_ours(score):
-        check_inverse(score, prediction, y, scores)
+        getattr(score, "check_inverse", partial(check_inverse, score))(prediction, y, scores)
 
     @lru_cache(maxsize=8)  # the same threshold is asked for by the ranking and by its neighbours in level
     def sizes_at_float(threshold: float) -> Floats:
@@ -160,18 +161,22 @@ def is_ours(score: object) -> bool:
 def check_inverse(score: Score, prediction: Prediction, y: ArrayLike, scores: Floats) -> None:
     """Refuse a user's score whose sets leave out labels that score below the threshold: then no rank promises anything.
 
-    Larger sets than the scores ask for (an interval around a union, say) cost size and keep the promise. Scores within
-    rounding of the threshold may fall on either side.
+    Larger sets than the scores ask for (an interval around a union, say) cost size and keep the promise. The sets are
+    asked for a little above the threshold, where rounding, in single precision too, cannot cost a label.
     """
     finite = scores[np.isfinite(scores)]
-    for threshold in np.unique(np.quantile(finite, (0.5, 0.9), method="inverted_cdf")) if finite.size else ():
-        clearly_below = (scores < threshold) & ~np.isclose(scores, threshold, rtol=1e-6)
-        lost = clearly_below & ~score.sets(prediction, float(threshold)).contains(y)
+    if not finite.size:
+        return
+    low, *thresholds = np.quantile(finite, (0.1, 0.5, 0.9), method="inverted_cdf")
+    margin = 1e-3 * (thresholds[-1] - low)
+    for threshold in thresholds:
+        below = scores <= threshold
+        lost = below & ~score.sets(prediction, float(threshold + margin)).contains(y)
         if lost.any():
             raise ValueError(
-                f"the sets of {type(score).__name__} leave out {lost.sum()} of {clearly_below.sum()} labels whose "
-                f"scores are below {threshold:.4g}, the threshold (row {int(np.flatnonzero(lost)[0])}): sets(prediction, t) "
-                "must hold every label with observed(prediction, label) <= t."
+                f"the sets of {type(score).__name__} leave out {lost.sum()} of {below.sum()} labels whose scores are at "
+                f"most {threshold:.4g}, the threshold (row {int(np.flatnonzero(lost)[0])}): sets(prediction, t) must hold "
+                "every label with observed(prediction, label) <= t."
             )
 
 
@@ -234,6 +239,15 @@ def with_sizes(
                 known[entry.name] = score.sizes_at_several(prediction, levels)
         except _UNSUITABLE:
             continue
+        except Exception as problem:
+            if is_ours(score):
+                raise
+            warnings.warn(
+                f"{entry.name}: several thresholds at once failed ({type(problem).__name__}: {problem}), so its sets are "
+                "made for one threshold after the other.",
+                UserWarning,
+                stacklevel=2,
+            )
     return [_knowing(entry, asked[entry.name], known[entry.name]) if entry.name in known else entry for entry in evaluated]
 
 
@@ -263,7 +277,7 @@ def _of_one_prediction(candidates: Candidates) -> Iterator[tuple[list[str], list
     """Names, scores and prediction of candidates whose scores read the ranks of the same class probabilities."""
     groups: dict[int, list[str]] = {}
     for name, pair in candidates.items():
-        if isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[0], RankScore):
+        if isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[0], RankScore) and is_ours(pair[0]):
             groups.setdefault(id(pair[1]), []).append(name)
     for names in groups.values():
         if len(names) > 1:
