@@ -32,6 +32,7 @@ FAMILIES = {
     "none": ("dco_warmstart", ("direct_tune",)),
 }
 _CANDIDATE = "candidate, most often"
+_WRITTEN = ("records.jsonl", "held-out.csv", "held-out.parquet", "held-out.feather", "tables.json", "tables.md")
 _HEADINGS = {
     "marginal": "Marginal guarantee: a new row is covered with probability at least 1 − alpha",
     "pac": "PAC guarantee: coverage is at least 1 − alpha with confidence 1 − delta over the calibration rows",
@@ -149,6 +150,7 @@ class Comparison:
 
 def run_comparison(data: Path, target: str, *, alpha: float, delta: float, quiet: bool, out: Path, **o: Any) -> Comparison:
     """Read, keep rows apart, run the splits that are not on record, make the tables."""
+    _check_input_is_kept(data, out)
     order = _order(data, target, alpha=alpha, delta=delta, **o)
     order.split.roles(o["seed"])  # sizes that cannot be dealt are told before anything is written
     _begin(out, order.settings, resume=o["resume"], force=o["force"])
@@ -457,6 +459,17 @@ def _held_out(n: int, share: Any, groups: Any, seed: int) -> tuple[Any, Any]:
     return np.sort(dealt.train), np.sort(dealt.test)
 
 
+def _check_input_is_kept(data: Path, out: Path) -> None:
+    """The results must not go where the table is: rows that are kept apart could be written over it."""
+    from dco.commands.outputs import check_apart
+
+    if data.is_dir():
+        check_apart(out, data)
+    at = data.parent.resolve()
+    if out.resolve() in (at, *at.parents, *data.resolve().parents):
+        raise ValueError(f"{data} lies in {out}, where the results would go; choose another folder for --out.")
+
+
 def _begin(out: Path, settings: Mapping[str, Any], *, resume: bool, force: bool) -> None:
     """Make the folder of the results, or check that what is there belongs to the same order."""
     from dco.commands.outputs import check_folder
@@ -478,8 +491,9 @@ def _begin(out: Path, settings: Mapping[str, Any], *, resume: bool, force: bool)
             same = False
         if resume and not same:
             raise ValueError(f"{out} belongs to a comparison with other options or another table; choose another folder.")
-        if force and not resume:
-            (out / "records.jsonl").unlink(missing_ok=True)
+        if force and not resume:  # rows held out by an earlier run may be in this comparison
+            for name in _WRITTEN:
+                (out / name).unlink(missing_ok=True)
     out.mkdir(exist_ok=True)
     with written_beside(kept) as beside:
         beside.write_text(json.dumps(asked, indent=1), encoding="utf-8")

@@ -45,14 +45,15 @@ def command(
     from dco.commands.outputs import check_output
     from dco.extras import require
 
-    check_output(out, force=force, inputs=[None if model.is_dir() else model, data])
+    check_output(out, force=force, inputs=[*(_results(model) if model.is_dir() else [model]), data])
     require("jinja2", extra="report")
     from dco.report import page
 
     notes: list[str] = []
     with progress("Writing the page", None, quiet=as_json), noted_warnings(notes):
         if model.is_dir():
-            given = {"--data": data, "--target": target, "--by": by, "--ignore-new": ignore_new or None}
+            given: dict[str, Any] = {"--data": data, "--target": target, "--by": by, "--decimal": decimal}
+            given |= {"--ignore-new": ignore_new or None, "--trust": trust or None}
             for option in [name for name, value in given.items() if value is not None]:
                 raise ValueError(f"{option} belongs to a model; a folder of results brings its own rows.")
             page.write_results_page(model, out, title=title)
@@ -82,6 +83,11 @@ def command(
     for sentence in notes:
         note(f"Note: {sentence}")
     say(f"Wrote {out}.")
+
+
+def _results(folder: Path) -> list[Path]:
+    """The files of a folder of results; a page that was written into it may be written again."""
+    return [path for path in folder.rglob("*") if path.is_file() and path.suffix.lower() not in (".html", ".htm")]
 
 
 def named(groups: Any, name: str | None) -> Any:
