@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gzip
+import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -272,8 +274,15 @@ def test_decimal_commas_are_read_where_they_are_asked_for(tmp_path: Path) -> Non
     assert X["b"].tolist() == ["x,y", "7,1z", None]
     np.testing.assert_array_equal(targets(table, layout, path=path), [0.25, 0.1, 3])
     points = write(tmp_path / "p.csv", "a;b\n1,5;x\n2.5;x\n")
-    with pytest.raises(ValueError, match=r"'a' holds '2.5' in row 2, where a number is expected"):
+    with pytest.raises(ValueError, match=r"'a' holds '2.5' in row 2, where a number is expected; .* is missing\.$"):
         features(read_table(points), layout, path=points)
+    for cells, own, said in (
+        ("928,09", ".", "if decimals follow a comma, say --decimal ,"),
+        ("928.09", ",", "if decimals follow a point, say --decimal ."),
+    ):
+        wrong = write(tmp_path / "w.csv", f"a;b\n{cells};x\n7;x\n")
+        with pytest.raises(ValueError, match=f"; {re.escape(said)}$"):
+            features(read_table(wrong), replace(layout, decimal=own), path=wrong)
     with pytest.warns(UserWarning, match="decimal points .*leave out --decimal"):
         make_layout(
             read_table(write(tmp_path / "p.csv", "a;y\n1.5;0,5\n2.5;1,5\n")), path=points, target="y", task=None, decimal=","

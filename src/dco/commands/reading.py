@@ -390,9 +390,11 @@ def numbers(column: Any, name: str, *, path: Path, first_row: int = 0, decimal: 
     values = _as_float(column, decimal)
     if values is None:
         row, cell = _first_text(column, decimal)
+        other, sign = (",", "a comma") if decimal == "." else (".", "a point")
+        turned = f"; if decimals follow {sign}, say --decimal {other}" if _as_float(column, other) is not None else "."
         raise ValueError(
             f"{path}: the column {name!r} holds {cell!r:.40} in row {first_row + row + 1}, where a number is expected; mend "
-            "the cell, or leave it empty if the value is missing."
+            f"the cell, or leave it empty if the value is missing{turned}"
         )
     if compute.any(compute.is_inf(values)).as_py():
         row = _first(compute.is_inf(values))
