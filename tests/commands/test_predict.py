@@ -75,7 +75,7 @@ def test_another_guarantee_from_the_same_calibration_rows(dco: Callable[..., Any
         wanted = estimator.predict_set(X, guarantee="pac", **given)
         np.testing.assert_allclose(pd.read_csv(tmp_path / "s.csv")["lower"], wanted.lower, rtol=1e-12)
     assert np.mean(wanted.sizes()) > np.mean(estimator.predict_set(X).sizes())
-    assert "delta belongs to the guarantee" in dco(*arguments, "--delta", "0.2", "--force", status=2).output
+    assert "--delta belongs to --guarantee pac" in dco(*arguments, "--delta", "0.2", "--force", status=2).output
 
 
 def test_parquet_and_feather_say_where_their_sets_come_from(dco: Callable[..., Any], home: Path, tmp_path: Path) -> None:
@@ -585,6 +585,81 @@ def test_rows_of_groups_without_calibration_are_counted_once(dco: Callable[..., 
     told = json.loads(dco("predict", model, tmp_path / "parts", "--out", tmp_path / "sets", "--json").output)
     assert len(told["notes"]) == 1
     assert told["notes"][0].startswith("3 of 200 rows belong to groups")
+
+
+def test_a_run_that_goes_on_counts_groups_of_all_rows(
+    dco: Callable[..., Any], home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a folder, where finished files are not read again, the count is of the rows predicted now, and says so."""
+    import dco.commands.predict as module
+
+    model = tmp_path / "m.dco"
+    fitting = ("--target", "outcome", "--drop", "grade", "--drop", "patient", "--models", "linear", "--calibrate-size", 120)
+    dco("fit", home / "rows.csv", *fitting, "--condition-on", "site", "--out", model)
+    new = pd.read_csv(home / "new.csv")
+    new.loc[[3, 50, 199], "site"] = ["west", "west", "moon"]
+    new.to_csv(tmp_path / "new.csv", index=False)
+    (tmp_path / "parts").mkdir()
+    for place in range(2):
+        new.iloc[100 * place : 100 * place + 100].to_parquet(tmp_path / "parts" / f"{place}.parquet")
+    for name, data, said in (
+        ("sets_table", "new.csv", "3 of 200 rows belong to groups that have no calibration rows ('west', 'moon')"),
+        (
+            "predict_partition",
+            "parts",
+            "1 of 100 rows predicted now belong to groups that have no calibration rows ('moon')",
+        ),
+    ):
+        whole, calls = getattr(module, name), []
+
+        def stops(*given: Any, whole: Any = whole, calls: list[int] = calls, **options: Any) -> Any:
+            calls.append(1)
+            if len(calls) == 2:
+                raise KeyboardInterrupt
+            return whole(*given, **options)
+
+        out = tmp_path / ("sets.csv" if data == "new.csv" else "sets")
+        arguments = ("predict", model, tmp_path / data, "--out", out, "--batch-rows", 100)
+        with monkeypatch.context() as patch:
+            patch.setattr(module, name, stops)
+            assert "Stopped" in dco(*arguments, status=130).output
+        assert said in dco(*arguments, "--resume").output
+
+
+def test_a_disk_that_keeps_a_name_for_open_files_stops_no_run(
+    dco: Callable[..., Any], home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On NFS a folder with an open lock cannot be removed until the lock is closed."""
+    import dco.commands.predict as module
+
+    def leaves_the_folder(folder: Path, ignore_errors: bool = False) -> None:
+        for path in folder.iterdir():
+            path.unlink()
+        if not ignore_errors:
+            raise OSError(39, "Directory not empty", str(folder))
+
+    partitioned(home, tmp_path / "in")
+    monkeypatch.setattr(module.shutil, "rmtree", leaves_the_folder)
+    for data, out, parts in ((home / "new.csv", "s.csv", "s.csv.parts"), (tmp_path / "in", "out", "out/_dco_unfinished")):
+        dco("predict", home / "numbers.dco", data, "--out", tmp_path / out)
+        assert (tmp_path / out).exists()
+        assert not (tmp_path / parts).exists()
+    empty = tmp_path / "empty.csv"
+    empty.write_text(",".join(pd.read_csv(home / "new.csv").columns) + "\n")
+    dco("predict", home / "numbers.dco", empty, "--out", tmp_path / "e.csv", status=2)
+    assert not (tmp_path / "e.csv.parts").exists()
+
+
+def test_the_json_names_the_statement_of_the_sets(dco: Callable[..., Any], home: Path, tmp_path: Path) -> None:
+    arguments = ("predict", home / "numbers.dco", home / "new.csv", "--out", tmp_path / "s.csv", "--json", "--force")
+    for asked, stated in (
+        ((), (0.1, "marginal", None)),
+        (("--alpha", 0.2, "--guarantee", "pac", "--delta", 0.1), (0.2, "pac", 0.1)),
+    ):
+        told = json.loads(dco(*arguments, *asked).output)
+        assert (told["alpha"], told["guarantee"], told["delta"]) == stated
+    told = dco(*arguments, "--delta", 0.1, status=2).output
+    assert "--delta belongs to --guarantee pac" in told
 
 
 def test_categories_that_the_fit_never_saw_are_told(dco: Callable[..., Any], home: Path, tmp_path: Path) -> None:

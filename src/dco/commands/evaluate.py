@@ -53,7 +53,7 @@ def command(
 
     The rows of DATA must be new: where some of them trained, tuned or calibrated, there is no verdict.
     """
-    from dco.commands.model_files import condition_column, open_model, rows_with_targets, tell_level
+    from dco.commands.model_files import condition_column, open_model, rows_with_targets, stated, tell_level
 
     asked: dict[str, Any] = {
         "alpha": chosen_alpha(alpha, confidence, default=None),
@@ -67,34 +67,24 @@ def command(
         tell_level(estimator, **asked)
         own = by is None or by == condition_column(estimator)  # the estimator then takes the groups that it calibrated
         evaluation = estimator.evaluate(rows.X, rows.y, by=None if own else rows.by, **asked)
-    certificate, stated = estimator.certificate_, _stated(estimator, asked)
+    certificate, promise = estimator.certificate_, stated(estimator, asked)
+    own_statement = all(value is None for value in asked.values())
     if as_json:
         told = evaluation.to_dict()
         if evaluation.consistency is None and evaluation.no_verdict is None:
             told["no_verdict"] = NO_LAW
-        print_json(told | stated | {"notes": notes})
+        told |= {**promise, "statement": certificate.statement if own_statement else None}
+        print_json(told | {"notes": notes})
         return
-    own_statement = all(value is None for value in asked.values())
     title = f"{evaluation.n} rows of {data}"
     if not own_statement:
-        level = f"alpha = {stated['alpha']:g}" + ("" if stated["delta"] is None else f", delta = {stated['delta']:g}")
-        title += f", {stated['guarantee']} guarantee, {level}"
+        level = f"alpha = {promise['alpha']:g}" + ("" if promise["delta"] is None else f", delta = {promise['delta']:g}")
+        title += f", {promise['guarantee']} guarantee, {level}"
     show_evaluation(evaluation, title=title, groups=groups_title(certificate, by=None if own else by))
     if own_statement:
         say(certificate.statement)
     for sentence in notes:
         note(f"Note: {sentence}")
-
-
-def _stated(estimator: Any, asked: dict[str, Any]) -> dict[str, Any]:
-    """The level and the guarantee that were evaluated."""
-    statement = estimator.predictor_.stated(asked["alpha"], guarantee=asked["guarantee"], delta=asked["delta"])
-    none, pac = estimator.certificate_.guarantee == "none", statement.guarantee == "pac"
-    return {
-        "alpha": float(statement.alpha),
-        "guarantee": "none" if none else statement.guarantee,
-        "delta": float(statement.delta) if pac else None,
-    }
 
 
 def groups_title(certificate: Any, *, by: str | None) -> str:

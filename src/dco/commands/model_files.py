@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from dco.arrays import AnyArray, Integers
+from dco.commands.options import chosen_delta
 from dco.commands.reading import Layout
 
 
@@ -131,5 +132,17 @@ def condition_column(model: Any) -> str | None:
 def tell_level(model: Any, alpha: float | None, *, guarantee: str | None = None, delta: float | None = None) -> None:
     """Warn where the level asked for now needs more calibration rows than there are: sets are then full."""
     predictor = model.predictor_
+    chosen_delta(guarantee or predictor.statement.guarantee, delta)
     asked = predictor.stated(alpha, guarantee=guarantee, delta=delta)
     replace(asked, on_infeasible="warn").tell_infeasible(predictor.calibration)
+
+
+def stated(model: Any, asked: Mapping[str, Any]) -> dict[str, Any]:
+    """The level and the guarantee of sets: what was asked for now, and else the model's own."""
+    statement = model.predictor_.stated(**asked)
+    none, pac = model.certificate_.guarantee == "none", statement.guarantee == "pac"
+    return {
+        "alpha": float(statement.alpha),
+        "guarantee": "none" if none else statement.guarantee,
+        "delta": float(statement.delta) if pac else None,
+    }

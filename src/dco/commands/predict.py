@@ -14,7 +14,7 @@ import shutil
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -86,15 +86,17 @@ def command(
     notes: list[str] = []
     with noted_warnings(notes):
         if table_format(data) == "folder":
-            rows, files = _predict_folder(order, resume=resume, force=force, jobs=jobs, scheduler=scheduler, quiet=as_json)
+            rows, files, told = _predict_folder(
+                order, resume=resume, force=force, jobs=jobs, scheduler=scheduler, quiet=as_json
+            )
         elif scheduler is not None:
             raise ValueError(f"--scheduler shares out the files of a Parquet folder, and {data} is one file; leave it out.")
         else:
             if jobs != 1:
                 notes.append("One file is predicted by one process; --jobs shares out the files of a folder.")
-            rows, files = _predict_file(order, resume=resume, force=force, quiet=as_json), 1
+            rows, files, told = _predict_file(order, resume=resume, force=force, quiet=as_json)
     if as_json:
-        print_json({"rows": rows, "files": files, "out": str(out), "notes": notes})
+        print_json({"rows": rows, "files": files, "out": str(out), **told, "notes": notes})
         return
     for sentence in notes:
         note(f"Note: {sentence}")
@@ -158,16 +160,14 @@ def _digest(path: str, modified: int) -> str:
 
 def _signed(table: Any, order: Order, model: Any) -> Any:
     """The table with what its sets come from and promise, as JSON under the key "dco" of the schema's metadata."""
+    from dco.commands.model_files import stated
     from dco.storage import versions
 
-    statement, certificate = model.predictor_.stated(**order.statement), model.certificate_
     told = {
         "version": versions()["decoupled-conformal"],
         "model_sha256": _digest(order.model, Path(order.model).stat().st_mtime_ns),
-        "structure_fingerprint": certificate.structure_fingerprint,
-        "alpha": float(statement.alpha),
-        "guarantee": "none" if certificate.guarantee == "none" else statement.guarantee,
-        "delta": float(statement.delta) if statement.guarantee == "pac" else None,
+        "structure_fingerprint": model.certificate_.structure_fingerprint,
+        **stated(model, order.statement),
     }
     return table.replace_schema_metadata({_SIGNATURE: json.dumps(told)})
 
@@ -182,8 +182,9 @@ def _opened(path: str, modified: int, trust: tuple[str, ...]) -> Any:
         return open_model(Path(path), trust)
 
 
-def _predict_file(order: Order, *, resume: bool, force: bool, quiet: bool) -> int:
-    from dco.commands.model_files import open_model, tell_level
+def _predict_file(order: Order, *, resume: bool, force: bool, quiet: bool) -> tuple[int, int, dict[str, Any]]:
+    """How many rows and files were written, and the statement of the sets."""
+    from dco.commands.model_files import open_model, stated, tell_level
     from dco.commands.outputs import check_output
     from dco.commands.reading import row_count
 
@@ -207,8 +208,8 @@ def _predict_file(order: Order, *, resume: bool, force: bool, quiet: bool) -> in
             if not resume:
                 shutil.rmtree(parts, ignore_errors=True)  # bad input: there is nothing to go on with
             raise
-        shutil.rmtree(parts)
-    return sum(written)
+        shutil.rmtree(parts, ignore_errors=True)
+    return sum(written), 1, stated(model, order.statement)
 
 
 def _disk_error(error: OSError, out: Path) -> OSError:
@@ -223,7 +224,10 @@ def _disk_error(error: OSError, out: Path) -> OSError:
 
 @contextmanager
 def _alone(parts: Path, out: Path) -> Iterator[None]:
-    """Hold the folder of unfinished parts, so that no two runs write one output."""
+    """Hold the folder of unfinished parts, so that no two runs write one output.
+
+    A network disk keeps a name for the lock while it is open, and so the folder; it is removed when the lock is closed.
+    """
     from dco.files import held
 
     there = parts.exists()
@@ -233,11 +237,14 @@ def _alone(parts: Path, out: Path) -> Iterator[None]:
                 yield
             finally:
                 if not there and parts.is_dir() and not (parts / _PLAN).exists():
-                    shutil.rmtree(parts)  # refused before anything was done
+                    shutil.rmtree(parts, ignore_errors=True)  # refused before anything was done
     except BlockingIOError:
         raise ValueError(
             f"Another run is writing {out} at this moment; wait until it is done, or choose another --out."
         ) from None
+    finally:
+        with suppress(OSError):  # not empty: there is something to go on with
+            parts.rmdir()
 
 
 def begin_parts(parts: Path, identity: dict[str, Any], *, resume: bool, force: bool) -> None:
@@ -305,6 +312,7 @@ def _tell_no_key(layout: Any, columns: list[str], key: str | None) -> None:
 
 def _write_parts(order: Order, model: Any, parts: Path, advance: Any) -> list[int]:
     """Write the parts that are not there yet; returns the number of rows of every part."""
+    from dco.commands.model_files import model_features
     from dco.commands.reading import NewValues, even_batches
     from dco.files import written_beside
 
@@ -323,6 +331,8 @@ def _write_parts(order: Order, model: Any, parts: Path, advance: Any) -> list[in
             )
             with written_beside(part) as beside:
                 write_arrow(_signed(result, order, model), beside, kind)
+        elif model.predictor_.structure.condition_on is not None:  # rows of earlier runs count in the note about groups
+            new.update(_new_groups(model.predictor_, model_features(model, table, layout, path=data, first_row=row)))
         row += table.num_rows
         written.append(table.num_rows)
         advance(table.num_rows)
@@ -337,15 +347,16 @@ def _part(parts: Path, index: int) -> Path:
     return parts / f"{index:09d}"
 
 
-def _tell_new_groups(new: Counter[Any], rows: int) -> None:
+def _tell_new_groups(new: Counter[Any], rows: int, *, now: bool = False) -> None:
     """Warn once, whatever the batches, about rows of groups that calibration never saw."""
     from dco.errors import InfeasibleLevelWarning
 
     if new:
         named = ", ".join(repr(name) for name, _ in new.most_common(5)) + (", ..." if len(new) > 5 else "")
+        counted = f"{new.total()} of {rows} rows" + (" predicted now" if now else "")
         warnings.warn(
-            f"{new.total()} of {rows} rows belong to groups that have no calibration rows ({named}): their sets are full "
-            "(valid, but useless). Fit with rows of these groups.",
+            f"{counted} belong to groups that have no calibration rows ({named}): their sets are full (valid, but useless). "
+            "Fit with rows of these groups.",
             InfeasibleLevelWarning,
             stacklevel=2,
         )
@@ -515,12 +526,12 @@ def _check_part(file: Path, found: int, rows: int) -> None:
 
 def _predict_folder(
     order: Order, *, resume: bool, force: bool, jobs: int, scheduler: str | None, quiet: bool
-) -> tuple[int, int]:
+) -> tuple[int, int, dict[str, Any]]:
     """One output file a partition, each complete or absent, so that --resume skips those that are there."""
     import os
     from dataclasses import replace
 
-    from dco.commands.model_files import open_model, tell_level
+    from dco.commands.model_files import open_model, stated, tell_level
     from dco.commands.outputs import check_apart, check_folder
     from dco.commands.reading import NewValues, partitions, row_count
     from dco.parallel import run_many
@@ -570,13 +581,13 @@ def _predict_folder(
         lost = [file for file in files if not (out / file.relative_to(data)).exists()]
         if lost:
             raise OSError(f"The sets of {lost[0]} were removed during the run; run again with --resume.")
-        shutil.rmtree(unfinished)
-    _tell_new_groups(sum((groups for groups, _ in found), Counter()), offsets[-1])
+        shutil.rmtree(unfinished, ignore_errors=True)
     total = NewValues()
     for _, values in found:
         total.add(values)
+    _tell_new_groups(sum((groups for groups, _ in found), Counter()), total.rows, now=len(orders) < len(files))
     total.tell()
-    return offsets[-1], len(files)
+    return offsets[-1], len(files), stated(model, order.statement)
 
 
 def _begin_folder(
