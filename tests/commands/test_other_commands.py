@@ -167,7 +167,9 @@ def test_evaluate_can_ask_for_the_other_guarantee(dco: Callable[..., Any], home:
     assert "200 rows of" in printed
     assert "pac guarantee, alpha = 0.1, delta = 0.05" in printed
     assert "with probability at least" not in printed, "the sentence is that of another guarantee"
-    assert "pac" in dco("evaluate", model, new, "--delta", "0.2", status=2).output
+    assert plain["statement"] == library.load(model).certificate_.statement
+    assert told["statement"] is None, "the model's sentence is that of another guarantee"
+    assert "--delta belongs to --guarantee pac" in dco("evaluate", model, new, "--delta", "0.2", status=2).output
 
 
 def test_groups_with_thresholds_of_their_own_get_a_verdict(dco: Callable[..., Any], home: Path, tmp_path: Path) -> None:
@@ -249,12 +251,19 @@ def test_the_calibration_rows_are_found_in_any_order(
     dco: Callable[..., Any], home: Path, tmp_path: Path, model: str
 ) -> None:
     frame = pd.read_csv(home / "rows.csv").sample(frac=1, random_state=1)
-    more = pd.concat([frame, pd.read_csv(home / "new.csv")])
-    for table in (frame, more):
+    more = pd.concat([pd.read_csv(home / "rows.csv"), pd.read_csv(home / "new.csv")])
+    for table, said in (
+        (frame, "another order"),
+        (more, "has rows besides those of the fit; the calibration rows were found"),
+    ):
         table.to_csv(tmp_path / "rows.csv", index=False)
         printed = dco("audit", home / model, "--data", tmp_path / "rows.csv").output
-        assert "another order" in printed
+        assert said in printed
+        assert ("another order" in printed) == (table is frame)
         assert "Everything that was recomputed holds" in printed
+        told = json.loads(dco("audit", home / model, "--data", tmp_path / "rows.csv", "--json").output)
+        assert said in told["found"]
+        assert told["verdict"] == "Everything that was recomputed holds."
     rows = library.load(home / model).splits_.calibrate
     pd.read_csv(home / "rows.csv").iloc[rows[::-1]].to_csv(tmp_path / "rows.csv", index=False)
     assert "another order" not in dco("audit", home / model, "--data", tmp_path / "rows.csv").output
@@ -277,6 +286,20 @@ def test_the_audit_knows_training_and_tuning_rows(dco: Callable[..., Any], home:
             assert f"FAILS  {word} rows" in printed
             assert f"its {word} rows have changed" in printed
             assert f"{len(rows)} of {len(splits[role])} are not in" in printed
+            others = "1 row that is" if len(rows) == 1 else f"{len(rows)} rows that are"
+            assert f"which has at least {others} not of the fit" in printed
+
+
+def test_a_role_without_rows_is_not_listed_as_unchecked(dco: Callable[..., Any], home: Path, tmp_path: Path) -> None:
+    dco(
+        *("fit", home / "rows.csv", "--target", "outcome", "--models", "linear", "--scores", "absolute"),
+        *("--tune-size", 0, "--out", tmp_path / "m.dco"),
+    )
+    for data in ((), ("--data", home / "rows.csv")):
+        told = json.loads(dco("audit", tmp_path / "m.dco", *data, "--json").output)
+        assert told["holds"]
+        assert "rows.tune" not in told["unchecked"]
+        assert ("rows.train" in told["unchecked"]) == (not data)
 
 
 def test_rows_that_are_missing_are_said_to_be_missing(dco: Callable[..., Any], home: Path, tmp_path: Path) -> None:

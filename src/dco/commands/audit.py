@@ -56,6 +56,8 @@ def command(
         print_json(
             {
                 "holds": report.holds,
+                "verdict": _verdict(failed, data),
+                "found": found,
                 "statement": certificate.statement,
                 "checks": [vars(check) for check in report.checks],
                 "unchecked": dict(report.unchecked),
@@ -131,12 +133,13 @@ def _audit(
     estimator = open_model(path, trust)
     certificate = estimator.certificate_ if copy is None else _read(copy)
     if data is None:
-        return certificate, certificate.verify(predictor=estimator), None
+        return certificate, _without_empty_roles(certificate.verify(predictor=estimator), certificate, estimator), None
     rows = rows_with_targets(estimator, data, target=target, by=None, ignore_new=True, decimal=decimal)
     table = _Table.of(estimator, rows.X, rows.y)
     positions, moved = table.calibration()
     report = certificate.verify(take_features(rows.X, positions), rows.y[positions], predictor=estimator)
-    return certificate, _with_other_roles(report, certificate, table, data), table.said(moved, data)
+    report = _without_empty_roles(_with_other_roles(report, certificate, table, data), certificate, estimator)
+    return certificate, report, table.said(moved, data)
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,6 +149,7 @@ class _Table:
     hashes: Any
     splits: Any  # positions by role among the rows of the fit
     fitted: Any  # where the rows of the fit were in their table; None if DATA is not as long as it was
+    rows: int | None  # of the table of the fit; None if this is not known
     aside: int  # rows of that table that were set aside
     kept: Any
     wanted: Mapping[str, str]
@@ -166,7 +170,9 @@ class _Table:
             fitted = places if len(y) == stored["rows"] else np.arange(len(y)) if len(y) == len(places) else None
         predictor = estimator.predictor_
         kept = KeptRows(predictor.row_hashes)
-        return cls(row_fingerprints(X, y), estimator.splits_, fitted, aside, kept, predictor.certificate.row_fingerprints)
+        rows = None if stored is None else stored["rows"]
+        wanted = predictor.certificate.row_fingerprints
+        return cls(row_fingerprints(X, y), estimator.splits_, fitted, rows, aside, kept, wanted)
 
     def places(self, role: str) -> Any:
         """Where the rows of a role were at the fit; None if DATA is another table."""
@@ -228,6 +234,8 @@ class _Table:
             roles = ", ".join(f"{count} {_ROLES[role]}" for role, count in absent.items())
             found = "" if "calibrate" in absent else "; all calibration rows were found"
             return f"Rows of the fit are missing from {data} ({roles}){found}."
+        if moved and self.rows is not None and len(self.hashes) > self.rows:
+            return f"{data} has rows besides those of the fit; the calibration rows were found."
         if moved:
             return f"The rows of {data} are in another order than at the fit; the calibration rows were found."
         return None
@@ -251,8 +259,9 @@ def _with_other_roles(report: Any, certificate: Any, table: _Table, data: Path) 
         elif table.all_found(role):
             checks.append(Check(f"{word} rows", False, f"they are in {data}, and their fingerprint is not {stated}"))
         elif absent.get(role) and strangers:
-            said = f"{absent[role]} of {certificate.rows.get(role)} are not in {data}, which has {strangers} other rows"
-            checks.append(Check(f"{word} rows", False, said))
+            others = "1 row that is" if strangers == 1 else f"{strangers} rows that are"
+            lost = f"{absent[role]} of {certificate.rows.get(role)} are not in {data}"
+            checks.append(Check(f"{word} rows", False, f"{lost}, which has at least {others} not of the fit"))
         else:
             why = f"since {data} lacks some of the rows" if absent.get(role) else "since its rows cannot be told from others"
             unchecked |= dict.fromkeys(fields, why)
@@ -260,3 +269,9 @@ def _with_other_roles(report: Any, certificate: Any, table: _Table, data: Path) 
         for name in fields:
             unchecked.pop(name, None)
     return replace(report, checks=tuple(checks), unchecked=unchecked)
+
+
+def _without_empty_roles(report: Any, certificate: Any, estimator: Any) -> Any:
+    """The report without roles that have no rows, in the certificate as in the model: there is nothing to check."""
+    empty = [f"rows.{role}" for role in _OTHER_ROLES if certificate.rows.get(role) == 0 and not estimator.splits_[role].size]
+    return replace(report, unchecked={name: why for name, why in report.unchecked.items() if name not in empty})
