@@ -64,7 +64,7 @@ def held(folder: Path) -> Iterator[None]:
         except FileNotFoundError:  # the other has just removed the folder, being done with it
             continue
         try:
-            if _try_lock(file) and not _is_at(file, lock):
+            if locked(file, wait=False) and not is_at(file, lock):
                 continue
             yield
             return
@@ -72,19 +72,21 @@ def held(folder: Path) -> Iterator[None]:
             os.close(file)
 
 
-def _try_lock(file: int) -> bool:
+def locked(file: int, *, wait: bool) -> bool:
+    """Lock an open file; False where that cannot be done. What another holds is waited for, or a BlockingIOError."""
     try:
         import fcntl
 
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
     except BlockingIOError:
         raise
-    except (ImportError, OSError):  # not a POSIX system, or a disk that knows no locks
+    except (ImportError, OSError):  # not a POSIX system, or a disk that knows no locks (some network disks)
         return False
     return True
 
 
-def _is_at(file: int, path: Path) -> bool:
+def is_at(file: int, path: Path) -> bool:
+    """Whether the open file is the one that `path` names now."""
     try:
         return os.path.samestat(os.fstat(file), os.stat(path))
     except FileNotFoundError:

@@ -130,30 +130,13 @@ def _held(path: Path) -> Iterator[tuple[int, bool]]:
     while True:
         file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
         try:
-            locked = _lock(file)
-            if locked and not _is_at(file, path):
+            locked = files.locked(file, wait=True)
+            if locked and not files.is_at(file, path):
                 continue  # it was sorted while we waited: the name belongs to another file now
             yield file, locked
             return
         finally:
             os.close(file)  # which ends the lock, as a kill does
-
-
-def _lock(file: int) -> bool:
-    try:
-        import fcntl
-
-        fcntl.flock(file, fcntl.LOCK_EX)
-    except (ImportError, OSError):  # not a POSIX system, or a disk that knows no locks (some network disks)
-        return False
-    return True
-
-
-def _is_at(file: int, path: Path) -> bool:
-    try:
-        return os.path.samestat(os.fstat(file), os.stat(path))
-    except FileNotFoundError:
-        return False
 
 
 def _entries(path: Path) -> Iterator[dict[str, Any]]:
