@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import pytest
 
 LINEAR = ("--target", "outcome", "--drop", "grade", "--drop", "patient", "--models", "linear", "--splits", 1)
 
@@ -36,7 +35,6 @@ def test_compare_anew_leaves_no_rows_held_out_before(dco: Callable[..., Any], ho
 
 
 def test_a_page_never_replaces_the_results_it_shows(dco: Callable[..., Any], tmp_path: Path) -> None:
-    pytest.importorskip("dco.report.page")
     results = tmp_path / "r"
     results.mkdir()
     (results / "tables.md").write_text("# One\n\n| a |\n|---|\n| 1 |\n")

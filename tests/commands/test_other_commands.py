@@ -491,7 +491,6 @@ def test_the_command_that_compare_recommends_can_be_pasted(dco: Callable[..., An
 
 
 def test_report_writes_a_page_and_refuses_rows_of_the_fit(dco: Callable[..., Any], home: Path, tmp_path: Path) -> None:
-    pytest.importorskip("dco.report.page")
     out = tmp_path / "r.html"
     dco("report", home / "numbers.dco", "--data", home / "new.csv", "--by", "site", "--out", out)
     assert "<html" in out.read_text()
@@ -503,7 +502,6 @@ def test_report_writes_a_page_and_refuses_rows_of_the_fit(dco: Callable[..., Any
 
 
 def test_a_page_is_tied_to_its_rows_and_its_model(dco: Callable[..., Any], home: Path, tmp_path: Path) -> None:
-    pytest.importorskip("dco.report.page")
     for name in ("rows.csv", "new.csv"):
         table = pd.read_csv(home / name)
         table.assign(loan=[f"L{row}" for row in range(len(table))]).to_csv(tmp_path / name, index=False)
@@ -526,7 +524,6 @@ def test_a_page_is_tied_to_its_rows_and_its_model(dco: Callable[..., Any], home:
 
 
 def test_the_title_of_a_page_of_results_is_the_one_given(dco: Callable[..., Any], tmp_path: Path) -> None:
-    pytest.importorskip("dco.report.page")
     (tmp_path / "r").mkdir()
     (tmp_path / "r" / "tables.md").write_text("# One\n\n| a |\n|---|\n| 1 |\n")
     dco("report", tmp_path / "r", "--title", "Loans & losses", "--out", tmp_path / "r.html")
@@ -537,7 +534,6 @@ def test_the_title_of_a_page_of_results_is_the_one_given(dco: Callable[..., Any]
 
 
 def test_fit_can_write_the_page_at_once(dco: Callable[..., Any], home: Path, tmp_path: Path) -> None:
-    pytest.importorskip("dco.report.page")
     data = ("fit", home / "rows.csv", "--target", "grade", "--models", "linear")
     dco(*data, "--test-size", "60", "--by", "site", "--out", tmp_path / "m.dco", "--report", tmp_path / "r.html")
     assert "<html" in (tmp_path / "r.html").read_text()

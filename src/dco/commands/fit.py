@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
@@ -24,6 +24,9 @@ from dco.commands.options import (
 from dco.commands.printing import as_json, note, noted_warnings, print_json, print_table, progress, say
 from dco.display import counted
 from dco.extras import require
+
+if TYPE_CHECKING:
+    from dco.commands.reading import Layout
 
 
 @click.command("fit", epilog=example("dco fit patients.csv --target progression --alpha 0.1 --seed 0 --out model.dco"))
@@ -170,7 +173,6 @@ def fit_table(
     """Read, set test rows aside, fit, evaluate."""
     import numpy as np
 
-    from dco.commands.candidates import DEFAULT_MODELS, MODELS, SCORES, chosen_names, make_models, make_scores
     from dco.commands.reading import (
         features,
         labels,
@@ -181,7 +183,6 @@ def fit_table(
         told_columns,
         with_categories,
     )
-    from dco.estimators import DecoupledClassifier, DecoupledRegressor
     from dco.splits import assign_roles
 
     table = read_table(data)
@@ -198,30 +199,13 @@ def fit_table(
     )
     if by is not None:
         need_column(table.column_names, by, path=data, option="--by")
-    models = chosen_names(o["models"], tuple(MODELS[layout.task]), option="--models", default=DEFAULT_MODELS[layout.task])
-    scores = chosen_names(o["scores"], SCORES[layout.task], option="--scores", default=None)
-    assert models is not None
+    model = _unfitted(layout, alpha=alpha, **o)
     X, y = features(table, layout, path=data), targets(table, layout, path=data)
     group_of = None if groups is None else labels(table, groups)
     share = (0.2 if by is not None else 0) if test_size is None else test_size
     own_seed = int(np.random.SeedSequence([o["seed"], 2]).generate_state(1)[0])  # not the seed that deals the other roles
     dealt = assign_roles(len(y), tune=0, calibrate=0, test=share, groups=group_of, seed=own_seed)
     kept, tested = np.sort(dealt.train), np.sort(dealt.test)
-    maker = DecoupledClassifier if layout.task == "classification" else DecoupledRegressor
-    model = maker(
-        make_models(models, layout, alpha=alpha),
-        make_scores(scores),
-        alpha=alpha,
-        guarantee=o["guarantee"],
-        delta=o["delta"],
-        tune_size=o["tune_size"],
-        calibrate_size=o["calibrate_size"],
-        tune_folds=o["tune_folds"],
-        condition_on="label" if layout.condition == target else layout.condition,
-        n_jobs=o["jobs"],
-        scheduler=o["scheduler"],
-        random_state=o["seed"],
-    )
     model.fit(X.iloc[kept].reset_index(drop=True), y[kept], groups=None if group_of is None else group_of[kept])
     layout = with_categories(layout, X.iloc[kept])
     columns = told_columns(layout)
@@ -235,6 +219,31 @@ def fit_table(
     key = layout.key
     names = None if key is None else [f"{key} {value}" for value in labels(table, key)[tested]]
     return Fitted(model, why, columns, X_test, y_test, by_test, by_name, evaluation, names)
+
+
+def _unfitted(layout: Layout, *, alpha: Any, **o: Any) -> Any:
+    """The estimator that the options ask for."""
+    from dco.commands.candidates import DEFAULT_MODELS, MODELS, SCORES, chosen_names, make_models, make_scores
+    from dco.estimators import DecoupledClassifier, DecoupledRegressor
+
+    models = chosen_names(o["models"], tuple(MODELS[layout.task]), option="--models", default=DEFAULT_MODELS[layout.task])
+    scores = chosen_names(o["scores"], SCORES[layout.task], option="--scores", default=None)
+    assert models is not None
+    maker = DecoupledClassifier if layout.task == "classification" else DecoupledRegressor
+    return maker(
+        make_models(models, layout, alpha=alpha),
+        make_scores(scores),
+        alpha=alpha,
+        guarantee=o["guarantee"],
+        delta=o["delta"],
+        tune_size=o["tune_size"],
+        calibrate_size=o["calibrate_size"],
+        tune_folds=o["tune_folds"],
+        condition_on="label" if layout.condition == layout.target else layout.condition,
+        n_jobs=o["jobs"],
+        scheduler=o["scheduler"],
+        random_state=o["seed"],
+    )
 
 
 def _show(fitted: Fitted) -> None:
