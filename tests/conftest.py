@@ -12,6 +12,12 @@ settings.register_profile("fixed", derandomize=True, deadline=None)
 settings.load_profile("fixed")
 
 
+def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
+    """Bytes stay out of test names: a compressed table carries the second it was made in, and two workers then
+    collect different tests."""
+    return argname if isinstance(val, bytes) else None
+
+
 @pytest.fixture(autouse=True)
 def fixed_seeds(monkeypatch: pytest.MonkeyPatch) -> None:
     """Seeds for what names none: our own `random_state=None`, and models that draw from NumPy's global state."""

@@ -320,11 +320,11 @@ def test_the_task_is_found_out_and_said(tmp_path: Path, values: list[str], task:
         ("head.csv", "é,y\nn,1\n".encode("cp1252"), "not written in UTF-8.*Windows-1252.*save it again as UTF-8"),
         ("late.csv", b"a,y\n" + b"n,1\n" * 2**19 + "é,1\n".encode("cp1252"), "not written in UTF-8"),
         ("wide.csv", "a,y\nn,1\n".encode("utf-16"), "looks like UTF-16.*save it again as UTF-8"),
-        ("wide.csv.gz", gzip.compress("a,y\nn,1\n".encode("utf-16")), "looks like UTF-16"),
+        ("wide.csv.gz", gzip.compress("a,y\nn,1\n".encode("utf-16"), mtime=0), "looks like UTF-16"),
         ("not.parquet", b"this is no parquet file at all", "cannot be read as a parquet table"),
         ("not.feather", b"this is no feather file at all", "cannot be read as a feather table"),
         ("not.csv.gz", b"this is not compressed", "cannot be read as a csv table"),
-        ("cut.csv.gz", gzip.compress(b"a,y\n" + b"1,2\n" * 9999)[:40], "cannot be read as a csv table"),
+        ("cut.csv.gz", gzip.compress(b"a,y\n" + b"1,2\n" * 9999, mtime=0)[:40], "cannot be read as a csv table"),
         ("table.xlsx", b"PK", "is not a table that dco knows"),
     ],
 )
