@@ -478,6 +478,8 @@ def test_p_values_and_sets_are_one_statement() -> None:
     reg = dco.DecoupledRegressor(Ridge(), random_state=0).fit(X[:200], y[:200])
     for alpha in (0.05, 0.1, 0.3):
         np.testing.assert_array_equal(reg.predict_p(X, y) > alpha, reg.predict_set(X, alpha=alpha).contains(y))
+    with pytest.raises(ValueError, match="missing in row 1"):
+        reg.predict_p(X[:2], [0.0, np.nan])
 
 
 def test_several_levels_from_one_calibration() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass
 from typing import Any, ClassVar
+from unittest.mock import ANY
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ import dco
 from dco.rows import Rows
 from dco.scores import AbsoluteResidual
 from dco.search import Optuna
-from dco.selection import PiecedPrediction, PiecedScore, Workbench, growing_candidates, score_label
+from dco.selection import PiecedPrediction, PiecedScore, Workbench, growing_candidates, named_scores, score_label
 from dco.sets import Intervals
 from dco.tuning.candidates import check_inverse
 from dco.tuning.strategies import Found, Trial
@@ -221,6 +222,58 @@ def test_names_of_scores_are_short_and_the_same_in_every_run() -> None:
     assert weights[0] != weights[1]
     assert all(len(name) < 60 for name in names + weights)
     assert "0x" not in score_label(Plain(key=lambda row: row))
+
+
+@dataclass
+class Unhashable(Plain):
+    """A plain dataclass compares by value and so has no hash; its default is compared with an array here."""
+
+    weights: Any = (1,)
+
+
+class Slotted(Plain):
+    """Without a __dict__ of its own parameters."""
+
+    __slots__ = ("power",)
+
+    def __init__(self, power: int) -> None:
+        self.power = power
+
+
+class Unspoken(Plain):
+    """One text for all of its kind."""
+
+    def __repr__(self) -> str:
+        return "Unspoken()"
+
+
+def test_scores_that_share_a_label_are_different_candidates() -> None:
+    first, second = Unspoken(power=1), Unspoken(power=2)
+    assert named_scores([first, second, Unspoken(power=1)]) == {"Unspoken()": ANY, "Unspoken()-2": second}
+    assert list(named_scores([Slotted(1), Slotted(2)])) == ["Slotted", "Slotted-2"]
+    est = dco.DecoupledRegressor(Ridge(), [first, second], random_state=0).fit(X, Y)
+    assert est.certificate_.candidates == 2
+    proposals = iter([first, second])
+    search = dco.search.Optuna(lambda trial: (Ridge(), next(proposals)), 2, 0)
+    found = dco.DecoupledRegressor([], search=search, random_state=0).fit(X, Y)
+    assert sorted(row.name for row in found.ranking_.table) == [
+        "trial 0: Ridge / Unspoken()",
+        "trial 0: Ridge / Unspoken()-2",
+    ]
+
+
+@pytest.mark.parametrize("score", [Unhashable(), Unhashable(weights=np.ones(3)), Slotted(1)])
+@pytest.mark.parametrize("search", [None, dco.search.Random(2, 0)])
+def test_any_object_with_the_two_methods_is_a_score(score: Any, search: Any) -> None:
+    est = dco.DecoupledRegressor([Ridge(), Ridge(2.0)], score, search=search, random_state=0).fit(X, Y)
+    assert type(score).__name__ in est.best_candidate_
+
+
+def test_an_ensemble_keeps_the_names_of_scores() -> None:
+    models = {"a": Ridge(), "b": Ridge(5.0)}
+    scores = {"mine": dco.scores.AbsoluteResidual()}
+    est = dco.DecoupledRegressor(models, scores, ensemble=True, random_state=0).fit(X, Y)
+    assert all(row.name.endswith(" / mine") for row in est.ranking_.table)
 
 
 @pytest.mark.parametrize("limits", [[0.9, 0.5, 0.2], [0.3, np.inf, 0.8]])

@@ -32,7 +32,7 @@ from dco.roles import Growth, Roles, Sizes, deal_roles, given_roles
 from dco.rows import KeptRows, Rows, check_table, is_frame, n_rows
 from dco.scores.score import Score
 from dco.seal import SealedRows
-from dco.selection import Workbench, growing_candidates, score_label
+from dco.selection import Workbench, growing_candidates, named_scores
 from dco.splits import Splits, as_seed
 from dco.tuning import Ranking
 from dco.tuning.allocation import grow_tuning_split
@@ -434,7 +434,7 @@ class _Decoupled(BaseEstimator, ABC):
         if isinstance(self.scores, Mapping):
             return dict(self.scores)
         listed = list(self.scores) if isinstance(self.scores, (list, tuple)) else [self.scores]
-        return {score_label(score): score for score in listed}
+        return named_scores(listed)
 
     def _seeded_models(self, seed: int) -> dict[str, Any]:
         """Copies of the models; with a seed of our own, models that have none get one, so that fits can be repeated."""
@@ -605,7 +605,7 @@ class DecoupledRegressor(RegressorMixin, _Decoupled):
 
     def predict_p(self, X: Any, y: Any) -> Floats:
         """The conformal p-value of each given y, (n,); p > alpha iff y is in the row's set (of the marginal guarantee)."""
-        return self.predictor_.p_values(self._features(X), np.asarray(y, dtype=np.float64))
+        return self.predictor_.p_values(self._features(X), self._targets(y))
 
     def _check_parameters(self, *, tune: Any, groups: Any) -> None:
         super()._check_parameters(tune=tune, groups=groups)

@@ -10,6 +10,7 @@ import math
 import warnings
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass, replace
+from itertools import chain, count
 from typing import Any, ClassVar
 
 import numpy as np
@@ -69,11 +70,16 @@ DEFAULT_SCORES: dict[type, tuple[Score, ...]] = {
 class Candidate:
     """One structure of the paper's class Phi: a model and a score, and the record through which they meet."""
 
-    name: str
     model_name: str
+    score_name: str
     model: Any
     score: Score
     kind: type
+
+    @property
+    def name(self) -> str:
+        """As rankings show it."""
+        return f"{self.model_name} / {self.score_name}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -190,7 +196,7 @@ def suitable(model_name: str, model: Any, scores: Mapping[str, Score] | None) ->
     """The candidates of one model: every given score that it can feed, or the default scores of what it gives."""
     offered = records_of(model)
     if scores is None:
-        pairs = {score_label(score): score for kind in offered for score in DEFAULT_SCORES.get(kind, ())}
+        pairs = named_scores(score for kind in offered for score in DEFAULT_SCORES.get(kind, ()))
         if Quantiles in offered and not getattr(last_model(model), "median", False):
             pairs = {name: score for name, score in pairs.items() if getattr(score, "kind", "") != "median"}
     else:
@@ -199,7 +205,7 @@ def suitable(model_name: str, model: Any, scores: Mapping[str, Score] | None) ->
     for score_name, score in pairs.items():
         kind = next((kind for kind in score.needs if kind in offered), None)
         if kind is not None:
-            found.append(Candidate(f"{model_name} / {score_name}", model_name, model, score, kind))
+            found.append(Candidate(model_name, score_name, model, score, kind))
     return found
 
 
@@ -215,7 +221,7 @@ def expand(models: Mapping[str, Any], scores: Mapping[str, Score] | None) -> lis
                 f"No score suits the model {name!r}: it gives {given}; tried {tried}."
                 + _sources((scores or {}).values(), offered)
             )
-    used = {candidate.name.removeprefix(f"{candidate.model_name} / ") for own in found.values() for candidate in own}
+    used = {candidate.score_name for own in found.values() for candidate in own}
     for score_name, score in (scores or {}).items():
         if score_name not in used:
             needs = " or ".join(kind.__name__ for kind in score.needs)
@@ -241,6 +247,27 @@ _SOURCES: dict[type, str] = {
 }
 
 
+def named_scores(scores: Iterable[Score]) -> dict[str, Score]:
+    """{name: score}: each by its label, numbered where different scores share one; equal scores are one."""
+    taken: dict[str, Hashable] = {}
+    return {_own_label(score, taken): score for score in scores}
+
+
+def _own_label(score: Score, taken: dict[str, Hashable]) -> str:
+    """The label, or the first numbered one that no other score has taken."""
+    label, identity = score_label(score), _identity(score)
+    names = chain([label], (f"{label}-{number}" for number in count(2)))
+    return next(name for name in names if taken.setdefault(name, identity) == identity)
+
+
+def _identity(thing: Any) -> Hashable:
+    """Equal for equal things; one that cannot be written down is equal only to itself."""
+    try:
+        return object_fingerprint(thing)
+    except TypeError:
+        return id(thing)
+
+
 def score_label(score: Score) -> str:
     """LAC, RAPS(penalty=0.1, rank_free=1): the class, with those parameters that are not at their default."""
     if is_dataclass(score):
@@ -248,7 +275,7 @@ def score_label(score: Score) -> str:
     elif type(score).__repr__ is not object.__repr__:
         return repr(score)
     else:  # the default repr holds an address, which is another in every run
-        given = vars(score)
+        given = getattr(score, "__dict__", {})
     shown = ", ".join(f"{name}={_shown(value)}" for name, value in given.items())
     return type(score).__name__ + (f"({shown})" if shown else "")
 
@@ -263,7 +290,7 @@ def _shown(value: Any, *, longest: int = 60) -> str:
 
 
 def _is_set(score: Score, entry: Field[Any]) -> bool:
-    return entry.default is MISSING or getattr(score, entry.name) != entry.default
+    return entry.default is MISSING or not np.array_equal(getattr(score, entry.name), entry.default)
 
 
 def _check_task(candidates: Sequence[Candidate], bench: Workbench) -> None:
@@ -564,14 +591,17 @@ def _searched(
     """Let a strategy propose models and scores; each proposal is judged on the tuning rows, each model fitted once."""
     candidates: list[Candidate] = []
     tried: dict[str, Tried] = {}
-    known = {(id(candidate.model), candidate.score): candidate for candidate in listed}
+    known = {(id(candidate.model), _identity(candidate.score)): candidate for candidate in listed}
     names: dict[Hashable, tuple[str, Any]] = {}  # the models are kept, so that no later one gets the id of one that is gone
+    labels: dict[str, Hashable] = {}
+    kept: list[Score] = []  # for the same reason
 
     def proposed(model: Any, score: Score) -> Candidate:
-        candidate = known.get((id(model), score))
+        candidate = known.get((id(model), _identity(score)))
         if candidate is None:
-            name, _ = names.setdefault(_identity(model), (f"trial {len(names)}", model))
-            found = suitable(f"{name}: {type(model).__name__}", model, {score_label(score): score})
+            name, _ = names.setdefault(_model_identity(model), (f"trial {len(names)}", model))
+            kept.append(score)
+            found = suitable(f"{name}: {type(model).__name__}", model, {_own_label(score, labels): score})
             if not found:
                 raise IncompatibleScoreError(f"The score {score_label(score)} does not suit {type(model).__name__}.")
             candidate = found[0]
@@ -603,7 +633,7 @@ def _searched(
     return candidates, tried
 
 
-def _identity(model: Any) -> Hashable:
+def _model_identity(model: Any) -> Hashable:
     """Equal for models that are fitted alike: one class, the same parameters to the last entry of each array."""
     try:
         return type(model), object_fingerprint(model.get_params(deep=False))
@@ -633,6 +663,6 @@ def _with_ensemble(
         )
     else:
         prediction = AveragedModel.average(records)
-    scores = {score_label(candidate.score): candidate.score for candidate in same_kind}
-    new = [Candidate(f"{name} / {label}", name, model, score, best.kind) for label, score in scores.items()]
+    scores = {candidate.score_name: candidate.score for candidate in same_kind}
+    new = [Candidate(name, score_name, model, score, best.kind) for score_name, score in scores.items()]
     return candidates + new, {**tried, name: Tried(tuple(averaged), {best.kind: prediction})}
