@@ -11,10 +11,12 @@ from typing import Any
 import pytest
 
 from dco.report import page_html, report_numbers, write_results_page
+from dco.report.results import results_html
 from dco.report.words import level_percent, percent
 
 pytestmark = pytest.mark.browser
 
+RESULTS = Path(__file__).parents[2] / "results"
 ALL = ["classification", "pac classification", "by label", "regression", "by sign", "infeasible", "no rows"]
 
 LIGHT = """() => {
@@ -217,6 +219,48 @@ def test_the_tables_of_a_comparison_fit_on_a_desk(tmp_path: Path, opened: Callab
     path = write_results_page(tmp_path, tmp_path / "page.html")
     window = opened(path.read_text(), width=1200, path=path)
     assert window.page.evaluate(CUT) == []
+
+
+@pytest.mark.parametrize("width", [320, 390])
+def test_the_tables_of_results_are_read_without_scrolling_on_a_telephone(opened: Callable[..., Any], width: int) -> None:
+    """Rows become blocks: the name on top, each number below its heading, empty cells left out, all still a table."""
+    for name in ("diabetes", "table-1", "split-ratio"):
+        window = opened(results_html(RESULTS / name), width=width)
+        assert window.page.evaluate(CUT) == []
+    shown = window.page.evaluate("""() => {
+      const row = document.querySelector(".stack tbody tr");
+      const top = cell => cell.getBoundingClientRect().top;
+      const cells = [...row.querySelectorAll("td")];
+      return {
+        first: cells.every(cell => top(cell) > top(row.querySelector("th"))),
+        labels: cells.map(cell => getComputedStyle(cell, "::before").content.slice(1, -1)),
+        heads: [...document.querySelectorAll(".stack thead th")].map(cell => cell.textContent),
+        roles: ["table", "row", "rowheader", "cell"].map(role => document.querySelector(`.stack [role=${role}]`) !== null),
+      };
+    }""")
+    assert shown["first"]
+    assert all(shown["roles"])
+    names = window.page.locator(".stack tbody tr").first.locator("th").count()
+    assert names == 1
+    assert set(shown["labels"]) < set(shown["heads"])
+    window.page.set_viewport_size({"width": 1200, "height": 800})
+    assert window.page.evaluate("getComputedStyle(document.querySelector('.stack tbody tr')).display") == "table-row"
+    window.page.emulate_media(media="print")
+    window.page.set_viewport_size({"width": width, "height": 800})
+    assert window.page.evaluate("getComputedStyle(document.querySelector('.stack tbody tr')).display") == "table-row"
+
+
+@pytest.mark.parametrize("name", ["classification", "regression", "by label"])
+def test_the_table_by_group_is_not_cut_on_a_telephone(
+    html_of: Callable[[Any], str], case: Callable[[str], Any], opened: Callable[..., Any], name: str
+) -> None:
+    window = opened(html_of(case(name)), width=390)
+    assert [text for text in window.page.evaluate(CUT) if "sizes by" in text] == []
+    heads = window.page.locator('[aria-labelledby="h-groups"] thead th').all_text_contents()
+    labels = window.page.evaluate(
+        "[...document.querySelectorAll('[aria-labelledby=h-groups] tbody tr:first-child td')].map(cell => cell.dataset.label)"
+    )
+    assert labels == heads[1:]
 
 
 @pytest.mark.parametrize("width", [320, 390])

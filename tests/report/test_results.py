@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from dco.report import write_results_page
-from dco.report.results import read_results, results_html
+from dco.report.results import Block, read_results, results_html
 
 MARKDOWN = """# Table 2: sizes <b>
 
@@ -118,3 +118,19 @@ def test_the_page_is_written(tmp_path: Path) -> None:
     (tmp_path / "table-2.md").write_text(MARKDOWN)
     path = write_results_page(tmp_path, tmp_path / "page.html")
     assert path.read_text(encoding="utf-8") == results_html(tmp_path)
+
+
+def test_only_tables_too_wide_for_a_telephone_are_stacked() -> None:
+    narrow = Block(head=("target", "outcome", "count"), rows=(("0.8", "a feasible threshold was found", "50"),))
+    assert narrow.layout == ()
+    columns = ("target", "method", "coverage", "size", "P95", "paper size")
+    wide = Block(head=columns, rows=(("0.8", "BQ", *["0.841 ± 0.050"] * 4),))
+    assert wide.layout == ("stack",)
+    assert wide.name == 1
+    assert [wide.kind(place, cell) for place, cell in enumerate(wide.rows[0])] == ["n", "short", "n", "n", "n", "n"]
+    assert Block(head=("a", "b"), rows=(("1", "2"),)).name is None
+
+
+def test_a_row_longer_than_its_head_is_shown_whole(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("a,b\n1,2,kept\n")
+    assert ">kept<" in results_html(tmp_path)

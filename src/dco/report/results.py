@@ -17,6 +17,7 @@ from dco.report.rendering import render_template, write_text
 _IMAGES = {".svg": "image/svg+xml", ".png": "image/png"}
 _TABLES = (".md", ".csv", ".json")  # for the same name the first that exists is shown
 _MOST_ROWS = 200
+_TELEPHONE = 46  # characters of a line of a table
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,35 @@ class Block:
             bool(self.rows) and all(_is_number(row[place]) for row in self.rows if place < len(row) and row[place].strip())
             for place in range(len(self.head))
         )
+
+    @property
+    def name(self) -> int | None:
+        """The column that names the rows: the first of words."""
+        return next((place for place, numeric in enumerate(self.numeric) if not numeric), None)
+
+    @property
+    def layout(self) -> tuple[str, ...]:
+        """Classes of the table: small print for many columns, cells below each other where a telephone is too narrow."""
+        wide = ("wide",) if len(self.head) > 10 else ()
+        return (*wide, "stack") if self.least_width() > _TELEPHONE else wide
+
+    def least_width(self) -> int:
+        """Characters that a line of the table takes at least: words may be wrapped, and a column is two apart from the next."""
+        total = 0
+        for place, (head, numeric) in enumerate(zip(self.head, self.numeric, strict=True)):
+            cells = [row[place] for row in self.rows if place < len(row)]
+            parts = [*head.split(), *(cells if numeric else [word for cell in cells for word in cell.split()])]
+            least = max(map(len, parts), default=0)
+            total += 2 + (least if numeric else max(least, min(14, max(map(len, cells), default=0))))
+        return total
+
+    def kind(self, place: int, cell: str) -> str:
+        """The class of a cell: a number, or words by how much room they need."""
+        if self.numeric[place]:
+            return "n"
+        if len(cell) > 40:
+            return "long"
+        return "short wordy" if any(len(row[place]) > 16 for row in self.rows if place < len(row)) else "short"
 
 
 @dataclass(frozen=True)
@@ -182,7 +212,9 @@ def _cell(value: Any) -> str:
 
 
 def _table(head: Iterable[str], rows: list[tuple[str, ...]]) -> Block:
-    return Block(head=tuple(head), rows=tuple(rows[:_MOST_ROWS]), left_out=max(0, len(rows) - _MOST_ROWS))
+    names = tuple(head)
+    names += ("",) * (max(map(len, rows), default=0) - len(names))  # a row may be longer than its head
+    return Block(head=names, rows=tuple(rows[:_MOST_ROWS]), left_out=max(0, len(rows) - _MOST_ROWS))
 
 
 def _is_number(text: str) -> bool:
