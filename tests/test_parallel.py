@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
+import subprocess
+import sys
 import threading
 import time
 import warnings
@@ -12,7 +15,7 @@ import joblib
 import numpy as np
 import pytest
 
-from dco.parallel import _listener, run_many
+from dco.parallel import _interrupts_kept_from_children, _listener, run_many
 
 
 def draw(seed: int) -> float:
@@ -66,6 +69,52 @@ def test_the_error_of_a_call_reaches_the_caller(n_jobs):
 
     with joblib.parallel_config(backend="threading"), pytest.raises(KeyError, match="row 2"):
         run_many(fail, range(4), n_jobs=n_jobs)
+
+
+needs_masks = pytest.mark.skipif(not hasattr(signal, "pthread_sigmask"), reason="Windows has no signal masks")
+
+BLOCKED = """
+import signal
+from dco.parallel import run_many
+
+print(run_many(lambda _: signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, []), range(2), n_jobs=2))
+"""
+
+
+@needs_masks
+def test_workers_leave_ctrl_c_to_their_parent_from_their_start():
+    """A terminal sends it to all of them, and a worker that is importing would print a traceback."""
+    run = subprocess.run([sys.executable, "-c", BLOCKED], capture_output=True, text=True, check=True)  # workers of its own
+    assert (run.stdout, run.stderr) == ("[True, True]\n", "")
+
+
+@needs_masks
+def test_ctrl_c_while_workers_are_started_comes_afterwards():
+    started = []
+
+    def start() -> None:
+        with _interrupts_kept_from_children():
+            signal.raise_signal(signal.SIGINT)
+            started.append("all workers")
+
+    with pytest.raises(KeyboardInterrupt):
+        start()
+    assert started == ["all workers"]
+    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, [])
+
+
+def test_ctrl_c_between_two_results_ends_the_other_calls(tmp_path):
+    def late(seconds: float) -> None:
+        time.sleep(seconds)
+        (tmp_path / str(seconds)).touch()
+
+    def interrupted(done: int, total: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_many(late, [0.0, 1.5, 1.6], n_jobs=2, progress=interrupted)
+    time.sleep(2)
+    assert [path.name for path in tmp_path.iterdir()] == ["0.0"]
 
 
 def test_no_items_give_no_results():
@@ -148,7 +197,7 @@ def cluster():
     with (
         warnings.catch_warnings(),
         distributed.LocalCluster(
-            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None, silence_logs=50
+            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0", silence_logs=50
         ) as running,
     ):
         yield running

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import operator
+import signal
 import socket
 import time
-from collections.abc import Callable, Iterable
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any, TypeVar
 
 from dco.extras import require
@@ -43,8 +46,38 @@ def run_many(
 
     if effective_n_jobs(n_jobs) == 1:
         return _in_order(map(function, work), len(work), progress)
-    calls = Parallel(n_jobs=n_jobs, return_as="generator")(delayed(function)(item) for item in work)
-    return _in_order(calls, len(work), progress)
+    calls = [delayed(function)(item) for item in work]
+    with ExitStack() as stack:
+        with _interrupts_kept_from_children():
+            running = Parallel(n_jobs=n_jobs, return_as="generator")(calls)
+            stack.callback(_end, running)
+        return _in_order(running, len(work), progress)
+
+
+def _end(running: Any) -> None:
+    """End the workers of calls that are left early, as by Ctrl-C; nothing if all have returned."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # joblib counts the calls that are given up
+        running.close()
+
+
+@contextmanager
+def _interrupts_kept_from_children() -> Iterator[None]:
+    """Processes that start in here never see a Ctrl-C, at which each would print where it was; this one sees it at the end.
+
+    A terminal sends Ctrl-C to all of them. What a process blocks, its children and its threads block from their start.
+    """
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    from multiprocessing import resource_tracker
+
+    resource_tracker.ensure_running()  # joblib would start it; in Python 3.11 its start ends the block
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _check_jobs(n_jobs: Any) -> None:
