@@ -34,6 +34,9 @@ BROWSER_ARGS = [
 ]
 
 
+PATIENCE = 120_000  # milliseconds; it only turns a browser that hangs into a failure
+
+
 class Softmax(ClassifierMixin, BaseEstimator):
     """Features are logits: a model for many classes that costs nothing to fit."""
 
@@ -150,7 +153,7 @@ def browser() -> Iterator[Any]:
         pytest.skip("no Chromium on this machine (looked for chromium, chromium-browser and google-chrome on PATH)")
     playwright = pytest.importorskip("playwright.sync_api", reason="the package playwright is not installed")
     with playwright.sync_playwright() as tools:
-        started = tools.chromium.launch(executable_path=found, args=BROWSER_ARGS)
+        started = tools.chromium.launch(executable_path=found, args=BROWSER_ARGS, timeout=PATIENCE)
         yield started
         started.close()
 
@@ -182,6 +185,7 @@ def opened(browser: Any, tmp_path: Path) -> Iterator[Callable[..., Opened]]:
         file = path or tmp_path / "page.html"
         file.write_text(html, encoding="utf-8")
         context = browser.new_context(viewport={"width": width, "height": 800}, color_scheme=scheme)
+        context.set_default_timeout(PATIENCE)
         contexts.append(context)
         page = context.new_page()
         complaints: list[str] = []

@@ -8,9 +8,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from sklearn.linear_model import Ridge
 
+from dco import DecoupledRegressor
 from dco.report import page_html, report_numbers, write_results_page
+from dco.report.page import render
 from dco.report.results import results_html
 from dco.report.words import level_percent, percent
 
@@ -181,23 +185,28 @@ def test_the_policy_stops_what_the_page_does_not_bring(
     html_of: Callable[[Any], str], case: Callable[[str], Any], opened: Callable[..., Any]
 ) -> None:
     window = opened(html_of(case("no rows")))
-    failed: list[tuple[str, str]] = []
-    window.page.on("requestfailed", lambda request: failed.append((request.url, request.failure)))
-    window.page.evaluate("""() => {
-      const script = document.createElement("script");
-      script.textContent = "window.ran = true";
-      document.body.append(script);
-      const image = document.createElement("img");
-      image.src = "https://example.org/x.png";
-      document.body.append(image);
-    }""")
+    with window.page.expect_event("requestfailed") as failed:
+        window.page.evaluate("""() => {
+          const script = document.createElement("script");
+          script.textContent = "window.ran = true";
+          document.body.append(script);
+          const image = document.createElement("img");
+          image.src = "https://example.org/x.png";
+          document.body.append(image);
+        }""")
     assert window.page.evaluate("window.ran === undefined")
-    window.page.wait_for_timeout(200)
-    assert failed == [("https://example.org/x.png", "csp")]  # stopped by the policy, not by the network
+    assert (failed.value.url, failed.value.failure) == ("https://example.org/x.png", "csp")  # not stopped by the network
 
 
 CUT = """() => [...document.querySelectorAll(".scroll")]
   .filter(box => box.checkVisibility() && box.scrollWidth > box.clientWidth + 1).map(box => box.textContent.slice(0, 80))"""
+
+
+OUTSIDE = """() => [...document.querySelectorAll("figure svg text")].filter(text => {
+  const box = text.getBoundingClientRect(), frame = text.closest("svg").getBoundingClientRect();
+  const beside = box.left < frame.left - 2 || box.right > frame.right + 2;
+  return box.width && (beside || box.bottom > frame.bottom + 2);
+}).map(text => text.textContent)"""
 
 
 @pytest.mark.parametrize("name", ["classification", "regression"])
@@ -257,10 +266,28 @@ def test_the_table_by_group_is_not_cut_on_a_telephone(
     window = opened(html_of(case(name)), width=390)
     assert [text for text in window.page.evaluate(CUT) if "sizes by" in text] == []
     heads = window.page.locator('[aria-labelledby="h-groups"] thead th').all_text_contents()
-    labels = window.page.evaluate(
-        "[...document.querySelectorAll('[aria-labelledby=h-groups] tbody tr:first-child td')].map(cell => cell.dataset.label)"
-    )
+    cells = "[...document.querySelectorAll('[aria-labelledby=h-groups] tbody tr:first-child td')]"
+    labels = window.page.evaluate(f"{cells}.map(cell => cell.dataset.label)")
     assert labels == heads[1:]
+
+
+@pytest.mark.parametrize("scale", [1e-12, 1e9])
+def test_numbers_of_any_size_are_told_and_drawn(opened: Callable[..., Any], scale: float) -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(500, 2))
+    y = scale * (X[:, 0] + rng.normal(size=500))
+    estimator = DecoupledRegressor(Ridge(), random_state=0).fit(X[:400], y[:400])
+    numbers = report_numbers(estimator, X[400:], y[400:])
+    for width in (390, 1200):
+        window = opened(render(numbers), width=width)
+        mean = estimator.evaluate(X[400:], y[400:]).mean_size
+        assert float(window.text("#mean-size").replace("−", "-")) == pytest.approx(mean, rel=1e-3)
+        assert window.page.evaluate("document.documentElement.scrollWidth") <= width
+        assert window.page.evaluate(OUTSIDE) == []
+        ticks = window.page.locator("svg[aria-labelledby^=curve] text").all_text_contents()
+        assert not any("000" in tick for tick in ticks)
+        tall = window.page.evaluate("document.querySelector('svg[aria-labelledby^=curve] .curve').getBBox().height")
+        assert tall > 30  # the curve fills its plot
 
 
 @pytest.mark.parametrize("width", [320, 390])
@@ -335,12 +362,7 @@ def test_labels_of_a_plot_do_not_leave_it(
         window = opened(html_of(case(name)))
         for index in (0, 20, 59):
             window.show(index)
-            outside = window.page.evaluate("""() => [...document.querySelectorAll("figure svg text")].filter(text => {
-              const box = text.getBoundingClientRect(), frame = text.closest("svg").getBoundingClientRect();
-              const beside = box.left < frame.left - 2 || box.right > frame.right + 2;
-              return box.width && (beside || box.bottom > frame.bottom + 2);
-            }).map(text => text.textContent)""")
-            assert outside == []
+            assert window.page.evaluate(OUTSIDE) == []
 
 
 def test_the_page_of_results_is_quiet_too(opened: Callable[..., Any], tmp_path: Path) -> None:

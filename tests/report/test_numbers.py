@@ -216,7 +216,10 @@ def test_numbers_are_written_as_a_person_would() -> None:
         "−3",
         "12\u202f346",
         "∞",
-        "1.000e-9".replace("-", "−"),
+        "1e−9",
     ]
+    assert [number(value) for value in (6.162e-12, -2.5e9, 1e7)] == ["6.162e−12", "−2.5e9", "1e7"]
+    assert [fixed(value, 6) for value in (0.0, 6.162e-12, 0.00052)] == ["0.000000", "6.162e−12", "0.000520"]
+    assert fixed(0.001, 2) == "0.001"
     assert fixed(1234.5, 1) == "1\u202f234.5"
     assert fixed(math.inf, 2) == "∞"

@@ -466,8 +466,9 @@ def decimals_for(values: Iterable[float], digits: int = 4) -> int:
 
 
 def fixed(value: float, decimals: int) -> str:
-    """A number with so many decimals, to stand under others in a column."""
-    if not math.isfinite(value) or abs(value) >= 1e7:
+    """A number with so many decimals, to stand under others in a column; what these would write as 0 is in full."""
+    lost = value != 0 and (round(value, decimals) == 0 or (decimals >= 6 and abs(value) < 1e-4))
+    if lost or not math.isfinite(value) or abs(value) >= 1e7:
         return number(value)
     return f"{value:,.{decimals}f}".replace(",", "\u202f").replace("-", "−")
 
@@ -480,9 +481,15 @@ def number(value: float) -> str:
         return "∞" if value > 0 else "−∞"
     size = abs(value)
     if size >= 1e7 or 0 < size < 1e-4:
-        text = f"{value:.3e}".replace("e+0", "e").replace("e-0", "e-").replace("e+", "e")
-    elif size >= 1000:
+        return exponential(value)
+    if size >= 1000:
         text = f"{value:,.0f}".replace(",", "\u202f")
     else:
         text = f"{value:.4g}"
     return text.replace("-", "−")
+
+
+def exponential(value: float) -> str:
+    """Up to four digits and a power of ten."""
+    digits, power = f"{value:.3e}".split("e")
+    return f"{digits.rstrip('0').rstrip('.')}e{int(power)}".replace("-", "−")

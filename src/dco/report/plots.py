@@ -11,7 +11,7 @@ import numpy as np
 
 from dco.arrays import Floats, Integers
 from dco.certificate import CertifiedThreshold
-from dco.report.numbers import ExampleSet, LevelNumbers, ReportNumbers, nice_step, number
+from dco.report.numbers import ExampleSet, LevelNumbers, ReportNumbers, exponential, nice_step, number
 
 WIDTH, HEIGHT = 420, 244
 LEFT, RIGHT, TOP, BOTTOM = 46, 408, 34, 202  # above TOP: a line for the axis' name, a line for a mark's
@@ -46,7 +46,12 @@ class Scale:
         if whole:
             step = float(max(1, math.ceil(step)))
         first, last = math.ceil(self.low / step - 1e-9), math.floor(self.high / step + 1e-9)
-        return [Tick(self(k * step), number(round(k * step, 12))) for k in range(first, last + 1)]
+        return [Tick(self(k * step), tick_label(float(f"{k * step:.12g}"))) for k in range(first, last + 1)]
+
+
+def tick_label(value: float) -> str:
+    """A number in the six characters or so that there are beside an axis."""
+    return exponential(value) if abs(value) >= 1e5 else number(value)
 
 
 def upwards(low: float, high: float) -> Scale:

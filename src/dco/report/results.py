@@ -49,7 +49,7 @@ class Block:
         return (*wide, "stack") if self.least_width() > _TELEPHONE else wide
 
     def least_width(self) -> int:
-        """Characters that a line of the table takes at least: words may be wrapped, and a column is two apart from the next."""
+        """Characters that a line takes at least: words may be wrapped, and a column is two apart from the next."""
         total = 0
         for place, (head, numeric) in enumerate(zip(self.head, self.numeric, strict=True)):
             cells = [row[place] for row in self.rows if place < len(row)]

@@ -161,6 +161,7 @@ def _level_words(live: Live, numbers: ReportNumbers) -> dict[str, Any]:
         live.say("mean_size", (fixed(entry.mean_size, decimals) for entry in seen))
         live.say("median_size", (number(entry.median_size) for entry in seen))
         live.say("p95_size", (fixed(entry.p95_size, decimals) for entry in seen))
+        live.say("p95_said", (number(entry.p95_size) for entry in seen))
         live.say("shares", (share_words(level, numbers) for level in levels))
         live.say("verdict", (verdict_words(level) for level in levels))
     own = levels[numbers.start]
@@ -354,7 +355,7 @@ def _curves(live: Live, numbers: ReportNumbers) -> dict[str, Any]:
     x = [across(level.alpha) for level in levels]
     largest = [entry.p95_size for entry in seen if math.isfinite(entry.p95_size)]
     largest += [entry.mean_size for entry in seen if math.isfinite(entry.mean_size)]
-    size = plots.upwards(0, 1.05 * max([*largest, 1e-9]))
+    size = plots.upwards(0, 1.05 * max(largest, default=0.0) or 1.0)
 
     def curve(read: Callable[[Any], float]) -> str:
         values = [read(entry) for entry in seen]
