@@ -151,3 +151,43 @@ def test_what_cannot_be_combined_with_roles_of_the_caller_is_refused() -> None:
 def test_rows_to_deal_from_are_those_dealt_here() -> None:
     """The advice on calibrate_size goes by them: tuning rows that were brought cannot calibrate."""
     assert given_roles(rows_of(40), Sizes(), tune=rows_of(100, 100), seed=0).dealt_from() == 40
+
+
+@pytest.mark.parametrize(
+    "sizes", [Sizes(0.2, 0.3), Sizes(10, 90), Sizes(10, 0.5), Sizes(0.5, 30), Sizes(0.25, 0.25, folds=5)]
+)
+def test_rows_beside_frozen_models_can_be_balanced_over_labels(sizes) -> None:
+    for seed in range(5):
+        roles = deal_roles(rows_of(100), sizes, seed=seed, frozen=True, stratify=True)
+        check(roles)
+        assert roles.splits.stratified
+        assert roles.splits.seed == seed
+        for part in (roles.train, roles.tune, roles.calibrate):
+            assert abs(part.y.sum() - len(part) / 2) <= 1
+
+
+@pytest.mark.parametrize("brought", ["tune", "calibrate"])
+def test_rows_beside_a_role_that_was_brought_can_be_balanced_over_labels(brought) -> None:
+    for seed in range(5):
+        roles = given_roles(rows_of(100), Sizes(0.3, 0.3), seed=seed, stratify=True, **{brought: rows_of(40, 1000)})
+        check(roles)
+        assert roles.splits.stratified
+        dealt = [getattr(roles, name) for name in ("train", "tune", "calibrate") if name != brought]
+        assert [len(part) for part in dealt] == [70, 30]
+        assert [part.y.sum() for part in dealt] == [35, 15]
+
+
+def test_balancing_that_would_have_no_effect_is_refused() -> None:
+    own = {"tune": rows_of(50, 2000), "calibrate": rows_of(40, 1000)}
+    one = {"calibrate": own["calibrate"], "stratify": True, "seed": 0}
+    with pytest.raises(ValueError, match="stratify=True has no effect here: all rows of X go to the role train"):
+        given_roles(rows_of(100), Sizes(), stratify=True, seed=0, **own)
+    for sizes in (Sizes(folds=5), Sizes(tune=0)):
+        with pytest.raises(ValueError, match="no effect here: all rows of X go to the role train"):
+            given_roles(rows_of(100), sizes, **one)
+    with pytest.raises(ValueError, match="no effect here: all rows of X go to the role tune"):
+        given_roles(rows_of(100), Sizes(), frozen=True, **one)
+    with pytest.raises(ValueError, match="no effect here: all rows of X go to the role calibrate"):
+        deal_roles(rows_of(100), Sizes(tune=0), seed=0, frozen=True, stratify=True)
+    with pytest.raises(ValueError, match='tune_size="auto" and stratify=True cannot be combined'):
+        deal_roles(rows_of(100), Sizes("auto"), seed=0, stratify=True, grow=lambda growth: pytest.fail("grown"))

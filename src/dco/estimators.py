@@ -392,9 +392,10 @@ class _Decoupled(BaseEstimator, ABC):
     def _roles(self, rows: Rows, *, tune: Any, calibrate: Any, seed: int) -> Roles:
         sizes = Sizes(self.tune_size, self.calibrate_size, self.tune_folds)
         given_tune, given_calibrate = self._given("tune", tune), self._given("calibrate", calibrate)
-        shared: dict[str, Any] = {"seed": seed, "frozen": self._all_frozen(), "duplicates": self.duplicates}
+        shared: dict[str, Any] = {"seed": seed, "frozen": self._all_frozen()}
+        shared |= {"stratify": self.stratify, "duplicates": self.duplicates}
         if given_tune is None and given_calibrate is None:
-            return deal_roles(rows, sizes, stratify=self.stratify, grow=partial(self._grow, seed=seed), **shared)
+            return deal_roles(rows, sizes, grow=partial(self._grow, seed=seed), **shared)
         return given_roles(rows, sizes, tune=given_tune, calibrate=given_calibrate, **shared)
 
     def _grow(self, growth: Growth, *, seed: int) -> tuple[Integers, Integers, Mapping[str, Any]]:
@@ -460,7 +461,8 @@ class _Decoupled(BaseEstimator, ABC):
 
     def _facts(self, roles: Roles, models: Mapping[str, Any], seed: int) -> Facts:
         voided = None
-        if roles.splits.stratified and not is_label(self.condition_on):
+        balanced = roles.splits.stratified and roles.splits.calibrate.size > 0  # rows given for calibration are as they were
+        if balanced and not is_label(self.condition_on):
             voided = (
                 "roles were balanced over labels (stratify=True), so calibration rows are not exchangeable with a new row "
                 "and coverage is only approximately at its level"
@@ -531,7 +533,8 @@ class DecoupledClassifier(ClassifierMixin, _Decoupled):
         delta / G on each.
     search : None, dco.search.Random, dco.search.Optuna
     stratify : bool
-        Balance roles over labels: marginal coverage is then approximate and the certificate says "none".
+        Balance the roles that are dealt from X over labels. If calibration is one of them, marginal coverage is
+        approximate and the certificate says "none".
     duplicates : "natural", "drop", "allow"
         What repeated rows are: natural (roles ignore them), recording errors (dropped), or natural also in caller's roles.
     n_jobs, scheduler : joblib's number of jobs, or the address of a Dask cluster.

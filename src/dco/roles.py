@@ -108,14 +108,17 @@ def deal_roles(
         made = dealt(tune=0)
     elif sizes.tune == "auto":
         assert grow is not None, 'Sizes(tune="auto") needs grow='
+        if stratify:
+            raise ValueError('tune_size="auto" and stratify=True cannot be combined: the split grows along a random order.')
         made, prefitted = _grown(rows, sizes, seed=seed, frozen=frozen, grow=grow)
     elif frozen:
-        made = _without_training(rows, sizes, seed=seed)
+        made = _without_training(rows, sizes, stratify=labels, seed=seed)
     else:
         made = dealt(tune=sizes.tune)
     splits = Splits(
         keep[made.train], keep[made.tune], keep[made.calibrate], _NOTHING, made.seed, made.stratified, made.grouped
     )
+    _check_stratify(splits, stratify)
     train, tuned, calibration = (rows.take(made[name]) for name in ("train", "tune", "calibrate"))
     _check_not_empty(train, tuned, calibration, sizes, frozen=frozen)
     hashes = _hashes(train, tuned, calibration)
@@ -135,12 +138,14 @@ def given_roles(
     calibrate: Rows | None = None,
     seed: int,
     frozen: bool = False,
+    stratify: bool = False,
     duplicates: Duplicates = "natural",
 ) -> Roles:
     """The roles that the caller brings, what is left of `rows` dealt to the others, and all of them checked for leaks."""
     if duplicates == "drop":
         raise ValueError('duplicates="drop" is for roles made here; drop repeats before you cut the rows yourself.')
-    splits = _splits_beside(rows, sizes, tune=tune, calibrate=calibrate, seed=seed, frozen=frozen)
+    splits = _splits_beside(rows, sizes, tune=tune, calibrate=calibrate, seed=seed, frozen=frozen, stratify=stratify)
+    _check_stratify(splits, stratify)
     train = _taken(rows, splits.train)
     tuned = _taken(rows, splits.tune) if tune is None else tune
     calibration = _taken(rows, splits.calibrate) if calibrate is None else calibrate
@@ -159,21 +164,20 @@ def given_roles(
 
 
 def _splits_beside(
-    rows: Rows, sizes: Sizes, *, tune: Rows | None, calibrate: Rows | None, seed: int, frozen: bool
+    rows: Rows, sizes: Sizes, *, tune: Rows | None, calibrate: Rows | None, seed: int, frozen: bool, stratify: bool
 ) -> Splits:
     """How `rows` are dealt to the roles that the caller has not brought."""
     if sizes.tune == "auto":
         raise ValueError('tune_size="auto" needs both tuning and calibration rows from X; leave tune= and calibrate= out.')
-    every, grouped = np.arange(len(rows)), rows.groups is not None
+    every, labels = np.arange(len(rows)), rows.y if stratify else None
+    deal = partial(assign_roles, len(rows), groups=rows.groups, stratify=labels, seed=seed)
     if calibrate is None:
-        made = assign_roles(len(rows), tune=0, calibrate=sizes.calibrate, groups=rows.groups, seed=seed)
-        return Splits(made.train, _NOTHING, made.calibrate, _NOTHING, seed=seed, grouped=grouped)
+        return deal(tune=0, calibrate=sizes.calibrate)
     if tune is not None or sizes.folds is not None:
         return Splits(every, _NOTHING, _NOTHING, _NOTHING)
     if frozen:
         return Splits(_NOTHING, every, _NOTHING, _NOTHING)
-    made = assign_roles(len(rows), tune=sizes.tune, calibrate=0, groups=rows.groups, seed=seed)
-    return Splits(made.train, made.tune, _NOTHING, _NOTHING, seed=seed, grouped=grouped)
+    return deal(tune=sizes.tune, calibrate=0)
 
 
 def _taken(rows: Rows, places: Integers) -> Rows:
@@ -181,12 +185,12 @@ def _taken(rows: Rows, places: Integers) -> Rows:
     return rows if np.array_equal(places, np.arange(len(rows))) else rows.take(places)
 
 
-def _without_training(rows: Rows, sizes: Sizes, *, seed: int) -> Splits:
+def _without_training(rows: Rows, sizes: Sizes, *, stratify: Any, seed: int) -> Splits:
     """Frozen models need no training rows: tuning and calibration share all rows.
 
     Two shares are a proportion; a count is kept, and the other role gets the rest.
     """
-    deal = partial(assign_roles, len(rows), groups=rows.groups, seed=seed)
+    deal = partial(assign_roles, len(rows), groups=rows.groups, stratify=stratify, seed=seed)
     assert sizes.tune != "auto", "a tuning split that grows is dealt by _grown"
     tune, calibrate = _share(sizes.tune, name="tune_size"), _share(sizes.calibrate, name="calibrate_size")
     if tune is None:  # a count
@@ -200,7 +204,7 @@ def _without_training(rows: Rows, sizes: Sizes, *, seed: int) -> Splits:
     else:
         made = deal(tune=0, calibrate=sizes.calibrate if calibrate is None else calibrate / (calibrate + tune))
         tuning, calibration = made.train, made.calibrate
-    return Splits(_NOTHING, tuning, calibration, _NOTHING, seed=seed, grouped=rows.groups is not None)
+    return replace(made, train=_NOTHING, tune=tuning, calibrate=calibration)
 
 
 def _share(size: float, *, name: str) -> Fraction | None:
@@ -231,6 +235,12 @@ def _check_not_empty(train: Rows, tune: Rows, calibrate: Rows, sizes: Sizes, *, 
             raise ValueError(f"n_samples={total} is too few: no row is left for the role {role}. Bring more rows.")
     if len(tune) == 0 and sizes.folds is None and sizes.tune != 0:  # 0 is for a single candidate, which needs none
         raise ValueError("No row is left for tuning: raise tune_size, or tune by folds with tune_folds=5.")
+
+
+def _check_stratify(splits: Splits, stratify: bool) -> None:
+    dealt = [role for role, count in splits.sizes.items() if count]
+    if stratify and len(dealt) == 1:
+        raise ValueError(f"stratify=True has no effect here: all rows of X go to the role {dealt[0]}. Leave it out.")
 
 
 def _hashes(train: Rows, tune: Rows, calibrate: Rows) -> dict[str, Hashes]:
