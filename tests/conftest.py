@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
 import numpy as np
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture import providers
 
 import dco.splits
 
-settings.register_profile("fixed", derandomize=True, deadline=None)
+settings.register_profile("fixed", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("fixed")
+# Hypothesis takes constants from the modules of dco that happen to be loaded, so that examples would depend on the tests
+# that ran before in the same worker.
+providers._get_local_constants = lambda: providers._local_constants
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
@@ -24,3 +33,27 @@ def fixed_seeds(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn = np.random.default_rng(0)
     monkeypatch.setattr(dco.splits, "fresh_seed", lambda: int(drawn.integers(2**32)))
     np.random.seed(0)  # noqa: NPY002 - scikit-learn's own default
+
+
+@pytest.fixture
+def lines_run() -> Callable[..., int]:
+    """How many lines of Python a call runs: work without a clock. A call of NumPy is one, a turn of a loop at least one."""
+
+    def count(call: Callable[[], object], *, at_most: int) -> int:
+        found = 0
+
+        def trace(frame: FrameType, event: str, argument: Any) -> Any:
+            nonlocal found
+            found += event == "line"
+            assert found <= at_most, f"more than {at_most:,} lines of Python were run"  # at once: it might never end
+            return trace
+
+        before = sys.gettrace()
+        sys.settrace(trace)
+        try:
+            call()
+        finally:
+            sys.settrace(before)
+        return found
+
+    return count

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from fractions import Fraction
 
 import numpy as np
@@ -98,12 +97,10 @@ def test_bad_input_is_refused():
         grouped_conformal([1.0, 2.0], [0, None], alpha=0.5)
 
 
-def test_many_rows_are_fast():
+def test_the_work_in_python_is_not_for_each_row(lines_run):
     rng = np.random.default_rng(0)
     scores, groups = rng.normal(size=200_000), rng.geometric(0.0005, size=200_000)
-    start = time.process_time()
-    grouped_conformal(scores, groups, alpha=0.1)
-    assert time.process_time() - start < 5
+    lines_run(lambda: grouped_conformal(scores, groups, alpha=0.1), at_most=200_000)
 
 
 def test_one_row_of_each_group_evenly_and_by_seed():
