@@ -124,7 +124,7 @@ def test_a_line_that_another_run_adds_while_the_file_is_sorted_is_kept(tmp_path,
     rename = os.replace
     monkeypatch.setattr(os, "replace", replace)
     run_splits(EXPERIMENT, path, seeds=[2, 1], options=OPTIONS, jobs=1)
-    other.join(timeout=10)
+    other.join(timeout=120)
     assert len(replaced) == 1
     assert set(read(path, EXPERIMENT, OPTIONS)) == {1, 2, 99}
     assert {item.name for item in tmp_path.iterdir()} == {"records.jsonl", "other.jsonl"}
