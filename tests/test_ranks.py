@@ -151,7 +151,7 @@ def test_pac_rank_is_vovk_wilks_and_clopper_pearson(alpha, delta):
 
 
 def test_pac_ranks_of_the_paper():
-    """Ranks that METHODS of the paper's tables imply (n = 3000 and n = 225 at alpha = 0.2, delta = 0.05)."""
+    """Ranks that the paper's tables imply (n = 3000 and n = 225 at alpha = 0.2, delta = 0.05)."""
     assert [pac_rank(3000, alpha=0.2, delta=0.05), conformal_rank(3000, alpha=0.2)] == [2437, 2401]
     assert [pac_rank(225, alpha=0.2, delta=0.05), conformal_rank(225, alpha=0.2)] == [191, 181]
 

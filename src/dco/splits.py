@@ -83,7 +83,7 @@ class RowOrder:
     """Rows in an order fixed in advance, in units that stay together (single rows, or whole groups).
 
     ``rows[: ends[j]]`` are the first j units. Taking the first j as tuning rows and the rest for calibration keeps the
-    guarantee for any j that is chosen by looking only at the units already taken (METHODS 9a: a stopping time).
+    guarantee for any j that is chosen by looking only at the units already taken (a stopping time).
     """
 
     rows: Integers

@@ -21,7 +21,6 @@ from dco.experiments.classification_splits import (
     Roles,
     Sizes,
     Study,
-    by_tuning_rows,
     choose,
     cifar100_order,
     cifar100_rows,
@@ -37,6 +36,7 @@ from dco.experiments.heads import CANDIDATES, FIXED, ScoreTable, Training, score
 from dco.experiments.records import machine, plain, unpacked, versions
 from dco.ranks import conformal_rank, pac_rank, tuning_rank
 from dco.thresholds import bayesian_quadrature, split_conformal
+from dco.tuning.direct_tune import tuning_threshold
 
 RESULTS = Path(__file__).parents[2] / "results"
 SMALL = Sizes(train=150, tune=60, calibrate=120, test=100)
@@ -199,7 +199,7 @@ def test_methods_deploy_what_their_names_say():
     assert rows["BQ"]["threshold"] == bayesian_quadrature(observed[FIXED], alpha=0.2, delta=0.05).value
     assert rows["DCO-Warmstart"]["threshold"] == split_conformal(tables[best].observed[60:180], alpha=0.2).value
     assert rows["DirectTune, searched Φ"]["threshold"] == np.sort(tables[best].observed[:60])[47]
-    assert by_tuning_rows(roles[FIXED], alpha=0.2).rank == 48
+    assert tuning_threshold(roles[FIXED].tune.observed, alpha=0.2).rank == 48
     pool_size = {
         each: np.mean(np.sum(tables[each].scores[:180] <= observed[each][conformal_rank(180, alpha=0.2) - 1], axis=1))
         for each in CANDIDATES

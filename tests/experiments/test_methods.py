@@ -44,7 +44,7 @@ GENERAL = [name for name in METHODS if name not in ("rocp", "cqr")]
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize(("alpha", "delta"), [(0.1, 0.05), (0.2, 0.1), (1 - 0.7, 0.05)])
 def test_on_zero_one_loss_everything_is_one_order_statistic(seed, alpha, delta):
-    """METHODS, section 0, for one candidate: registry, loss-matrix rules and ranks agree exactly."""
+    """For one candidate on 0/1 loss: registry, loss-matrix rules and ranks agree exactly."""
     candidates, labels = classes(seed)
     one = {"lac": candidates["sharp-LAC"]}
     score, _, calibrate, _ = one["lac"]

@@ -49,7 +49,7 @@ def falling_losses(n=200, columns=50, seed=0):
 @pytest.mark.parametrize("n", [3, 9, 19, 99, 120])
 @pytest.mark.parametrize("tied", [False, True])
 def test_zero_one_loss_is_one_order_statistic(n, alpha, tied):
-    """METHODS, section 0: CRC is split conformal; BQ, binomial RCPS and fixed-sequence LTT are the PAC rank. Exactly."""
+    """On 0/1 loss CRC is split conformal; BQ, binomial RCPS and fixed-sequence LTT are the PAC rank. Exactly."""
     rng = np.random.default_rng(n)
     scores = rng.integers(0, 12, size=n).astype(float) if tied else rng.normal(size=n)
     cuts = np.unique(scores)

@@ -35,12 +35,13 @@ from dco.experiments.beyond_classification import strong_tables
 from dco.experiments.experiment import Options
 from dco.experiments.heads import CANDIDATES, FIXED, HeadCandidate, ScoreTable, Training, score_heads, train_heads
 from dco.experiments.heads import HEADS as ALL_HEADS
-from dco.ranks import as_rational, tuning_rank
+from dco.ranks import as_rational
 from dco.splits import RowOrder, random_order
 from dco.thresholds import bayesian_quadrature, split_conformal
 from dco.thresholds.bq_confidence import bq_confidence
-from dco.thresholds.threshold import Guarantee, Threshold, order_statistic
+from dco.thresholds.threshold import Guarantee, Threshold
 from dco.tuning.allocation import GrowthStep, grow_until_settled
+from dco.tuning.direct_tune import tuning_threshold
 from dco.tuning.search import rank_evaluated
 from dco.tuning.stability import bootstrap_evaluated
 
@@ -311,19 +312,12 @@ def method_rows(
         place("DCO-Warmstart", best, winner.test, certified),
         place("DCO, φ fixed", FIXED, fixed.test, split_conformal(fixed.calibrate.observed, alpha=alpha)),
         place("DCO, refit", best, refit.test, split_conformal(refit.calibrate.observed, alpha=alpha)),
-        place("DirectTune, fixed φ", FIXED, fixed.test, by_tuning_rows(fixed, alpha=alpha)),
-        place("DirectTune, searched Φ", best, winner.test, by_tuning_rows(winner, alpha=alpha)),
+        place("DirectTune, fixed φ", FIXED, fixed.test, tuning_threshold(fixed.tune.observed, alpha=alpha)),
+        place("DirectTune, searched Φ", best, winner.test, tuning_threshold(winner.tune.observed, alpha=alpha)),
         place("Matched-Φ BQ, δ uncorrected", matched, roles[matched].test, quadrature[matched]),
         place("DCO's structure, BQ on the pool", best, winner.test, quadrature[best]),
         place("EFCP (tuned and calibrated on the pool)", efcp, roles[efcp].test, pooled[efcp]),
     ]
-
-
-def by_tuning_rows(roles: Roles, *, alpha: float) -> Threshold:
-    """DirectTune's threshold: the least with empirical risk <= alpha on the tuning rows."""
-    n = len(roles.tune)
-    rank = tuning_rank(n, alpha=alpha)
-    return Threshold(order_statistic(roles.tune.observed, rank), rank=rank, n=n, guarantee="none", alpha=alpha)
 
 
 def deployed(

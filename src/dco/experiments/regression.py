@@ -36,14 +36,15 @@ from dco.experiments.paper_values import (
 )
 from dco.experiments.tables import Cell, Measured, ResultTable, standard_errors
 from dco.predictions import Points
-from dco.ranks import as_rational, tuning_rank
+from dco.ranks import as_rational
 from dco.scores.density import PredictiveDensity
 from dco.scores.regression import AbsoluteResidual, QuantileResidual
 from dco.scores.score import Score
 from dco.splits import Splits, assign_roles
 from dco.thresholds import bayesian_quadrature, split_conformal
-from dco.thresholds.threshold import Threshold, order_statistic
+from dco.thresholds.threshold import Threshold
 from dco.tuning.candidates import set_sizes
+from dco.tuning.direct_tune import tuning_threshold
 
 PRIOR_SCALES = (1.0, 0.02)
 DELTA = 0.05
@@ -215,15 +216,10 @@ def density_rows(
     fixed = candidates[fixed_name]
     share = as_rational(DELTA, name="delta") / Fraction(len(candidates))
 
-    def by_tune(candidate: Candidate) -> Threshold:
-        n = len(candidate.scores_tune)
-        rank = tuning_rank(n, alpha=alpha)
-        return Threshold(order_statistic(candidate.scores_tune, rank), rank=rank, n=n, guarantee="none", alpha=alpha)
-
     def smallest(thresholds: Mapping[str, Threshold]) -> str:
         return min(thresholds, key=lambda name: candidates[name].tune_size(thresholds[name].value))
 
-    tuned = {name: by_tune(each) for name, each in candidates.items()}
+    tuned = {name: tuning_threshold(each.scores_tune, alpha=alpha) for name, each in candidates.items()}
     pooled = {name: split_conformal(each.scores_pool, alpha=alpha) for name, each in candidates.items()}
     quadrature = {name: bayesian_quadrature(each.scores_pool, alpha=alpha, delta=DELTA) for name, each in candidates.items()}
     corrected = {name: bayesian_quadrature(each.scores_pool, alpha=alpha, delta=share) for name, each in candidates.items()}

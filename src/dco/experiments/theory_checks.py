@@ -325,8 +325,8 @@ def methods_tables(records: Records, options: Options) -> list[ResultTable]:
     return [
         ResultTable(
             "Table 1: methods compared",
-            "From the registry that the experiments run. Stated otherwise than in the paper: CRC controls an expectation "
-            "and has no δ, and a rule that chooses on the rows that certify it pays δ / |candidates| for each.",
+            "From the registry that `dco compare` runs. Stated otherwise than in the paper: CRC controls an expectation and "
+            "has no δ, and a rule that chooses on the rows that certify it pays δ / |candidates| for each.",
             tuple(rows[0]),
             tuple(tuple(row.values()) for row in rows),
         )

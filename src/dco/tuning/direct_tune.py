@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 from numpy.typing import ArrayLike
 
 from dco.predictions import Prediction
@@ -9,6 +10,13 @@ from dco.ranks import Level, as_rational, tuning_rank
 from dco.scores.score import Score
 from dco.thresholds.threshold import Threshold, order_statistic
 from dco.tuning.candidates import checked_targets, evaluate_candidate
+
+
+def tuning_threshold(scores: ArrayLike, *, alpha: Level) -> Threshold:
+    """The least threshold with empirical risk <= alpha on the tuning rows: the (n - floor(n alpha))-th smallest score."""
+    n = np.size(scores)
+    rank = tuning_rank(n, alpha=alpha)
+    return Threshold(order_statistic(scores, rank), rank=rank, n=n, guarantee="none", alpha=float(as_rational(alpha)))
 
 
 def direct_tune(score: Score, prediction_tune: Prediction, y_tune: ArrayLike, *, alpha: Level) -> Threshold:
@@ -22,5 +30,4 @@ def direct_tune(score: Score, prediction_tune: Prediction, y_tune: ArrayLike, *,
         raise ValueError(f"score must be a score such as those of dco.scores, got {type(score).__name__}.")
     y = checked_targets(y_tune)
     scores = evaluate_candidate(type(score).__name__, score, prediction_tune, y).scores
-    rank = tuning_rank(len(y), alpha=alpha)
-    return Threshold(order_statistic(scores, rank), rank=rank, n=len(y), guarantee="none", alpha=float(as_rational(alpha)))
+    return tuning_threshold(scores, alpha=alpha)
