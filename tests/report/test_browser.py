@@ -365,6 +365,30 @@ def test_labels_of_a_plot_do_not_leave_it(
             assert window.page.evaluate(OUTSIDE) == []
 
 
+def test_groups_with_long_names_can_be_told_apart_in_plots(
+    html_of: Callable[[Any], str], case: Callable[[str], Any], thousand: Callable[..., Any], opened: Callable[..., Any]
+) -> None:
+    """A thousand names that begin alike: each plot writes them above the bars, and none covers another text."""
+    window = opened(html_of(thousand(condition_on="label", alpha=0.4)))
+    for plot in ("law", "scores"):
+        names = window.page.locator(f"svg[aria-labelledby^={plot}] text.name").all_text_contents()
+        assert len(set(names)) == len(names) == 12
+        crossed = window.page.evaluate(
+            """plot => {
+              const boxes = [...document.querySelectorAll(`svg[aria-labelledby^=${plot}] text`)]
+                .map(text => text.getBoundingClientRect()).filter(box => box.width);
+              return boxes.flatMap((a, i) => boxes.slice(i + 1).filter(b =>
+                a.left < b.right && b.left < a.right && a.top < b.bottom - 2 && b.top < a.bottom - 2)).length;
+            }""",
+            plot,
+        )
+        assert crossed == 0
+    assert window.page.evaluate(OUTSIDE) == []
+    beside = opened(html_of(case("by sign")))
+    assert beside.page.locator("svg text.name").count() == 0
+    assert "minus" in beside.page.locator("svg[aria-labelledby^=law] text").all_text_contents()
+
+
 def test_the_page_of_results_is_quiet_too(opened: Callable[..., Any], tmp_path: Path) -> None:
     folder = tmp_path / "results"
     folder.mkdir()

@@ -15,6 +15,7 @@ from dco.report.numbers import ExampleSet, LevelNumbers, ReportNumbers, exponent
 
 WIDTH, HEIGHT = 420, 244
 LEFT, RIGHT, TOP, BOTTOM = 46, 408, 34, 202  # above TOP: a line for the axis' name, a line for a mark's
+NAME_BESIDE, NAME_ABOVE = 7, 48  # characters of a group's name beside the axis, and on a line of its own
 COVERAGE_RIGHT = RIGHT - 12  # "100 %" may stand at the end of the axis
 
 

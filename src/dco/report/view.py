@@ -193,7 +193,8 @@ def _table_row(level: LevelNumbers, numbers: ReportNumbers) -> dict[str, str]:
 def _scores(live: Live, numbers: ReportNumbers) -> dict[str, Any]:
     scale, edges = plots.score_scale(numbers), numbers.score_edges
     found = numbers.score_histograms
-    room = plots.BOTTOM - plots.TOP if len(found) == 1 else 34
+    above = _name_room([str(histogram.group) for histogram in found])
+    room = plots.BOTTOM - plots.TOP if len(found) == 1 else 34 + above
     rows = []
     for place, histogram in enumerate(found):
         top, base = plots.TOP + place * room, plots.TOP + (place + 1) * room
@@ -206,7 +207,9 @@ def _scores(live: Live, numbers: ReportNumbers) -> dict[str, Any]:
                 "group": histogram.group,
                 "n": histogram.n,
                 "above": histogram.above,
-                "d": plots.score_bars(histogram.counts, scale, edges, top=top + (0 if len(found) == 1 else 8), base=base),
+                "d": plots.score_bars(
+                    histogram.counts, scale, edges, top=top + (0 if len(found) == 1 else 8 + above), base=base
+                ),
                 "top": top,
                 "base": base,
                 "counts": histogram.counts.tolist(),
@@ -223,6 +226,11 @@ def _scores(live: Live, numbers: ReportNumbers) -> dict[str, Any]:
         "score_edges": [f"{number(a)} to {number(b)}" for a, b in pairwise(edges)],
         "score_left_out": left_out,
     }
+
+
+def _name_room(names: Sequence[str]) -> int:
+    """Pixels above each group of a plot for its name, where it is too long to stand beside the axis."""
+    return 14 if max(map(len, names), default=0) > plots.NAME_BESIDE else 0
 
 
 def _value_of(level: LevelNumbers, group: str | None) -> float:
@@ -275,10 +283,11 @@ def _conditions(live: Live, numbers: ReportNumbers) -> dict[str, Any]:
     window = plots.coverage_window(numbers)
     count = len(numbers.levels[numbers.start].conditions)
     decimals = decimals_for(entry.value for entry in numbers.certificate.thresholds)
+    above = _name_room([str(entry.threshold.group) for entry in numbers.levels[numbers.start].conditions])
     rows = []
     for place in range(count):
         at_levels = [level.conditions[place] for level in numbers.levels]
-        y = plots.TOP + 14 + 26 * place
+        y = plots.TOP + 14 + above + (26 + above) * place
         scales = [window.scale(level.alpha) for level in numbers.levels]
         pairs = list(zip(at_levels, scales, strict=True))
         live.say(f"c{place}.threshold", (fixed(entry.threshold.value, decimals) for entry in at_levels))
@@ -297,7 +306,9 @@ def _conditions(live: Live, numbers: ReportNumbers) -> dict[str, Any]:
                      "tested": 0 if entry.evaluation is None else entry.evaluation.n})  # fmt: skip
     return {
         "conditions": rows,
-        "conditions_bottom": plots.TOP + 26 * max(count, 1) + 6,
+        "conditions_bottom": plots.TOP + (26 + above) * max(count, 1) + 6,
+        "name_room": above,
+        "longest_name": plots.NAME_ABOVE,
         "conditions_left_out": (len(numbers.certificate.thresholds) - count) if count else 0,
     }
 
