@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
+import typing
+
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -54,6 +57,30 @@ def test_stratify_works_beside_frozen_models_and_rows_that_were_brought_or_says_
     for brought in (own, own | {"tune": (X[300:400], LABELS[300:400])}):
         with pytest.raises(ValueError, match="stratify=True has no effect here"):
             frozen.fit(X[:300], LABELS[:300], **brought)
+
+
+@pytest.mark.parametrize("kind", [dco.DecoupledClassifier, dco.DecoupledRegressor])
+def test_a_wrong_keyword_names_the_class_that_was_called(kind):
+    def called(*args, **keywords):
+        with pytest.raises(TypeError) as told:
+            kind(*args, **keywords)
+        return str(told.value)
+
+    assert called(Ridge(), alpa=0.1).startswith(f"{kind.__name__}.__init__() got an unexpected keyword argument 'alpa'")
+    assert called() == f"{kind.__name__}.__init__() missing 1 required positional argument: 'models'"
+    assert called(1, 2, 3).startswith(f"{kind.__name__}.__init__() takes from 2 to 3 positional arguments")
+    assert list(inspect.signature(kind).parameters)[:3] == ["models", "scores", "alpha"]
+    assert typing.get_type_hints(kind.__init__)["refit"] is bool
+
+
+class Narrow(dco.DecoupledRegressor):
+    def __init__(self, models, *, alpha=0.2):
+        super().__init__(models, alpha=alpha)
+
+
+def test_a_subclass_keeps_its_own_parameters():
+    assert Narrow(Ridge()).get_params(deep=False).keys() == {"models", "alpha"}
+    assert Narrow(Ridge()).refit
 
 
 @pytest.mark.parametrize("n", [1, 5])

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
+from types import FunctionType
 from typing import Any, Literal, overload
 
 import numpy as np
@@ -43,6 +44,16 @@ class _Decoupled(BaseEstimator, ABC):
 
     predictor_: DecoupledPredictor
     splits_: Splits
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Name ``__init__`` after the class: Python quotes that name when a keyword is wrong."""
+        super().__init_subclass__(**kwargs)
+        shared = _Decoupled.__init__
+        if cls.__init__ is shared:
+            own = FunctionType(shared.__code__, shared.__globals__, shared.__name__, shared.__defaults__)
+            own.__kwdefaults__, own.__annotations__ = shared.__kwdefaults__, shared.__annotations__
+            own.__qualname__ = f"{cls.__qualname__}.__init__"
+            cls.__init__ = own  # type: ignore[method-assign]
 
     def __init__(
         self,
