@@ -907,6 +907,29 @@ def test_a_model_that_learns_while_it_predicts_is_caught() -> None:
         dco.DecoupledRegressor(Learner()).fit(X, y)
 
 
+@pytest.mark.parametrize(("moved", "refused"), [(np.finfo(np.float32).eps, False), (1e-3, True)])
+def test_rounding_in_single_precision_is_no_change_of_scores(moved: float, refused: bool) -> None:
+    """A prediction may round otherwise in a batch of another size; next to a tiny residual that is no small change."""
+
+    class SinglePrecision(RegressorMixin, BaseEstimator):
+        def fit(self, X, y):
+            self.n_features_in_ = X.shape[1]
+            return self
+
+        def predict(self, X):
+            return (X[:, 0] * (1 + (moved if len(X) > 300 else 0.0))).astype(np.float32)
+
+    X, _ = regression_rows(2000)
+    X[:, 0] = 10 + 0.1 * X[:, 0]
+    y = X[:, 0] + np.where(np.arange(2000) % 4 == 0, 1e-6, np.random.default_rng(0).normal(size=2000))
+    est = dco.DecoupledRegressor(SinglePrecision(), random_state=0)
+    if refused:
+        with pytest.raises(dco.SealBrokenError, match="scored again"):
+            est.fit(X, y)
+    else:
+        assert est.fit(X, y).certificate_.guarantee == "marginal"
+
+
 def test_constant_scores_are_valid_and_said_to_be_tied() -> None:
     X, _ = regression_rows(200)
     est = dco.DecoupledRegressor(Ridge(), random_state=0).fit(X, np.zeros(200))
