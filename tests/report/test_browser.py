@@ -228,6 +228,22 @@ def test_the_tables_of_a_comparison_fit_on_a_desk(tmp_path: Path, opened: Callab
     path = write_results_page(tmp_path, tmp_path / "page.html")
     window = opened(path.read_text(), width=1200, path=path)
     assert window.page.evaluate(CUT) == []
+    for name in ("table-1", "diabetes", "split-ratio"):  # columns of sentences; many columns
+        window = opened(results_html(RESULTS / name), width=1200)
+        assert window.page.evaluate(CUT) == []
+
+
+def test_drawings_keep_a_size_that_can_be_read_on_a_telephone(opened: Callable[..., Any]) -> None:
+    """They are moved inside their frame, by the keyboard too; the page itself stays."""
+    window = opened(results_html(RESULTS / "diabetes"), width=390)
+    frames = window.page.evaluate(
+        "[...document.querySelectorAll('.drawing')].map(box => [box.tabIndex, box.children[0].clientWidth, box.scrollWidth])"
+    )
+    assert frames
+    for tab, image, inside in frames:
+        assert tab == 0
+        assert 500 <= image <= inside
+    assert window.page.evaluate("document.documentElement.scrollWidth") <= 390
 
 
 @pytest.mark.parametrize("width", [320, 390])

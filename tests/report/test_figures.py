@@ -30,6 +30,25 @@ def test_the_same_numbers_give_the_same_files(case: Callable[[str], Any], tmp_pa
             assert path.read_bytes().startswith(b"\x89PNG")
 
 
+def test_a_figure_that_cannot_be_finished_leaves_the_old_one(
+    case: Callable[[str], Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from matplotlib.figure import Figure
+
+    found = numbers_of(case("regression"))
+    first = figures.save_figures(found, tmp_path)
+    before = {path: path.read_bytes() for path in first}
+
+    def stopped(self: Any, target: Any, **options: Any) -> None:
+        Path(target).write_bytes(b"half a fig")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Figure, "savefig", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        figures.save_figures(found, tmp_path)
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
 def test_the_threshold_stands_at_its_value(case: Callable[[str], Any]) -> None:
     chosen = case("regression")
     (panel,) = figures.score_distribution(numbers_of(chosen)).axes

@@ -77,7 +77,7 @@ def test_each_heading_of_written_tables_is_a_result_and_data_beside_it_is_not(tm
     (inner / "held-out.csv").write_text("secret,y\n1,2\n")
     (inner / "sizes.svg").write_text('<svg xmlns="http://www.w3.org/2000/svg"/>')
     found = read_results(tmp_path)
-    assert [result.title for result in found] == ["table-2: Table 2", "table-2: Table 3", "table-2: sizes"]
+    assert [result.title for result in found] == ["table-2: Table 2", "table-2: Table 3", "table-2: Figure: sizes"]
     assert found[0].blocks[0].rows == (("dco", "1.500 ± 0.250"),)
     assert found[0].blocks[0].numeric == (False, True)
     assert "secret" not in results_html(tmp_path)
@@ -134,3 +134,12 @@ def test_only_tables_too_wide_for_a_telephone_are_stacked() -> None:
 def test_a_row_longer_than_its_head_is_shown_whole(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("a,b\n1,2,kept\n")
     assert ">kept<" in results_html(tmp_path)
+
+
+def test_a_figure_is_called_one_and_says_where_its_numbers_are(tmp_path: Path) -> None:
+    (tmp_path / "coverage-law.svg").write_text('<svg xmlns="http://www.w3.org/2000/svg"/>')
+    assert 'alt="Figure: coverage law"' in results_html(tmp_path)
+    (tmp_path / "tables.md").write_text(MARKDOWN)
+    html = results_html(tmp_path)
+    assert 'alt="Figure: coverage law; the tables of this page hold its numbers"' in html
+    assert ">Figure: coverage law</h2>" in html

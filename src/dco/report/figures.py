@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from dco.extras import require
+from dco.files import written_beside
 from dco.report.numbers import LevelNumbers, ReportNumbers
 from dco.theory import coverage_law_of_rank
 
@@ -129,8 +130,8 @@ def save_figures(numbers: ReportNumbers, folder: Any, *, formats: tuple[str, ...
         for end in formats:
             target = place / f"{name}.{end}"
             nameless = {"Date": None, "Creator": None} if end == "svg" else {"Software": None}
-            with _style():
-                figure.savefig(target, format=end, metadata=nameless, dpi=160)
+            with _style(), written_beside(target) as beside:
+                figure.savefig(beside, format=end, metadata=nameless, dpi=160)
             written.append(target)
     return written
 

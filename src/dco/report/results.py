@@ -44,9 +44,14 @@ class Block:
 
     @property
     def layout(self) -> tuple[str, ...]:
-        """Classes of the table: small print for many columns, cells below each other where a telephone is too narrow."""
-        wide = ("wide",) if len(self.head) > 10 else ()
-        return (*wide, "stack") if self.least_width() > _TELEPHONE else wide
+        """Classes of the table: small print for many columns, narrow columns of sentences, rows as blocks on a telephone."""
+        sentences = {place for row in self.rows for place, cell in enumerate(row) if self.kind(place, cell) == "long"}
+        holds = {
+            "wide": len(self.head) > 10,
+            "prose": len(sentences) > 1,
+            "stack": self.least_width() > _TELEPHONE,
+        }
+        return tuple(name for name, held in holds.items() if held)
 
     def least_width(self) -> int:
         """Characters that a line takes at least: words may be wrapped, and a column is two apart from the next."""
@@ -91,7 +96,10 @@ def results_html(folder: Any, *, title: str | None = None) -> str:
     if not results:
         raise ValueError(f"{place} holds no table (*.md, *.csv, *.json) and no figure (*.svg, *.png).")
     kicker, usual = _headings(place)
-    return render_template("results.html", images=True, kicker=kicker, title=title or usual, results=results)
+    has_tables = any(block.head for result in results for block in result.blocks)
+    return render_template(
+        "results.html", images=True, kicker=kicker, title=title or usual, results=results, has_tables=has_tables
+    )
 
 
 def _headings(folder: Path) -> tuple[str, str]:
@@ -130,7 +138,8 @@ def _results_here(folder: Path) -> list[Result]:
         title, blocks = ("", ()) if written.is_file() else _read_blocks(folder, name)
         figure = next((_embedded(folder / f"{name}{end}") for end in _IMAGES if (folder / f"{name}{end}").is_file()), None)
         if blocks or figure:
-            found.append(Result(name, title or name.replace("-", " ").replace("_", " "), blocks, figure))
+            said = name.replace("-", " ").replace("_", " ")
+            found.append(Result(name, title or (said if blocks else f"Figure: {said}"), blocks, figure))
     return found
 
 
