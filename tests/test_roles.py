@@ -117,7 +117,8 @@ def test_a_split_grows_along_an_order_that_is_fixed_beforehand() -> None:
 @pytest.mark.parametrize(
     ("n", "sizes", "match"),
     [
-        (2, Sizes(), "n_samples=2 is too few"),
+        (2, Sizes(), "n_samples=2 is too few to train, tune and calibrate: give at least 3 rows"),
+        (2, Sizes(tune=0), "n_samples=2 is too few to train, tune and calibrate: give at least 3 rows"),
         (10, Sizes(0.5, 0.5), "no row is left for the role train"),
         (10, Sizes(0.25, 0), "no row is left for the role calibrate"),
         (10, Sizes(0.01, 0.25), "leaves the role tune without a row"),

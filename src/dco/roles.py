@@ -94,7 +94,7 @@ def deal_roles(
 ) -> Roles:
     """Deal all rows to roles; `frozen` models need no training rows. Repeats are counted, or dropped first."""
     if len(rows) < 3:
-        raise ValueError(f"n_samples={len(rows)} is too few: training, tuning and calibration need a row each at least.")
+        raise ValueError(f"n_samples={len(rows)} is too few to train, tune and calibrate: give at least 3 rows.")
     keep: Integers = np.arange(len(rows))
     if duplicates == "drop":
         keep = drop_repeats(rows.X, rows.y)
