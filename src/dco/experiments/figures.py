@@ -73,11 +73,11 @@ def coverage_and_size(
         axis.set_xlabel(label)
     axes[0, 0].set_yticklabels(methods)
     axes[0, 1].set_yticklabels([])
-    axes[0, 0].axvline(target, color=INK, linestyle="--", linewidth=0.8)
+    line = axes[0, 0].axvline(target, color=INK, linestyle="--", linewidth=0.8, label="target")
     used = dict.fromkeys(str(entries[0]["guarantee"]) for entries in rows.values())
     patch = require("matplotlib.patches", extra="report").Patch
     handles = [patch(color=BY_GUARANTEE[each], alpha=0.55, label=f"guarantee: {each}") for each in used]
-    figure.legend(handles=handles, loc="outside upper center", ncols=len(handles), frameon=False)
+    figure.legend(handles=[*handles, line], loc="outside upper center", ncols=len(handles) + 1, frameon=False)
     return save(figure, folder, name)
 
 
@@ -105,9 +105,10 @@ def coverage_histograms(
         )  # fmt: skip
         expected = len(values) * (law.cdf(edges[1:] - 1) - law.cdf(edges[:-1] - 1))
         axis.plot(centres, expected, color=INK, marker=".", linewidth=1, label="Beta-binomial law")
-        axis.axvline(target, color=INK, linestyle="--", linewidth=0.8)
+        axis.axvline(target, ymax=0.74, color=INK, linestyle="--", linewidth=0.8, label="target")  # ends below the legend
         axis.set(title=method, xlabel="coverage on test rows", ylabel="splits")
         axis.set_ylim(0, 1.45 * axis.get_ylim()[1])
+        axis.yaxis.get_major_locator().set_params(integer=True)
         axis.legend(loc="upper left", fontsize=7.5, frameon=False)
     return save(figure, folder, name)
 
