@@ -9,6 +9,7 @@ from dco.thresholds.learn_then_test import CertifiedSettings, learn_then_test, o
 from dco.thresholds.risk_controlling import risk_controlling
 from dco.thresholds.split_conformal import split_conformal
 from dco.thresholds.threshold import Guarantee, Threshold
+from dco.thresholds.two_ends import two_ends
 
 __all__ = [
     "CertifiedSettings",
@@ -24,4 +25,5 @@ __all__ = [
     "order_of_testing",
     "risk_controlling",
     "split_conformal",
+    "two_ends",
 ]
