@@ -528,57 +528,33 @@ def _predict_folder(
     order: Order, *, resume: bool, force: bool, jobs: int, scheduler: str | None, quiet: bool
 ) -> tuple[int, int, dict[str, Any]]:
     """One output file a partition, each complete or absent, so that --resume skips those that are there."""
-    import os
     from dataclasses import replace
 
     from dco.commands.model_files import open_model, stated, tell_level
-    from dco.commands.outputs import check_apart, check_folder
     from dco.commands.reading import NewValues, partitions, row_count
-    from dco.parallel import run_many
 
     data, out = Path(order.data), Path(order.out)
-    if out.suffix:
-        raise ValueError(f"{data} is a folder, so the sets go to a folder, one file a partition; {out} looks like a file.")
-    if out.exists() and not out.is_dir():
-        raise ValueError(f"{out} is a file; give the name of a folder, since DATA is a folder.")
-    check_folder(out.parent if not out.exists() else out)
-    check_apart(out, data)
+    _check_out_folder(out, data)
     model = open_model(Path(order.model), order.trust)
     tell_level(model, **order.statement)
-    unfinished = out / "_dco_unfinished"  # readers of Parquet folders pass over names that begin with _
-    plan = unfinished / _PLAN
     files = partitions(data)
-    identity = _identity(order) | {"files": [str(file.relative_to(data)) for file in files]}
+    targets = {file: out / file.relative_to(data) for file in files}
     offsets = [0]
     for file in files:
         offsets.append(offsets[-1] + (row_count(file) or 0))
         _tell_no_key(*_columns(replace(order, data=str(file)), model))
     out.mkdir(exist_ok=True)
+    unfinished = out / "_dco_unfinished"  # readers of Parquet folders pass over names that begin with _
     with _alone(unfinished, out):
-        _begin_folder(out, plan, identity, [out / file.relative_to(data) for file in files], resume=resume, force=force)
-        orders = []
-        for file, first in zip(files, offsets[:-1], strict=True):
-            target = out / file.relative_to(data)
-            if not (resume and target.exists()):
-                target.parent.mkdir(parents=True, exist_ok=True)
-                orders.append(
-                    replace(
-                        order,
-                        model=os.path.abspath(order.model),
-                        data=os.path.abspath(file),
-                        out=os.path.abspath(target),
-                        first_row=first,
-                        unfinished=os.path.abspath(unfinished),
-                    )
-                )
-        with progress("Predicting", len(orders), quiet=quiet) as advance:
-            try:
-                found = run_many(
-                    predict_partition, orders, n_jobs=jobs, scheduler=scheduler, progress=lambda done, total: advance(1)
-                )
-            except OSError as error:
-                raise _disk_error(error, out) from error
-        lost = [file for file in files if not (out / file.relative_to(data)).exists()]
+        identity = _identity(order) | {"files": [str(file.relative_to(data)) for file in files]}
+        _begin_folder(out, unfinished / _PLAN, identity, list(targets.values()), resume=resume, force=force)
+        orders = [
+            _partition_order(order, file, target, first, unfinished)
+            for (file, target), first in zip(targets.items(), offsets[:-1], strict=True)
+            if not (resume and target.exists())
+        ]
+        found = _predict_partitions(orders, out, jobs=jobs, scheduler=scheduler, quiet=quiet)
+        lost = [file for file, target in targets.items() if not target.exists()]
         if lost:
             raise OSError(f"The sets of {lost[0]} were removed during the run; run again with --resume.")
         shutil.rmtree(unfinished, ignore_errors=True)
@@ -588,6 +564,50 @@ def _predict_folder(
     _tell_new_groups(sum((groups for groups, _ in found), Counter()), total.rows, now=len(orders) < len(files))
     total.tell()
     return offsets[-1], len(files), stated(model, order.statement)
+
+
+def _check_out_folder(out: Path, data: Path) -> None:
+    """The sets of a folder go to a folder, which is not the one that is read."""
+    from dco.commands.outputs import check_apart, check_folder
+
+    if out.suffix:
+        raise ValueError(f"{data} is a folder, so the sets go to a folder, one file a partition; {out} looks like a file.")
+    if out.exists() and not out.is_dir():
+        raise ValueError(f"{out} is a file; give the name of a folder, since DATA is a folder.")
+    check_folder(out.parent if not out.exists() else out)
+    check_apart(out, data)
+
+
+def _partition_order(order: Order, file: Path, target: Path, first_row: int, unfinished: Path) -> Order:
+    """The order for one file; its paths are absolute, since a worker may stand elsewhere."""
+    import os
+    from dataclasses import replace
+
+    return replace(
+        order,
+        model=os.path.abspath(order.model),
+        data=os.path.abspath(file),
+        out=os.path.abspath(target),
+        first_row=first_row,
+        unfinished=os.path.abspath(unfinished),
+    )
+
+
+def _predict_partitions(
+    orders: list[Order], out: Path, *, jobs: int, scheduler: str | None, quiet: bool
+) -> list[tuple[Counter[Any], Any]]:
+    """What `predict_partition` gives for each order, wherever they run."""
+    from dco.parallel import run_many
+
+    for order in orders:
+        Path(order.out).parent.mkdir(parents=True, exist_ok=True)
+    with progress("Predicting", len(orders), quiet=quiet) as advance:
+        try:
+            return run_many(
+                predict_partition, orders, n_jobs=jobs, scheduler=scheduler, progress=lambda done, total: advance(1)
+            )
+        except OSError as error:
+            raise _disk_error(error, out) from error
 
 
 def _begin_folder(
