@@ -363,3 +363,14 @@ def test_a_template_without_a_value_fails_loudly() -> None:
 
     with pytest.raises(jinja2.UndefinedError):
         render_template("results.html", title="x")
+
+
+def test_sets_of_one_size_are_not_called_small_and_large(html_of: Callable[[Any], str], case: Callable[[str], Any]) -> None:
+    """The absolute residual gives every row the same length; labels differ in number."""
+    html = html_of(case("regression"))
+    assert '<span class="kind">same size</span>' in html
+    assert '<span class="kind">large</span>' not in html
+    assert "All sets have the same size" in html
+    html = html_of(case("classification"))
+    assert '<span class="kind">large</span>' in html
+    assert "All sets have the same size" not in html

@@ -428,6 +428,7 @@ def _coverage_and_range(level: LevelNumbers) -> tuple[float | None, float | None
 
 def _examples(live: Live, numbers: ReportNumbers, names: Sequence[str] | None) -> dict[str, Any]:
     scale = plots.example_scale(numbers)
+    sizes = {f"{example.sets[numbers.start].size:.9g}" for example in numbers.examples}
     shown = []
     for place, example in enumerate(numbers.examples):
         live.say(f"e{place}.size", (size_words(found.size, numbers.classes) for found in example.sets))
@@ -447,14 +448,19 @@ def _examples(live: Live, numbers: ReportNumbers, names: Sequence[str] | None) -
             truth_at = scale(example.truth_value)
         shown.append(
             {
-                "kind": example.kind,
+                "kind": example.kind if len(sizes) > 1 else "same size",
                 "name": f"row {example.row + 1}" if names is None else shortened(names[example.row]),
                 "truth": shortened(example.truth),
                 "prediction": shortened(example.prediction),
                 "truth_at": truth_at,
             }
         )
-    return {"examples": shown, "example_width": plots.EXAMPLE_WIDTH, "example_height": plots.EXAMPLE_HEIGHT}
+    return {
+        "examples": shown,
+        "one_size": len(sizes) == 1,
+        "example_width": plots.EXAMPLE_WIDTH,
+        "example_height": plots.EXAMPLE_HEIGHT,
+    }
 
 
 def _groups(live: Live, numbers: ReportNumbers) -> dict[str, Any]:
