@@ -523,10 +523,22 @@ def test_stratified_roles_have_no_marginal_guarantee_but_keep_that_of_each_label
     assert plain.certificate_.guarantee == "none"
     assert "stratify" in plain.certificate_.reason
     assert plain.certificate_.statement.startswith("Nothing is guaranteed")
+    for word in ("Assumption", "expected coverage", "90 % range"):  # neither would make the nothing true
+        assert word not in str(plain.certificate_)
+    assert f"rank {plain.certificate_.thresholds[0].rank} of 150" in str(plain.certificate_)
     by_label = dco.DecoupledClassifier(LogisticRegression(), stratify=True, condition_on="label", random_state=0).fit(
         Z, labels
     )
     assert by_label.certificate_.guarantee == "marginal"
+    assert str(by_label.certificate_).count("expected coverage") == 3
+    assert "Assumption" in str(by_label.certificate_)
+
+
+@pytest.mark.parametrize(("groups", "words"), [(1, "1 group"), (2, "2 groups")])
+def test_a_certificate_counts_groups_as_one_says_it(groups, words, fitted) -> None:
+    entry = certified_threshold(math.inf, rank=None, n=groups, tied=False)
+    lines = str(replace(fitted.certificate_, thresholds=(entry,))).splitlines()
+    assert f"threshold inf, {words}" in lines
 
 
 @pytest.mark.parametrize(

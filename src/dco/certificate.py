@@ -22,7 +22,7 @@ from scipy.special import betaincinv
 
 from dco.arrays import AnyArray, Bools, Floats, Integers
 from dco.calibration import Calibration
-from dco.display import ShownAsPrinted
+from dco.display import ShownAsPrinted, counted
 from dco.files import plain
 from dco.fingerprints import object_fingerprint, role_fingerprint, row_fingerprints
 from dco.ranks import Level, as_rational, conformal_rank, pac_rank
@@ -270,17 +270,20 @@ class Certificate(ShownAsPrinted):
         return VerificationReport(tuple(checks), _unchecked(self, own, rows=X_cal is not None))
 
     def __str__(self) -> str:
-        lines = [self.statement, f"Assumption: {self.assumption}"]
+        certified = self.guarantee != "none"
+        lines = [self.statement]
+        if certified:  # without a statement there is nothing that an assumption or a law would make true
+            lines.append(f"Assumption: {self.assumption}")
         if self.reason and self.reason not in self.statement:
             lines.append(f"Why no guarantee: {self.reason}")
         for entry in self.thresholds:
             name = f"{entry.group}: " if entry.group is not None else ""
-            rank = f"rank {entry.rank} of {entry.n}" if entry.rank is not None else f"{entry.n} groups"
+            rank = f"rank {entry.rank} of {entry.n}" if entry.rank is not None else counted(entry.n, "group")
             law = ""
-            if entry.expected_coverage is not None:
+            if certified and entry.expected_coverage is not None:
                 word = "expected coverage" if entry.expected_is_exact else "expected coverage at least"
                 law = f", {word} {entry.expected_coverage:.4f}"
-            if entry.coverage_low is not None:
+            if certified and entry.coverage_low is not None:
                 high = f" to {entry.coverage_high:.3f}" if entry.coverage_high is not None else " or more"
                 law += f", 90 % range {entry.coverage_low:.3f}{high}"
             lines.append(f"{name}threshold {entry.value:.6g}, {rank}{law}")
