@@ -118,15 +118,24 @@ def test_a_split_grows_along_an_order_that_is_fixed_beforehand() -> None:
     ("n", "sizes", "match"),
     [
         (2, Sizes(), "n_samples=2 is too few to train, tune and calibrate: give at least 3 rows"),
-        (2, Sizes(tune=0), "n_samples=2 is too few to train, tune and calibrate: give at least 3 rows"),
-        (10, Sizes(0.5, 0.5), "no row is left for the role train"),
-        (10, Sizes(0.25, 0), "no row is left for the role calibrate"),
+        (1, Sizes(tune=0), "n_samples=1 is too few to train and calibrate: give at least 2 rows"),
+        (1, Sizes(folds=5), "n_samples=1 is too few to train and calibrate: give at least 2 rows"),
+        (10, Sizes(0.5, 0.5), "no row is left for the role train, with tune_size=0.5 and calibrate_size=0.5: lower a size"),
+        (10, Sizes(0, 1.0), "no row is left for the role train, with tune_size=0 and calibrate_size=1.0: lower a size"),
+        (10, Sizes(0.25, 0), "no row is left for the role calibrate: calibrate_size=0. Raise it"),
         (10, Sizes(0.01, 0.25), "leaves the role tune without a row"),
     ],
 )
 def test_a_role_without_rows_is_refused(n, sizes, match) -> None:
     with pytest.raises(ValueError, match=match):
         deal_roles(rows_of(n), sizes, seed=0)
+
+
+def test_as_few_rows_as_there_are_roles_are_enough() -> None:
+    assert deal_roles(rows_of(2), Sizes(tune=0), seed=0).sizes == {"train": 1, "tune": 0, "calibrate": 1}
+    assert deal_roles(rows_of(1), Sizes(tune=0), seed=0, frozen=True).sizes == {"train": 0, "tune": 0, "calibrate": 1}
+    with pytest.raises(ValueError, match="n_samples=1 is too few to tune and calibrate: give at least 2 rows"):
+        deal_roles(rows_of(1), Sizes(), seed=0, frozen=True)
 
 
 @pytest.mark.parametrize(

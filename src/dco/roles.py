@@ -93,8 +93,13 @@ def deal_roles(
     grow: Grow | None = None,
 ) -> Roles:
     """Deal all rows to roles; `frozen` models need no training rows. Repeats are counted, or dropped first."""
-    if len(rows) < 3:
-        raise ValueError(f"n_samples={len(rows)} is too few to train, tune and calibrate: give at least 3 rows.")
+    uses = {"train": not frozen, "tune": sizes.tune != 0 and sizes.folds is None, "calibrate": True}
+    needed = [use for use, needs in uses.items() if needs]
+    if len(rows) < len(needed):
+        *others, last = needed
+        raise ValueError(
+            f"n_samples={len(rows)} is too few to {', '.join(others)} and {last}: give at least {len(needed)} rows."
+        )
     keep: Integers = np.arange(len(rows))
     if duplicates == "drop":
         keep = drop_repeats(rows.X, rows.y)
@@ -229,10 +234,14 @@ def _grown(rows: Rows, sizes: Sizes, *, seed: int, frozen: bool, grow: Grow) -> 
 
 
 def _check_not_empty(train: Rows, tune: Rows, calibrate: Rows, sizes: Sizes, *, frozen: bool) -> None:
-    total = len(train) + len(tune) + len(calibrate)
-    for role, rows in (("train", train), ("calibrate", calibrate)):
-        if len(rows) == 0 and not (role == "train" and frozen):
-            raise ValueError(f"n_samples={total} is too few: no row is left for the role {role}. Bring more rows.")
+    if len(calibrate) == 0:
+        raise ValueError(f"no row is left for the role calibrate: calibrate_size={sizes.calibrate}. Raise it.")
+    if len(train) == 0 and not frozen:
+        tuning = "" if sizes.folds is not None else f"tune_size={sizes.tune} and "
+        raise ValueError(
+            f"no row is left for the role train, with {tuning}calibrate_size={sizes.calibrate}: lower a size, or bring rows "
+            "for that role."
+        )
     if len(tune) == 0 and sizes.folds is None and sizes.tune != 0:  # 0 is for a single candidate, which needs none
         raise ValueError("No row is left for tuning: raise tune_size, or tune by folds with tune_folds=5.")
 
