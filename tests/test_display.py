@@ -10,6 +10,7 @@ from sklearn.linear_model import LogisticRegression
 
 import dco
 from dco.display import ShownAsPrinted, are, counted, first_few, have
+from dco.tuning.strategies import Found, Trial
 
 
 class Printer:
@@ -102,10 +103,15 @@ def test_one_is_singular_and_every_other_number_is_not():
         (lambda: dco.Splits([0], [0], [1], []), "^1 row has two roles"),
         (lambda: dco.plan(1, alpha=0.1), "^1 row is too few"),
         (lambda: dco.plan(5, alpha=0.1, test=1), "^5 rows less 1 test row are too few"),
+        (lambda: dco.tune({"a": (dco.scores.LAC(), dco.Points([0.0]))}, [0], alpha=0.5), "^the only candidate failed"),
+        (
+            lambda: Found((Trial(0, None, None, None, reason="why"),)).best,
+            "^the only trial failed on the tuning rows. trial 0: why",
+        ),
     ],
 )
 def test_messages_speak_of_one_row_in_the_singular(make, words):
-    with pytest.raises(ValueError, match=words):
+    with pytest.raises((ValueError, dco.errors.IncompatibleScoreError), match=words):
         make()
 
 

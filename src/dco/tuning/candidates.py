@@ -310,7 +310,8 @@ def common_kind(kinds: Iterable[type[Exception]]) -> type[Exception]:
 def all_failed(failed: Iterable[FailedCandidate], kind: type[Exception] = ValueError) -> Exception:
     """One error with every reason."""
     reasons = [f"{entry.name}: {entry.reason}" for entry in failed]
-    return kind(f"all {len(reasons)} candidates failed on the tuning rows. " + " | ".join(reasons))
+    who = "the only candidate" if len(reasons) == 1 else f"all {len(reasons)} candidates"
+    return kind(f"{who} failed on the tuning rows. " + " | ".join(reasons))
 
 
 def is_classification(prediction: object) -> bool:

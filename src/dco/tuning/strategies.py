@@ -48,7 +48,8 @@ class Found:
         finished = [trial for trial in self.trials if trial.objective is not None]
         if not finished:
             reasons = " | ".join(f"trial {trial.number}: {trial.reason}" for trial in self.trials)
-            raise ValueError(f"all {len(self.trials)} trials failed on the tuning rows. {reasons}")
+            who = "the only trial" if len(self.trials) == 1 else f"all {len(self.trials)} trials"
+            raise ValueError(f"{who} failed on the tuning rows. {reasons}")
         return min(finished, key=lambda trial: math.inf if trial.objective is None else trial.objective)
 
 
