@@ -29,10 +29,11 @@ from dco.experiments.classification_splits import (
     run_split,
     strong_rows,
 )
-from dco.experiments.classification_tables import methods_of, target
+from dco.experiments.classification_tables import levels_table, main_table, methods_of, target
 from dco.experiments.coverage_z import coverage_z
 from dco.experiments.experiment import Options, SplitRecord
 from dco.experiments.heads import CANDIDATES, FIXED, ScoreTable, Training, score_heads, train_heads
+from dco.experiments.paper_values import CIFAR100 as PRINTED
 from dco.experiments.records import machine, plain, unpacked, versions
 from dco.ranks import conformal_rank, pac_rank, tuning_rank
 from dco.thresholds import bayesian_quadrature, split_conformal
@@ -332,6 +333,28 @@ def test_committed_tables_follow_from_the_committed_records():
     whole = [row for row in beyond[1].rows if row[1] == "all"]
     assert len(whole) == 3
     assert all(high < -28 for _, _, _, _, high, _ in whole)
+
+
+def test_how_far_sizes_are_from_the_papers_is_said_in_captions_and_docs():
+    """Every printed size is missed by more than 3 standard errors; recomputed from the means and deviations by hand."""
+    found, options = committed(), Options(classification_splits.LEVELS)
+    table = classification.make_tables(found, options, study=CIFAR100, makers=[levels_table])[0]
+    docs = " ".join((RESULTS.parent / "docs" / "paper-classification.md").read_text(encoding="utf-8").split())
+    for features in ("raw", "standardised"):
+        percent, errors = [], []
+        for (alpha, method), (_, (mean, sd)) in PRINTED.items():
+            sizes = np.array([row["size"] for row in methods_of(found, alpha, features)[method]])
+            percent.append(100 * (sizes.mean() - mean) / mean)
+            errors.append((sizes.mean() - mean) / np.sqrt((sizes.var(ddof=1) + sd**2) / 50))
+        shown = [row for row in table.rows if row[0] == features]
+        assert [row[table.columns.index("size %")] for row in shown] == pytest.approx(percent)
+        assert [row[table.columns.index("size off")] for row in shown] == pytest.approx(errors)
+        assert min(errors) > 3
+        main = classification.make_tables(found, options, study=CIFAR100, makers=[partial(main_table, features=features)])[0]
+        assert f"{min(percent):+.1f} to {max(percent):+.1f} %, {min(errors):+.1f} to {max(errors):+.1f} st" in main.caption
+        assert "ResNet-50" in main.caption
+        assert f"{min(percent):.1f} to {max(percent):.1f} % larger on {features}" in docs
+        assert f"{min(errors):.1f} to {max(errors):.1f} standard errors" in docs
 
 
 def test_a_committed_split_comes_out_again(data_home):
