@@ -40,6 +40,22 @@ def test_a_certificate_gives_its_reason_once():
     assert str(est.certificate_).count("stratify=True") == 1
 
 
+@pytest.mark.parametrize("as_given", [np.asarray, pd.DataFrame, np.ndarray.tolist], ids=["array", "frame", "list"])
+def test_several_targets_are_told_to_take_an_estimator_each(as_given):
+    two = as_given(np.column_stack([X[:, 0], X[:, 1]]) > 0)
+    for est in (dco.DecoupledRegressor(Ridge()), dco.DecoupledClassifier(LogisticRegression())):
+        with pytest.raises(ValueError, match="y has 2 columns, and an estimator has one target: fit one estimator for each"):
+            est.fit(X, two)
+
+
+@pytest.mark.parametrize("as_given", [np.asarray, pd.Series, list], ids=["array", "series", "list"])
+def test_a_regressor_names_the_classifier_to_text(as_given):
+    with pytest.raises(
+        ValueError, match=r"y holds text \('[a-z]+'\), and a regressor needs numbers. Classes: DecoupledClass"
+    ):
+        dco.DecoupledRegressor(Ridge()).fit(X, as_given(np.where(X[:, 0] > 0, "up", "down")))
+
+
 def test_stratify_works_beside_frozen_models_and_rows_that_were_brought_or_says_that_it_cannot():
     """What is void are calibration rows that were balanced: those of the caller are not."""
     fitted = LogisticRegression().fit(X[:100], LABELS[:100])

@@ -512,8 +512,7 @@ class _Decoupled(BaseEstimator, ABC):
     def _known_targets(self, y: Any, *, stacklevel: int = 2) -> AnyArray:
         """The targets of rows to be evaluated."""
         check_not_missing(y, "coverage needs rows whose target is known. Leave such rows out.")
-        targets: AnyArray = column_or_1d(y)
-        return targets
+        return _one_column(y)
 
     def _set_classes(self, targets: list[AnyArray]) -> None:
         """Regression has no classes."""
@@ -578,7 +577,7 @@ class DecoupledClassifier(ClassifierMixin, _Decoupled):
 
     def _targets(self, y: Any) -> AnyArray:
         check_not_missing(y, "every row needs a label. Leave such rows out.")
-        labels: AnyArray = column_or_1d(y, warn=True)
+        labels = _one_column(y, warn=True)
         check_classification_targets(labels)
         return labels
 
@@ -630,7 +629,16 @@ class DecoupledRegressor(RegressorMixin, _Decoupled):
 
     def _targets(self, y: Any) -> AnyArray:
         check_not_missing(y, "every row needs a number. Leave such rows out.")
-        values: AnyArray = check_array(column_or_1d(y, warn=True), ensure_2d=False, input_name="y", dtype=np.float64)
+        column = _one_column(y, warn=True)
+        try:
+            values: AnyArray = check_array(column, ensure_2d=False, input_name="y", dtype=np.float64)
+        except ValueError:
+            text = next((value for value in column.tolist() if isinstance(value, str)), None)
+            if text is None:
+                raise
+            raise ValueError(
+                f"y holds text ({text!r}), and a regressor needs numbers. Classes: DecoupledClassifier."
+            ) from None
         return values
 
 
@@ -651,6 +659,15 @@ def named_models(models: Any) -> dict[str, Any]:
         seen[stem] = seen.get(stem, 0) + 1
         names.append(stem if stems.count(stem) == 1 else f"{stem}-{seen[stem]}")
     return dict(zip(names, listed, strict=True))
+
+
+def _one_column(y: Any, *, warn: bool = False) -> AnyArray:
+    """y as one target a row, or a word about the others."""
+    shape = np.shape(y)
+    if len(shape) == 2 and shape[1] > 1:
+        raise ValueError(f"y has {shape[1]} columns, and an estimator has one target: fit one estimator for each column.")
+    column: AnyArray = column_or_1d(y, warn=warn)
+    return column
 
 
 def _is_pair(entry: Any) -> bool:
