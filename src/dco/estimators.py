@@ -663,10 +663,15 @@ def named_models(models: Any) -> dict[str, Any]:
 
 def _one_column(y: Any, *, warn: bool = False) -> AnyArray:
     """y as one target a row, or a word about the others."""
-    shape = np.shape(y)
-    if len(shape) == 2 and shape[1] > 1:
-        raise ValueError(f"y has {shape[1]} columns, and an estimator has one target: fit one estimator for each column.")
-    column: AnyArray = column_or_1d(y, warn=warn)
+    try:
+        column: AnyArray = column_or_1d(y, warn=warn)
+    except ValueError:
+        if np.ndim(y) != 2:
+            raise
+        columns = np.shape(y)[1]
+        raise ValueError(
+            f"y has {columns} columns, and an estimator has one target: fit one estimator for each column."
+        ) from None
     return column
 
 
