@@ -153,7 +153,8 @@ BAD = {
         "must be the target or a column that the models may use",
     ),
     "no rows left": (["--target", "outcome", "--tune-size", "200", "--calibrate-size", "200"], "more than there is"),
-    "level out of range": (["--target", "outcome", "--alpha", "1.5"], "strictly between 0 and 1"),
+    "level out of range": (["--target", "outcome", "--alpha", "-0.5"], r"strictly between 0 and 1\.$"),
+    "level in per cent": (["--target", "outcome", "--confidence", "90"], r"between 0 and 1\. Did you mean 90%\?$"),
     "folder that is not there": (["--target", "outcome", "--out", "nowhere/m.dco"], "no folder nowhere"),
     "text as a quantity": (["--target", "grade", "--task", "regression"], "a regression needs numbers"),
     "two outputs of one name": (["--target", "outcome", "--out", "x.html", "--report", "x.html"], "both name x.html"),
@@ -182,7 +183,7 @@ def test_bad_input_is_one_sentence_and_writes_nothing(
         ("x,y\n" + "1,a\n" * 40, "one class only"),
         ("x,y\n1,0.5\n2,0.75\n", "n_samples=2|too few|leaves"),
         ("y\n" + "0.5\n0.25\n" * 20, "no column left"),
-        ("x,y\n" + "1,0.5\n" * 20 + "1,\n", "is missing in 1 rows"),
+        ("x,y\n" + "1,0.5\n" * 20 + "1,\n", "is missing in 1 row "),
     ],
 )
 def test_tables_that_cannot_be_fitted(dco: Callable[..., Any], tmp_path: Path, text: str, words: str) -> None:

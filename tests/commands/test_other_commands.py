@@ -414,6 +414,12 @@ def compare(dco: Callable[..., Any], home: Path, out: Path, *more: object, targe
     )
 
 
+def test_no_processes_are_refused_before_a_folder_is_made(dco: Callable[..., Any], home: Path, tmp_path: Path) -> None:
+    assert "'--jobs': 0 processes can do nothing" in compare(dco, home, tmp_path / "out", "--jobs", 0, status=2).output
+    assert "'--jobs': 0 processes" in dco("reproduce", "table-1", "--jobs", 0, "--out", tmp_path / "out", status=2).output
+    assert not (tmp_path / "out").exists()
+
+
 def test_compare_puts_like_beside_like_and_ends_with_the_warning(
     dco: Callable[..., Any], home: Path, tmp_path: Path
 ) -> None:

@@ -111,7 +111,7 @@ def test_words_for_missing_are_missing_among_numbers_alone(tmp_path: Path) -> No
         assert X["land"].tolist() == ["NA", "DE", None, "None"]
         np.testing.assert_array_equal(X["x"], [1, np.nan, np.nan, np.nan])
     path = write(tmp_path / "t.csv", "a,y\n1,yes\n2,no\n3,NA\n")
-    with pytest.raises(ValueError, match=r"'y' is missing in 1 rows \(first: row 3\)"):
+    with pytest.raises(ValueError, match=r"'y' is missing in 1 row \(first: row 3\)"):
         read_frame(path)
 
 
@@ -345,7 +345,7 @@ def test_the_bad_cell_is_named(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="'a' is infinite in row 1"):
         read_frame(path)
     path = write(tmp_path / "t.csv", "a,y\n1,2.5\n2,\n")
-    with pytest.raises(ValueError, match=r"'y' is missing in 1 rows \(first: row 2\)"):
+    with pytest.raises(ValueError, match=r"'y' is missing in 1 row \(first: row 2\)"):
         read_frame(path)
 
 
@@ -367,5 +367,5 @@ def test_a_target_that_is_nan_is_missing(tmp_path: Path) -> None:
     import pyarrow.parquet as pq
 
     pq.write_table(pa.table({"a": [1.0, 2.0], "y": [0.5, float("nan")]}), tmp_path / "t.parquet")
-    with pytest.raises(ValueError, match="missing in 1 rows"):
+    with pytest.raises(ValueError, match="missing in 1 row "):
         read_frame(tmp_path / "t.parquet")

@@ -28,8 +28,22 @@ class LevelType(click.ParamType[float]):
         except (ValueError, ZeroDivisionError):
             self.fail(f"{value!r} is not a number; write 0.1, 1/10 or 10%.", param, ctx)
         if not 0 < exact < 1:
-            self.fail(f"{value!r} must lie strictly between 0 and 1.", param, ctx)
+            percent = f" Did you mean {text}%?" if 1 < exact < 100 and not text.endswith("%") else ""
+            self.fail(f"{value!r} must lie strictly between 0 and 1.{percent}", param, ctx)
         return float(exact)
+
+
+class JobsType(click.ParamType[int]):
+    """A number of processes, as joblib counts them: -1 is one a core, and none is no number."""
+
+    name = "integer"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Refused before anything is read or written."""
+        number: int = click.INT.convert(value, param, ctx)
+        if number == 0:
+            self.fail("0 processes can do nothing; give 1 or more, or -1 for one a core.", param, ctx)
+        return number
 
 
 class SizeType(click.ParamType[int | float | str]):
@@ -132,7 +146,9 @@ def model_guarantee_options(function: Function) -> Function:
 def work_options(function: Function) -> Function:
     """--jobs and --scheduler."""
     function = click.option("--scheduler", metavar="ADDRESS", help="Run on a Dask cluster, e.g. tcp://host:8786.")(function)
-    return click.option("--jobs", type=int, default=1, show_default=True, help="Processes; -1 is one a core.")(function)
+    return click.option("--jobs", type=JobsType(), default=1, show_default=True, help="Processes; -1 is one a core.")(
+        function
+    )
 
 
 def decimal_option(*, default: str | None) -> Callable[[Function], Function]:

@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 
 from dco.arrays import AnyArray
+from dco.display import counted
 from dco.extras import require
 from dco.groups import MISSING
 
@@ -358,7 +359,7 @@ def targets(table: Any, layout: Layout, *, path: Path, classes: AnyArray | None 
     if count:
         row = _first(missing)
         raise ValueError(
-            f"{path}: the target {layout.target!r} is missing in {count} rows (first: row {row + 1}); leave "
+            f"{path}: the target {layout.target!r} is missing in {counted(count, 'row')} (first: row {row + 1}); leave "
             "such rows out of the table."
         )
     if layout.task == "regression":

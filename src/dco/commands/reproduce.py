@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from dco.commands.options import FILE, LEVEL, example
+from dco.commands.options import FILE, LEVEL, JobsType, example
 from dco.commands.printing import as_json, note, noted_warnings, print_json, print_table, progress, say
 
 
@@ -20,7 +20,7 @@ from dco.commands.printing import as_json, note, noted_warnings, print_json, pri
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Fixes every split.")
 @click.option("--quick", is_flag=True, help="A smaller run that shows the same things in minutes.")
 @click.option("--data-home", type=FILE, help="The folder with the data sets.  [default: $DCO_DATA_HOME]")
-@click.option("--jobs", type=int, help="Processes.  [default: one a core]")
+@click.option("--jobs", type=JobsType(), help="Processes.  [default: one a core]")
 @click.option("--scheduler", metavar="ADDRESS", help="Run on a Dask cluster, e.g. tcp://host:8786.")
 @click.option("--list", "listed", is_flag=True, help="List what can be rebuilt.")
 @as_json
