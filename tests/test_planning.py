@@ -72,6 +72,13 @@ def test_few_rows_leave_calibration_at_most_a_third():
         assert (result.calibrate + 1) % 10 == 0  # no rank is wasted
 
 
+def test_the_reason_for_few_calibration_rows_is_true_of_their_number():
+    for n in (38, 60, 100, 442):  # 9 of 38 is not a third
+        (row,) = [row for row in plan(n, alpha=0.1).rows if row.role == "calibrate"]
+        assert row.reason.startswith("A third of the rows, by a rule of thumb, less those that would waste part of a rank;")
+        assert n // 3 - 10 < row.rows <= n // 3
+
+
 def test_few_rows_take_the_pac_rank_that_wastes_least():
     """At most a third of the rows calibrate, and of the ten sizes below that the one with the least rank / (n + 1)."""
     alpha, delta = Fraction(1, 10), Fraction(1, 20)

@@ -224,8 +224,8 @@ def _rows(wish: _Wish, now: Outlook, wanted: int) -> tuple[PlanRow, ...]:
         why = f"The least that gives a finite threshold; a standard deviation of {wish.spread:g} needs {wanted}."
     else:
         why = (
-            "About a third of the rows, by a rule of thumb the most that pays; a standard deviation of coverage of "
-            f"{wish.spread:g} needs {wanted}."
+            "A third of the rows, by a rule of thumb, less those that would waste part of a rank; a standard deviation of "
+            f"coverage of {wish.spread:g} needs {wanted}."
         )
     rows = [
         PlanRow("train", now.train, train),
