@@ -35,6 +35,12 @@ def fixed_seeds(monkeypatch: pytest.MonkeyPatch) -> None:
     np.random.seed(0)  # noqa: NPY002 - scikit-learn's own default
 
 
+def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any]) -> None:
+    """The same for what is made once for many tests, which comes before the seeds of the first of them."""
+    if fixturedef.scope != "function":
+        np.random.seed(0)  # noqa: NPY002
+
+
 @pytest.fixture
 def lines_run() -> Callable[..., int]:
     """How many lines of Python a call runs: work without a clock. A call of NumPy is one, a turn of a loop at least one."""
