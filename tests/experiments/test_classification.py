@@ -12,7 +12,7 @@ import pytest
 from threadpoolctl import threadpool_limits
 
 from dco.datasets.images import ImageFeatures
-from dco.experiments import classification, classification_splits
+from dco.experiments import classification, classification_splits, paper_values
 from dco.experiments.classification import CIFAR100, EXPERIMENTS, IMAGENET_A
 from dco.experiments.classification_splits import (
     CLAIMS,
@@ -29,12 +29,21 @@ from dco.experiments.classification_splits import (
     run_split,
     strong_rows,
 )
-from dco.experiments.classification_tables import levels_table, main_table, methods_of, target
+from dco.experiments.classification_tables import (
+    candidates_table,
+    levels_table,
+    main_table,
+    matched_beside_table,
+    methods_of,
+    ratio_beside_table,
+    single_run_table,
+    target,
+)
 from dco.experiments.coverage_z import coverage_z
 from dco.experiments.experiment import Options, SplitRecord
 from dco.experiments.heads import CANDIDATES, FIXED, ScoreTable, Training, score_heads, train_heads
-from dco.experiments.paper_values import CIFAR100 as PRINTED
 from dco.experiments.records import machine, plain, unpacked, versions
+from dco.experiments.tables import Measured
 from dco.ranks import conformal_rank, pac_rank, tuning_rank
 from dco.thresholds import bayesian_quadrature, split_conformal
 from dco.tuning.direct_tune import tuning_threshold
@@ -278,6 +287,46 @@ def test_z_and_expected_coverage_are_those_of_the_law(records):
         assert np.isclose(cells["z"], (np.mean([row["coverage"] for row in found]) - mean) / (sd / np.sqrt(3)))
 
 
+def test_the_papers_figures_agree_with_one_another():
+    """What the paper prints in several tables was copied alike."""
+    assert paper_values.IMAGENET_A_MATCHED["DCO-Warmstart"] == paper_values.IMAGENET_A_RATIOS["33/67"]
+    for method, triple in paper_values.IMAGENET_A_MAIN.items():
+        for rounded, pair, digits in zip(triple, paper_values.IMAGENET_A_MATCHED[method], (3, 2, 2), strict=True):
+            assert rounded == pytest.approx(pair, abs=0.51 * 10**-digits)
+    best = min(paper_values.IMAGENET_A_CANDIDATES, key=lambda number: paper_values.IMAGENET_A_CANDIDATES[number][1])
+    assert paper_values.IMAGENET_A_CANDIDATES[best][0] == paper_values.IMAGENET_A_SINGLE_RUN["λ_tune"]
+    assert sum(paper_values.IMAGENET_A_SELECTED.values()) == 50
+
+
+def test_every_figure_of_the_papers_tables_is_beside_ours(records):
+    def shown(study, maker, key, *columns):
+        table = classification.make_tables(records, Options(ALPHAS), study=study, makers=[maker])[0]
+        other = study is not IMAGENET_A and maker is not main_raw
+        assert ("other data" in table.caption) == other
+        rows = (dict(zip(table.columns, row, strict=True)) for row in table.rows)
+        return {
+            row[key]: tuple((cell.mean, cell.sd) if isinstance(cell, Measured) else cell for cell in map(row.get, columns))
+            for row in rows
+            if row.get("target", 0.8) == 0.8 and row[columns[-1]] is not None
+        }
+
+    main_raw = classification.MAIN[0]
+    triple = ("paper coverage", "paper size", "paper P95")
+    assert shown(IMAGENET_A, main_raw, "method", *triple) == paper_values.IMAGENET_A_MAIN
+    for study in (IMAGENET_A, MADE_UP):
+        assert shown(study, matched_beside_table, "method", *triple) == paper_values.IMAGENET_A_MATCHED
+        assert shown(study, ratio_beside_table, "tune/calibrate", *triple) == paper_values.IMAGENET_A_RATIOS
+        alone = {name: (value,) for name, value in paper_values.IMAGENET_A_SINGLE_RUN.items()}
+        assert shown(study, single_run_table, "quantity", "paper") == alone
+        candidates = shown(study, candidates_table, "candidate", "paper λ", "paper size", "paper P95")
+        assert candidates == {f"cand_{number:03}": row for number, row in paper_values.IMAGENET_A_CANDIDATES.items()}
+
+
+def test_at_another_level_nothing_is_set_beside_the_papers(records):
+    made = classification.make_tables(records, Options((0.1,)), study=MADE_UP, makers=classification.MATCHED)
+    assert [table.title for table in made] == ["Made-up: matched candidate class and calibration mechanism"]
+
+
 def test_stratified_splits_get_no_z(records):
     table = classification.make_tables(records, Options(ALPHAS), study=IMAGENET_A, makers=classification.MAIN[:1])[0]
     assert set(table.column("z")) == {None}
@@ -342,7 +391,7 @@ def test_how_far_sizes_are_from_the_papers_is_said_in_captions_and_docs():
     docs = " ".join((RESULTS.parent / "docs" / "paper-classification.md").read_text(encoding="utf-8").split())
     for features in ("raw", "standardised"):
         percent, errors = [], []
-        for (alpha, method), (_, (mean, sd)) in PRINTED.items():
+        for (alpha, method), (_, (mean, sd)) in paper_values.CIFAR100.items():
             sizes = np.array([row["size"] for row in methods_of(found, alpha, features)[method]])
             percent.append(100 * (sizes.mean() - mean) / mean)
             errors.append((sizes.mean() - mean) / np.sqrt((sizes.var(ddof=1) + sd**2) / 50))

@@ -28,10 +28,15 @@ from dco.experiments.heads import CANDIDATES, HeadCandidate
 from dco.experiments.paper_values import (
     CIFAR100,
     IMAGENET_A,
+    IMAGENET_A_CANDIDATES,
+    IMAGENET_A_MAIN,
     IMAGENET_A_MATCHED,
     IMAGENET_A_RATIOS,
     IMAGENET_A_SELECTED,
     IMAGENET_A_SINGLE_RUN,
+    IMAGENET_A_STABILITY,
+    IMAGENET_A_WILCOXON,
+    Triple,
 )
 from dco.experiments.tables import Cell, Measured, ResultTable, standard_errors
 from dco.ranks import as_rational
@@ -103,20 +108,29 @@ def describe(study: Study, records: Records, options: Options) -> str:
     )
 
 
+def printed_on_imagenet_a(study: Study, table: str) -> str:
+    """Where the paper's figures of a table come from; on other features they are of other data."""
+    other = "" if study.name == "imagenet-a" else ", other data than ours: coverage compares, thresholds and sizes do not"
+    return f"Paper's figures: ImageNet-A, target .8 ({table}){other}."
+
+
 def main_table(study: Study, records: Records, options: Options, features: str) -> ResultTable:
     """Every method at every level: claim, coverage beside its law, sizes beside the paper's."""
-    paper = CIFAR100 if study.name == "cifar100" else IMAGENET_A
+    imagenet_a = study.name == "imagenet-a"
+    paper: dict[tuple[float, str], tuple[tuple[float, float], ...]] = {**(IMAGENET_A if imagenet_a else CIFAR100)}
+    if imagenet_a:
+        paper |= {(0.2, method): triple for method, triple in IMAGENET_A_MAIN.items()}
     rows: list[tuple[Cell, ...]] = []
     for alpha in options.alphas:
         for method, found in methods_of(records, alpha, features).items():
             coverage, size = Measured.of(column(found, "coverage")), Measured.of(column(found, "size"))
             expected, z, below = law_cells(method, found, stratified=study.stratified)
-            printed = paper.get((alpha, method))
-            beside: tuple[Cell, Cell] = (None, None) if printed is None else (Measured(*printed[0]), Measured(*printed[1]))
+            printed: list[Cell] = [Measured(*pair) for pair in paper.get((alpha, method), ())]
+            printed += [None] * (3 - len(printed))
             missed = sum(value < target(alpha) - 1e-9 for value in column(found, "coverage")) / len(found)
             rows.append(
-                (target(alpha), method, CLAIMS[method][0], coverage, expected, z, missed, below, beside[0], size)
-                + (beside[1], Measured.of(column(found, "p95")))
+                (target(alpha), method, CLAIMS[method][0], coverage, expected, z, missed, below, printed[0], size)
+                + (printed[1], Measured.of(column(found, "p95")), *(printed[2:] if imagenet_a else ()))
             )
     tested = sum(row[5] is not None for row in rows)
     law = (
@@ -130,9 +144,12 @@ def main_table(study: Study, records: Records, options: Options, features: str) 
         f"{study.title}: heads on {features} features",
         describe(study, records, options)
         + "Mean ± sd over splits. φ₀ is posterior_nll, dropout 0.05, hidden (512, 256); BQ with δ = 0.05 on tune + "
-        "calibrate. " + law + sizes_against_paper(study, records, options, [features]),
+        "calibrate. "
+        + law
+        + sizes_against_paper(study, records, options, [features])
+        + ("" if imagenet_a else " The paper prints no P95 for CIFAR-100."),
         ("target", "method", "guarantee", "coverage", "by law", "z", "below", "below by law", "paper coverage", "size")
-        + ("paper size", "P95"),
+        + ("paper size", "P95", *(["paper P95"] if imagenet_a else [])),
         tuple(rows),
     )
 
@@ -171,7 +188,10 @@ def paired_table(study: Study, records: Records, options: Options) -> ResultTabl
         describe(study, records, options)
         + "Size of the first less size of the second, in % of the second's mean, with Student's 95 % interval over paired "
         "splits, and Wilcoxon's p. DCO-Warmstart against BQ compares a marginal statement with a PAC one; DCO-PAC against "
-        "BQ, and DCO-Warmstart against split CP on the whole pool, compare like with like.",
+        "BQ, and DCO-Warmstart against split CP on the whole pool, compare like with like. The paper's p for DCO-Warmstart "
+        "against BQ on ImageNet-A at .8: "
+        + ", ".join(f"{value:.1e} ({name})" for name, value in IMAGENET_A_WILCOXON.items())
+        + ".",
         ("features", "target", "first", "second", "size %", "low %", "high %", "p size", "p P95", "p coverage"),
         tuple(rows),
         digits=2,
@@ -200,7 +220,7 @@ def single_run_table(study: Study, records: Records, options: Options) -> Result
             "BQ confidence, 1,000 draws": bq["confidence_drawn"],
         }
         for name, row in (("DirectTune", tuned), ("DCO-Warmstart", dco), ("BQ", bq)):
-            facts |= {f"{name} {key}": row[key] for key in ("coverage", "size", "p95")}
+            facts |= {f"{name} {key}": row[key.lower()] for key in ("coverage", "size", "P95")}
         rows += [
             (target(alpha), name, float(value), IMAGENET_A_SINGLE_RUN.get(name) if alpha == 0.2 else None)
             for name, value in facts.items()
@@ -210,7 +230,8 @@ def single_run_table(study: Study, records: Records, options: Options) -> Result
         describe(study, records, options)
         + f"Seed {records[0].seed}, raw features. BQ's confidence P(L⁺ ≤ α) at its threshold is a Beta tail, computed "
         "exactly; 1,000 Dirichlet draws, as in the paper, have a standard error of .007 around it. λ and q of one run "
-        "belong to one score scale only when the chosen structure is the same. Paper's figures: ImageNet-A.",
+        "belong to one score scale only when the chosen structure is the same. "
+        + printed_on_imagenet_a(study, "tab:dco_single_run"),
         ("target", "quantity", "value", "paper"),
         tuple(rows),
     )
@@ -246,16 +267,19 @@ def candidates_table(study: Study, records: Records, options: Options) -> Result
         order = sorted(range(len(row["sizes"])), key=lambda i: (row["sizes"][i], row["p95s"][i], row["thresholds"][i]))
         for i in order:
             each = CANDIDATES[row["candidates"][i] - 1]
+            printed = IMAGENET_A_CANDIDATES.get(each.number) if row["alpha"] == 0.2 else None
             rows.append(
                 (each.name, each.score, each.dropout, each.hidden, float(row["thresholds"][i]))
                 + ("feasible" if row["feasible"][i] else "infeasible", float(row["sizes"][i]), float(row["p95s"][i]))
+                + (printed or (None, None, None))
             )
     return ResultTable(
         f"{study.title}: candidates on tuning rows",
         describe(study, records, options)
         + f"Seed {records[0].seed}, raw features, target {target(options.alphas[0]):g}; the first row is selected. With "
-        "exact search every candidate is feasible.",
-        ("candidate", "score", "dropout", "hidden", "λ", "status", "size", "P95"),
+        "exact search every candidate is feasible. "
+        + printed_on_imagenet_a(study, "tab:imageneta_candidates, which has ten of 16"),
+        ("candidate", "score", "dropout", "hidden", "λ", "status", "size", "P95", "paper λ", "paper size", "paper P95"),
         tuple(rows),
     )
 
@@ -315,8 +339,8 @@ def matched_table(study: Study, records: Records, options: Options) -> ResultTab
             missed = sum(value < target(alpha) - 1e-9 for value in column(entries, "coverage")) / len(entries)
             rows.append(
                 (target(alpha), method, searched, CLAIMS[method][0], Measured.of(column(entries, "coverage")))
-                + (law_cells(method, entries, stratified=study.stratified)[0], missed, printed[0] if printed else None, size)
-                + (size.mean / base, printed[1] / IMAGENET_A_MATCHED["BQ"][1] if printed else None)
+                + (law_cells(method, entries, stratified=study.stratified)[0], missed, size)
+                + (size.mean / base, printed[1][0] / IMAGENET_A_MATCHED["BQ"][1][0] if printed else None)
                 + (Measured.of(column(entries, "p95")),)
             )
     return ResultTable(
@@ -326,9 +350,29 @@ def matched_table(study: Study, records: Records, options: Options) -> ResultTab
         "'Below' is the share of splits whose test coverage is below the target; a PAC row is allowed 5 % plus the noise "
         "of the test rows. Rows whose structure was chosen on the rows that calibrate it have no guarantee unless δ is "
         "shared out.",
-        ("target", "method", "class", "guarantee", "coverage", "by law", "below", "paper coverage", "size", "size / BQ")
+        ("target", "method", "class", "guarantee", "coverage", "by law", "below", "size", "size / BQ")
         + ("paper size / BQ", "P95"),
         tuple(rows),
+    )
+
+
+BESIDE = ("coverage", "paper coverage", "size", "paper size", "P95", "paper P95")
+
+
+def beside(rows: Sequence[Row], printed: Triple) -> list[Cell]:
+    """Coverage, mean size and P95 size, each with the paper's after it."""
+    ours = (Measured.of(column(rows, key)) for key in ("coverage", "size", "p95"))
+    return [cell for one, pair in zip(ours, printed, strict=True) for cell in (one, Measured(*pair))]
+
+
+def matched_beside_table(study: Study, records: Records, options: Options) -> ResultTable:
+    """The five controls that the paper prints, beside its figures."""
+    found = methods_of(records, 0.2, "raw") if 0.2 in options.alphas else {}
+    return ResultTable(
+        f"{study.title}: the paper's controls beside ours",
+        describe(study, records, options) + "Raw features. " + printed_on_imagenet_a(study, "tab:matched_candidate"),
+        ("method", *BESIDE),
+        tuple((name, *beside(found[name], printed)) for name, printed in IMAGENET_A_MATCHED.items() if name in found),
     )
 
 
@@ -337,25 +381,39 @@ def ratio_table(study: Study, records: Records, options: Options) -> ResultTable
     rows: list[tuple[Cell, ...]] = []
     for alpha in options.alphas:
         for ratio, entries in ratios_of(records, alpha).items():
-            chosen = [int(row["chosen"]) for row in entries]
-            modal = max(chosen.count(one) for one in set(chosen))
-            printed = IMAGENET_A_RATIOS[ratio] if alpha == 0.2 else (None, None, None, None)
-            p95 = Measured.of(column(entries, "p95"))
             expected, z, _ = law_cells("DCO-Warmstart", entries, stratified=study.stratified)
             method = f"DCO-Warmstart, {ratio}"
             rows.append(
-                (target(alpha), ratio, method, Measured.of(column(entries, "coverage")), expected, z, printed[0])
-                + (Measured.of(column(entries, "size")), printed[1], p95, printed[2], 100 * modal / len(chosen), printed[3])
+                (target(alpha), ratio, method, Measured.of(column(entries, "coverage")), expected, z)
+                + (Measured.of(column(entries, "size")), Measured.of(column(entries, "p95")), stability(entries))
             )
     return ResultTable(
         f"{study.title}: split ratio",
         describe(study, records, options)
         + "Raw features. DCO-Warmstart with the same pool cut into tuning and calibration rows at five places. Stability: "
-        "% of splits that choose the modal candidate. Paper's figures: ImageNet-A.",
-        ("target", "tune/calibrate", "method", "coverage", "by law", "z", "paper coverage", "size", "paper size", "P95")
-        + ("paper sd of P95", "stability %", "paper stability %"),
+        "% of splits that choose the modal candidate.",
+        ("target", "tune/calibrate", "method", "coverage", "by law", "z", "size", "P95", "stability %"),
         tuple(rows),
     )
+
+
+def ratio_beside_table(study: Study, records: Records, options: Options) -> ResultTable:
+    """The paper's table of split ratios beside ours."""
+    found = ratios_of(records, 0.2) if 0.2 in options.alphas else {}
+    return ResultTable(
+        f"{study.title}: the paper's split ratios beside ours",
+        describe(study, records, options) + "Raw features. " + printed_on_imagenet_a(study, "tab:split_ratio"),
+        ("tune/calibrate", *BESIDE, "stability %", "paper stability %"),
+        tuple(
+            (ratio, *beside(rows, IMAGENET_A_RATIOS[ratio]), stability(rows), IMAGENET_A_STABILITY[ratio])
+            for ratio, rows in found.items()
+        ),
+    )
+
+
+def stability(rows: Sequence[Row]) -> float:
+    """The share of splits, in %, that choose the modal candidate."""
+    return 100 * max(Counter(int(row["chosen"]) for row in rows).values()) / len(rows)
 
 
 def levels_table(study: Study, records: Records, options: Options) -> ResultTable:
