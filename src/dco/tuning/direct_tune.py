@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import numpy as np
 from numpy.typing import ArrayLike
 
+from dco.arrays import Floats
 from dco.predictions import Prediction
 from dco.ranks import Level, as_rational, tuning_rank
 from dco.scores.score import Score
@@ -12,11 +12,12 @@ from dco.thresholds.threshold import Threshold, order_statistic
 from dco.tuning.candidates import checked_targets, evaluate_candidate
 
 
-def tuning_threshold(scores: ArrayLike, *, alpha: Level) -> Threshold:
+def tuning_threshold(scores: Floats, *, alpha: Level) -> Threshold:
     """The least threshold with empirical risk <= alpha on the tuning rows: the (n - floor(n alpha))-th smallest score."""
-    n = np.size(scores)
-    rank = tuning_rank(n, alpha=alpha)
-    return Threshold(order_statistic(scores, rank), rank=rank, n=n, guarantee="none", alpha=float(as_rational(alpha)))
+    rank = tuning_rank(len(scores), alpha=alpha)
+    return Threshold(
+        order_statistic(scores, rank), rank=rank, n=len(scores), guarantee="none", alpha=float(as_rational(alpha))
+    )
 
 
 def direct_tune(score: Score, prediction_tune: Prediction, y_tune: ArrayLike, *, alpha: Level) -> Threshold:
