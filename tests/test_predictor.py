@@ -255,7 +255,7 @@ def test_a_growing_tuning_split_leaves_a_pac_statement_its_rows():
 
 
 def test_p_values_are_in_the_order_of_classes_when_the_model_never_saw_a_label():
-    """The record lists its labels as 0, 2, 1."""
+    """The record lists its labels as 0, 2, 1; sets and p-values are in the order of classes_."""
     rng = np.random.default_rng(0)
     y, y_cal = np.repeat([0, 2], 60), np.repeat([0, 1, 2], 30)
     X, X_cal = (rng.normal(size=(len(labels), 2)) + labels[:, None] for labels in (y, y_cal))
@@ -264,8 +264,9 @@ def test_p_values_are_in_the_order_of_classes_when_the_model_never_saw_a_label()
         est.fit(X, y, calibrate=(X_cal, y_cal))
     new = rng.normal(size=(50, 2)) + 1
     sets = est.predict_set(new)
-    assert sets.classes.tolist() == [0, 2, 1]
-    members = sets.to_dense()[:, np.argsort(sets.classes)]
+    assert est.predictor_.structure.prediction(new).labels().tolist() == [0, 2, 1]
+    assert sets.classes.tolist() == est.classes_.tolist() == [0, 1, 2]
+    members = sets.to_dense()
     assert members.sum() not in (0, members.size)
     assert np.array_equal(est.predict_p(new) > 0.4, members)
 

@@ -411,8 +411,13 @@ def same_but_for_rounding(again: Floats, scores: Floats) -> Bools:
     A small residual is the difference of large numbers and keeps their rounding (seven digits, in single precision), so
     what counts is the size that scores usually have.
     """
-    usual = float(np.median(np.abs(scores[np.isfinite(scores)]))) if np.isfinite(scores).any() else 0.0
-    return np.isclose(again, scores, rtol=1e-5, atol=1e-8 + 1e-4 * usual, equal_nan=True)
+    return np.isclose(again, scores, rtol=1e-5, atol=1e-8 + 1e-4 * usual_size(scores), equal_nan=True)
+
+
+def usual_size(scores: Floats) -> float:
+    """The median of the finite scores without their sign; 0 where there is none."""
+    finite = np.abs(scores[np.isfinite(scores)])
+    return float(np.quantile(finite, 0.5, method="lower")) if finite.size else 0.0
 
 
 # ---------------------------------------------------------------------------------------------- the certificate alone

@@ -90,6 +90,23 @@ def test_bad_input_gets_one_sentence(make, words):
         make()
 
 
+def test_another_order_of_labels_holds_the_same_labels():
+    rng = np.random.default_rng(0)
+    dense = rng.random((40, 4)) < 0.5
+    sets = LabelSets.from_dense(dense, classes=["a", "c", "d", "b"])
+    ordered = sets.in_order(["a", "b", "c", "d"])
+    np.testing.assert_array_equal(ordered.to_dense(), dense[:, [0, 3, 1, 2]])
+    assert [sorted(row) for row in sets.to_lists()] == ordered.to_lists()
+    assert ordered.codes.dtype == sets.codes.dtype
+    assert ordered.in_order(["a", "b", "c", "d"]) is ordered
+    assert LabelSets.from_dense(dense).in_order([3, 2, 1, 0]).to_lists() == [
+        sorted(row, reverse=True) for row in LabelSets.from_dense(dense).to_lists()
+    ]
+    for wrong in (["a", "b", "c"], ["a", "b", "c", "c"], ["a", "b", "c", "e"]):
+        with pytest.raises(ValueError, match="4 labels of these sets"):
+            sets.in_order(wrong)
+
+
 def test_a_frame_has_a_row_a_set():
     frame = LabelSets.from_dense(DENSE, ["cat", "ant", "dog"]).to_frame(index=["x", "y", "z"])
     assert frame.loc["x", "set"] == ["cat", "dog"]

@@ -101,6 +101,20 @@ class LabelSets:
         """Rows whose set holds every label."""
         return np.asarray(self.sizes() == self.n_classes)
 
+    def in_order(self, classes: ArrayLike) -> LabelSets:
+        """The same sets with labels in the order of `classes`, which must name the same labels."""
+        names = as_labels(classes)
+        old = np.arange(self.n_classes) if self.classes is None else self.classes
+        place = codes_of(old, names)
+        if len(names) != self.n_classes or len(np.unique(place)) < self.n_classes or (place < 0).any():
+            raise ValueError(f"classes must be the {counted(self.n_classes, 'label')} of these sets in another order.")
+        if np.array_equal(place, np.arange(self.n_classes)):
+            return self if self.classes is not None else LabelSets(self.row_pointers, self.codes, self.n_classes, names)
+        rows = np.repeat(np.arange(len(self)), self.sizes())
+        codes = place[self.codes]
+        ascending = np.lexsort((codes, rows))
+        return LabelSets(self.row_pointers, codes[ascending].astype(self.codes.dtype), self.n_classes, names)
+
     def to_dense(self) -> Bools:
         """The (n, K) membership matrix."""
         dense = np.zeros((len(self), self.n_classes), dtype=bool)
