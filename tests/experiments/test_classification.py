@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 from fractions import Fraction
 from functools import partial
@@ -256,9 +257,9 @@ def test_tables_say_where_the_features_come_from(records, name, tmp_path):
         assert table.rows
         assert table.to_markdown()
     if experiment.figures is not None:
-        draw = experiment.figures
-        draw = partial(draw.func, study=study) if isinstance(draw, partial) else draw
-        assert all(path.is_file() for path in draw(records, Options(ALPHAS), tmp_path))
+        paths = experiment.figures.func(records, Options(ALPHAS), tmp_path, study=study)
+        assert {path.suffix for path in paths if path.is_file()} == {".svg", ".png"}
+        assert all(html.escape(study.features, quote=False) in path.read_text() for path in paths if path.suffix == ".svg")
 
 
 def test_captions_name_the_backbone():

@@ -91,7 +91,7 @@ def _on_cifar100(
     summary: str,
     makers: Sequence[TableMaker],
     *,
-    figures: Callable[[Records, Options, Path], list[Path]] | None = None,
+    figures: Callable[..., list[Path]] | None = None,
     minutes: float = 0.1,
     part_of: str | None = None,
 ) -> Experiment:
@@ -102,7 +102,7 @@ def _on_cifar100(
         minutes=minutes,
         run_split=partial(run_split, study=CIFAR100),
         tables=partial(make_tables, study=CIFAR100, makers=tuple(makers)),
-        figures=figures,
+        figures=None if figures is None else partial(figures, study=CIFAR100),
         missing=needs_file("CIFAR-100", CIFAR100_FEATURES),
         alphas=LEVELS,
         quick_splits=3,
@@ -114,7 +114,7 @@ def _on_cifar100(
 EXPERIMENTS = (
     _on_cifar100(
         "cifar100", "CIFAR-100 at three levels; single run, candidates, selection frequencies, BQ's confidence.", MAIN,
-        figures=partial(main_figures, study=CIFAR100), minutes=23.0,
+        figures=main_figures, minutes=23.0,
     ),
     Experiment(
         name="imagenet-a",

@@ -1,4 +1,4 @@
-"""The figures of the classification experiments, from the same records as the tables."""
+"""The figures of the classification experiments, from the same records as the tables; each names the features below."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ def main_figures(records: Records, options: Options, folder: Path, *, study: Stu
             size="mean set size",
             folder=folder,
             name=f"coverage-and-size{end}",
+            note=study.features,
         )
         if alpha == options.alphas[0]:
             paths += figures.coverage_and_size(
@@ -37,16 +38,21 @@ def main_figures(records: Records, options: Options, folder: Path, *, study: Stu
                 size="P95 set size",
                 folder=folder,
                 name=f"coverage-and-p95{end}",
+                note=study.features,
             )
         if not study.stratified:
             with_law = {method: found[method] for method in ("BQ", "DCO-PAC", "DCO-Warmstart")}
             paths += figures.coverage_histograms(
-                _drawable(with_law, "size"), target=target(alpha), folder=folder, name=f"coverage-law{end}"
+                _drawable(with_law, "size"),
+                target=target(alpha),
+                folder=folder,
+                name=f"coverage-law{end}",
+                note=study.features,
             )
     return paths
 
 
-def level_figures(records: Records, options: Options, folder: Path) -> list[Path]:
+def level_figures(records: Records, options: Options, folder: Path, *, study: Study) -> list[Path]:
     """Mean size against the target coverage; raw features."""
     curves = {
         method: {
@@ -56,10 +62,12 @@ def level_figures(records: Records, options: Options, folder: Path) -> list[Path
         for method in SHOWN
     }
     guarantees = {method: str(CLAIMS[method][0]) for method in SHOWN}
-    return figures.size_against_level(curves, guarantees, size="mean set size", folder=folder, name="size-against-level")
+    return figures.size_against_level(
+        curves, guarantees, size="mean set size", folder=folder, name="size-against-level", note=study.features
+    )
 
 
-def ratio_figures(records: Records, options: Options, folder: Path) -> list[Path]:
+def ratio_figures(records: Records, options: Options, folder: Path, *, study: Study) -> list[Path]:
     """Mean size and the spread of coverage against the share of tuning rows, a line for each level."""
     figure, axes = figures.new_figure(2)
     for alpha in options.alphas:
@@ -79,10 +87,10 @@ def ratio_figures(records: Records, options: Options, folder: Path) -> list[Path
     axes[0, 0].set_ylabel("mean size / mean size at 33/67")
     axes[0, 1].set_ylabel("sd of test coverage over splits")
     axes[0, 0].legend(fontsize=7.5, frameon=False)
-    return figures.save(figure, folder, "split-ratio")
+    return figures.save(figure, folder, "split-ratio", study.features)
 
 
-def gain_figures(records: Records, options: Options, folder: Path) -> list[Path]:
+def gain_figures(records: Records, options: Options, folder: Path, *, study: Study) -> list[Path]:
     """How much smaller the sets of the stronger class are than those of the paper's DCO."""
     bars: dict[str, dict[str, tuple[float, float, float]]] = {}
     for alpha in options.alphas:
@@ -90,7 +98,7 @@ def gain_figures(records: Records, options: Options, folder: Path) -> list[Path]
         ours = methods_of(records, alpha, "square roots")
         changes = {method: compared(rows, base)[:3] for method, rows in ours.items()}
         bars[f"{target(alpha):g}"] = {method: (-middle, -high, -low) for method, (middle, low, high) in changes.items()}
-    return figures.gains(bars, folder=folder, name="gains")
+    return figures.gains(bars, folder=folder, name="gains", note=study.features)
 
 
 def _drawable(found: Mapping[str, Sequence[Row]], key: str) -> dict[str, list[dict[str, Any]]]:

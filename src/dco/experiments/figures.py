@@ -38,9 +38,11 @@ def new_figure(columns: int = 1, rows: int = 1, *, width: float = 4.2, height: f
         return figure, figure.subplots(rows, columns, squeeze=False)
 
 
-def save(figure: Any, folder: Path, name: str) -> list[Path]:
-    """Write SVG and PNG without dates."""
+def save(figure: Any, folder: Path, name: str, note: str = "") -> list[Path]:
+    """Write SVG and PNG without dates; `note` stands below, such as which data were used."""
     matplotlib = require("matplotlib", extra="report")
+    if note:
+        figure.supxlabel(note, fontsize=7.5, color=INK)
     folder.mkdir(parents=True, exist_ok=True)
     paths = [folder / f"{name}.svg", folder / f"{name}.png"]
     with matplotlib.rc_context(STYLE):
@@ -52,7 +54,7 @@ def save(figure: Any, folder: Path, name: str) -> list[Path]:
 
 
 def coverage_and_size(
-    rows: Mapping[str, Sequence[Mapping[str, Any]]], *, target: float, size: str, folder: Path, name: str
+    rows: Mapping[str, Sequence[Mapping[str, Any]]], *, target: float, size: str, folder: Path, name: str, note: str = ""
 ) -> list[Path]:
     """Box plots over splits, a line for each method: coverage with the target dashed, and mean size; colour by guarantee."""
     methods = list(rows)
@@ -78,11 +80,11 @@ def coverage_and_size(
     patch = require("matplotlib.patches", extra="report").Patch
     handles = [patch(color=BY_GUARANTEE[each], alpha=0.55, label=f"guarantee: {each}") for each in used]
     figure.legend(handles=[*handles, line], loc="outside upper center", ncols=len(handles) + 1, frameon=False)
-    return save(figure, folder, name)
+    return save(figure, folder, name, note)
 
 
 def coverage_histograms(
-    rows: Mapping[str, Sequence[Mapping[str, Any]]], *, target: float, folder: Path, name: str
+    rows: Mapping[str, Sequence[Mapping[str, Any]]], *, target: float, folder: Path, name: str, note: str = ""
 ) -> list[Path]:
     """Coverage over splits for each method with a law, and the Beta-binomial law of its rank drawn over it."""
     from scipy.stats import betabinom
@@ -110,7 +112,7 @@ def coverage_histograms(
         axis.set_ylim(0, 1.45 * axis.get_ylim()[1])
         axis.yaxis.get_major_locator().set_params(integer=True)
         axis.legend(loc="upper left", fontsize=7.5, frameon=False)
-    return save(figure, folder, name)
+    return save(figure, folder, name, note)
 
 
 def prior_scales(rows: Mapping[str, Sequence[Mapping[str, Any]]], *, folder: Path, name: str) -> list[Path]:
@@ -131,7 +133,13 @@ def prior_scales(rows: Mapping[str, Sequence[Mapping[str, Any]]], *, folder: Pat
 
 
 def size_against_level(
-    curves: Mapping[str, Mapping[float, float]], guarantees: Mapping[str, str], *, size: str, folder: Path, name: str
+    curves: Mapping[str, Mapping[float, float]],
+    guarantees: Mapping[str, str],
+    *,
+    size: str,
+    folder: Path,
+    name: str,
+    note: str = "",
 ) -> list[Path]:
     """Mean size against the target coverage, a line for each method."""
     figure, axes = new_figure(width=5.6, height=3.6)
@@ -145,7 +153,7 @@ def size_against_level(
     axes[0, 0].set(xlabel="target coverage", ylabel=size)
     axes[0, 0].set_xticks(sorted({level for curve in curves.values() for level in curve}))
     axes[0, 0].legend(fontsize=7.5, frameon=False, loc="upper left")
-    return save(figure, folder, name)
+    return save(figure, folder, name, note)
 
 
 def asymptotics(rows: Sequence[Mapping[str, Any]], *, truth: Mapping[float, float], folder: Path, name: str) -> list[Path]:
@@ -228,7 +236,9 @@ def pipeline(folder: Path, name: str = "pipeline") -> list[Path]:
     return save(figure, folder, name)
 
 
-def gains(bars: Mapping[str, Mapping[str, tuple[float, float, float]]], *, folder: Path, name: str) -> list[Path]:
+def gains(
+    bars: Mapping[str, Mapping[str, tuple[float, float, float]]], *, folder: Path, name: str, note: str = ""
+) -> list[Path]:
     """Reduction of mean width against the paper's DCO in %, with 95 % intervals: groups of bars by target."""
     figure, axes = new_figure(width=6.4, height=3.4)
     axis = axes[0, 0]
@@ -245,4 +255,4 @@ def gains(bars: Mapping[str, Mapping[str, tuple[float, float, float]]], *, folde
     axis.set_ylabel("smaller than the paper's DCO, %")
     axis.margins(y=0.28)
     axis.legend(fontsize=7.5, frameon=False, ncols=2, loc="upper center")
-    return save(figure, folder, name)
+    return save(figure, folder, name, note)
