@@ -18,13 +18,12 @@ from dco.arrays import Bools, Floats
 from dco.errors import IncompatibleScoreError
 from dco.mixtures import mean_and_sd
 from dco.predictions import GaussianMixtures, Points, PointsWithSpread, Prediction, Quantiles
-from dco.ranks import Level, as_rational
+from dco.ranks import Level
 from dco.scores.membership import AtMost
 from dco.scores.score import Cutoff, cutoff, expect
 from dco.sets.intervals import Intervals, responses
-from dco.thresholds.bayesian_quadrature import bayesian_quadrature
-from dco.thresholds.split_conformal import split_conformal
 from dco.thresholds.threshold import Guarantee, Threshold
+from dco.thresholds.two_ends import two_ends
 
 
 @dataclass(frozen=True)
@@ -200,8 +199,8 @@ class QuantileResidual:
 class EndThresholds:
     """A threshold for each end of an interval: what `asymmetric_quantiles` finds.
 
-    Each is a statement about its own end, at half of alpha. Together they say that both ends hold: marginally, or where
-    `delta` was given PAC, at `alpha` and `delta`.
+    Together they say that both ends hold: marginally, or where `delta` was given PAC, at `alpha` and `delta`. Neither says
+    anything by itself.
     """
 
     lower: Threshold
@@ -219,24 +218,17 @@ class EndThresholds:
 
 
 def asymmetric_quantiles(prediction: Prediction, y: ArrayLike, *, alpha: Level, delta: Level | None = None) -> EndThresholds:
-    """Conformalised quantile regression with a threshold for each end, Romano et al. (2019), Theorem 2.
+    """Conformalised quantile regression with a threshold for each end (Romano et al. 2019), found by `two_ends`.
 
-    The scores lower - y and y - upper of the calibration rows are calibrated apart, each at alpha / 2: for n rows rank
-    ceil((n + 1)(1 - alpha / 2)) twice. Either end is missed with probability at most alpha / 2, so a new exchangeable row is
-    covered with probability at least 1 - alpha. No end pays for the other: intervals are shorter than those of
-    `QuantileResidual` where the two quantiles are wrong by different amounts, and a little longer where they are not. With
-    `delta` each end is PAC at (alpha / 2, delta / 2), hence both are at (alpha, delta). That asks for more than is needed:
-    ends cut one after the other (Tukey's equivalent blocks, 1947) would follow the Beta law of one rank.
+    Half of the rows that may be missed lie beyond the lower end (lower - y), which is cut first and gets the odd one; half
+    of the others beyond the upper end (y - upper), among the rows that are left. A new exchangeable row is covered with
+    probability at least 1 - alpha; with `delta`, i.i.d. rows are covered at that rate with probability at least 1 - delta.
+    Coverage has the Beta law of one rank (Tukey 1947), so no interval is longer than with ends calibrated apart at alpha / 2
+    and delta / 2 (Romano et al., Theorem 2). No end pays for the other: intervals are shorter than those of
+    `QuantileResidual` where the two quantiles are wrong by different amounts, and a little longer where they are not.
     """
-    level = as_rational(alpha)
-    failure = None if delta is None else as_rational(delta, name="delta")
-    lower, upper = (
-        split_conformal(scores, alpha=level / 2)
-        if failure is None
-        else bayesian_quadrature(scores, alpha=level / 2, delta=failure / 2)
-        for scores in _beyond_ends(prediction, y)
-    )
-    return EndThresholds(lower, upper, lower.guarantee, float(level), None if failure is None else float(failure))
+    lower, upper = two_ends(*_beyond_ends(prediction, y), alpha=alpha, delta=delta)
+    return EndThresholds(lower, upper, "marginal" if delta is None else "pac", lower.alpha, lower.delta)
 
 
 @dataclass(frozen=True, eq=False)
