@@ -22,6 +22,12 @@ ROWS = [
 ]
 
 
+@pytest.fixture(autouse=True)
+def no_dumb_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rich takes a dumb terminal to be 80 columns wide, whatever it is told."""
+    monkeypatch.setenv("TERM", "xterm")
+
+
 def printed(monkeypatch: pytest.MonkeyPatch, width: int, *arguments: Any, **options: Any) -> list[str]:
     """What a terminal of this width shows."""
     page = io.StringIO()
