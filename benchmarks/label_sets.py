@@ -4,7 +4,10 @@
 
 Everything is counted, checking the input included. Figures are multiples of the floor, one compare-and-count pass over the
 same arrays; a library that is not installed is left out. puncc needs NumPy below 2: `--puncc PYTHON` names the interpreter
-of its own environment, where it runs on the same arrays; its CPU time is divided by the floor measured here.
+of its own environment, where it runs on the same arrays; its CPU time is divided by the floor measured here. Every library
+has one run that is not timed, then all run in turn, the floor among them; puncc, in its process, runs as often.
+
+A label in a set must be written, so large sets cost more: our scores are timed on flat probabilities too.
 """
 
 from __future__ import annotations
@@ -13,12 +16,12 @@ import argparse
 import json
 import subprocess
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
-from harness import compare_and_count, conditions, in_turn, least, once, table, verdict  # isort: skip (sets the threads)
+from harness import compare_and_count, conditions, in_turn, table, verdict  # isort: skip (sets the threads)
 
 import numpy as np
 from peers import ALPHA, PEERS, PENALTY, RANK_FREE, WEIGHT
@@ -49,6 +52,11 @@ DIFFERENCES = (
     "it predicts, so its threshold can be too low. Libraries that compute in single precision decide a few labels at the "
     "threshold otherwise. crepes has LAC only."
 )
+LARGER_SETS = (
+    "The targets are for spread {spread:g}. Flatter probabilities make larger sets, and every label in a set is found and "
+    "written: the floor stays the same, the output grows with the mean size. Ours on flatter probabilities:"
+)
+FLAT = (1.0, 0.3)  # spreads of logits at which ours are timed again
 SLOW = {"crepes": 400}  # test rows on which a slow library is timed; its time is then scaled to all of them
 
 
@@ -76,28 +84,35 @@ def our_sets(score: Any, cal: np.ndarray, y_cal: np.ndarray, test: np.ndarray, u
     return score.sets(ClassProbabilities(test, uniforms=uniforms[1]), split_conformal(observed, alpha=ALPHA))
 
 
-def of_peers(
-    cal: np.ndarray, y_cal: np.ndarray, test: np.ndarray, repeats: int, puncc: str | None
-) -> tuple[dict[tuple[str, str], tuple[float, np.ndarray]], list[str]]:
-    """Multiples of the floor and sets, by (library, score), and what could not be had."""
-    found: dict[tuple[str, str], tuple[float, np.ndarray]] = {}
+Found: TypeAlias = dict[tuple[str, str], tuple[float, np.ndarray]]  # CPU seconds and sets, by (library, score)
+
+
+def prepared_peers(
+    cal: np.ndarray, y_cal: np.ndarray, test: np.ndarray
+) -> tuple[dict[tuple[str, str], Callable[[], np.ndarray]], list[str]]:
+    """What each library runs, by (library, score), and what could not be had; a slow one gets its first test rows."""
+    jobs: dict[tuple[str, str], Callable[[], np.ndarray]] = {}
     missing: list[str] = []
     for library, prepare in PEERS.items():
-        some = test[: SLOW.get(library, len(test))]
         for score in COMPARED:
             try:
-                job = prepare(score, cal, y_cal, some)
+                job = prepare(score, cal, y_cal, test[: SLOW.get(library, len(test))])
             except ImportError as problem:
                 missing.append(f"{library} ({problem})")
                 break
-            if job is None:
-                continue
-            runs = [once(job) for _ in range(repeats)]
-            seconds = min(taken for taken, _ in runs) * len(test) / len(some)  # calibration is scaled too, a small part
-            found[library, score] = (seconds / least(partial(compare_and_count, cal, test), 5), runs[0][1])
-    if puncc is None:
-        missing.append("puncc (no interpreter named)")
-        return found, missing
+            if job is not None:
+                jobs[library, score] = job
+    return jobs, missing
+
+
+def of_puncc(
+    cal: np.ndarray, y_cal: np.ndarray, test: np.ndarray, repeats: int, python: str | None
+) -> tuple[Found, list[str]]:
+    """puncc in its own environment."""
+    if python is None:
+        return {}, ["puncc (no interpreter named)"]
+    found: Found = {}
+    missing: list[str] = []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for key, array in (("cal", cal), ("y_cal", y_cal), ("test", test)):
@@ -105,51 +120,73 @@ def of_peers(
         settings = {"alpha": ALPHA, "penalty": PENALTY, "rank_free": RANK_FREE}
         (folder / "settings.json").write_text(json.dumps(settings))
         script = Path(__file__).with_name("peer_puncc.py")
-        done = subprocess.run([puncc, str(script), name, str(repeats)], capture_output=True, text=True, check=False)
+        done = subprocess.run([python, str(script), name, str(repeats)], capture_output=True, text=True, check=False)
         if done.returncode:
-            missing.append(f"puncc ({done.stderr.strip().splitlines()[-1]})")
-            return found, missing
-        answer = json.loads(done.stdout.strip().splitlines()[-1])
-        floor = least(partial(compare_and_count, cal, test), 10)
-        for score, result in answer["scores"].items():
+            return {}, [f"puncc ({done.stderr.strip().splitlines()[-1]})"]
+        for score, result in json.loads(done.stdout.strip().splitlines()[-1])["scores"].items():
             if "failed" in result:
                 missing.append(f"puncc {score} ({result['failed']})")
                 continue
             packed = np.load(folder / f"{score}.npy")
-            members = np.unpackbits(packed, axis=1, count=test.shape[1]).astype(bool)
-            found["puncc", score] = (result["seconds"] / floor, members)  # this NumPy's floor, as for all others
+            found["puncc", score] = (result["seconds"], np.unpackbits(packed, axis=1, count=test.shape[1]).astype(bool))
     return found, missing
 
 
 def compared(
-    cal: np.ndarray, y_cal: np.ndarray, test: np.ndarray, *, repeats: int, peer_repeats: int, puncc: str | None
+    cal: np.ndarray, y_cal: np.ndarray, test: np.ndarray, *, repeats: int, puncc: str | None
 ) -> tuple[str, list[str]]:
     """The table of ours against the others, and what could not be had."""
-    peers, missing = of_peers(cal, y_cal, test, peer_repeats, puncc)
+    prepared, missing = prepared_peers(cal, y_cal, test)
+    elsewhere, without = of_puncc(cal, y_cal, test, repeats, puncc)
     rows = []
     for name, score in COMPARED.items():
-        sets = our_sets(score, cal, y_cal, test).to_dense()
+        theirs = {library: job for (library, which), job in prepared.items() if which == name}
+        sets = our_sets(score, cal, y_cal, test).to_dense()  # the run of each that is not timed
+        members = {library: job() for library, job in theirs.items()}
         jobs: dict[str, Callable[[], object]] = {
-            "ours": partial(our_sets, score, cal, y_cal, test),
             "floor": partial(compare_and_count, cal, test),
+            "ours": partial(our_sets, score, cal, y_cal, test),
+            **theirs,
         }
         times = in_turn(jobs, repeats)
+        for (library, which), (seconds, made) in elsewhere.items():
+            if which == name:
+                times[library], members[library] = seconds, made
         ours = times["ours"] / times["floor"]
         rows.append(
             [f"{name}, ours", f"{ours:.1f}", "1", verdict(ours, at_most=LIMITS[name]), "", f"{sets.sum(1).mean():.1f}"]
         )
-        rivals = {library: found for (library, which), found in peers.items() if which == name}
-        fastest = min((multiple for multiple, _ in rivals.values()), default=np.nan)
-        for library, (multiple, theirs) in sorted(rivals.items(), key=lambda item: item[1][0]):
-            same = np.mean((sets[: len(theirs)] == theirs).all(axis=1))
-            note = verdict(multiple / ours, at_least=8.0) if multiple == fastest and name != "LAC" else ""
-            scaled = f" (on {len(theirs)} test rows, scaled)" if len(theirs) < len(test) else ""
+        # calibration is scaled with the test rows of a slow library too, a small part
+        multiples = {library: times[library] * len(test) / len(made) / times["floor"] for library, made in members.items()}
+        for library, multiple in sorted(multiples.items(), key=lambda item: item[1]):
+            made = members[library]
+            same = np.mean((sets[: len(made)] == made).all(axis=1))
+            fastest = multiple == min(multiples.values()) and name != "LAC"
+            scaled = f" (on {len(made)} test rows, scaled)" if len(made) < len(test) else ""
             rows.append(
-                [f"{name}, {library}{scaled}", f"{multiple:.0f}", f"{multiple / ours:.1f}", note, f"{same:.2%}"]
-                + [f"{theirs.sum(1).mean():.1f}"]
+                [f"{name}, {library}{scaled}", f"{multiple:.0f}", f"{multiple / ours:.1f}"]
+                + [verdict(multiple / ours, at_least=8.0) if fastest else "", f"{same:.2%}", f"{made.sum(1).mean():.1f}"]
             )
     head = ["score and library", "× the floor", "× ours", "target", "rows with our set", "mean size"]
-    return table(head, rows), missing
+    return table(head, rows), missing + without
+
+
+def by_spread(calibrate: int, test: int, classes: int, *, spreads: Sequence[float], dtype: str, repeats: int) -> str:
+    """Our scores where probabilities are flatter and sets larger."""
+    rows = []
+    for spread in spreads:
+        cal, y_cal = softmax_rows(calibrate, classes, spread=spread, dtype=dtype, seed=1)
+        deploy, _ = softmax_rows(test, classes, spread=spread, dtype=dtype, seed=2)
+        for name, score in COMPARED.items():
+            size = our_sets(score, cal, y_cal, deploy).sizes().mean()
+            jobs: dict[str, Callable[[], object]] = {
+                "floor": partial(compare_and_count, cal, deploy),
+                "ours": partial(our_sets, score, cal, y_cal, deploy),
+            }
+            times = in_turn(jobs, repeats)
+            ours = times["ours"] / times["floor"]
+            rows.append([f"{name}, spread {spread:g}", f"{ours:.1f}", verdict(ours, at_most=LIMITS[name]), f"{size:.1f}"])
+    return table(["our score", "× the floor", "target", "mean size"], rows)
 
 
 def stages(cal: np.ndarray, y_cal: np.ndarray, test: np.ndarray, y_test: np.ndarray, *, repeats: int) -> str:
@@ -174,17 +211,16 @@ def stages(cal: np.ndarray, y_cal: np.ndarray, test: np.ndarray, y_test: np.ndar
 
 
 def main() -> None:
-    """Print two Markdown tables."""
+    """Print three Markdown tables."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--calibrate", type=int, default=10_000)
     parser.add_argument("--test", type=int, default=20_000)
     parser.add_argument("--classes", type=int, default=1000)
     parser.add_argument("--spread", type=float, default=2.5, help="standard deviation of the logits")
     parser.add_argument("--dtype", choices=["float32", "float64"], default="float32")
-    parser.add_argument("--repeats", type=int, default=7)
-    parser.add_argument("--peer-repeats", type=int, default=2)
+    parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--puncc", help="the Python of an environment that has puncc")
-    parser.add_argument("--no-stages", action="store_true", help="leave out the second table")
+    parser.add_argument("--no-stages", action="store_true", help="leave out the last table")
     given = parser.parse_args()
 
     cal, y_cal = softmax_rows(given.calibrate, given.classes, spread=given.spread, dtype=given.dtype, seed=1)
@@ -192,16 +228,20 @@ def main() -> None:
     print(conditions())
     print(
         f"\n{given.calibrate:,} calibration and {given.test:,} test rows × {given.classes:,} classes, {given.dtype}, alpha "
-        f"{ALPHA}; CPU time, the least of {given.repeats} (others: {given.peer_repeats}) runs, as a multiple of one "
-        "compare-and-count pass over both arrays.\n"
+        f"{ALPHA}; softmax of normal logits of standard deviation {given.spread:g} (the spread), which makes peaked "
+        f"probabilities. CPU time, the least of {given.repeats} runs in turn after one that is not timed, as a multiple of "
+        "one compare-and-count pass over both arrays. puncc has the same runs in a process of its own.\n"
     )
-    text, missing = compared(cal, y_cal, test, repeats=given.repeats, peer_repeats=given.peer_repeats, puncc=given.puncc)
+    text, missing = compared(cal, y_cal, test, repeats=given.repeats, puncc=given.puncc)
     print(text)
     print(f"\n{DIFFERENCES}")
     if missing:
         print("\nNot measured: " + "; ".join(missing) + ".")
+    print(f"\n{LARGER_SETS.format(spread=given.spread)}\n")
+    sizes = (given.calibrate, given.test, given.classes)
+    print(by_spread(*sizes, spreads=FLAT, dtype=given.dtype, repeats=given.repeats))
     if not given.no_stages:
-        print("\nOur scores in their parts, as multiples of the same floor.\n")
+        print("\nOur scores in their parts, as multiples of the same floor, at the first spread.\n")
         print(stages(cal, y_cal, test, y_test, repeats=given.repeats))
 
 

@@ -17,6 +17,7 @@ import numpy as np
 
 
 def least(job, repeats):
+    job()  # not timed
     times = []
     for _ in range(repeats):
         start = time.process_time()
@@ -47,7 +48,6 @@ def main() -> None:
             Given(object(), is_trained=True), train=False, lambd=settings["penalty"], k_reg=settings["rank_free"], rand=False
         ),
     }
-    floor, _ = least(lambda: [np.count_nonzero(each >= each.dtype.type(0.5)) for each in (cal, test)], 10)
     found = {}
     for name, rule in rules.items():
 
@@ -66,7 +66,7 @@ def main() -> None:
             members[row, np.asarray(labels, dtype=np.int64)] = True
         np.save(folder / f"{name}.npy", np.packbits(members, axis=1))
         found[name] = {"seconds": seconds}
-    print(json.dumps({"floor": floor, "numpy": np.__version__, "scores": found}))
+    print(json.dumps({"numpy": np.__version__, "scores": found}))
 
 
 if __name__ == "__main__":

@@ -104,9 +104,12 @@ def test_label_sets_print_a_row_for_each_of_our_scores(capsys):
     label_sets = benchmark("label_sets")
     cal, y_cal = label_sets.softmax_rows(99, 10, spread=2.0, seed=1)
     test, y_test = label_sets.softmax_rows(40, 10, spread=2.0, seed=2)
-    text, missing = label_sets.compared(cal, y_cal, test, repeats=1, peer_repeats=1, puncc=None)
+    text, missing = label_sets.compared(cal, y_cal, test, repeats=1, puncc=None)
     assert [row[0] for row in cells(text) if row[0].endswith("ours")] == [f"{name}, ours" for name in SCORES]
     assert any("puncc" in each for each in missing)
+    flat = cells(label_sets.by_spread(99, 40, 10, spreads=(1.0, 0.1), dtype="float32", repeats=1))
+    assert [row[0] for row in flat] == [f"{name}, spread {spread}" for spread in ("1", "0.1") for name in SCORES]
+    assert all(float(first[-1]) < float(second[-1]) for first, second in zip(flat[:4], flat[4:], strict=True))
     parts = cells(label_sets.stages(cal, y_cal, test, y_test, repeats=1))
     assert [row[0] for row in parts] == list(label_sets.OURS)
     assert all(0.5 < float(row[-1]) <= 1 for row in parts), "coverage on the test rows"
