@@ -117,6 +117,9 @@ def test_every_z_is_listed_largest_first():
     assert together is not None
     assert together.column("z") == [4.5, -1.0]
     assert "1 lie beyond" in together.caption
+    assert "again" not in together.caption
+    twice = all_z([first, second, ResultTable("D", "", columns, ((0.8, "the same row", 0.79, 0.8, -1.0),))])
+    assert "3 rows, 1 of which show a row of another table again" in twice.caption
 
 
 def test_diabetes_tables_have_the_papers_figures_beside_ours(diabetes_rows):

@@ -65,10 +65,13 @@ def all_z(tables: Sequence[ResultTable]) -> ResultTable | None:
     point = bonferroni_point(len(rows))
     rows.sort(key=lambda row: -abs(float(row[-1])))  # type: ignore[arg-type]
     beyond = sum(abs(float(row[-1])) > point for row in rows)  # type: ignore[arg-type]
+    repeats = len(rows) - len({(row[1], row[3], round(float(row[-1]), 9)) for row in rows})  # type: ignore[arg-type]
+    again = f", {repeats} of which show a row of another table again, such as the paper's DCO as a base" if repeats else ""
     return ResultTable(
         "Coverage against its law: every row",
-        f"z = (mean coverage - rank / (n + 1)) over its standard error by the Beta-binomial law; {len(rows)} rows. The "
-        f"two-sided Bonferroni point for a family-wise error of {FAMILY_ERROR:.0%} is {point:.2f}; {beyond} lie beyond it.",
+        f"z = (mean coverage - rank / (n + 1)) over its standard error by the Beta-binomial law; {len(rows)} rows{again}. "
+        f"The two-sided Bonferroni point for a family-wise error of {FAMILY_ERROR:.0%} is {point:.2f}; {beyond} lie "
+        "beyond it.",
         ("table", "target", "method", "coverage", "by law", "z"),
         tuple(rows),
     )
