@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from functools import cache
 from pathlib import Path
 
@@ -104,6 +105,26 @@ def test_the_tables_are_made_from_the_records(name):
     assert len(kept) == experiment.splits
     page = "\n".join(table.to_markdown() for table in experiment.tables(kept, options))
     assert page == (RESULTS / name / "tables.md").read_text()
+
+
+@pytest.mark.parametrize("page", ["paper.md", "paper-classification.md"])
+def test_a_figure_on_a_page_is_kept_and_is_the_one_that_is_drawn(page, tmp_path):
+    """By its words: another version of matplotlib may lay it out another way."""
+    text = (RESULTS.parent / "docs" / page).read_text(encoding="utf-8")
+    (shown,) = re.findall(r"\]\(\.\./results/([a-z0-9-]+/[a-z0-9.-]+\.svg)\)", text)
+    name, file = shown.split("/")
+    assert f"!/{shown}" in (RESULTS / ".gitignore").read_text(encoding="utf-8").splitlines()
+    assert (RESULTS / shown).stat().st_size < 100_000
+    found = records(name)
+    kept = [SplitRecord(entry["seed"], tuple(unpacked(entry["rows"])), entry["seconds"]) for entry in found]
+    experiments()[name].figures(kept, Options(tuple(found[0]["settings"]["alphas"])), tmp_path)
+    assert words(tmp_path / file) == words(RESULTS / shown)
+
+
+def words(svg: Path) -> set[str]:
+    """Titles, labels and legends, without the numbers of ticks."""
+    found = re.findall(r"<text[^>]*>([^<]+)</text>", svg.read_text(encoding="utf-8"))
+    return {each for each in found if re.search("[A-Za-z]", each)}
 
 
 def same(key: str, fresh: object, kept: object, *, here: bool) -> bool:
