@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from types import FrameType
@@ -14,6 +15,8 @@ from hypothesis.internal.conjecture import providers
 
 import dco.splits
 
+for asks_for_colours in ("FORCE_COLOR", "TTY_COMPATIBLE"):  # by which rich takes any output for a terminal
+    os.environ.pop(asks_for_colours, None)
 settings.register_profile("fixed", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("fixed")
 # Hypothesis takes constants from the modules of dco that happen to be loaded, so that examples would depend on the tests
