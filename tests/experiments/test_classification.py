@@ -42,9 +42,11 @@ from dco.experiments.classification_tables import (
 )
 from dco.experiments.coverage_z import coverage_z
 from dco.experiments.experiment import Options, SplitRecord
-from dco.experiments.heads import CANDIDATES, FIXED, ScoreTable, Training, score_heads, train_heads
+from dco.experiments.heads import CANDIDATES, FIXED, SCORES, ScoreTable, Training, score_heads, train_heads
+from dco.experiments.methods import METHODS, run_method
 from dco.experiments.records import machine, plain, unpacked, versions
 from dco.experiments.tables import Measured
+from dco.predictions import ClassDraws
 from dco.ranks import conformal_rank, pac_rank, tuning_rank
 from dco.thresholds import bayesian_quadrature, split_conformal
 from dco.tuning.direct_tune import tuning_threshold
@@ -221,6 +223,42 @@ def test_methods_deploy_what_their_names_say():
     test = tables[FIXED].rows(180, 280)
     assert rows["BQ"]["coverage"] == np.mean(test.observed <= rows["BQ"]["threshold"])
     assert rows["BQ"]["size"] == np.mean((test.scores <= rows["BQ"]["threshold"]).sum(axis=1))
+
+
+@pytest.mark.parametrize("alpha", ALPHAS)
+def test_methods_agree_with_the_registry(alpha):
+    """The rows are computed from shared score tables; the registry computes each method by itself from predictions."""
+    rng = np.random.default_rng(2)
+    labels = rng.integers(8, size=280)
+    lean = 1 + 4 * (np.arange(8) == labels[:, None])  # towards the truth, for each head in its own measure
+    heads = [rng.gamma((0.3 + 0.1 * head) * lean, size=(3, 280, 8)) + 1e-9 for head in range(len(CANDIDATES) // 2)]
+    draws = [each / each.sum(axis=2, keepdims=True) for each in heads]
+    roles = {
+        each: Roles.of(ScoreTable(SCORES[each.score].every_label(ClassDraws(draws[each.head])), labels), 60, 180)
+        for each in CANDIDATES
+    }
+    best = choose({each: part.tune for each, part in roles.items()}, alpha=alpha)
+    rows = {row["method"]: row for row in classification_splits.method_rows(roles, best, roles[best], alpha=alpha, seed=0)}
+    for key, method, start in (
+        ("bq", "BQ", 0),
+        ("bcp_crc", "Matched-Φ BQ, δ/16", 0),
+        ("split_cp", "Split CP, φ fixed, whole pool", 0),
+        ("dco_warmstart", "DCO-Warmstart", 60),
+        ("dco_pac", "DCO-PAC", 60),
+        ("direct_tune", "DirectTune, searched Φ", 60),
+    ):
+        places = (slice(0, 60), slice(start, 180), slice(180, 280))
+        candidates = {
+            each.name: (SCORES[each.score], *(ClassDraws(draws[each.head][:, place]) for place in places))
+            for each in CANDIDATES
+        }
+        outcome = run_method(key, candidates, labels[:60], labels[start:180], alpha=alpha, delta=0.05)
+        row = rows[method]
+        assert (outcome.threshold.rank, outcome.candidate) == (row["rank"], CANDIDATES[row["chosen"] - 1].name)
+        assert METHODS[key].guarantee == CLAIMS[method][0]
+        assert outcome.threshold.value == pytest.approx(row["threshold"], rel=1e-12)
+        assert outcome.sets.contains(labels[180:]).mean() == row["coverage"]
+        assert outcome.sets.sizes().mean() == row["size"]
 
 
 def test_coverage_of_certified_methods_follows_its_law():
