@@ -26,6 +26,7 @@ from dco.experiments.classification_tables import (
     chosen_table,
     confidence_table,
     gain_table,
+    level_sizes_table,
     levels_table,
     main_table,
     matched_beside_table,
@@ -61,6 +62,7 @@ MAIN: tuple[TableMaker, ...] = (
 )
 MATCHED: tuple[TableMaker, ...] = (matched_table, matched_beside_table)
 RATIOS: tuple[TableMaker, ...] = (ratio_table, ratio_beside_table)
+BY_LEVEL: tuple[TableMaker, ...] = (levels_table, level_sizes_table)
 
 
 def make_tables(records: Records, options: Options, *, study: Study, makers: Sequence[TableMaker]) -> list[ResultTable]:
@@ -122,7 +124,7 @@ EXPERIMENTS = (
         needs="the images of ImageNet-A",
         minutes=20.0,
         run_split=partial(run_split, study=IMAGENET_A),
-        tables=partial(make_tables, study=IMAGENET_A, makers=(*MAIN, *MATCHED, *RATIOS, levels_table)),
+        tables=partial(make_tables, study=IMAGENET_A, makers=(*MAIN, *MATCHED, *RATIOS, *BY_LEVEL)),
         figures=partial(main_figures, study=IMAGENET_A),
         missing=_needs_imagenet_a,
         alphas=LEVELS,
@@ -137,7 +139,7 @@ EXPERIMENTS = (
         RATIOS, figures=ratio_figures,
     ),
     _on_cifar100(
-        "alpha-levels", "Three target levels on CIFAR-100, from the records of cifar100.", (levels_table,),
+        "alpha-levels", "Three target levels on CIFAR-100, from the records of cifar100.", BY_LEVEL,
         figures=level_figures,
     ),
     _on_cifar100(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
@@ -390,9 +390,9 @@ def ratio_table(study: Study, records: Records, options: Options) -> ResultTable
     return ResultTable(
         f"{study.title}: split ratio",
         describe(study, records, options)
-        + "Raw features. DCO-Warmstart with the same pool cut into tuning and calibration rows at five places. Stability: "
-        "% of splits that choose the modal candidate.",
-        ("target", "tune/calibrate", "method", "coverage", "by law", "z", "size", "P95", "stability %"),
+        + "Raw features. DCO-Warmstart with the same pool cut into tuning and calibration rows at five places (ratio, in %). "
+        "Stability: % of splits that choose the modal candidate.",
+        ("target", "ratio", "method", "coverage", "by law", "z", "size", "P95", "stability %"),
         tuple(rows),
     )
 
@@ -403,7 +403,7 @@ def ratio_beside_table(study: Study, records: Records, options: Options) -> Resu
     return ResultTable(
         f"{study.title}: the paper's split ratios beside ours",
         describe(study, records, options) + "Raw features. " + printed_on_imagenet_a(study, "tab:split_ratio"),
-        ("tune/calibrate", *BESIDE, "stability %", "paper stability %"),
+        ("ratio", *BESIDE, "stability %", "paper stability %"),
         tuple(
             (ratio, *beside(rows, IMAGENET_A_RATIOS[ratio]), stability(rows), IMAGENET_A_STABILITY[ratio])
             for ratio, rows in found.items()
@@ -417,37 +417,56 @@ def stability(rows: Sequence[Row]) -> float:
 
 
 def levels_table(study: Study, records: Records, options: Options) -> ResultTable:
-    """BQ and DCO at the three levels beside the paper's."""
+    """Coverage of BQ and DCO at the three levels beside its law and the paper's."""
+    rows: list[tuple[Cell, ...]] = []
+    for features, alpha, method, entries, printed in _levels(study, records, options):
+        coverage = Measured.of(column(entries, "coverage"))
+        expected = law_cells(method, entries, stratified=study.stratified)[0]
+        beside = None if printed is None else Measured(*printed[0])
+        off = None if printed is None else standard_errors(coverage, printed[0], len(records))
+        rows.append((features, target(alpha), method, coverage, expected, beside, off))
+    return ResultTable(
+        f"{study.title}: target coverage levels",
+        describe(study, records, options) + "'Off': our coverage less the paper's, in standard errors of the difference.",
+        ("features", "target", "method", "coverage", "by law", "paper coverage", "off"),
+        tuple(rows),
+    )
+
+
+def level_sizes_table(study: Study, records: Records, options: Options) -> ResultTable:
+    """Mean sizes of BQ and DCO at the three levels beside the paper's."""
     paper = CIFAR100 if study.name == "cifar100" else IMAGENET_A
     rows: list[tuple[Cell, ...]] = []
+    for features, alpha, method, entries, printed in _levels(study, records, options):
+        size = Measured.of(column(entries, "size"))
+        base = float(np.mean(column(methods_of(records, alpha, features)["BQ"], "size")))
+        beside: tuple[Cell, ...] = (None, None, None, None)
+        if printed is not None:
+            mean = printed[1][0]
+            beside = (Measured(*printed[1]), 100 * (size.mean / mean - 1), standard_errors(size, printed[1], len(records)))
+            beside += (mean / paper[alpha, "BQ"][1][0],)
+        rows.append((features, target(alpha), method, size, *beside[:3], size.mean / base, beside[3]))
+    return ResultTable(
+        f"{study.title}: sizes at target coverage levels",
+        describe(study, records, options)
+        + "Our mean size less the paper's in % of the paper's ('size %') and in standard errors of the difference ('off')."
+        + sizes_against_paper(study, records, options, ["raw", "standardised"])
+        + " Sizes over BQ's own ('size / BQ') depend less on the backbone.",
+        ("features", "target", "method", "size", "paper size", "size %", "off", "size / BQ", "paper size / BQ"),
+        tuple(rows),
+    )
+
+
+def _levels(
+    study: Study, records: Records, options: Options
+) -> Iterator[tuple[str, float, str, list[Row], tuple[tuple[float, float], tuple[float, float]] | None]]:
+    """Features, alpha, method, its rows, and what the paper prints of it: coverage and size."""
+    paper = CIFAR100 if study.name == "cifar100" else IMAGENET_A
     for features in ("raw", "standardised"):
         for alpha in options.alphas:
             found = methods_of(records, alpha, features)
-            base = float(np.mean(column(found["BQ"], "size")))
             for method in ("BQ", "DCO-Warmstart"):
-                coverage, size = (Measured.of(column(found[method], key)) for key in ("coverage", "size"))
-                printed = paper.get((alpha, method))
-                off = None if printed is None else standard_errors(coverage, printed[0], len(records))
-                size_off = None if printed is None else standard_errors(size, printed[1], len(records))
-                larger = None if printed is None else 100 * (size.mean / printed[1][0] - 1)
-                ratio = printed[1][0] / paper[alpha, "BQ"][1][0] if printed else None
-                rows.append(
-                    (features, target(alpha), method, coverage)
-                    + (law_cells(method, found[method], stratified=study.stratified)[0],)
-                    + (Measured(*printed[0]) if printed else None, off, size, Measured(*printed[1]) if printed else None)
-                    + (larger, size_off, size.mean / base, ratio)
-                )
-    return ResultTable(
-        f"{study.title}: target coverage levels",
-        describe(study, records, options)
-        + "'Off': our coverage, and our mean size, less the paper's, in standard errors of the difference; 'size %': the "
-        "same in % of the paper's size."
-        + sizes_against_paper(study, records, options, ["raw", "standardised"])
-        + " Sizes over BQ's own ('size / BQ') depend less on the backbone.",
-        ("features", "target", "method", "coverage", "by law", "paper coverage", "off", "size", "paper size", "size %")
-        + ("size off", "size / BQ", "paper size / BQ"),
-        tuple(rows),
-    )
+                yield features, alpha, method, found[method], paper.get((alpha, method))
 
 
 def beyond_table(study: Study, records: Records, options: Options) -> ResultTable:
