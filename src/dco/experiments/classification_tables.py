@@ -390,8 +390,8 @@ def ratio_table(study: Study, records: Records, options: Options) -> ResultTable
     return ResultTable(
         f"{study.title}: split ratio",
         describe(study, records, options)
-        + "Raw features. DCO-Warmstart with the same pool cut into tuning and calibration rows at five places (ratio, in %). "
-        "Stability: % of splits that choose the modal candidate.",
+        + "Raw features. DCO-Warmstart with the same pool cut into tuning and calibration rows at five places (ratio, in "
+        "%). Stability: % of splits that choose the modal candidate.",
         ("target", "ratio", "method", "coverage", "by law", "z", "size", "P95", "stability %"),
         tuple(rows),
     )
