@@ -7,11 +7,13 @@ import warnings
 
 import numpy as np
 import pytest
+from scipy.stats import beta, binom
 
 import dco
 from dco.arrays import AnyArray, Floats
 from dco.calibration import Calibration, tell_infeasible, tell_new_groups
 from dco.errors import InfeasibleLevelWarning
+from dco.theory import coverage_consistency, ranks_near_threshold
 
 FEW = np.array([0.3, 0.1, 0.2])
 KINDS = {
@@ -92,12 +94,12 @@ def test_p_values_by_groups_of_several_kinds() -> None:
         ([1.0, 2.0, 3.0, 4.0], False),
         ([1.0, 2.0, 2.0, 4.0], True),
         ([1.0, 1.0, 2.0, 4.0], True),  # the score at the threshold is alone, and may still be one that occurs often
-        ([1.0, 2.0, np.inf, np.inf], False),
-        ([1.0, np.inf, np.inf, np.inf], False),  # full sets cover everything
+        ([1.0, 2.0, np.inf, np.inf], True),  # the threshold of other rows may be infinite, and cover everything
+        ([1.0, np.inf, np.inf, np.inf], False),  # full sets cover everything, and that is exact
     ],
 )
-def test_two_equal_finite_scores_are_a_tie(scores: list[float], tied: bool) -> None:
-    """The threshold at 0.6 is the second of the four scores."""
+def test_two_equal_scores_near_the_threshold_are_a_tie(scores: list[float], tied: bool) -> None:
+    """The threshold at 0.6 is the second of the four scores, and that of other rows may be any."""
     calibration = Calibration(np.array(scores))
     threshold = dco.split_conformal(calibration.scores, alpha=0.6)
     assert threshold.rank == 2
@@ -113,6 +115,76 @@ def test_scores_on_few_values_are_seldom_called_distinct() -> None:
         exact += not Calibration(scores).is_tied(np.arange(9), threshold, guarantee="marginal")
     share = np.prod(np.arange(12, 21) / 20)
     assert abs(exact / runs - share) < 4 * np.sqrt(share * (1 - share) / runs)
+
+
+@pytest.mark.parametrize("alpha", [0.1, 0.5, 0.9])
+def test_a_pair_is_a_tie_if_and_only_if_the_threshold_of_other_rows_may_touch_it(alpha: float) -> None:
+    n = 400
+    threshold = dco.split_conformal(np.arange(float(n)), alpha=alpha)
+    first, last = ranks_near_threshold(threshold.rank, n_cal=n)
+    found = []
+    for pair in range(1, n):  # the scores of ranks pair and pair + 1 are equal
+        scores = np.arange(float(n))
+        scores[pair] = scores[pair - 1]
+        value = dco.split_conformal(scores, alpha=alpha)
+        if Calibration(np.random.default_rng(pair).permutation(scores)).is_tied(np.arange(n), value, guarantee="marginal"):
+            found.append(pair)
+    assert 1 < first < threshold.rank < last < n
+    assert found == list(range(first - 1, last + 1))
+
+
+def uniforms_with_atoms(u: Floats, atoms: list[tuple[float, float]]) -> Floats:
+    """Scores whose distribution function is the identity, but for atoms: what falls in (a, b] is b."""
+    scores = u.copy()
+    for a, b in atoms:
+        scores[(u > a) & (u <= b)] = b
+    return scores
+
+
+WORST = beta(91, 10).ppf(0.975) - np.array([0.006, 0.0])  # an atom of mass 0.6 / n, up to where high coverage is rejected
+GRID = [(place / 200, (place + 1) / 200) for place in range(200)]
+
+
+@pytest.mark.parametrize(
+    ("atoms", "called_exact", "size"),
+    [
+        ([], 1.0, 0.05),
+        ([(0.0, 0.3)], 1.0, 0.05),  # saturated probabilities: far below the threshold
+        ([(0.0, 0.6)], None, 0.05),  # at the border of the ranks that count: ties go with the draw of the threshold
+        ([(0.95, 1.0)], 0.95**100 + 5 * 0.95**99, 0.05),
+        ([(0.87, 0.92)], 0.95**100 + 5 * 0.95**99, 0.05),  # the threshold is in the atom half of the time
+        ([(0.89, 0.91)], 0.98**100 + 2 * 0.98**99, 0.05),
+        (GRID, 0.0, 0.05),
+        ([tuple(WORST)], 0.994**100 + 0.6 * 0.994**99, 0.0577),  # too small to be seen: the worst that one atom can do
+    ],
+    ids=["none", "bottom", "border", "top", "threshold", "small", "grid", "worst"],
+)
+def test_verdicts_keep_their_level_whatever_atoms_the_scores_have(
+    atoms: list[tuple[float, float]], called_exact: float | None, size: float
+) -> None:
+    """P(p <= 0.05) for 100 calibration rows and 1,000 test rows: over 4,000 draws of the former, exactly in the latter.
+
+    `called_exact` is the share of draws in which the p-value is two-sided. All comparisons have an error rate below 0.0001.
+    For "worst", n = 100 and endless test rows, the exact level is 0.0577, here and if all the scores were looked at.
+    """
+    rng, n, n_test, runs = np.random.default_rng(3), 100, 1000, 4000
+    rejected_hits = {
+        tied: [coverage_consistency(h, n_test, rank=91, n_cal=n, tied=tied).p_value <= 0.05 for h in range(n_test + 1)]
+        for tied in (False, True)
+    }
+    rejects, exact, excess = np.zeros((3, runs))
+    for run in range(runs):
+        u = rng.uniform(size=n)
+        scores = uniforms_with_atoms(u, atoms)
+        threshold = dco.split_conformal(scores, alpha=0.1)
+        tied = Calibration(scores).is_tied(np.arange(n), threshold, guarantee="marginal")
+        rejects[run] = binom.pmf(np.arange(n_test + 1), n_test, threshold.value) @ rejected_hits[tied]
+        exact[run], excess[run] = not tied, threshold.value - np.sort(u)[90]
+    assert rejects.mean() < size + 4 * rejects.std() / np.sqrt(runs)
+    if called_exact is not None:
+        assert abs(exact.mean() - called_exact) <= 4 * np.sqrt(called_exact * (1 - called_exact) / runs)
+    # where coverage was called exact it was, to less than 5 % of its sd of 0.03 over all draws
+    assert (excess * exact).mean() < 0.05 * 0.03
 
 
 def told(scores: Floats, conditions: AnyArray | None = None, *, alpha: float) -> str:

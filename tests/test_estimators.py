@@ -568,7 +568,8 @@ def test_ties_are_told_at_every_level_that_has_a_finite_threshold() -> None:
     far = np.where(np.arange(400) % 5 == 0, 1000.0, np.arange(400) / 400)  # a fifth of the scores is the same number
     est = dco.DecoupledRegressor(FrozenEstimator(Zero().fit(X, y)), random_state=0).fit(X[:300], far[:300])
     assert est.evaluate(X[300:], far[300:]).consistency.tied
-    assert est.evaluate(X[300:], far[300:], alpha=0.5).consistency.tied  # the threshold itself is not repeated, others are
+    assert est.evaluate(X[300:], far[300:], alpha=0.3).consistency.tied  # its score is not repeated, others near it are
+    assert not est.evaluate(X[300:], far[300:], alpha=0.6).consistency.tied  # no threshold of 100 rows comes near the fifth
     with pytest.warns(dco.InfeasibleLevelWarning):
         assert not est.evaluate(X[300:], far[300:], alpha=0.001).consistency.tied
 

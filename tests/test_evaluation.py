@@ -99,7 +99,7 @@ def test_consistent_rows_pass_and_shifted_rows_do_not():
     # Three times the noise: coverage is near 0.46, more than ten standard deviations below its law.
     shifted = evaluate(intervals(1000, threshold.value), 3 * rng.normal(size=1000), threshold=threshold)
     assert not shifted.consistency.consistent
-    assert "lower than the guarantee allows" in str(shifted)
+    assert "lower than chance explains" in str(shifted)
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from dco.errors import InfeasibleLevelError, InfeasibleLevelWarning
 from dco.fingerprints import codes_of_values
 from dco.groups import rows_by_group
 from dco.ranks import Level, as_rational
+from dco.theory import ranks_near_threshold
 from dco.thresholds.bayesian_quadrature import quadrature_threshold
 from dco.thresholds.grouped import grouped_threshold
 from dco.thresholds.split_conformal import split_threshold
@@ -80,16 +81,20 @@ class Calibration:
         return self.scores[rows]
 
     def is_tied(self, rows: Integers, threshold: Threshold, *, guarantee: str) -> bool:
-        """Whether a finite score occurs more than once, at a finite threshold or elsewhere.
+        """Whether two scores are equal where thresholds fall (`theory.ranks_near_threshold`): at the threshold or around it.
 
-        The law of coverage is for scores without atoms. A score that the threshold shares with no other row may still be an
-        atom: that others repeat is what can be seen of it.
+        Coverage has the law of distinct scores unless the threshold is at an atom of theirs, and is higher if it is. Equal
+        scores that no threshold comes near, such as those of saturated probabilities, change nothing. Near it they count
+        even where the threshold's own score is alone: that others repeat is what can be seen of its being an atom.
         """
-        if not np.isfinite(threshold.value):
+        if threshold.rank is None or not np.isfinite(threshold.value):
             return False
-        scores = self.used(rows, guarantee=guarantee)
-        finite = scores[np.isfinite(scores)]
-        return np.unique(finite).size < finite.size
+        scores = np.sort(self.used(rows, guarantee=guarantee))
+        equal = scores[1:] == scores[:-1]
+        if not equal.any():
+            return False
+        first, last = ranks_near_threshold(threshold.rank, n_cal=threshold.n)
+        return bool(equal[max(first - 2, 0) : last].any())  # every pair with a score of these ranks in it
 
     def p_values(self, scores: Floats, conditions: AnyArray | None = None) -> Floats:
         """(1 + #{calibration scores >= s}) / (n + 1), within each Mondrian group; by group weights for clustered rows.

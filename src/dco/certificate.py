@@ -49,9 +49,10 @@ VOIDED_BY = (
 class CertifiedThreshold:
     """One threshold: the `rank`-th smallest of `n` calibration scores, for all rows or for one group of them.
 
-    `expected_coverage` is rank / (n + 1): the mean coverage when scores are distinct, a lower bound when they are tied
-    (`expected_is_exact` says which). `coverage_low` and `coverage_high` are the 5 % and 95 % points of coverage given the
-    calibration rows, Beta(rank, n + 1 - rank); they need i.i.d. rows, and with ties only the lower one holds.
+    `expected_coverage` is rank / (n + 1): the mean coverage when scores are distinct, a lower bound when some near the
+    threshold are tied (`expected_is_exact` says which). `coverage_low` and `coverage_high` are the 5 % and 95 % points of
+    coverage given the calibration rows, Beta(rank, n + 1 - rank); they need i.i.d. rows, and with ties only the lower one
+    holds.
     """
 
     group: str | None

@@ -127,8 +127,8 @@ def evaluate(
     """Evaluate `sets` against the labels `y` of the same rows.
 
     `threshold`, if it certifies coverage by its rank ("marginal" or "pac"), brings the consistency test of
-    `dco.theory.coverage_consistency`; say ``tied=True`` when some calibration scores are equal. `groups` holds a value a row
-    and brings a row of results for each; `thresholds` holds the thresholds of groups that were calibrated by themselves,
+    `dco.theory.coverage_consistency`; say ``tied=True`` when calibration scores are equal near it. `groups` holds a value a
+    row and brings a row of results for each; `thresholds` holds the thresholds of groups that were calibrated by themselves,
     and brings the test group by group. The rows must be new: rows that trained, tuned or calibrated prove nothing.
     """
     if not isinstance(sets, PredictionSets):

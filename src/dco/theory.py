@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any, Literal, SupportsIndex, TypeAlias
 
 import numpy as np
@@ -24,6 +25,7 @@ QuantileMethod: TypeAlias = Literal["exact", "paper"]
 
 _LARGEST_SCAN = 20_000_000  # rows; a wish that needs more than this is a slip of the pen
 _UNUSUAL = 0.05  # below this p-value an observed coverage is called unusual
+_SELDOM = 1e-6  # how often the threshold of other rows may fall outside the ranks that are looked at
 _DOUBTFUL = 0.01  # below this p-value an observed coverage is called inconsistent with its law
 
 
@@ -95,7 +97,8 @@ def hits_cdf(hits: SupportsIndex, n_test: SupportsIndex, *, rank: SupportsIndex,
 class Consistency:
     """Whether an observed test coverage agrees with the law that the calibration rank implies.
 
-    ``p_value`` is two-sided (twice the smaller Beta-binomial tail, at most 1), or the lower tail alone when `tied`.
+    ``p_value`` is twice the smaller Beta-binomial tail, at most 1; when `tied`, twice the lower tail: low coverage is judged
+    alike, and high coverage is no evidence.
     ``expected_coverage`` is rank / (n_cal + 1), and test coverage falls in [`low`, `high`] with probability at least 0.9.
     """
 
@@ -126,16 +129,17 @@ def coverage_consistency(
 ) -> Consistency:
     """Test the number of covered rows among `n_test` against Beta-binomial(n_test, rank, n_cal + 1 - rank).
 
-    Say ``tied=True`` when some calibration scores are equal: coverage is then only stochastically larger than the law, so
-    that high coverage is no evidence and the lower tail alone is the p-value. The p-value is valid (P(p <= u) <= u) when
-    test rows and calibration rows are i.i.d. and nothing was chosen by looking at either.
+    Say ``tied=True`` when calibration scores are equal near the threshold (`ranks_near_threshold`): coverage is then only
+    stochastically larger than the law, so that high coverage is no evidence. The lower tail is doubled all the same: a look
+    at the scores decides which p-value it is, and may not make low coverage more significant. The p-value is valid (P(p <=
+    u) <= u) when test rows and calibration rows are i.i.d. and nothing else was chosen by looking at either.
     """
     (k, n), covered, tested = _checked_rank(rank, n_cal), as_count(hits, name="hits"), as_count(n_test, name="n_test")
     if tested == 0 or covered > tested:
         raise ValueError(f"hits must be at most n_test and n_test at least 1, got hits = {covered} of n_test = {tested}.")
     at_most = hits_cdf(covered, tested, rank=k, n_cal=n)
     at_least = 1.0 - hits_cdf(covered - 1, tested, rank=k, n_cal=n)
-    p_value = at_most if tied else min(1.0, 2.0 * max(0.0, min(at_most, at_least)))
+    p_value = min(1.0, 2.0 * max(0.0, at_most if tied else min(at_most, at_least)))
     low = _hits_quantile(0.05, tested, k, n) / tested
     high = 1.0 if tied else _hits_quantile(0.95, tested, k, n) / tested
     return Consistency(
@@ -159,12 +163,12 @@ def _verdict(p_value: float, *, below: bool, tied: bool) -> str:
         return f"{'lower' if below else 'higher'} than usual, and still within chance"
     if below:
         return (
-            "lower than the guarantee allows: these rows are not like the calibration rows, or calibration rows were used "
-            "before they calibrated"
+            "lower than chance explains in 99 fits of 100: these rows may be unlike the calibration rows, or calibration "
+            "rows may have been used before they calibrated"
         )
     return (
-        "higher than the law of distinct scores allows: scores are tied, these rows are easier than the calibration rows, "
-        "or the model has seen them"
+        "higher than chance explains in 99 fits of 100: these rows may be easier than the calibration rows, the model may "
+        "have seen them, or scores may be tied"
     )
 
 
@@ -177,6 +181,28 @@ def _hits_quantile(level: float, n_test: int, rank: int, n_cal: int) -> int:
         else:
             below = middle
     return enough
+
+
+def ranks_near_threshold(rank: SupportsIndex, *, n_cal: SupportsIndex) -> tuple[int, int]:
+    """The first and the last of n sorted scores between which the threshold of n other rows falls, but once in a million.
+
+    As many of the n scores lie below the `rank`-th smallest of n others as Beta-binomial(n, rank, n + 1 - rank) says. Let U
+    be Beta(rank, n + 1 - rank). With scores from a law with atoms coverage is U or, if the threshold is at an atom of mass
+    p, more than U by at most p. So if all scores of these ranks differ, mean coverage is rank / (n + 1) up to 10^-6, but for
+    atoms that were drawn no more than once. A single atom of mass p goes unseen with probability (1 - p)^n + n p (1 -
+    p)^(n - 1): a look at all scores would not see it either. The ranks reach about 7 sqrt(rank (1 - rank / n)) to each
+    side of the threshold.
+    """
+    k, n = _checked_rank(rank, n_cal)
+    return _places(k, n)
+
+
+@lru_cache(maxsize=1024)
+def _places(k: int, n: int) -> tuple[int, int]:
+    if k == n + 1:
+        return n, n
+    below, above = (_hits_quantile(_SELDOM / 2, n, place, n) for place in (k, n + 1 - k))  # the same, counted from the top
+    return max(below, 1), min(n + 1 - above, n)
 
 
 def simultaneous_slack(n_cal: SupportsIndex, *, delta: Level) -> float:

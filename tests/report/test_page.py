@@ -334,7 +334,7 @@ def test_rows_in_groups_get_no_verdict() -> None:
     assert {None if level.evaluation is None else level.evaluation.consistency for level in levels} == {None}
     html = page_html(estimator, **new)
     assert "The bar below" not in html
-    assert "lower than the guarantee allows" not in html
+    assert "lower than chance explains" not in html
 
 
 def test_a_bar_is_spoken_of_where_one_is_drawn(case: Callable[[str], Any]) -> None:
