@@ -1,16 +1,18 @@
 """What the Bayesian engines cost, beside the plain way of doing the same. Prints the two tables of docs/bayesian-engines.md.
 
-    python benchmarks/bayesian_engines.py [folder with the CIFAR-100 features]
+    python benchmarks/bayesian_engines.py [--features FOLDER] [--quick]
 
-It takes over a minute and is no part of `make bench`. All times are CPU seconds of this process (other programs on the
-machine do not count), the plain way and ours in one run.
+FOLDER holds the CIFAR-100 features; without it DCO_DATA_HOME is looked at, and without that the second table is left out.
+All times are CPU seconds of this process (other programs on the machine do not count), the plain way and ours in one run.
 """
 
 from __future__ import annotations
 
-import sys
+import argparse
 import time
 from itertools import product
+
+from harness import conditions  # isort: skip (sets the threads)
 
 import jax
 import jax.numpy as jnp
@@ -64,11 +66,11 @@ def regression(*, splits=50, plain_fits=4, draws=8000, warmup=600):
     settings = {"sampler": "nuts", "chains": 1, "random_state": 0, **length}
     nuts, nuts_fits = timed(lambda: SparseBayesianRegression.fit_many(datasets, scales, **settings))
     noise = [np.mean([row[j].noise_sd_ / row[j].y_scale_ for row in fits]) for j in range(2)]
-    print(f"Noise sd, mean over {splits} splits: {noise[0]:.3f} (c = 1), {noise[1]:.3f} (c = 0.02)")
-    print(f"Gibbs, one fit: {model.ess_:.0f} effective draws, R-hat {model.rhat_:.4f}")
+    print(f"- Noise sd, mean over {splits} splits: {noise[0]:.3f} (c = 1), {noise[1]:.3f} (c = 0.02)")
+    print(f"- Gibbs, one fit: {model.ess_:.0f} effective draws, R-hat {model.rhat_:.4f}")
     for name, rows in (("gibbs", fits), ("nuts", nuts_fits)):
         worst = min(m.ess_ for row in rows for m in row), max(m.rhat_ for row in rows for m in row)
-        print(f"fit_many, {name}: least effective draws {worst[0]:.0f}, largest R-hat {worst[1]:.4f}")
+        print(f"- fit_many, {name}: least effective draws {worst[0]:.0f}, largest R-hat {worst[1]:.4f}")
     print(f"\n| Diabetes, 150 rows, {draws:,} draws after {warmup} | CPU s | times cheaper |\n|---|---|---|")
     print(f"| NumPyro, one fit (mean of {len(measured)}) | {plain:.1f} | |")
     print(f"| Gibbs, one fit | {one:.2f} | {plain / one:.0f} |")
@@ -161,6 +163,23 @@ def classification(data, *, size=2000):
     print(f"\nLargest difference of the two predictions: {np.max(np.abs(p_plain - p_ours)):.1e}; {len(masks[0])} passes")
 
 
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--features", help="the folder of the CIFAR-100 features")
+    parser.add_argument("--quick", action="store_true", help="one split and few draws, to see that it runs")
+    given = parser.parse_args()
+    print(conditions() + "\n")
+    if given.quick:
+        regression(splits=1, plain_fits=1, draws=200, warmup=100)
+    else:
+        regression()
+    try:
+        data = load_cifar100_features(given.features)
+    except FileNotFoundError as problem:
+        print(f"\nThe second table was not measured. {problem}")
+        return
+    classification(data, size=200 if given.quick else 2000)
+
+
 if __name__ == "__main__":
-    regression()
-    classification(load_cifar100_features(sys.argv[1] if len(sys.argv) > 1 else None))
+    main()

@@ -22,6 +22,7 @@ TITLES = {
     "growth": "Memory and growth",
     "diabetes_table": "The Diabetes table",
     "cluster": "Candidate search on a Dask cluster",
+    "bayesian_engines": "Bayesian engines",
 }
 QUICK = {
     "label_sets": "--calibrate 1000 --test 2000 --classes 100 --repeats 2 --no-stages",
@@ -31,6 +32,7 @@ QUICK = {
     "growth": "--rows 40000 --classes 100 --batch 100 --repeats 1",
     "diabetes_table": "--seeds 1 --draws 200",
     "cluster": "--tasks 4 --empty 20 --rows 500 --classes 100 --repeats 1",
+    "bayesian_engines": "--quick",
 }
 # The peers by the names they go by, and the file that pins each.
 PEERS = {
