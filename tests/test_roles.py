@@ -119,7 +119,7 @@ def test_a_split_grows_along_an_order_that_is_fixed_beforehand() -> None:
     [
         (2, Sizes(), "n_samples=2 is too few to train, tune and calibrate: give at least 3 rows"),
         (1, Sizes(tune=0), "n_samples=1 is too few to train and calibrate: give at least 2 rows"),
-        (1, Sizes(folds=5), "n_samples=1 is too few to train and calibrate: give at least 2 rows"),
+        (2, Sizes(0, folds=2), "n_samples=2 is too few to train, tune and calibrate: give at least 3 rows"),
         (10, Sizes(0.5, 0.5), "no row is left for the role train, with tune_size=0.5 and calibrate_size=0.5: lower a size"),
         (10, Sizes(0, 1.0), "no row is left for the role train, with tune_size=0 and calibrate_size=1.0: lower a size"),
         (10, Sizes(0.25, 0), "no row is left for the role calibrate: calibrate_size=0. Raise it"),

@@ -93,7 +93,7 @@ def deal_roles(
     grow: Grow | None = None,
 ) -> Roles:
     """Deal all rows to roles; `frozen` models need no training rows. Repeats are counted, or dropped first."""
-    uses = {"train": not frozen, "tune": sizes.tune != 0 and sizes.folds is None, "calibrate": True}
+    uses = {"train": not frozen, "tune": sizes.tune != 0 or sizes.folds is not None, "calibrate": True}
     needed = [use for use, needs in uses.items() if needs]
     if len(rows) < len(needed):
         *others, last = needed
