@@ -4,8 +4,9 @@
 
 Everything is counted, checking the input included. Figures are multiples of the floor, one compare-and-count pass over the
 same arrays; a library that is not installed is left out. puncc needs NumPy below 2: `--puncc PYTHON` names the interpreter
-of its own environment, where it runs on the same arrays; its CPU time is divided by the floor measured here. Every library
-has one run that is not timed, then all run in turn, the floor among them; puncc, in its process, runs as often.
+of its own environment, where it runs on the same arrays; its CPU time is divided by the floor measured here. Every library,
+ours included, has one run that is not timed, then several in turn with the floor. Libraries do not take turns with each
+other: one that gives its memory back made the next one pay for getting it anew, up to five times its own work.
 
 A label in a set must be written, so large sets cost more: our scores are timed on flat probabilities too.
 """
@@ -54,7 +55,8 @@ DIFFERENCES = (
 )
 LARGER_SETS = (
     "The targets are for spread {spread:g}. Flatter probabilities make larger sets, and every label in a set is found and "
-    "written: the floor stays the same, the output grows with the mean size. Ours on flatter probabilities:"
+    "written: the floor stays the same, the output grows with the mean size (and where a set may reach most of a row, the "
+    "whole row is sorted). Ours on flatter probabilities, by the same targets:"
 )
 FLAT = (1.0, 0.3)  # spreads of logits at which ours are timed again
 SLOW = {"crepes": 400}  # test rows on which a slow library is timed; its time is then scaled to all of them
@@ -132,6 +134,12 @@ def of_puncc(
     return found, missing
 
 
+def times_floor(job: Callable[[], object], cal: np.ndarray, test: np.ndarray, repeats: int) -> tuple[float, float]:
+    """The least CPU time of a job as a multiple of the floor, run in turn with it, and the floor in seconds."""
+    times = in_turn({"floor": partial(compare_and_count, cal, test), "job": job}, repeats)
+    return times["job"] / times["floor"], times["floor"]
+
+
 def compared(
     cal: np.ndarray, y_cal: np.ndarray, test: np.ndarray, *, repeats: int, puncc: str | None
 ) -> tuple[str, list[str]]:
@@ -140,24 +148,20 @@ def compared(
     elsewhere, without = of_puncc(cal, y_cal, test, repeats, puncc)
     rows = []
     for name, score in COMPARED.items():
-        theirs = {library: job for (library, which), job in prepared.items() if which == name}
-        sets = our_sets(score, cal, y_cal, test).to_dense()  # the run of each that is not timed
-        members = {library: job() for library, job in theirs.items()}
-        jobs: dict[str, Callable[[], object]] = {
-            "floor": partial(compare_and_count, cal, test),
-            "ours": partial(our_sets, score, cal, y_cal, test),
-            **theirs,
-        }
-        times = in_turn(jobs, repeats)
-        for (library, which), (seconds, made) in elsewhere.items():
-            if which == name:
-                times[library], members[library] = seconds, made
-        ours = times["ours"] / times["floor"]
+        sets = our_sets(score, cal, y_cal, test).to_dense()  # the run that is not timed
+        ours, floor = times_floor(partial(our_sets, score, cal, y_cal, test), cal, test, repeats)
         rows.append(
             [f"{name}, ours", f"{ours:.1f}", "1", verdict(ours, at_most=LIMITS[name]), "", f"{sets.sum(1).mean():.1f}"]
         )
-        # calibration is scaled with the test rows of a slow library too, a small part
-        multiples = {library: times[library] * len(test) / len(made) / times["floor"] for library, made in members.items()}
+        members, multiples = {}, {}
+        for library in (library for library, which in prepared if which == name):
+            job = prepared[library, name]
+            members[library] = made = job()
+            # calibration is scaled with the test rows of a slow library too, a small part
+            multiples[library] = times_floor(job, cal, test, repeats)[0] * len(test) / len(made)
+        if ("puncc", name) in elsewhere:
+            seconds, members["puncc"] = elsewhere["puncc", name]
+            multiples["puncc"] = seconds / floor
         for library, multiple in sorted(multiples.items(), key=lambda item: item[1]):
             made = members[library]
             same = np.mean((sets[: len(made)] == made).all(axis=1))
@@ -179,12 +183,7 @@ def by_spread(calibrate: int, test: int, classes: int, *, spreads: Sequence[floa
         deploy, _ = softmax_rows(test, classes, spread=spread, dtype=dtype, seed=2)
         for name, score in COMPARED.items():
             size = our_sets(score, cal, y_cal, deploy).sizes().mean()
-            jobs: dict[str, Callable[[], object]] = {
-                "floor": partial(compare_and_count, cal, deploy),
-                "ours": partial(our_sets, score, cal, y_cal, deploy),
-            }
-            times = in_turn(jobs, repeats)
-            ours = times["ours"] / times["floor"]
+            ours, _ = times_floor(partial(our_sets, score, cal, y_cal, deploy), cal, deploy, repeats)
             rows.append([f"{name}, spread {spread:g}", f"{ours:.1f}", verdict(ours, at_most=LIMITS[name]), f"{size:.1f}"])
     return table(["our score", "× the floor", "target", "mean size"], rows)
 
@@ -229,8 +228,9 @@ def main() -> None:
     print(
         f"\n{given.calibrate:,} calibration and {given.test:,} test rows × {given.classes:,} classes, {given.dtype}, alpha "
         f"{ALPHA}; softmax of normal logits of standard deviation {given.spread:g} (the spread), which makes peaked "
-        f"probabilities. CPU time, the least of {given.repeats} runs in turn after one that is not timed, as a multiple of "
-        "one compare-and-count pass over both arrays. puncc has the same runs in a process of its own.\n"
+        f"probabilities. CPU time, the least of {given.repeats} runs after one that is not timed, as a multiple of one "
+        "compare-and-count pass over both arrays, in turn with it; for ours and the others alike. puncc runs as often, in a "
+        "process of its own.\n"
     )
     text, missing = compared(cal, y_cal, test, repeats=given.repeats, puncc=given.puncc)
     print(text)
