@@ -48,6 +48,21 @@ def test_no_word_and_no_number_is_broken(monkeypatch: pytest.MonkeyPatch, width:
     assert ("P95" in text) == (width > 66)
 
 
+def test_a_table_wider_than_the_terminal_is_a_block_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = [line.rstrip() for line in printed(monkeypatch, 30, COLUMNS, ROWS)]
+    assert max(map(len, lines)) <= 30
+    assert lines[:4] == ["DCO-Warmstart", "  coverage 0.913 ± 0.043", "  mean size 201.8 ± 4.3", "  P95 size 201.8 ± 4.3"]
+    assert "  Wilcoxon p 0.0625" in lines
+
+
+def test_what_is_left_out_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    page = io.StringIO()
+    terminal = Console(file=page, width=80, force_terminal=True, color_system=None)
+    monkeypatch.setattr(printing, "_console", lambda: terminal)
+    assert print_table(COLUMNS, ROWS, spare=COLUMNS[:3:-1]) == COLUMNS[-1:]
+    assert print_table(COLUMNS[:2], ROWS, spare=["coverage"]) == []
+
+
 def test_a_title_has_the_width_of_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     title = "By group (the guarantee is for all rows together)"
     assert printed(monkeypatch, 60, ["n"], [[1]], title=title)[0] == title

@@ -46,24 +46,30 @@ def note(sentence: str) -> None:
 
 def print_table(
     columns: Sequence[str], rows: Iterable[Sequence[Any]], *, title: str | None = None, spare: Sequence[str] = ()
-) -> None:
+) -> list[str]:
     """A table: numbers to the right; full width when the output is not a terminal.
 
-    On a terminal numbers and words stay whole: columns of `spare` are left out, in that order, until the others fit.
+    On a terminal numbers and words stay whole: columns of `spare` are left out, in that order, until the others fit, and
+    are returned; where not even those fit, each row is a block of lines, with nothing left out.
     """
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
     console, body = _console(), list(rows)
-    found = [_Column.of(name, [row[place] for row in body]) for place, name in enumerate(columns)]
+    every = found = [_Column.of(name, [row[place] for row in body]) for place, name in enumerate(columns)]
+    left_out: list[str] = []
     for name in spare:
         if sum(column.least + _GAP for column in found) > console.width:
             found = [column for column in found if column.name != name]
+            left_out.append(name)
     if title is not None:  # not the table's own title, which would be wrapped to the width of the table
         console.print(Text(printable(title), style="italic"), soft_wrap=not console.is_terminal)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     room = console.width - sum(column.least + _GAP for column in found)
+    if console.is_terminal and room < 0:
+        _print_blocks(console, every)
+        return []
     for column in found:
         more = max(0, min(room, column.full - column.least))
         room -= more
@@ -77,6 +83,20 @@ def print_table(
     for cells in zip(*(column.cells for column in found), strict=True):
         table.add_row(*map(Text, cells))
     console.print(table)
+    return left_out
+
+
+def _print_blocks(console: Any, columns: Sequence[_Column]) -> None:
+    """The first cell of each row, and below it the others, each after the name of its column."""
+    from rich.padding import Padding
+    from rich.text import Text
+
+    for first, *others in zip(*(column.cells for column in columns), strict=True):
+        console.print(Text(first, style="bold"))
+        for column, cell in zip(columns[1:], others, strict=True):
+            if cell:
+                console.print(Padding(Text(f"{column.name} {cell}".strip()), (0, 0, 0, 2)))
+    console.print()
 
 
 def spare_width(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, most: int) -> int:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -72,13 +74,26 @@ def command(name: str | None, listed: bool, as_json: bool, **options: Any) -> No
         )
         return
     for table in result.tables:
-        say(table.to_markdown())
+        if not sys.stdout.isatty():
+            say(table.to_markdown())
+            continue
+        left_out = print_table(table.columns, table.shown(), title=table.title, spare=_spare(table.columns))
+        say(table.caption)
+        if left_out:
+            say(f"This window is too narrow for {', '.join(reversed(left_out))}: see {table.slug}.csv.")
+        say("")
     for sentence in notes:
         note(f"Note: {sentence}")
     for reason in result.skipped:
         say(f"Left out: {reason}")
     for path in result.paths:
         say(f"Wrote {path}.")
+
+
+def _spare(columns: Sequence[str]) -> list[str]:
+    """The columns of a table that a narrow terminal can do without: differences and laws first, then from the right."""
+    derived = [name for name in columns if name in ("z", "by law") or name.split()[-1] == "off"]
+    return [*derived, *(name for name in reversed(columns[4:]) if name not in derived)]
 
 
 def _parts(name: str, known: list[str]) -> int:

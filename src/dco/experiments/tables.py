@@ -69,25 +69,14 @@ class ResultTable:
         place = self.columns.index(name)
         return [row[place] for row in self.rows]
 
-    def to_text(self, *, width: int = 160) -> str:
-        """The table for a terminal, drawn by rich."""
-        from rich.console import Console
-        from rich.table import Table
-
-        drawn = Table(title=self.title, caption=self.caption, title_justify="left", caption_justify="left")
-        for place, name in enumerate(self.columns):
-            numbers = any(not isinstance(row[place], str) for row in self.rows)
-            drawn.add_column(name, justify="right" if numbers else "left")
-        for row in self.rows:
-            drawn.add_row(*(_shown(cell, self.digits) for cell in row))
-        page = io.StringIO()
-        Console(file=page, width=width, color_system=None, force_terminal=False).print(drawn)
-        return page.getvalue()
+    def shown(self) -> list[list[str]]:
+        """The cells as text."""
+        return [[_shown(cell, self.digits) for cell in row] for row in self.rows]
 
     def to_markdown(self) -> str:
         """Title, table and caption in Markdown."""
         lines = [f"### {self.title}", "", _bar(self.columns), _bar("---" for _ in self.columns)]
-        lines += [_bar(_shown(cell, self.digits).replace("|", "\\|") for cell in row) for row in self.rows]
+        lines += [_bar(cell.replace("|", "\\|") for cell in row) for row in self.shown()]
         return "\n".join([*lines, "", self.caption, ""])
 
     def to_csv(self) -> str:
