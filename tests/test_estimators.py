@@ -13,7 +13,7 @@ from sklearn import config_context
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, clone
 from sklearn.compose import make_column_transformer
 from sklearn.datasets import load_iris, load_wine, make_classification, make_regression
-from sklearn.ensemble import HistGradientBoostingRegressor, RandomForestClassifier
+from sklearn.ensemble import HistGradientBoostingRegressor, RandomForestClassifier, RandomForestRegressor
 from sklearn.exceptions import FitFailedWarning, UnsetMetadataPassedError
 from sklearn.frozen import FrozenEstimator
 from sklearn.impute import SimpleImputer
@@ -518,6 +518,18 @@ def test_a_model_that_knows_more_labels_keeps_them() -> None:
     est.fit(X[200:400][few], y[200:400][few])
     assert est.predict_set(X[400:]).classes.tolist() == [0, 1, 2]
     np.testing.assert_array_equal(est.predict_p(X[400:]) > 0.1, est.predict_set(X[400:]).to_dense())
+
+
+def test_the_seed_on_the_certificate_repeats_the_fit() -> None:
+    """Also where none was given, and for models that draw at random."""
+    X, y = regression_rows(200)
+    first = dco.DecoupledRegressor(RandomForestRegressor(5)).fit(X, y)
+    again = dco.DecoupledRegressor(RandomForestRegressor(5), random_state=first.certificate_.seed).fit(X, y)
+    np.testing.assert_array_equal(first.predict(X), again.predict(X))
+    assert first.certificate_.structure_fingerprint == again.certificate_.structure_fingerprint
+    np.random.seed(1)  # noqa: NPY002
+    other = dco.DecoupledRegressor(RandomForestRegressor(5)).fit(X, y)
+    assert not np.array_equal(first.predict(X), other.predict(X))
 
 
 def test_several_levels_from_one_calibration() -> None:

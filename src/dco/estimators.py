@@ -13,7 +13,7 @@ from typing import Any, Literal, overload
 
 import numpy as np
 from sklearn import get_config
-from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, clone
 from sklearn.utils import get_tags
 from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, process_routing
 from sklearn.utils.multiclass import check_classification_targets
@@ -449,12 +449,8 @@ class _Decoupled(BaseEstimator, ABC):
         return named_scores(listed)
 
     def _seeded_models(self, seed: int) -> dict[str, Any]:
-        """Copies of the models; with a seed of our own, models that have none get one, so that fits can be repeated."""
-        from sklearn.base import clone
-
+        """Copies of the models; those without a seed get one, so that the certificate's seed repeats the fit."""
         models = named_models(self.models)
-        if self.random_state is None:
-            return models
         numbers = np.random.SeedSequence([seed, 1]).generate_state(max(len(models), 1)).tolist()
         seeded = {}
         for number, (name, model) in zip(numbers, models.items(), strict=False):
