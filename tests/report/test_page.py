@@ -354,6 +354,8 @@ def test_a_predictor_that_guarantees_nothing_says_so_at_every_level() -> None:
     X = rng.normal(size=(300, 2))
     y = (X[:, 0] + rng.normal(size=300) > 0).astype(int)
     html = page_html(DecoupledClassifier(LogisticRegression(), stratify=True, random_state=0).fit(X, y))
+    assert "exchangeable with a new row" in html  # the reason
+    assert 'class="assumption">' not in html  # nothing is claimed, so nothing is assumed
     assert "Nothing is guaranteed, at this or any other level." in html
     assert "simultaneous bound holds" not in html
 
