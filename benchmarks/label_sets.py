@@ -54,9 +54,9 @@ DIFFERENCES = (
     "threshold otherwise. crepes has LAC only."
 )
 LARGER_SETS = (
-    "The targets are for spread {spread:g}. Flatter probabilities make larger sets, and every label in a set is found and "
-    "written: the floor stays the same, the output grows with the mean size (and where a set may reach most of a row, the "
-    "whole row is sorted). Ours on flatter probabilities, by the same targets:"
+    "The table above is for spread {spread:g}. Flatter probabilities make larger sets, and every label in a set is found "
+    "and written: the floor stays the same, the output grows with the mean size (and where a set may reach most of a row, "
+    "the whole row is sorted). Ours on flatter probabilities, by the same targets:"
 )
 FLAT = (1.0, 0.3)  # spreads of logits at which ours are timed again
 SLOW = {"crepes": 400}  # test rows on which a slow library is timed; its time is then scaled to all of them
