@@ -166,13 +166,14 @@ class Quantiles:
     def __init__(self, lower: ArrayLike, upper: ArrayLike, median: ArrayLike | None = None) -> None:
         low = _finite_column(lower, "lower")
         high = _finite_column(upper, "upper", like=low)
-        _set(self, "lower", np.minimum(low, high))
-        _set(self, "upper", np.maximum(low, high))
-        if median is not None:
-            middle = _finite_column(median, "median", like=low)
-            _set(self, "median", np.clip(middle, self.lower, self.upper))
-        else:
-            _set(self, "median", None)
+        if (low > high).any():
+            low, high = np.minimum(low, high), np.maximum(low, high)
+        _set(self, "lower", low)
+        _set(self, "upper", high)
+        middle = None if median is None else _finite_column(median, "median", like=low)
+        if middle is not None and ((middle < low) | (middle > high)).any():
+            middle = np.clip(middle, low, high)
+        _set(self, "median", middle)
 
     def __len__(self) -> int:
         return len(self.lower)
