@@ -16,7 +16,7 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The figures that were saved, for a look at what is in them."""
     kept: list[Any] = []
 
-    def keep(figure: Any, folder: Path, name: str) -> list[Path]:
+    def keep(figure: Any, folder: Path, name: str, note: str | None = None) -> list[Path]:
         figure.draw_without_rendering()
         kept.append(figure)
         return []
