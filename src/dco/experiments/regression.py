@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from functools import lru_cache, partial
+from functools import cache, lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -176,20 +176,23 @@ def run_split(seed: int, options: Options, *, study: Study) -> list[dict[str, An
     table = load_rows(study.name, options.data_home)
     splits = paper_split(len(table), seed)
     unit = float(table.y[splits.train].std())
+    names = [f"c = {c:g}" for c in PRIOR_SCALES]
     models = fit_priors(table, splits.train, seed=seed, draws=study.draws)
     candidates = {
-        f"c = {c:g}": Candidate.of(DENSITY, model.predict_distribution, table, splits)
-        for c, model in zip(PRIOR_SCALES, models, strict=True)
+        name: Candidate.of(DENSITY, model.predict_distribution, table, splits)
+        for name, model in zip(names, models, strict=True)
     }
-    refitted = fit_priors(table, np.concatenate([splits.train, splits.tune]), seed=seed + 1_000_000, draws=study.draws)
-    refits = {
-        f"c = {c:g}": Candidate.of(DENSITY, model.predict_distribution, table, splits)
-        for c, model in zip(PRIOR_SCALES, refitted, strict=True)
-    }
+    both = fit_priors(table, np.concatenate([splits.train, splits.tune]), seed=seed + 1_000_000, draws=study.draws)
+    refitted = dict(zip(names, both, strict=True))
+
+    @cache
+    def refit(name: str) -> Candidate:  # asked for the winner only
+        return Candidate.of(DENSITY, refitted[name].predict_distribution, table, splits)
+
     health = {"ess": min(model.ess_ for model in models), "rhat": max(model.rhat_ for model in models)}
     rows: list[dict[str, Any]] = []
     for alpha in options.alphas:
-        rows += density_rows(candidates, refits, alpha=alpha, unit=unit)
+        rows += density_rows(candidates, refit, alpha=alpha, unit=unit)
         if study.baselines:
             rows += baseline_rows(table, splits, alpha=alpha, unit=unit, seed=seed)
     return [{"sizes": splits.sizes, **health}, *rows]
@@ -209,7 +212,7 @@ def fit_priors(table: Table, rows: Integers, *, seed: int, draws: int) -> list[A
 
 
 def density_rows(
-    candidates: Mapping[str, Candidate], refits: Mapping[str, Candidate], *, alpha: float, unit: float
+    candidates: Mapping[str, Candidate], refit: Callable[[str], Candidate], *, alpha: float, unit: float
 ) -> list[dict[str, Any]]:
     """Every method that uses the predictive density, from the same fits."""
     fixed_name = next(iter(candidates))
@@ -226,7 +229,7 @@ def density_rows(
     for name, each in candidates.items():
         know_sizes(each, "tune", [rule[name].value for rule in (tuned, pooled, quadrature, corrected)])
     best, reused, matched, matched_corrected = (smallest(rule) for rule in (tuned, pooled, quadrature, corrected))
-    winner, again = candidates[best], refits[best]
+    winner, again = candidates[best], refit(best)
     cautious = bayesian_quadrature(winner.scores_calibrate, alpha=alpha, delta=DELTA)
     calibrated = {name: split_conformal(each.scores_calibrate, alpha=alpha) for name, each in candidates.items()}
     planned: list[tuple[str, Candidate, Threshold, bool, str]] = [
