@@ -231,7 +231,7 @@ def test_each_model_is_fitted_once_and_predicts_once_for_each_kind_of_record() -
     est = dco.DecoupledRegressor(Counting(), scores, refit=False, random_state=0).fit(X, y)
     assert est.certificate_.candidates == 3
     assert Counting.fits == 1
-    assert Counting.predicts == 3  # the tuning rows, the calibration rows, and some of these again
+    assert Counting.predicts == 4  # the tuning rows, the calibration rows, and some of these again in two batches
 
 
 def test_the_winner_is_refitted_on_training_and_tuning_rows() -> None:
@@ -955,6 +955,21 @@ def test_a_model_that_learns_while_it_predicts_is_caught() -> None:
     X, y = regression_rows(100)
     with pytest.raises(dco.SealBrokenError, match="scored again"):
         dco.DecoupledRegressor(Learner()).fit(X, y)
+
+
+@pytest.mark.parametrize("n", [40, 200, 600])
+def test_a_model_that_compares_the_rows_of_a_batch_is_caught(n: int) -> None:
+    class Centred(RegressorMixin, BaseEstimator):
+        def fit(self, X, y):
+            self.n_features_in_ = X.shape[1]
+            return self
+
+        def predict(self, X):
+            return X[:, 0] - X[:, 0].mean()
+
+    X, _ = regression_rows(n)
+    with pytest.raises(dco.SealBrokenError, match="compares rows"):
+        dco.DecoupledRegressor(Centred(), random_state=0).fit(X, X[:, 0] + X[:, 1])
 
 
 @pytest.mark.parametrize(("moved", "refused"), [(np.finfo(np.float32).eps, False), (1e-4, False), (1e-2, True)])

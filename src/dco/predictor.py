@@ -467,20 +467,24 @@ def _tell_labels_never_seen(structure: Structure, y: AnyArray) -> None:
 def _check_repeatable(structure: Structure, X: Any, y: AnyArray, scores: Floats, n: int = 256) -> None:
     """Score some rows again: a model that learns in predict, or leaves dropout on, gives other scores the second time.
 
-    Rows in a smaller batch may round otherwise, in single precision to a few digits where features are large: that is not
-    held against a model that gives the same scores to the same batch, up to a hundredth of a score's usual size.
+    They come in smaller batches, so that a model is seen that compares the rows of a batch. Those may round otherwise, in
+    single precision to a few digits where features are large: that is not held against a model that gives the same scores
+    to the same batch, up to a hundredth of a score's usual size.
     """
-    some = np.arange(min(n, len(y)))
-    batch = take_features(X, some)
-    again = structure.scores(batch, y[some])
-    near = np.isclose(again, scores[some], rtol=1e-5, atol=1e-8 + 0.01 * usual_size(scores), equal_nan=True)
-    fixed = same_but_for_rounding(again, scores[some]).all() or (
-        near.all() and same_but_for_rounding(structure.scores(batch, y[some]), again).all()
-    )
-    if not fixed:
+    some = np.arange(min(n, (len(y) + 1) // 2))
+
+    def fixed(rows: Integers) -> bool:
+        batch = take_features(X, rows)
+        again = structure.scores(batch, y[rows])
+        if same_but_for_rounding(again, scores[rows]).all():
+            return True
+        near = np.isclose(again, scores[rows], rtol=1e-5, atol=1e-8 + 0.01 * usual_size(scores), equal_nan=True)
+        return bool(near.all() and same_but_for_rounding(structure.scores(batch, y[rows]), again).all())
+
+    if not all(fixed(some[: len(some) // share]) for share in (1, 2) if len(some) >= share):
         raise SealBrokenError(
             f"The scores of {structure.name} change when the same rows are scored again, so they are not those of one fixed "
-            "function: the model learns or draws at random in predict. Fix its seed, or freeze its noise."
+            "function of a row: the model learns, draws at random or compares rows in predict. Fix its seed, or freeze it."
         )
     if callable(structure.condition_on):
         names = group_names(structure.condition_on(X))
