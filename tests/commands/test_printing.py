@@ -12,6 +12,7 @@ from dco.commands import printing
 from dco.commands.compare import shown
 from dco.commands.plan import _print_outlooks
 from dco.commands.printing import print_table
+from dco.commands.reproduce import _spare
 from dco.experiments.tables import Measured, ResultTable
 from dco.planning import plan
 
@@ -51,8 +52,21 @@ def test_no_word_and_no_number_is_broken(monkeypatch: pytest.MonkeyPatch, width:
 def test_a_table_wider_than_the_terminal_is_a_block_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
     lines = [line.rstrip() for line in printed(monkeypatch, 30, COLUMNS, ROWS)]
     assert max(map(len, lines)) <= 30
-    assert lines[:4] == ["DCO-Warmstart", "  coverage 0.913 ± 0.043", "  mean size 201.8 ± 4.3", "  P95 size 201.8 ± 4.3"]
-    assert "  Wilcoxon p 0.0625" in lines
+    assert lines[:4] == ["DCO-Warmstart", "  coverage: 0.913 ± 0.043", "  mean size: 201.8 ± 4.3", "  P95 size: 201.8 ± 4.3"]
+    assert "  Wilcoxon p: 0.0625" in lines
+
+
+def test_a_block_is_headed_by_words_and_long_words_may_break(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = [line.rstrip() for line in printed(monkeypatch, 15, ["target", "method"], [[0.8, "quadrature"]])]
+    assert lines == ["quadrature", "  target: 0.8", ""]
+    long = printed(monkeypatch, 50, ["name", "needs"], [["cifar100", "a_file_with_a_name_of_more_than_forty_letters.npz"]])
+    assert "name" in long[1]
+    assert max(map(len, long)) <= 50
+
+
+def test_the_guarantee_stays_in_the_tables_of_the_paper() -> None:
+    columns = ["method", "tuned", "tuned on", "calibrated on", "rule", "guarantee", "z", "width off", "reference"]
+    assert _spare(columns) == ["z", "width off", "reference", "rule"]
 
 
 def test_what_is_left_out_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

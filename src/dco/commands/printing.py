@@ -17,6 +17,7 @@ import click
 from dco.files import plain
 
 _WIDE = 100_000  # not a terminal: nothing is cut or wrapped
+_LONGEST = 30  # a longer word, such as the name of a file, may be broken
 _GAP = 2  # between the columns of a table, and half of it on either side
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -87,15 +88,17 @@ def print_table(
 
 
 def _print_blocks(console: Any, columns: Sequence[_Column]) -> None:
-    """The first cell of each row, and below it the others, each after the name of its column."""
+    """The name of each row, from the first column that holds words, and below it the other cells after their columns."""
     from rich.padding import Padding
     from rich.text import Text
 
-    for first, *others in zip(*(column.cells for column in columns), strict=True):
-        console.print(Text(first, style="bold"))
-        for column, cell in zip(columns[1:], others, strict=True):
-            if cell:
-                console.print(Padding(Text(f"{column.name} {cell}".strip()), (0, 0, 0, 2)))
+    name = next((column for column in columns if not column.numeric), columns[0])
+    others = [column for column in columns if column is not name]
+    for row, head in enumerate(name.cells):
+        console.print(Text(head, style="bold"))
+        for column in others:
+            if column.cells[row]:
+                console.print(Padding(Text(f"{column.name}: {column.cells[row]}".removeprefix(": ")), (0, 0, 0, 2)))
     console.print()
 
 
@@ -122,7 +125,8 @@ class _Column:
 
         cells = [printable(value if isinstance(value, str) else number(value)) for value in values]
         words = [word for cell in cells for word in ([cell] if _is_whole(cell) else cell.split())]
-        least, full = (max(map(cell_len, texts)) for texts in ([*words, *name.split(), ""], [*cells, name]))
+        widest, full = (max(map(cell_len, texts)) for texts in ([*words, *name.split(), ""], [*cells, name]))
+        least = min(widest, _LONGEST)
         return cls(name, cells, all(_is_numeric(cell) for cell in cells), least, full)
 
 

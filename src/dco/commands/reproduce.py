@@ -93,7 +93,7 @@ def command(name: str | None, listed: bool, as_json: bool, **options: Any) -> No
 def _spare(columns: Sequence[str]) -> list[str]:
     """The columns of a table that a narrow terminal can do without: differences and laws first, then from the right."""
     derived = [name for name in columns if name in ("z", "by law") or name.split()[-1] == "off"]
-    return [*derived, *(name for name in reversed(columns[4:]) if name not in derived)]
+    return [*derived, *(name for name in reversed(columns[4:]) if name not in [*derived, "guarantee"])]
 
 
 def _parts(name: str, known: list[str]) -> int:
