@@ -63,6 +63,7 @@ def lines_run() -> Callable[..., int]:
             call()
         finally:
             sys.settrace(before)
+        assert found <= at_most  # also where the call caught the error above
         return found
 
     return count
