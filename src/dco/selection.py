@@ -270,6 +270,8 @@ def _identity(thing: Any) -> Hashable:
 
 def score_label(score: Score) -> str:
     """LAC, RAPS(penalty=0.1, rank_free=1): the class, with those parameters that are not at their default."""
+    if isinstance(score, type):
+        return score.__name__
     if is_dataclass(score):
         given = {entry.name: getattr(score, entry.name) for entry in fields(score) if _is_set(score, entry)}
     elif type(score).__repr__ is not object.__repr__:
