@@ -64,6 +64,7 @@ def test_every_row_is_dealt_once_in_the_sizes_asked_for(sizes, frozen, expected)
         (True, False, {}, (75, 50, 25)),
         (False, True, {}, (75, 25, 40)),
         (False, True, {"frozen": True}, (0, 100, 40)),
+        (True, False, {"frozen": True}, (0, 50, 100)),
         (True, True, {"frozen": True}, (100, 50, 40)),
     ],
 )

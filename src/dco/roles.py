@@ -177,6 +177,8 @@ def _splits_beside(
     every, labels = np.arange(len(rows)), rows.y if stratify else None
     deal = partial(assign_roles, len(rows), groups=rows.groups, stratify=labels, seed=seed)
     if calibrate is None:
+        if frozen:
+            return Splits(_NOTHING, _NOTHING, every, _NOTHING, grouped=rows.groups is not None)
         return deal(tune=0, calibrate=sizes.calibrate)
     if tune is not None or sizes.folds is not None:
         return Splits(every, _NOTHING, _NOTHING, _NOTHING)
