@@ -146,18 +146,22 @@ def measure(seeds: int, draws: int, splits: int = 50) -> str:
     spare, tune, test = (splits * float(np.mean([found[part] for _, found in theirs])) for part in ("spare", "tune", "test"))
     methods = len(mine[0][1]) - 1  # without the ridge
     by_method = plain_total + (TUNING_RULES - 1) * len(PRIOR_SCALES) * tune + (methods - len(PRIOR_SCALES) - 1) * test
-    ratio, shared = by_method / our_total, plain_total / our_total
+    ratio = plain_total / our_total
     rows: list[list[object]] = [
         [
-            f"NumPyro anew a fit, a SciPy grid for each of {methods} methods / ours, CPU, "
+            f"NumPyro anew a fit, SciPy grids that all methods share / ours, CPU, "
             f"scaled from {seeds} and {seeds + 2} splits to {splits}",
             f"{ratio:.0f}",
             verdict(ratio, at_least=60),
         ],
-        ["the same, if all methods share one grid a row", f"{shared:.0f}", verdict(shared, at_least=60)],
         [
-            "the same, if besides only the chosen prior is refitted (ours refits both)",
+            "the same, if only the chosen prior is refitted (ours refits both)",
             f"{(plain_total - spare) / our_total:.0f}",
+            "",
+        ],
+        [
+            f"with a grid for each of {methods} methods (the others counted at what the shared grids took, not run)",
+            f"{by_method / our_total:.0f}",
             "",
         ],
         ["one split the plain way / one of ours after the first", f"{plain_total / splits / again:.0f}", ""],
