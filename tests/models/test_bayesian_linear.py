@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import warnings
 
 import numpy as np
@@ -11,6 +12,7 @@ from sklearn.datasets import load_diabetes
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.estimator_checks import check_estimator
 
+from dco.models import bayesian_linear
 from dco.models.bayesian_linear import (
     SparseBayesianRegression,
     SufficientStatistics,
@@ -53,6 +55,24 @@ def test_generalised_inverse_gaussian_draws_follow_their_law(order, a, b):
     else:
         law = geninvgauss(order, np.sqrt(a * b), scale=np.sqrt(b / a))
     assert kstest(draws, law.cdf).pvalue > 1e-3
+
+
+def test_generalised_inverse_gaussian_accepts_most_proposals_whatever_its_parameters(monkeypatch):
+    class Counting:
+        def __init__(self):
+            self.rng, self.made = np.random.default_rng(0), 0
+
+        def random(self, shape):
+            self.made += shape[1] * shape[2]
+            return self.rng.random(shape)
+
+    monkeypatch.setattr(bayesian_linear, "PROPOSALS", 1)
+    orders, omegas = np.append(0.0, np.geomspace(1e-6, 1e6, 13)), np.geomspace(1e-8, 1e6, 15)
+    for order, omega in itertools.product(orders, omegas):
+        counting = Counting()
+        draws = generalised_inverse_gaussian(counting, *(np.full(4000, value) for value in (order, omega, omega)))
+        assert np.all((draws > 0) & np.isfinite(draws))
+        assert counting.made < 4000 / 0.6, (order, omega)  # the least share is about 0.64, the spread over draws 0.005
 
 
 def test_laplace_is_a_scale_mixture_of_the_variances_drawn():

@@ -276,11 +276,10 @@ def run_split(seed: int, options: Options, *, members: Class) -> list[dict[str, 
     table = load_rows(members.study, options.data_home)
     splits = paper_split(len(table), seed)
     unit = float(table.y[splits.train].std())
+    (priors,) = fit_priors(table, splits.train, seed=seed, draws=STUDIES[members.study].draws)
     linear = {
         f"c = {c:g}": Candidate.of(DENSITY, model.predict_distribution, table, splits)
-        for c, model in zip(
-            PRIOR_SCALES, fit_priors(table, splits.train, seed=seed, draws=STUDIES[members.study].draws), strict=True
-        )
+        for c, model in zip(PRIOR_SCALES, priors, strict=True)
     }
     fits = first_fits(table, splits.train, members=members, seed=seed)
     refitted = {len(splits.tune): refits(fits, table, splits.tune)}  # by the number of tuning rows

@@ -177,19 +177,20 @@ def run_split(seed: int, options: Options, *, study: Study) -> list[dict[str, An
     splits = paper_split(len(table), seed)
     unit = float(table.y[splits.train].std())
     names = [f"c = {c:g}" for c in PRIOR_SCALES]
-    models = fit_priors(table, splits.train, seed=seed, draws=study.draws)
+    both = np.concatenate([splits.train, splits.tune])
+    models, again = fit_priors(table, splits.train, both, seed=seed, draws=study.draws)
     candidates = {
         name: Candidate.of(DENSITY, model.predict_distribution, table, splits)
         for name, model in zip(names, models, strict=True)
     }
-    both = fit_priors(table, np.concatenate([splits.train, splits.tune]), seed=seed + 1_000_000, draws=study.draws)
-    refitted = dict(zip(names, both, strict=True))
+    refitted = dict(zip(names, again, strict=True))
 
     @cache
     def refit(name: str) -> Candidate:  # asked for the winner only
         return Candidate.of(DENSITY, refitted[name].predict_distribution, table, splits)
 
-    health = {"ess": min(model.ess_ for model in models), "rhat": max(model.rhat_ for model in models)}
+    fits = [*models, *again]
+    health = {"ess": min(model.ess_ for model in fits), "rhat": max(model.rhat_ for model in fits)}
     rows: list[dict[str, Any]] = []
     for alpha in options.alphas:
         rows += density_rows(candidates, refit, alpha=alpha, unit=unit)
@@ -198,8 +199,11 @@ def run_split(seed: int, options: Options, *, study: Study) -> list[dict[str, An
     return [{"sizes": splits.sizes, **health}, *rows]
 
 
-def fit_priors(table: Table, rows: Integers, *, seed: int, draws: int) -> list[Any]:
-    """The model at both prior scales, sampled side by side; its effective draws and R-hat go into the record."""
+def fit_priors(table: Table, *row_sets: Integers, seed: int, draws: int) -> list[list[Any]]:
+    """The model at both prior scales on each set of rows, all sampled side by side.
+
+    Gibbs steps forget their start within a few steps, so 100 of them are a long warm-up.
+    """
     from sklearn.exceptions import ConvergenceWarning
 
     from dco.models.bayesian_linear import SparseBayesianRegression
@@ -207,8 +211,13 @@ def fit_priors(table: Table, rows: Integers, *, seed: int, draws: int) -> list[A
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         return SparseBayesianRegression.fit_many(
-            [(table.X[rows], table.y[rows])], PRIOR_SCALES, draws=draws, chains=16, warmup=300, random_state=seed
-        )[0]
+            [(table.X[rows], table.y[rows]) for rows in row_sets],
+            PRIOR_SCALES,
+            draws=draws,
+            chains=16,
+            warmup=100,
+            random_state=seed,
+        )
 
 
 def density_rows(
