@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import SupportsIndex, TypeAlias
 
 import numpy as np
-from scipy.special import betaincc
+from scipy.special import bdtrik, betaincc
 
 Level: TypeAlias = float | str | Decimal | Fraction | np.floating
 
@@ -108,8 +108,12 @@ def pac_rank(n: SupportsIndex, *, alpha: Level, delta: Level) -> int:
 @lru_cache(maxsize=4096)
 def _pac_rank(n: int, alpha: Fraction, delta: Fraction) -> int:
     allowed, refused = -1, n  # P(Bin <= -1) = 0 <= delta; P(Bin <= n) = 1 > delta
+    guess = float(bdtrik(float(delta), n, float(alpha)))  # only says where to look first
+    likely = [int(guess) + 1, int(guess)] if math.isfinite(guess) else []
     while refused - allowed > 1:
-        middle = (allowed + refused) // 2
+        middle = likely.pop() if likely else (allowed + refused) // 2
+        if not allowed < middle < refused:
+            continue
         if _tail_at_most(n, middle, alpha, delta):
             allowed = middle
         else:
