@@ -69,8 +69,8 @@ def residuals(rows: int, repeats: int) -> None:
         f"\n{rows:,} rows: time over that of the bare NumPy arithmetic. *Checked* counts the record too, which looks for "
         "values that are not finite or not in order; it is made once for all that follows.\n"
     )
-    print("| score | observed | sets | contains | sizes | target | checked, observed | checked, sets | target |")
-    print("|---|---:|---:|---:|---:|---:|---:|---:|---:|")
+    print("| score | observed | sets | contains | sizes | target | checked, observed | target | checked, sets | target |")
+    print("|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|")
     for score, record, observed, ends in cases:
         ratios = []
         prediction = record()
@@ -94,8 +94,8 @@ def residuals(rows: int, repeats: int) -> None:
             mine, bare = alternating(ours, floor, repeats)
             ratios.append(mine / bare)
         cells = [f"{ratio:.2f}" for ratio in ratios]
-        without, checked = (verdict(max(part), at_most=3) for part in (ratios[:4], ratios[4:]))
-        print(f"| {score!r} | " + " | ".join([*cells[:4], without, *cells[4:], checked]) + " |")
+        without, *checked = (verdict(ratio, at_most=3) for ratio in (max(ratios[:4]), *ratios[4:]))
+        print(f"| {score!r} | " + " | ".join([*cells[:4], without, cells[4], checked[0], cells[5], checked[1]]) + " |")
 
 
 def grid_sets(mixtures: GaussianMixtures, level: float, points: int = 400) -> np.ndarray:
