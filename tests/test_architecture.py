@@ -28,8 +28,8 @@ full_conformal_bayes
 tuning search
 evaluation
 rows roles
-calibration
-certificate
+calibration rounding
+certificate verification
 selection
 predictor
 estimators scoring

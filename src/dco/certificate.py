@@ -1,39 +1,33 @@
-"""What is certified, by which numbers, and how to check it later.
-
-A `Certificate` is plain data: it goes to strict JSON and back without loss. `verify` recomputes what can be recomputed,
-compares the rest with the predictor's own certificate, and names what it could not check.
-"""
+"""What is certified, in words and numbers. A `Certificate` is plain data: it goes to strict JSON and back without loss."""
 
 from __future__ import annotations
 
 import json
 import math
 import pickle
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
 from fractions import Fraction
 from hashlib import blake2b
-from itertools import product
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import betaincinv
 
-from dco.arrays import AnyArray, Bools, Floats, Integers
 from dco.calibration import Calibration
 from dco.display import ShownAsPrinted, counted
 from dco.files import plain
-from dco.fingerprints import object_fingerprint, role_fingerprint, row_fingerprints
-from dco.ranks import Level, as_rational, conformal_rank, pac_rank
-from dco.rows import take_features
+from dco.fingerprints import object_fingerprint
+from dco.ranks import Level, as_rational
 from dco.theory import simultaneous_slack
-from dco.thresholds.threshold import Guarantee, Threshold, order_statistic
+from dco.thresholds.threshold import Guarantee, Threshold
+
+if TYPE_CHECKING:
+    from dco.verification import VerificationReport
 
 FORMAT = 2
 _LARGEST_MODEL = 2**26  # bytes of a pickle: beyond, reading it takes longer than most people want to wait
-_LAW_DIGITS = 1e-9  # points of a Beta law, from one version of SciPy to the next
-_ROUNDING = {np.dtype(np.float64): 1e-12, np.dtype(np.float32): 1e-5}  # the same rows in another order or memory layout
 
 VOIDED_BY = (
     "choosing the level, the seed, the split or the model after looking at results on calibration or test rows",
@@ -257,18 +251,9 @@ class Certificate(ShownAsPrinted):
         deploys, its fingerprints, and every other field against its own certificate. With the calibration rows, in any
         order: their fingerprint, and with both every score and threshold, to rounding.
         """
-        own: Scorer | None = getattr(predictor, "predictor_", predictor)
-        checks = [*_arithmetic(self)]
-        if own is not None:
-            failed = {check.name for check in checks if not check.holds}  # one line a mismatch
-            checks += [check for check in _predictor_checks(self, own) if check.name not in failed]
-            checks += _other_fields(self, own, {check.name for check in checks if not check.holds})
-        if X_cal is not None:
-            checks += _rows_checks(self, X_cal, y_cal)
-        if X_cal is not None and own is not None:
-            known = all(check.holds for check in checks if check.name in ("calibration fingerprint", "model"))
-            checks += _score_checks(self, X_cal, y_cal, own, rounding=known)
-        return VerificationReport(tuple(checks), _unchecked(self, own, rows=X_cal is not None))
+        from dco.verification import verify  # it recomputes what this module states, so it comes after it
+
+        return verify(self, X_cal, y_cal, predictor=predictor)
 
     def __str__(self) -> str:
         certified = self.guarantee != "none"
@@ -296,64 +281,6 @@ class Certificate(ShownAsPrinted):
         if repeats:
             lines.append(f"Repeats, taken to be natural: {', '.join(repeats)} rows")
         return "\n".join(lines)
-
-
-@dataclass(frozen=True)
-class Check:
-    """One thing that was recomputed."""
-
-    name: str
-    holds: bool
-    detail: str
-
-
-@dataclass(frozen=True)
-class VerificationReport(ShownAsPrinted):
-    """What holds, what does not, and what could not be checked: {field: what would be needed}."""
-
-    checks: tuple[Check, ...]
-    unchecked: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def holds(self) -> bool:
-        """Whether every check holds; it says nothing about what is in `unchecked`."""
-        return all(check.holds for check in self.checks)
-
-    def __bool__(self) -> bool:
-        return self.holds
-
-    def notes(self) -> list[str]:
-        """One sentence for each reason why something was not checked."""
-        names: dict[str, list[str]] = {}
-        for name, why in self.unchecked.items():
-            names.setdefault(why, []).append(name)
-        return [f"Not checked {why}: {', '.join(entries)}." for why, entries in names.items()]
-
-    def __str__(self) -> str:
-        lines = [f"{'ok  ' if check.holds else 'FAIL'} {check.name}: {check.detail}" for check in self.checks]
-        return "\n".join([*lines, *self.notes()])
-
-
-class Scorer(Protocol):
-    """What `verify` asks of a predictor."""
-
-    structure: Any
-    calibration: Calibration
-    statement: Any
-    certificate: Certificate
-    ranking: Any
-
-    def thresholds(self) -> Mapping[Any, Threshold]:
-        """The threshold of each group, or one under the key None."""
-        ...
-
-    def structure_fingerprint(self) -> str:
-        """The fingerprint of the fixed structure, taken again."""
-        ...
-
-    def calibration_scores(self, X: Any, y: Any) -> tuple[Floats, AnyArray | None]:
-        """Scores of the rows as `calibrate` keeps them, and what the group of each is called (None without groups)."""
-        ...
 
 
 def model_fingerprint(model: Any, *, largest: int = _LARGEST_MODEL) -> str | None:
@@ -389,336 +316,6 @@ class _Size:
 def scores_fingerprint(scores: ArrayLike) -> str:
     """A digest of calibration scores, whatever their order."""
     return blake2b(np.sort(np.asarray(scores, dtype=np.float64)).tobytes(), digest_size=16).hexdigest()
-
-
-def batch_rounding(
-    scores_of: Callable[[Any, AnyArray], Floats], X: Any, y: AnyArray, scores: Floats, *, n: int = 32
-) -> float:
-    """Four times the largest difference between a row's score alone and among the others, over n of the rows.
-
-    A matrix product of one row may round otherwise than one of many. A larger jump is none of that (two labels that change
-    places, in a score of ranks) and does not count.
-    """
-    some = np.unique(np.linspace(0, len(y) - 1, min(n, len(y))).astype(np.int64))
-    alone = np.asarray([scores_of(_some_rows(X, row), y[row])[0] for row in some[:, None]])
-    together = scores[some]
-    near = same_but_for_rounding(alone, together) & np.isfinite(together)
-    return 4 * float(np.abs(alone[near] - together[near]).max(initial=0.0))
-
-
-def same_but_for_rounding(again: Floats, scores: Floats) -> Bools:
-    """Where scores differ by no more than batches of another size may round differently.
-
-    A small residual is the difference of large numbers and keeps their rounding (seven digits, in single precision), so
-    what counts is the size that scores usually have.
-    """
-    return np.isclose(again, scores, rtol=1e-5, atol=1e-8 + 1e-4 * usual_size(scores), equal_nan=True)
-
-
-def usual_size(scores: Floats) -> float:
-    """The median of the finite scores without their sign; 0 where there is none."""
-    finite = np.abs(scores[np.isfinite(scores)])
-    return float(np.quantile(finite, 0.5, method="lower")) if finite.size else 0.0
-
-
-# ---------------------------------------------------------------------------------------------- the certificate alone
-
-
-def _arithmetic(certificate: Certificate) -> Iterator[Check]:
-    """What follows from other fields of the certificate: the guarantee's name, ranks, laws, words, the seal."""
-    aim = "marginal" if certificate.delta is None else "pac"
-    promised = aim if certificate.reason is None else "none"
-    yield _same("guarantee", certificate.guarantee, promised, "guarantee that goes with delta and reason")
-    if certificate.simultaneous:
-        yield Check("simultaneous", aim == "pac", "all groups at once is a PAC statement")
-    wrong = _wrong_levels(certificate)
-    yield from wrong
-    if not wrong:
-        for entry in certificate.thresholds:
-            yield from _law_checks(certificate, entry)
-        yield from _words(certificate, aim)
-    calibrate, total = certificate.rows.get("calibrate", 0), sum(entry.n for entry in certificate.thresholds)
-    possible = total <= calibrate if True in _may_be_grouped(certificate) else total == calibrate
-    yield Check("rows", possible, f"{total} scores or groups from {calibrate} calibration rows")
-    log = certificate.seal_log
-    once = certificate.seal_opened == 1 == len(log) and log[0].endswith(f"structure {certificate.structure_fingerprint}")
-    yield Check("seal", once, f"calibration rows were asked for {max(certificate.seal_opened, len(log))} time(s)")
-    yield Check("voided_by", certificate.voided_by == VOIDED_BY, "the ways to lose the guarantee that this format lists")
-
-
-def _wrong_levels(certificate: Certificate) -> list[Check]:
-    levels = {"alpha": certificate.alpha, "delta": certificate.delta}
-    return [
-        Check(name, False, f"{value} is not between 0 and 1")
-        for name, value in levels.items()
-        if value is not None and not 0 < value < 1
-    ]
-
-
-def _law_checks(certificate: Certificate, entry: CertifiedThreshold) -> Iterator[Check]:
-    name = "rank" if entry.group is None else f"rank of group {entry.group}"
-    if entry.rank is not None:
-        if certificate.delta is None:
-            right = conformal_rank(entry.n, alpha=certificate.alpha)
-        else:
-            delta = as_rational(certificate.delta, name="delta")
-            parts = len(certificate.thresholds) if certificate.simultaneous else 1
-            right = pac_rank(entry.n, alpha=certificate.alpha, delta=delta / parts)
-        yield _same(name, entry.rank, right, f"rank for n = {entry.n}, alpha = {certificate.alpha:g}")
-        if right > entry.n:
-            yield Check(f"{name}: infinite", entry.value == math.inf, "rank n + 1 asks for an infinite threshold")
-    law = certified_threshold(entry.value, rank=entry.rank, n=entry.n, tied=not entry.expected_is_exact, group=entry.group)
-    what = "no rank, no law" if entry.rank is None else f"mean, 5 % and 95 % points for rank {entry.rank} of {entry.n}"
-    yield Check(f"{name}: coverage law", not _differing(entry, law), what)
-
-
-def _differing(stated: CertifiedThreshold, right: CertifiedThreshold) -> list[str]:
-    """The fields, but the value, in which two thresholds differ; probabilities may differ in the last digits."""
-    names = [entry.name for entry in fields(CertifiedThreshold) if entry.name != "value"]
-    return [name for name in names if not _close(getattr(stated, name), getattr(right, name))]
-
-
-def _close(stated: Any, right: Any) -> bool:
-    if isinstance(stated, float) and isinstance(right, float):
-        return abs(stated - right) < _LAW_DIGITS
-    return bool(stated == right)
-
-
-def _may_be_grouped(certificate: Certificate) -> set[bool]:
-    """Whether rows belonged together: marginal thresholds then have no rank, PAC ones use fewer scores than rows."""
-    if certificate.delta is None:
-        return {any(entry.rank is None for entry in certificate.thresholds)}
-    total = sum(entry.n for entry in certificate.thresholds)
-    return {True, False} if total == certificate.rows.get("calibrate") else {True}
-
-
-def _may_be_full(certificate: Certificate) -> tuple[Full | None, ...]:
-    """Where sets may be full, as far as a certificate tells: it does not say whether there are classes."""
-    if certificate.condition_on is not None:
-        return ("labels",) if certificate.condition_on == repr("label") else (None, "groups")
-    infinite = any(entry.value == math.inf for entry in certificate.thresholds)
-    return (None, "threshold") if infinite else (None,)
-
-
-def _words(certificate: Certificate, aim: str) -> Iterator[Check]:
-    conditional = any(entry.group is not None for entry in certificate.thresholds)
-    frozen = not certificate.training_rows_checked
-    pairs = []
-    for grouped, full, distinct in product(sorted(_may_be_grouped(certificate)), _may_be_full(certificate), (False, True)):
-        assumption = assumption_in_words(aim, grouped=grouped, frozen=frozen, full=full)
-        statement = statement_in_words(
-            aim,
-            alpha=certificate.alpha,
-            delta=certificate.delta,
-            simultaneous=certificate.simultaneous,
-            conditional=conditional,
-            grouped=grouped,
-            distinct=distinct,
-        )
-        if certificate.reason is not None:
-            statement = f"Nothing is guaranteed: {certificate.reason}."
-        pairs.append((statement, assumption))
-    fitting = [pair for pair in pairs if pair[0] == certificate.statement]
-    yield Check("statement", bool(fitting), f"the numbers say: {(fitting or pairs)[0][0]}")
-    assumed = [assumption for _, assumption in fitting or pairs]
-    right = certificate.assumption if certificate.assumption in assumed else assumed[0]
-    yield Check("assumption", certificate.assumption in assumed, f"the statement needs: {right}")
-
-
-# ---------------------------------------------------------------------------------------------- with the predictor
-
-
-def _predictor_checks(certificate: Certificate, own: Scorer) -> Iterator[Check]:
-    """What the predictor itself tells: its structure, its model, the level it was asked for, and what it deploys."""
-    structure, asked = own.structure, own.statement
-    found = own.structure_fingerprint()
-    yield _same("structure", certificate.structure_fingerprint, found, "fingerprint of the structure")
-    if certificate.model_fingerprint is not None:
-        model = model_fingerprint(structure.model)
-        yield _same("model", certificate.model_fingerprint, model, "fingerprint of the fitted model")
-    pac = asked.guarantee == "pac"
-    delta = float(as_rational(asked.delta, name="delta")) if pac else None
-    yield _same("alpha", certificate.alpha, float(as_rational(asked.alpha)), "level that the predictor has")
-    yield _same("delta", certificate.delta, delta, "delta that the predictor has")
-    yield _same("simultaneous", certificate.simultaneous, pac and bool(asked.simultaneous), "all groups at once")
-    yield _same("candidate", certificate.candidate, structure.name, "name of the structure")
-    tuned = own.ranking.threshold_of(structure.name)
-    yield _same("tuning_threshold", certificate.tuning_threshold, tuned, "threshold on tuning rows")
-    yield from _deployed_checks(certificate, own)
-
-
-def _deployed_checks(certificate: Certificate, own: Scorer) -> Iterator[Check]:
-    """The predictor's own calibration: the scores it keeps, and the thresholds that it deploys, to the last bit."""
-    kept = own.calibration
-    found = scores_fingerprint(kept.scores)
-    yield _same("scores kept", certificate.scores_fingerprint, found, "fingerprint of the scores kept")
-    yield _same("rows.calibrate", certificate.rows.get("calibrate"), kept.scores.size, "number of scores kept")
-    stated = {entry.group: entry for entry in certificate.thresholds}
-    found_now = certified_thresholds(kept, own.thresholds(), guarantee=own.statement.guarantee)
-    deployed = {entry.group: entry for entry in found_now}
-    yield _same("groups", sorted(map(str, stated)), sorted(map(str, deployed)), "groups with a threshold")
-    for group in [group for group in stated if group in deployed]:
-        name = "deployed threshold" if group is None else f"deployed threshold of group {group}"
-        yield _same(name, stated[group].value, deployed[group].value, "what prediction sets use")
-        for part in _differing(stated[group], deployed[group]):
-            yield _same(f"{name}: {part}", getattr(stated[group], part), getattr(deployed[group], part), part)
-
-
-_CHECKED_AS = {
-    "structure_fingerprint": "structure",
-    "model_fingerprint": "model",
-    "scores_fingerprint": "scores kept",
-    "seal_opened": "seal",
-    "seal_log": "seal",
-}
-
-
-def _other_fields(certificate: Certificate, own: Scorer, failed: Iterable[str]) -> Iterator[Check]:
-    """A line for each field in which the certificate differs from the predictor's own, unless it has failed already."""
-    if own.certificate is certificate:
-        return
-    here, there = _flat(certificate), _flat(own.certificate)
-    differing = [name for name in here | there if here.get(name) != there.get(name)]
-    if not differing:
-        yield Check("all fields", True, "they agree with the predictor's own certificate")
-    thresholds = any(name.startswith(("deployed", "groups", "rank")) for name in failed)
-    for name in differing:
-        known = thresholds if name.startswith("thresholds") else _CHECKED_AS.get(name, name) in failed
-        if not known:
-            says, right = here.get(name, "nothing"), there.get(name, "nothing")
-            yield Check(name, False, f"the certificate says {says}, the predictor's own says {right}")
-
-
-def _flat(certificate: Certificate) -> dict[str, str]:
-    """Every field as JSON text; entries of mappings and of thresholds under names of their own."""
-    result: dict[str, Any] = {}
-    for name, value in _to_plain(certificate).items():
-        entries = [(name, value)]
-        if name == "thresholds":
-            entries = [(f"{name}.{place}.{key}", part) for place, one in enumerate(value) for key, part in one.items()]
-        elif isinstance(value, dict) and value:
-            entries = [(f"{name}.{key}", part) for key, part in value.items()]
-        result |= {key: json.dumps(part, sort_keys=True, ensure_ascii=False) for key, part in entries}
-    return result
-
-
-# ---------------------------------------------------------------------------------------------- with the rows
-
-
-def _rows_checks(certificate: Certificate, X: Any, y: Any) -> list[Check]:
-    hashes = row_fingerprints(X, y)
-    return [
-        _same("calibration rows", certificate.rows.get("calibrate"), len(hashes), "number of rows"),
-        _same(
-            "calibration fingerprint",
-            certificate.row_fingerprints.get("calibrate"),
-            role_fingerprint(hashes),
-            "fingerprint of the rows",
-        ),
-    ]
-
-
-def _score_checks(certificate: Certificate, X: Any, y: Any, own: Scorer, *, rounding: bool) -> list[Check]:
-    """Scores of the rows, and the thresholds they give: to the last bit, or to rounding where rows and model are known.
-
-    Linear algebra may round differently for rows in another order or memory layout. What is deployed is compared exactly
-    by `_deployed_checks`; here the scores kept are what the new ones must agree with.
-    """
-    scores, groups = own.calibration_scores(X, y)
-    kept, found = np.sort(own.calibration.scores), np.sort(scores)
-    checks = [_same("scores", certificate.scores_fingerprint, scores_fingerprint(scores), "fingerprint of the scores")]
-    slack = _rounding_slack(own, X, y, scores) if rounding and not checks[0].holds else 0.0
-    if not checks[0].holds and certificate.scores_fingerprint == scores_fingerprint(kept) and _agree(kept, found, slack):
-        checks = [Check("scores", True, f"they agree with the scores kept, to rounding (within {slack:.1g})")]
-    if own.calibration.groups is not None:
-        return checks  # which row speaks for its group is known to the predictor alone: see `_deployed_checks`
-    for entry in certificate.thresholds:
-        if entry.rank is None:
-            continue
-        name = "threshold" if entry.group is None else f"threshold of group {entry.group}"
-        part = (
-            scores
-            if groups is None or entry.group is None
-            else scores[np.asarray([str(group) == entry.group for group in groups])]
-        )
-        value = order_statistic(part, entry.rank) if part.size == entry.n else math.nan
-        what = f"rank {entry.rank} of {part.size} scores"
-        if value != entry.value and _agree(entry.value, value, slack):
-            checks.append(Check(name, True, f"{what}: {value}, which is {entry.value} to rounding"))
-        else:
-            checks.append(_same(name, entry.value, value, what))
-    return checks
-
-
-def _rounding_slack(own: Scorer, X: Any, y: Any, scores: Floats) -> float:
-    """How far scores of the same rows under the same model may differ by rounding alone.
-
-    A part in 10^12 of the largest score (10^5 where the model answers in single precision). It grows when targets are far
-    from 0 in units of their spread: a residual inherits the rounding of the numbers that it is the difference of. It is
-    at least what can be seen here: a model may compute in single precision and answer in double.
-    """
-    seen = batch_rounding(lambda rows, targets: own.calibration_scores(rows, targets)[0], X, np.asarray(y), scores)
-    kept = np.abs(own.calibration.scores[np.isfinite(own.calibration.scores)])
-    record = own.structure.prediction(_some_rows(X, np.arange(1)))
-    parts = [part.dtype for part in vars(record).values() if isinstance(part, np.ndarray)]
-    digits = max((_ROUNDING[dtype] for dtype in parts if dtype in _ROUNDING), default=_ROUNDING[np.dtype(np.float64)])
-    target, offset = np.asarray(y), 0.0
-    if own.structure.classes is None and np.std(target) > 0:
-        offset = float(np.max(np.abs(target)) / np.std(target)) / 256  # 1e-12 / 256 is 18 units in the last place
-    return max(seen, digits * (1 + offset) * float(np.max(kept, initial=0.0)))
-
-
-def _some_rows(X: Any, rows: Integers) -> Any:
-    return take_features(X, rows) if hasattr(X, "shape") else [X[row] for row in rows]
-
-
-def _agree(a: Any, b: Any, slack: float) -> bool:
-    """Whether numbers are equal (infinite ones exactly) or differ by at most `slack`."""
-    first, second = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
-    if first.shape != second.shape:
-        return False
-    with np.errstate(invalid="ignore"):
-        return bool(np.all((first == second) | (np.abs(first - second) <= slack)))
-
-
-# ---------------------------------------------------------------------------------------------- what is left open
-
-
-_FOLLOWS = {"statement", "assumption", "guarantee", "reason", "alpha", "delta", "simultaneous", "seal_opened", "voided_by"}
-_TOLD = {"thresholds", "candidate", "tuning_threshold", "structure_fingerprint", "model_fingerprint", "scores_fingerprint"}
-
-
-def _unchecked(certificate: Certificate, own: Scorer | None, *, rows: bool) -> dict[str, str]:
-    """{what: why}: fields that nothing given here speaks for."""
-    result: dict[str, str] = {}
-    alone = "without the predictor"
-    if own is not None:
-        alone = "by anything but this certificate (compare a copy that was kept elsewhere)"
-    for name in [entry.name for entry in fields(Certificate)]:
-        if name in _FOLLOWS or name == "format" or (own is not None and name in _TOLD):
-            continue
-        if own is not None and own.certificate is not certificate:
-            continue
-        value = getattr(certificate, name)
-        if name not in ("rows", "row_fingerprints"):
-            result["threshold values" if name == "thresholds" else name] = alone
-            continue
-        told = rows or (name == "rows" and own is not None)  # of calibration rows
-        result |= {f"{name}.{role}": alone for role in value if not (told and role == "calibrate")}
-    if own is not None and certificate.model_fingerprint is None and own.certificate.model_fingerprint is None:
-        result["fitted model"] = "since it is too large or cannot be written down (its calibration scores speak for it)"
-    if not rows:
-        result["calibration rows"] = "without the rows themselves"
-    return result
-
-
-# ---------------------------------------------------------------------------------------------- small parts
-
-
-def _same(name: str, stated: object, found: object, what: str) -> Check:
-    if stated == found:
-        return Check(name, True, f"{what}: {found}")
-    return Check(name, False, f"{what}: the certificate says {stated}, recomputed {found}")
 
 
 def _to_plain(certificate: Certificate) -> dict[str, Any]:

@@ -31,13 +31,10 @@ from dco.certificate import (
     Certificate,
     Full,
     assumption_in_words,
-    batch_rounding,
     certified_thresholds,
     model_fingerprint,
-    same_but_for_rounding,
     scores_fingerprint,
     statement_in_words,
-    usual_size,
 )
 from dco.display import counted, first_few, have
 from dco.errors import DcoError, SealBrokenError
@@ -46,6 +43,7 @@ from dco.groups import group_names, is_label
 from dco.models.adapt import is_frozen
 from dco.predictions import Prediction
 from dco.ranks import Level, as_rational, smallest_marginal_n, smallest_pac_n
+from dco.rounding import batch_rounding, same_but_for_rounding, usual_size
 from dco.rows import KeptRows, UsedRows, n_rows, take_features
 from dco.scores.score import Score
 from dco.seal import SealedRows

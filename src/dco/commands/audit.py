@@ -243,7 +243,7 @@ class _Table:
 
 def _with_other_roles(report: Any, certificate: Any, table: _Table, data: Path) -> Any:
     """The report with a line for training and tuning rows, or with the reason why there is none."""
-    from dco.certificate import Check
+    from dco.verification import Check
 
     checks, unchecked = list(report.checks), dict(report.unchecked)
     absent, strangers = table.absent(), table.strangers()
