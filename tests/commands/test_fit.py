@@ -13,7 +13,8 @@ import pandas as pd
 import pytest
 
 import dco as library
-from dco.commands.reading import Layout, features, read_table
+from dco.commands.layout import Layout, features
+from dco.commands.reading import read_table
 
 
 def fit(dco: Callable[..., Any], data: Path, out: Path, *more: object, target: str = "outcome", status: int = 0) -> Any:

@@ -17,7 +17,8 @@ import pandas as pd
 import pytest
 
 import dco as library
-from dco.commands.reading import Layout, features, read_table
+from dco.commands.layout import Layout, features
+from dco.commands.reading import read_table
 from dco.experiments.records import unpacked
 
 # --- plan ---------------------------------------------------------------------------------------------------------

@@ -22,7 +22,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import dco as library
-from dco.commands.reading import Layout, features, read_table
+from dco.commands.layout import Layout, features
+from dco.commands.reading import read_table
 
 
 def expected(home: Path, model: str) -> tuple[Any, Any]:
@@ -699,7 +700,7 @@ def test_categories_that_the_fit_never_saw_are_told(dco: Callable[..., Any], hom
 
 
 def test_many_categories_are_not_kept(dco: Callable[..., Any], home: Path, tmp_path: Path) -> None:
-    from dco.commands.reading import NewValues, told_columns, with_categories
+    from dco.commands.layout import NewValues, told_columns, with_categories
 
     layout = Layout(target="y", task="regression", numbers=(), texts=("a", "b"), order=("a", "b"))
     X = pd.DataFrame({"a": [f"value {row}" for row in range(1001)], "b": ["u", None, "v"] + ["u"] * 998})

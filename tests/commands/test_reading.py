@@ -12,7 +12,8 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from dco.commands.reading import Layout, batches, column_names, even_batches, features, make_layout, read_table, targets
+from dco.commands.layout import Layout, features, make_layout, targets
+from dco.commands.reading import batches, column_names, even_batches, read_table
 
 
 def write(path: Path, text: str | bytes) -> Path:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from dco.commands.reading import Layout
+from dco.commands.layout import Layout
 
 MODELS = {
     "classification": {

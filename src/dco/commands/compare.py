@@ -178,7 +178,8 @@ def _order(data: Path, target: str, *, alpha: float, delta: float, **o: Any) -> 
     import numpy as np
 
     from dco.commands.candidates import DEFAULT_MODELS, MODELS, chosen_names, make_models
-    from dco.commands.reading import features, labels, make_layout, read_table, targets
+    from dco.commands.layout import features, labels, make_layout, targets
+    from dco.commands.reading import read_table
     from dco.fingerprints import role_fingerprint, row_fingerprints
 
     table = read_table(data)

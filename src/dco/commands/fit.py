@@ -26,7 +26,7 @@ from dco.display import counted
 from dco.extras import require
 
 if TYPE_CHECKING:
-    from dco.commands.reading import Layout
+    from dco.commands.layout import Layout
 
 
 @click.command("fit", epilog=example("dco fit patients.csv --target progression --alpha 0.1 --seed 0 --out model.dco"))
@@ -153,7 +153,7 @@ class Fitted:
         """Everything, for --json."""
         import json
 
-        from dco.commands.reading import Layout, columns_by_kind
+        from dco.commands.layout import Layout, columns_by_kind
 
         return {
             "task": self.model.table_["layout"]["task"],
@@ -173,16 +173,8 @@ def fit_table(
     """Read, set test rows aside, fit, evaluate."""
     import numpy as np
 
-    from dco.commands.reading import (
-        features,
-        labels,
-        make_layout,
-        need_column,
-        read_table,
-        targets,
-        told_columns,
-        with_categories,
-    )
+    from dco.commands.layout import features, labels, make_layout, need_column, targets, told_columns, with_categories
+    from dco.commands.reading import read_table
     from dco.splits import assign_roles
 
     table = read_table(data)

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from dco.arrays import AnyArray, Integers
+from dco.commands.layout import Layout
 from dco.commands.options import chosen_delta
-from dco.commands.reading import Layout
 
 
 def open_model(path: Path, trust: Sequence[str] = ()) -> Any:
@@ -57,7 +57,7 @@ def layout_of(model: Any, names: Sequence[str], *, target: str | None, path: Pat
 
 def model_features(model: Any, table: Any, layout: Layout, *, path: Path, first_row: int = 0) -> Any:
     """The features in the form in which the model was fitted: a frame, or an array for a model without column names."""
-    from dco.commands.reading import features
+    from dco.commands.layout import features
 
     frame = features(table, layout, path=path, first_row=first_row)
     return frame if hasattr(model, "feature_names_in_") else frame.to_numpy()
@@ -78,7 +78,8 @@ def rows_with_targets(
     model: Any, path: Path, *, target: str | None, by: str | None, ignore_new: bool, decimal: str | None = None
 ) -> KnownRows:
     """Read features, targets and groups of a table as the model needs them."""
-    from dco.commands.reading import NewValues, checked_columns, column_names, labels, need_column, read_table, targets
+    from dco.commands.layout import NewValues, checked_columns, labels, need_column, targets
+    from dco.commands.reading import column_names, read_table
 
     names = column_names(path)
     layout = layout_of(model, names, target=target, path=path, decimal=decimal)

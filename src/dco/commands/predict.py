@@ -285,8 +285,9 @@ def _write_plan(plan: Path, identity: dict[str, Any]) -> None:
 
 def _columns(order: Order, model: Any) -> tuple[Any, list[str], str | None]:
     """The layout, the columns to read and the key column, all checked against the table before any work is done."""
+    from dco.commands.layout import checked_columns, need_column
     from dco.commands.model_files import layout_of
-    from dco.commands.reading import checked_columns, column_names, need_column
+    from dco.commands.reading import column_names
 
     data = Path(order.data)
     names = column_names(data)
@@ -312,8 +313,9 @@ def _tell_no_key(layout: Any, columns: list[str], key: str | None) -> None:
 
 def _write_parts(order: Order, model: Any, parts: Path, advance: Any) -> list[int]:
     """Write the parts that are not there yet; returns the number of rows of every part."""
+    from dco.commands.layout import NewValues
     from dco.commands.model_files import model_features
-    from dco.commands.reading import NewValues, even_batches
+    from dco.commands.reading import even_batches
     from dco.files import written_beside
 
     data, kind = Path(order.data), output_format(Path(order.out))
@@ -530,8 +532,9 @@ def _predict_folder(
     """One output file a partition, each complete or absent, so that --resume skips those that are there."""
     from dataclasses import replace
 
+    from dco.commands.layout import NewValues
     from dco.commands.model_files import open_model, stated, tell_level
-    from dco.commands.reading import NewValues, partitions, row_count
+    from dco.commands.reading import partitions, row_count
 
     data, out = Path(order.data), Path(order.out)
     _check_out_folder(out, data)
@@ -656,7 +659,8 @@ def predict_partition(order: Order) -> tuple[Counter[Any], Any]:
 
     Returns how many of its rows belong to each group that has no calibration rows, and the categories that are new.
     """
-    from dco.commands.reading import NewValues, even_batches
+    from dco.commands.layout import NewValues
+    from dco.commands.reading import even_batches
     from dco.extras import require
     from dco.files import written_beside
 
