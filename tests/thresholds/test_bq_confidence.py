@@ -154,3 +154,12 @@ def test_bad_input_is_refused():
         bq_confidence([0.0], alpha=0.1, method="quick")
     with pytest.raises(ValueError, match="draws must be at least 1"):
         bq_confidence([0.0], alpha=0.1, method="dirichlet", draws=0)
+
+
+def test_dirichlet_draws_come_from_the_generator_that_is_given():
+    losses = lattice(20, seed=0)
+    options = {"alpha": 0.3, "method": "dirichlet", "draws": 400}
+    found = [bq_confidence(losses, rng=np.random.default_rng(seed), **options) for seed in range(6)]
+    assert len(set(found)) > 1
+    assert found[3] == bq_confidence(losses, rng=np.random.default_rng(3), **options)
+    assert found[0] == bq_confidence(losses, **options)  # seed 0 is the default

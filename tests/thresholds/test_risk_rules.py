@@ -22,6 +22,7 @@ from dco.thresholds import (
     risk_controlling,
     split_conformal,
 )
+from dco.thresholds.bq_confidence import _by_recursion, _merged
 from dco.thresholds.loss_matrix import ceil_total
 from dco.thresholds.risk_tests import binomial_p_value, hoeffding_bentkus_p_value, wsr_p_value
 
@@ -443,3 +444,52 @@ class TestLearnThenTest:
             learn_then_test(losses, alpha=0.1, delta=0.1, where=np.full((10, 3), np.nan))
         with pytest.raises(ValueError, match="delta must be"):
             learn_then_test(losses, alpha=0.1, delta=0)
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_the_first_threshold_is_taken_where_every_column_passes(name):
+    assert RULES[name](np.zeros((100, 4)), np.arange(4.0)).value == 0.0
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_equal_thresholds_and_a_level_at_the_bound_are_refused(name):
+    losses, cuts = falling_losses(20, 5)
+    with pytest.raises(ValueError, match="strictly ascending"):
+        RULES[name](losses, cuts[[0, 1, 1, 2, 3]])
+    with pytest.raises(ValueError, match="alpha must be a number strictly between 0 and bound"):
+        RULES[name](losses, cuts, alpha=8.0, bound=8.0)
+
+
+def test_sums_on_a_border_are_those_of_the_decimals():
+    """0.1 + 0.1 + 0.1 is above 0.3 in floats, and a hundred times 0.55 above 55, even when summed without rounding."""
+    losses = np.repeat([0.1, 0.0], [3, 9])[:, None]
+    assert math.fsum(losses[:, 0]) > 0.3
+    assert conformal_risk_control(losses, [1.0], alpha=0.1).value == 1.0  # (0.3 + 1) / 13 is 0.1
+    assert math.fsum(np.full(100, 0.55)) > 55
+    assert ceil_total(np.full(100, 0.55)) == 55
+
+
+def test_certified_columns_ascend_whatever_the_order_of_their_p_values():
+    losses = (np.arange(100)[:, None] < [9, 6, 3, 0]).astype(float)
+    record = learn_then_test(losses, alpha=0.3, delta=0.1, test="binomial", correction="holm")
+    assert np.all(np.diff(record.p_values) < 0)
+    assert record.indices.tolist() == [0, 1, 2, 3]
+
+
+@pytest.mark.filterwarnings("ignore::dco.errors.InfeasibleLevelWarning")
+def test_a_p_value_of_exactly_delta_certifies():
+    losses = np.random.default_rng(0).uniform(0, 0.4, size=(20, 1))
+    p_value = hoeffding_bentkus_p_value(losses[:, 0], Fraction(3, 10))
+    for delta, certified in ((p_value, 1), (math.nextafter(p_value, 0), 0)):
+        assert len(learn_then_test(losses, alpha=0.3, delta=delta)) == certified
+
+
+def test_a_tiny_delta_is_decided_by_digits_that_mean_something():
+    """P(L+ > 0.16) is about 1e-19 for these losses, which an absolute error of 1e-12 would hide."""
+    losses = np.repeat([0.0, 0.1, 0.5], [300, 100, 30])
+    failure = _by_recursion(*_merged(losses, Fraction(4, 25)))[1]
+    assert 0 < failure < 1e-17
+    enough = bayesian_quadrature_risk(losses[:, None], [1.0], alpha=0.16, delta=2 * failure)
+    assert (enough.value, enough.guarantee) == (1.0, "pac-conjectured")
+    with pytest.warns(InfeasibleLevelWarning, match="not certified"):
+        assert bayesian_quadrature_risk(losses[:, None], [1.0], alpha=0.16, delta=failure / 2).value == np.inf
