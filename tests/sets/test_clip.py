@@ -115,3 +115,10 @@ def test_the_two_ways_to_a_log_target_keep_coverage():
         assert sets.contains(y[new]).mean() > 0.9 - 4 * np.sqrt(0.09 * (1 / 2000 + 1 / 1000))
         assert sets.lower.min() >= 0
     assert np.median(exp.sizes()) < np.median(plain.sizes())  # narrow where y is small; not narrower on average
+
+
+def test_the_upper_limit_cuts_sets_whose_score_decides():
+    y = np.linspace(-3, 3, 61)
+    sets = AbsoluteResidual().sets(Points(np.zeros(61)), 2.0)
+    np.testing.assert_array_equal(sets.clip(upper=1).contains(y), sets.contains(y) & (y <= 1))
+    np.testing.assert_array_equal(sets.clip(-1, 1).contains(y), np.abs(y) <= 1)

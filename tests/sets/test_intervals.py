@@ -142,3 +142,8 @@ def test_printed_sets_are_one_short_line():
     unions = IntervalUnions(np.array([0, 2, 2]), np.array([0.0, 2.0]), np.array([1.0, 3.5]))
     assert str(unions) == "IntervalUnions(2 rows, mean size 1.25, 1 empty: [0, 1] or [2, 3.5], {})"
     assert str(Intervals(np.zeros(0), np.zeros(0))) == "Intervals(0 rows)"
+
+
+def test_responses_are_rounded_to_float64_before_they_are_compared():
+    barely_above = np.array([1 + np.finfo(np.longdouble).eps], dtype=np.longdouble)
+    assert Intervals([0.0], [1.0]).contains(barely_above) == Intervals([0.0], [1.0]).contains(barely_above.astype(float))

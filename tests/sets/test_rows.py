@@ -68,6 +68,8 @@ def test_what_one_row_looks_like():
         (5, "no row 5: there are 5 rows"),
         (-6, "no row -6"),
         ([0, 7], "no row 7"),
+        ([0, 5], "no row 5"),
+        ([-6], "no row -6"),
         ([True, False], "a mark for each row: got 2 marks for 5 rows"),
         (1.0, "a number, a slice, a list of numbers or a mask, got 1.0"),
         ("a", "got 'a'"),
