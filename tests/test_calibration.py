@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import warnings
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -207,13 +208,12 @@ def test_of_thousands_of_groups_five_are_named() -> None:
     assert ": 1 row and 3995 more)" in message
     message = told(np.full(4000, np.inf), np.arange(4000) // 40, alpha=0.1)
     assert "the threshold of 100 groups (0, 1, 2, 3, 4 and 95 more) is infinite" in message
-    names = np.arange(4000).astype(object)
     with pytest.warns(
         InfeasibleLevelWarning, match=r"^4000 of 4000 rows belong to 4000 groups that have no .* and 3995 more"
     ):
-        tell_new_groups(names, {}, on_infeasible="warn")
+        tell_new_groups(Counter(range(4000)), "4000 rows")
     with pytest.warns(InfeasibleLevelWarning, match=r"^1 of 1 row belongs to 1 group that has no calibration rows \(0\)"):
-        tell_new_groups(names[:1], {}, on_infeasible="warn")
+        tell_new_groups(Counter([0]), "1 row")
 
 
 def test_p_values_of_many_groups_are_those_of_each_group() -> None:

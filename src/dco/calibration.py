@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import warnings
 from collections import Counter
-from collections.abc import Container
 from dataclasses import dataclass, fields
 from fractions import Fraction
 from functools import cached_property
@@ -185,18 +184,17 @@ def tell_infeasible(
 
 
 def tell_new_groups(
-    names: AnyArray, known: Container[Any], *, on_infeasible: Literal["warn", "raise"], stacklevel: int = 2
+    new: Counter[Any], rows: str, *, on_infeasible: Literal["warn", "raise"] = "warn", stacklevel: int = 2
 ) -> None:
-    """Say once how many rows belong to Mondrian groups that no calibration row belongs to."""
-    rows = Counter(name for name in names.tolist() if name not in known)
-    if not rows:
+    """Say once how many of the rows ("200 rows") belong to Mondrian groups that no calibration row belongs to."""
+    if not new:
         return
-    groups = first_few([repr(name) for name, _ in rows.most_common()])
-    n = rows.total()
+    groups = first_few([repr(name) for name, _ in new.most_common()])
+    n = new.total()
     warn_or_raise(
-        f"{n} of {counted(len(names), 'row')} {'belongs' if n == 1 else 'belong'} to {counted(len(rows), 'group')} that "
-        f"{have(len(rows))} no calibration rows ({groups}): {'its set is' if n == 1 else 'their sets are'} full (valid, but "
-        "useless). Calibrate with rows of these groups.",
+        f"{n} of {rows} {'belongs' if n == 1 else 'belong'} to {counted(len(new), 'group')} that {have(len(new))} no "
+        f"calibration rows ({groups}): {'its set is' if n == 1 else 'their sets are'} full (valid, but useless). Calibrate "
+        "with rows of these groups.",
         on_infeasible,
         stacklevel=stacklevel + 1,
     )

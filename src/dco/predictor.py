@@ -188,13 +188,18 @@ class DecoupledPredictor:
         if statement != self.statement:
             statement.tell_infeasible(self.calibration, stacklevel=stacklevel + 1)
 
-    def tell_new_groups(self, X: Any, *, stacklevel: int = 2) -> None:
-        """Warn, or raise, where rows of X belong to Mondrian groups without calibration rows: their sets are full."""
+    def new_groups(self, X: Any) -> Counter[Any]:
+        """How many rows of X belong to each Mondrian group without calibration rows: their sets are full."""
         names = None if is_label(self.structure.condition_on) else self.structure.conditions(X)
-        if names is not None:
-            tell_new_groups(
-                names, self.calibration.parts(), on_infeasible=self.statement.on_infeasible, stacklevel=stacklevel + 1
-            )
+        if names is None:
+            return Counter()
+        known = self.calibration.parts()
+        return Counter(name for name in names.tolist() if name not in known)
+
+    def tell_new_groups(self, X: Any, *, stacklevel: int = 2) -> None:
+        """Warn, or raise, where rows of X belong to such groups."""
+        rows = counted(n_rows(X), "row")
+        tell_new_groups(self.new_groups(X), rows, on_infeasible=self.statement.on_infeasible, stacklevel=stacklevel + 1)
 
     def sets(
         self,

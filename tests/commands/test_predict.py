@@ -592,14 +592,14 @@ def test_rows_of_groups_without_calibration_are_counted_once(dco: Callable[..., 
     new.to_csv(tmp_path / "new.csv", index=False)
     told = dco("predict", model, tmp_path / "new.csv", "--out", out, "--batch-rows", 20, "--force").output
     assert told.count("Note: ") == 1
-    assert "3 of 200 rows belong to groups that have no calibration rows ('west', 'moon')" in told
+    assert "3 of 200 rows belong to 2 groups that have no calibration rows ('west', 'moon')" in told
     assert np.flatnonzero(np.isinf(pd.read_csv(out)["size"])).tolist() == [3, 50, 199]
     (tmp_path / "parts").mkdir()
     for place in range(2):
         new.iloc[100 * place : 100 * place + 100].to_parquet(tmp_path / "parts" / f"{place}.parquet")
     told = json.loads(dco("predict", model, tmp_path / "parts", "--out", tmp_path / "sets", "--json").output)
     assert len(told["notes"]) == 1
-    assert told["notes"][0].startswith("3 of 200 rows belong to groups")
+    assert told["notes"][0].startswith("3 of 200 rows belong to 2 groups")
 
 
 def test_a_run_that_goes_on_counts_groups_of_all_rows(
@@ -618,11 +618,11 @@ def test_a_run_that_goes_on_counts_groups_of_all_rows(
     for place in range(2):
         new.iloc[100 * place : 100 * place + 100].to_parquet(tmp_path / "parts" / f"{place}.parquet")
     for name, data, said in (
-        ("sets_table", "new.csv", "3 of 200 rows belong to groups that have no calibration rows ('west', 'moon')"),
+        ("sets_table", "new.csv", "3 of 200 rows belong to 2 groups that have no calibration rows ('west', 'moon')"),
         (
             "predict_partition",
             "parts",
-            "1 of 100 rows predicted now belong to groups that have no calibration rows ('moon')",
+            "1 of 100 rows predicted now belongs to 1 group that has no calibration rows ('moon')",
         ),
     ):
         whole, calls = getattr(module, name), []

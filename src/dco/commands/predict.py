@@ -33,6 +33,7 @@ from dco.commands.options import (
     work_options,
 )
 from dco.commands.printing import as_json, note, noted_warnings, print_json, progress, say
+from dco.display import counted
 
 _PLAN = "plan.json"
 _SIGNATURE = "dco"  # the key of the metadata in Parquet and Feather outputs
@@ -313,6 +314,7 @@ def _tell_no_key(layout: Any, columns: list[str], key: str | None) -> None:
 
 def _write_parts(order: Order, model: Any, parts: Path, advance: Any) -> list[int]:
     """Write the parts that are not there yet; returns the number of rows of every part."""
+    from dco.calibration import tell_new_groups
     from dco.commands.layout import NewValues
     from dco.commands.model_files import model_features
     from dco.commands.reading import even_batches
@@ -334,34 +336,19 @@ def _write_parts(order: Order, model: Any, parts: Path, advance: Any) -> list[in
             with written_beside(part) as beside:
                 write_arrow(_signed(result, order, model), beside, kind)
         elif model.predictor_.structure.condition_on is not None:  # rows of earlier runs count in the note about groups
-            new.update(_new_groups(model.predictor_, model_features(model, table, layout, path=data, first_row=row)))
+            new.update(model.predictor_.new_groups(model_features(model, table, layout, path=data, first_row=row)))
         row += table.num_rows
         written.append(table.num_rows)
         advance(table.num_rows)
     if row == 0:
         raise ValueError(f"{data} has column names and no rows; give a table with rows.")
-    _tell_new_groups(new, row)
+    tell_new_groups(new, counted(row, "row"))
     values.tell()
     return written
 
 
 def _part(parts: Path, index: int) -> Path:
     return parts / f"{index:09d}"
-
-
-def _tell_new_groups(new: Counter[Any], rows: int, *, now: bool = False) -> None:
-    """Warn once, whatever the batches, about rows of groups that calibration never saw."""
-    from dco.errors import InfeasibleLevelWarning
-
-    if new:
-        named = ", ".join(repr(name) for name, _ in new.most_common(5)) + (", ..." if len(new) > 5 else "")
-        counted = f"{new.total()} of {rows} rows" + (" predicted now" if now else "")
-        warnings.warn(
-            f"{counted} belong to groups that have no calibration rows ({named}): their sets are full (valid, but useless). "
-            "Fit with rows of these groups.",
-            InfeasibleLevelWarning,
-            stacklevel=2,
-        )
 
 
 def sets_table(
@@ -386,7 +373,7 @@ def sets_table(
     arrow = require("pyarrow", extra="tables")
     X = model_features(model, table, layout, path=path, first_row=first_row)
     if new is not None:
-        new.update(_new_groups(model.predictor_, X))
+        new.update(model.predictor_.new_groups(X))
     record = model.predictor_.structure.prediction(X)
     sets = model.predictor_.sets(X, **order.statement, prediction=record)
     start = order.first_row + first_row
@@ -407,15 +394,6 @@ def sets_table(
             columns[_free("pieces", taken)] = arrow.array([_pieces(sets.pieces(row)) for row in range(len(sets))])
     columns[_free("size", taken)] = arrow.array(sets.sizes())
     return arrow.table(columns)
-
-
-def _new_groups(predictor: Any, X: Any) -> list[Any]:
-    """The group of each row whose group has no calibration rows."""
-    from dco.groups import is_label
-
-    names = None if is_label(predictor.structure.condition_on) else predictor.structure.conditions(X)
-    known = predictor.calibration.parts()
-    return [] if names is None else [name for name in names.tolist() if name not in known]
 
 
 def _free(name: str, taken: set[str]) -> str:
@@ -532,6 +510,7 @@ def _predict_folder(
     """One output file a partition, each complete or absent, so that --resume skips those that are there."""
     from dataclasses import replace
 
+    from dco.calibration import tell_new_groups
     from dco.commands.layout import NewValues
     from dco.commands.model_files import open_model, stated, tell_level
     from dco.commands.reading import partitions, row_count
@@ -564,7 +543,8 @@ def _predict_folder(
     total = NewValues()
     for _, values in found:
         total.add(values)
-    _tell_new_groups(sum((groups for groups, _ in found), Counter()), total.rows, now=len(orders) < len(files))
+    now = " predicted now" if len(orders) < len(files) else ""
+    tell_new_groups(sum((groups for groups, _ in found), Counter()), counted(total.rows, "row") + now)
     total.tell()
     return offsets[-1], len(files), stated(model, order.statement)
 
