@@ -456,3 +456,23 @@ def test_asymmetric_quantiles_refuse_what_they_cannot_read():
     for name, levels in (("alpha", {"alpha": 2}), ("delta", {"alpha": 0.1, "delta": 0})):
         with pytest.raises(ValueError, match=name):
             asymmetric_quantiles(flat(30), np.zeros(30), **levels)
+
+
+def test_the_two_ends_together_name_the_guarantee_that_was_asked_for():
+    y = np.random.default_rng(0).normal(size=200)
+    marginal, pac = (asymmetric_quantiles(flat(200), y, alpha=0.2, delta=delta) for delta in (None, 0.1))
+    assert (marginal.guarantee, marginal.alpha, marginal.delta) == ("marginal", 0.2, None)
+    assert (pac.guarantee, pac.alpha, pac.delta) == ("pac", 0.2, 0.1)
+    assert pac.lower.value > marginal.lower.value
+    assert pac.upper.value > marginal.upper.value
+
+
+@pytest.mark.parametrize("centre", [-5.0, 5.0])
+@pytest.mark.parametrize("width", [0.0, 1e-12])
+@pytest.mark.parametrize("kind", ["relative", "median"])
+def test_denominators_have_a_floor_by_the_size_of_the_ends_on_both_sides_of_zero(kind, width, centre):
+    lower, upper = np.array([centre]), np.array([centre + width])
+    record = Quantiles(lower, upper, median=(lower + upper) / 2)
+    floor = 1e-8 * max(abs(lower[0]), abs(upper[0]))
+    assert QuantileResidual(kind).observed(record, [centre - 1])[0] == pytest.approx(1 / floor, rel=1e-9)
+    assert QuantileResidual(kind).observed(record, [centre + 1])[0] == pytest.approx(1 / floor, rel=1e-9)
