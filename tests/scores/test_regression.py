@@ -476,3 +476,12 @@ def test_denominators_have_a_floor_by_the_size_of_the_ends_on_both_sides_of_zero
     floor = 1e-8 * max(abs(lower[0]), abs(upper[0]))
     assert QuantileResidual(kind).observed(record, [centre - 1])[0] == pytest.approx(1 / floor, rel=1e-9)
     assert QuantileResidual(kind).observed(record, [centre + 1])[0] == pytest.approx(1 / floor, rel=1e-9)
+
+
+def test_the_centre_of_a_mixture_is_its_mean():
+    rng = np.random.default_rng(0)
+    means, y = rng.exponential(size=(30, 7)), rng.normal(size=30)  # skewed: the median is another number
+    record = GaussianMixtures(means, np.full(7, 0.5))
+    np.testing.assert_allclose(AbsoluteResidual().observed(record, y), np.abs(y - means.mean(axis=1)), rtol=1e-12)
+    sd = np.sqrt(means.var(axis=1) + 0.25)
+    np.testing.assert_allclose(NormalisedResidual().observed(record, y), np.abs(y - means.mean(axis=1)) / sd, rtol=1e-12)
