@@ -191,6 +191,18 @@ def test_several_outputs_are_refused():
         predict_record(model, X)
 
 
+def test_a_classifier_without_classes_is_told_what_its_fit_must_set():
+    class Nameless(ClassifierMixin, BaseEstimator):
+        def fit(self, X, y):
+            return self
+
+        def predict_proba(self, X):
+            return np.full((len(X), 2), 0.5)
+
+    with pytest.raises(ValueError, match="Nameless has no classes_ .*its fit must set it"):
+        predict_record(Nameless().fit(X, TWO), X)
+
+
 def test_half_precision_probabilities_are_probabilities():
     probabilities = RNG.dirichlet(np.ones(3), size=80).astype(np.float16)
     assert len(predict_record(Says(probabilities).fit(X, LABELS), X)) == 80

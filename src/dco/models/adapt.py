@@ -264,7 +264,7 @@ def _classes(model: Any) -> AnyArray:
     if classes is None:
         classes = getattr(last_model(model), "classes_", None)
     if classes is None or isinstance(classes, list):
-        raise ValueError(f"{name_of(model)} has no classes_ that names its columns; prediction sets need one y a row.")
+        raise ValueError(f"{name_of(model)} has no classes_ that names its columns: its fit must set it, from one y a row.")
     return np.asarray(classes)
 
 
