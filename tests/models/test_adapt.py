@@ -199,7 +199,7 @@ def test_a_classifier_without_classes_is_told_what_its_fit_must_set():
         def predict_proba(self, X):
             return np.full((len(X), 2), 0.5)
 
-    with pytest.raises(ValueError, match="Nameless has no classes_ .*its fit must set it"):
+    with pytest.raises(ValueError, match="its fit must set it"):
         predict_record(Nameless().fit(X, TWO), X)
 
 
