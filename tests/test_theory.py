@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from fractions import Fraction
-from itertools import combinations
+from itertools import combinations, product
 
 import numpy as np
 import pytest
@@ -94,6 +95,37 @@ def test_consistency_p_value_is_valid_and_not_idle(n, n_test, rank, tied):
     for u in (0.01, 0.05, 0.1, 0.5):
         assert law[np.array(p) <= u].sum() <= u + 1e-9
     assert law[np.array(p) <= 0.1].sum() > 0.02
+
+
+@pytest.mark.parametrize(("n", "rank", "values", "n_test"), [(3, 3, 12, 60), (4, 3, 9, 60)])
+def test_consistency_p_value_is_valid_for_scores_on_few_values(n, rank, values, n_test):
+    """P(p <= u) <= u for every u, over all draws of equal atoms; draws are called tied only if the next score is equal."""
+    hits = np.arange(n_test + 1)
+    draws = Counter()
+    for draw in product(range(1, values + 1), repeat=n):
+        ordered = [*sorted(draw), math.inf]
+        draws[ordered[rank - 1], ordered[rank] == ordered[rank - 1]] += 1
+    p_values = {
+        tied: [theory.coverage_consistency(h, n_test, rank=rank, n_cal=n, tied=tied).p_value for h in hits]
+        for tied in (False, True)
+    }
+    p = np.concatenate([p_values[tied] for _, tied in draws])
+    chances = np.concatenate([count / values**n * binom.pmf(hits, n_test, at / values) for (at, _), count in draws.items()])
+    for u in np.unique(p):
+        assert chances[p <= u].sum() <= u + 1e-12
+    assert p.min() < 0.05
+
+
+@pytest.mark.parametrize(("n", "rank"), [(19, 19), (19, 18), (50, 49)])
+def test_an_atom_that_was_drawn_once_makes_no_verdict(n, rank):
+    """The threshold is the only score at an atom up to b, and coverage is b: this with p <= 0.05 is rarer than 0.025."""
+    n_test = 2000
+    hits = np.arange(1900, n_test + 1)
+    p = np.array([theory.coverage_consistency(h, n_test, rank=rank, n_cal=n).p_value for h in hits])
+    for b in np.linspace(0.95, 1.0, 101):
+        mass = b / rank  # the likeliest to be drawn once, by the row of this rank
+        alone = math.comb(n, rank) * rank * (b - mass) ** (rank - 1) * mass * (1 - b) ** (n - rank)
+        assert alone * binom.pmf(hits, n_test, b)[p <= 0.05].sum() <= 0.025
 
 
 def test_consistency_sees_too_low_and_too_high():

@@ -97,9 +97,10 @@ def hits_cdf(hits: SupportsIndex, n_test: SupportsIndex, *, rank: SupportsIndex,
 class Consistency:
     """Whether an observed test coverage agrees with the law that the calibration rank implies.
 
-    ``p_value`` is twice the smaller Beta-binomial tail, at most 1; when `tied`, twice the lower tail: low coverage is judged
-    alike, and high coverage is no evidence.
-    ``expected_coverage`` is rank / (n_cal + 1), and test coverage falls in [`low`, `high`] with probability at least 0.9.
+    ``p_value`` is twice the smaller of two Beta-binomial tails, at most 1: the lower one of the rank, and the upper one of
+    the next rank. When `tied`, it is twice the lower one: low coverage is judged alike, and high coverage is no evidence.
+    ``expected_coverage`` is rank / (n_cal + 1), and test coverage falls in [`low`, `high`] with probability at least 0.9 (if
+    scores have no ties; more can be covered if they have).
     """
 
     p_value: float
@@ -129,17 +130,21 @@ def coverage_consistency(
 ) -> Consistency:
     """Test the number of covered rows among `n_test` against Beta-binomial(n_test, rank, n_cal + 1 - rank).
 
-    Say ``tied=True`` when calibration scores are equal near the threshold (`ranks_near_threshold`): coverage is then only
-    stochastically larger than the law, so that high coverage is no evidence. The lower tail is doubled all the same: a look
-    at the scores decides which p-value it is, and may not make low coverage more significant. The p-value is valid (P(p <=
-    u) <= u) when test rows and calibration rows are i.i.d. and neither was looked at before; an atom that the look for ties
-    cannot see may raise a level of 0.05 to 0.058 (100 calibration rows) or 0.051 (1,000).
+    Say ``tied=True`` when calibration scores are equal near the threshold (`ranks_near_threshold`), or at least when the
+    next score is equal to it: coverage is then only stochastically larger than the law, so that high coverage is no
+    evidence. The lower tail is doubled all the same: a look at the scores decides which p-value it is, and may not make low
+    coverage more significant.
+
+    The p-value is valid (P(p <= u) <= u) for every law of the scores when test rows and calibration rows are i.i.d. and
+    neither was looked at before. Let U be the order statistics of n_cal uniforms that the scores are quantiles of. Coverage
+    is never below U of the rank. Where the next score is larger, it is never above U of the next rank, even if the score at
+    the threshold is an atom of which one was drawn: hence the upper tail of that rank, which no look for ties could replace.
     """
     (k, n), covered, tested = _checked_rank(rank, n_cal), as_count(hits, name="hits"), as_count(n_test, name="n_test")
     if tested == 0 or covered > tested:
         raise ValueError(f"hits must be at most n_test and n_test at least 1, got hits = {covered} of n_test = {tested}.")
     at_most = hits_cdf(covered, tested, rank=k, n_cal=n)
-    at_least = 1.0 - hits_cdf(covered - 1, tested, rank=k, n_cal=n)
+    at_least = 1.0 - hits_cdf(covered - 1, tested, rank=min(k + 1, n + 1), n_cal=n)
     p_value = min(1.0, 2.0 * max(0.0, at_most if tied else min(at_most, at_least)))
     low = _hits_quantile(0.05, tested, k, n) / tested
     high = 1.0 if tied else _hits_quantile(0.95, tested, k, n) / tested
