@@ -512,3 +512,7 @@ def test_sizes_are_the_oracle_sizes_and_density_sets_are_the_smallest():
     assert abs(sizes[MASS] / (2 * norm.ppf(0.95) * s.mean()) - 1) < 0.03
     assert sizes[DENSITY] < sizes[MASS]
     np.testing.assert_allclose(sizes[MASS], sizes[NormalisedResidual()], rtol=1e-6)  # the same sets, by another road
+
+
+def test_no_mass_is_the_mode_of_one_gaussian():
+    assert list(MASS.sets(GaussianMixtures([[1.5], [-0.25]], [0.7]), 0.0)) == [[(1.5, 1.5)], [(-0.25, -0.25)]]
