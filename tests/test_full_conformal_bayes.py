@@ -142,6 +142,14 @@ def test_a_label_that_no_draw_allows_is_out():
     assert result.ranks.tolist() == [[6, 1]]
 
 
+@pytest.mark.parametrize(("alpha", "sets"), [(0.1, [[0, 1, 2]]), (1 / 6, [[0]])])
+def test_sets_of_too_few_rows_are_full_for_labels_never_seen_too(alpha, sets):
+    """Five rows cannot rule out the sixth at a level below 1/6, whatever its label; at 1/6 the least rank is out."""
+    train = ClassDraws(np.full((30, 5, 2), 0.5), classes=[0, 1])
+    test = ClassDraws(np.full((30, 1, 2), [[1.0, 0.0]]), classes=[0, 1], unseen=[2])
+    assert full_conformal_labels(train, [0, 1, 0, 1, 0], test, alpha=alpha).sets.to_lists() == sets
+
+
 def test_bad_input_is_refused():
     draws = ClassDraws(np.full((5, 4, 2), 0.5))
     with pytest.raises(ValueError, match="must be the same"):

@@ -163,7 +163,7 @@ def evaluate(
 def _consistency(hits: Bools, threshold: Threshold | None, *, tied: bool) -> Consistency | None:
     if threshold is None or threshold.rank is None or threshold.guarantee not in _ORDER_STATISTIC_GUARANTEES:
         return None
-    rank = threshold.n + 1 if math.isinf(threshold.value) else threshold.rank  # full sets cover, whichever score it was
+    rank = threshold.n + 1 if threshold.value == math.inf else threshold.rank  # full sets cover, whichever score it was
     return coverage_consistency(int(hits.sum()), hits.size, rank=rank, n_cal=threshold.n, tied=tied)
 
 

@@ -68,8 +68,9 @@ def full_conformal_labels(
 
     `train` and `test` hold the class probabilities of the same T draws. `weights` (T,) are the draws' own weights (all
     equal by default; exact posterior weights when the draws are all values that the parameter can take). Labels that the
-    model has never seen have no probability and are left out of every set. A warning says when a set holds labels
-    whose weights rest on fewer than `least_effective_draws`.
+    model has never seen have no probability and the least rank, 1: they are left out of every set, unless n < 1 / alpha - 1
+    rows are so few that every set is full. A warning says when a set holds labels whose weights rest on fewer than
+    `least_effective_draws`.
     """
     codes = train.codes(y_train)
     if np.any(codes >= train.n_known):
@@ -82,7 +83,7 @@ def full_conformal_labels(
     ranks, effective = _ranks(log_train, log_test, _log_weights(weights, len(log_train)))
     members = _members(ranks, len(codes), alpha)
     _warn_if_collapsed(effective, members, least_effective_draws)
-    dense = np.zeros((len(test), test.n_classes), dtype=bool)
+    dense = np.full((len(test), test.n_classes), _members(np.array(1), len(codes), alpha))
     dense[:, : test.n_known] = members
     return FullConformalSets(
         LabelSets.from_dense(dense, test.labels()), ranks, effective, len(codes), len(log_train), float(as_rational(alpha))
