@@ -114,6 +114,16 @@ def test_pac_gets_no_fewer_calibration_rows_than_marginal():
             assert pac.calibrate >= smallest_pac_n(alpha=alpha, delta=0.05)
 
 
+@pytest.mark.parametrize(
+    ("alpha", "delta", "spread"), [(0.05, 0.5, 0.02), (0.1, 0.6, 0.02), (0.3, 0.9, 0.03), (0.7, 0.5, 0.03)]
+)
+def test_a_delta_near_a_half_and_above_keeps_the_spread_that_is_promised(alpha, delta, spread):
+    """The PAC rank may then be below the marginal one, with more spread at the same number of rows."""
+    result = plan(50_000, alpha=alpha, guarantee="pac", delta=delta, spread=spread)
+    assert result.rows[2].reason.startswith("Enough for a standard deviation")
+    assert result.now.coverage_sd <= spread
+
+
 def test_twice_the_rows_is_the_plan_of_twice_the_rows():
     for n in (300, 442, 50_000):
         assert plan(n, alpha=0.1).doubled == plan(2 * n, alpha=0.1).now

@@ -174,7 +174,15 @@ class _Wish:
             return calibration_size(alpha=self.alpha, spread=self.spread).recommended
         ruling = self.delta if self.alpha > Fraction(1, 2) else None  # above 1/2 it is the PAC rank that spreads more
         enough = calibration_size(alpha=self.alpha, spread=self.spread, pac_delta=ruling).safe_from
-        return least_wasteful_size(max(enough, self.least_calibration()), alpha=self.alpha, delta=self.delta)
+        size = least_wasteful_size(max(enough, self.least_calibration()), alpha=self.alpha, delta=self.delta)
+        while self.spread_of_coverage(size) > self.spread:  # a delta near 1/2 can take a lower rank than the marginal one
+            size += 1
+        return size
+
+    def spread_of_coverage(self, n: int) -> float:
+        """The standard deviation of Beta(rank, n + 1 - rank)."""
+        mean = self.rank(n) / (n + 1)
+        return math.sqrt(mean * (1 - mean) / (n + 2))
 
     def tunes_on_own_rows(self) -> bool:
         return self.searched and self.folds is None
