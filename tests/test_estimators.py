@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 
+import dask.dataframe as dask_frames
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -14,7 +15,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, clone
 from sklearn.compose import make_column_transformer
 from sklearn.datasets import load_iris, load_wine, make_classification, make_regression
 from sklearn.ensemble import HistGradientBoostingRegressor, RandomForestClassifier, RandomForestRegressor
-from sklearn.exceptions import FitFailedWarning, UnsetMetadataPassedError
+from sklearn.exceptions import FitFailedWarning, NotFittedError, UnsetMetadataPassedError
 from sklearn.frozen import FrozenEstimator
 from sklearn.impute import SimpleImputer
 from sklearn.linear_model import BayesianRidge, LinearRegression, LogisticRegression, Ridge
@@ -27,7 +28,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import dco
 from dco.fingerprints import role_fingerprint, row_fingerprints
-from dco.models import QuantilePair
+from dco.models import QuantilePair, ResidualSpread
 from dco.models.averaged import AveragedModel
 from dco.scores import APS, LAC, RAPS, AbsoluteResidual, NormalisedResidual, QuantileResidual
 
@@ -199,6 +200,12 @@ def test_sample_weights_reach_the_models_and_not_the_calibration() -> None:
         X, y, sample_weight=weights
     )
     assert inside.certificate_.guarantee == "marginal"
+
+
+def test_no_weights_are_no_fit_parameter() -> None:
+    X, y = regression_rows()
+    est = dco.DecoupledRegressor(KNeighborsRegressor(), random_state=0).fit(X, y, sample_weight=None)
+    assert est.certificate_ == clone(est).fit(X, y).certificate_
 
 
 def test_a_model_that_takes_no_weights_is_reported_and_left_out() -> None:
@@ -516,8 +523,29 @@ def test_a_model_that_knows_more_labels_keeps_them() -> None:
     few = y[200:400] < 2
     est = dco.DecoupledClassifier(FrozenEstimator(model), dco.scores.LAC(), tune_size=0, random_state=0)
     est.fit(X[200:400][few], y[200:400][few])
-    assert est.predict_set(X[400:]).classes.tolist() == [0, 1, 2]
+    assert est.predict_set(X[400:]).classes.tolist() == est.classes_.tolist() == [0, 1, 2]
     np.testing.assert_array_equal(est.predict_p(X[400:]) > 0.1, est.predict_set(X[400:]).to_dense())
+    np.testing.assert_array_equal(est.predict_proba(X[400:]), model.predict_proba(X[400:]))
+
+
+@pytest.mark.parametrize("absent", [0, 1, 2])
+def test_probabilities_stand_under_their_own_labels_where_the_rows_lack_one(absent: int) -> None:
+    X, y = class_rows(600)
+    names = np.array(["a", "b", "c"])[y]
+    model = LogisticRegression().fit(X, names)
+    est = dco.DecoupledClassifier(FrozenEstimator(model), LAC(), condition_on="label", random_state=0)
+    with pytest.warns(dco.InfeasibleLevelWarning, match="1 of 3 labels .* no calibration rows"):
+        est.fit(X[y != absent], names[y != absent])
+    assert est.classes_.tolist() == ["a", "b", "c"]
+    np.testing.assert_array_equal(est.predict_proba(X), model.predict_proba(X))
+    assert est.predict_set(X).to_dense()[:, absent].all()
+
+
+def test_a_fitted_model_whose_labels_are_of_another_kind_is_named() -> None:
+    X, y = class_rows()
+    est = dco.DecoupledClassifier(FrozenEstimator(LogisticRegression().fit(X, y)), random_state=0)
+    with pytest.raises(ValueError, match=r"rows are text \('.*those of the model 'frozenestimator' are numbers \(0"):
+        est.fit(X, np.array(["a", "b", "c"])[y])
 
 
 def test_the_seed_on_the_certificate_repeats_the_fit() -> None:
@@ -1351,3 +1379,71 @@ def test_several_candidates_need_tuning_rows() -> None:
     X, y = class_rows(200)
     with pytest.raises(ValueError, match=r"No row is left for tuning, but \d+ candidates are compared on them"):
         dco.DecoupledClassifier(LogisticRegression(), tune_size=0).fit(X, y)
+
+
+class Plain:
+    """Not derived from scikit-learn: no tags, no parameters."""
+
+    def predict(self, X):
+        return X[:, 0]
+
+
+def test_a_class_of_ones_own_is_used_frozen_and_told_how() -> None:
+    X, y = regression_rows()
+    with pytest.raises(TypeError, match=r"'plain' has no get_params.*FrozenEstimator\(model\)"):
+        dco.DecoupledRegressor(Plain(), random_state=0).fit(X, y)
+    est = dco.DecoupledRegressor(FrozenEstimator(Plain()), random_state=0).fit(X, y)
+    np.testing.assert_array_equal(est.predict(X), X[:, 0])
+
+
+def test_text_in_an_array_is_seen_in_any_row() -> None:
+    """A first row without text once made numbers of the others, at prediction too."""
+    X, y = regression_rows()
+    towns = np.column_stack([X[:, :1].astype(object), np.where(X[:, 1] > 0, "1", "2").astype(object)])
+    model = make_pipeline(make_column_transformer((OneHotEncoder(), [1]), remainder="passthrough"), Ridge())
+    est = dco.DecoupledRegressor(model, random_state=0).fit(towns, y)
+    towns[0, 1] = None
+    told = est.set_params(models=model.set_params(columntransformer__onehotencoder__handle_unknown="ignore")).fit(towns, y)
+    np.testing.assert_allclose(told.predict(towns)[1:], told.predict(towns[1:]))
+
+
+def test_a_fit_that_fails_leaves_no_earlier_one() -> None:
+    X, y = class_rows()
+    est = dco.DecoupledClassifier(LogisticRegression(), random_state=0).fit(X, y)
+    est.set_params(models=make_pipeline(SimpleImputer(strategy="none such"), LogisticRegression()))
+    with pytest.raises(ValueError, match="Every candidate failed"):
+        est.fit(X, y - 1)
+    with pytest.raises(NotFittedError):
+        est.predict_proba(X)
+
+
+def test_models_may_be_left_to_a_search() -> None:
+    X, y = regression_rows()
+    search = dco.search.Optuna(lambda trial: (Ridge(trial.suggest_float("alpha", 0.1, 1)), AbsoluteResidual()), 2, seed=0)
+    assert "Ridge" in dco.DecoupledRegressor(None, search=search, random_state=0).fit(X, y).best_candidate_
+    with pytest.raises(ValueError, match="models is empty"):
+        dco.DecoupledRegressor(None).fit(X, y)
+
+
+def test_a_group_column_of_a_frame_is_not_looked_for_in_an_array() -> None:
+    X, y = regression_rows()
+    frame = pd.DataFrame(X, columns=list("abcd")).assign(d=X[:, 3] > 0)
+    est = dco.DecoupledRegressor(Ridge(), condition_on="d", random_state=0).fit(frame, y)
+    with pytest.raises(ValueError, match="column 'd', but X is an array"), pytest.warns(UserWarning, match="feature names"):
+        est.predict_set(frame.to_numpy(float))
+
+
+def test_a_frame_of_dask_is_refused_by_name() -> None:
+    X, y = regression_rows()
+    frame = dask_frames.from_pandas(pd.DataFrame(X), npartitions=2)
+    with pytest.raises(ValueError, match=r"of Dask, whose rows are not there yet: pass X\.compute\(\)"):
+        dco.DecoupledRegressor(Ridge()).fit(frame, y)
+
+
+@pytest.mark.parametrize("model", [ResidualSpread(cv=2), QuantilePair()])
+def test_the_seed_repeats_the_fit_of_models_with_default_parts(model) -> None:
+    """Boosting holds out rows at random where there are more than 10,000."""
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(21_000, 1)), rng.normal(size=21_000)
+    found = [dco.DecoupledRegressor(model, refit=False, random_state=0).fit(X, y).predict_set(X).lower for _ in range(2)]
+    np.testing.assert_array_equal(*found)

@@ -113,6 +113,7 @@ class _Decoupled(BaseEstimator, ABC):
         seed = as_seed(self.random_state)
         rows = self._rows(X, y, groups, params, reset=True)
         self._check_condition(rows.X, self.condition_on)
+        self.__dict__.pop("predictor_", None)  # should this fit fail, no earlier one stays beside new classes and roles
         roles = self._roles(rows, tune=tune, calibrate=calibrate, seed=seed)
         self.splits_ = roles.splits
         self._set_classes([roles.train.y, roles.tune.y, roles.calibrate.y])
@@ -134,6 +135,8 @@ class _Decoupled(BaseEstimator, ABC):
             seed=seed,
             facts=facts,
         )
+        if self.predictor_.structure.classes is not None:
+            self._set_classes([self.predictor_.structure.classes])  # a frozen model may know more labels than the rows hold
         return self
 
     def predict(self, X: Any) -> AnyArray:
@@ -297,10 +300,10 @@ class _Decoupled(BaseEstimator, ABC):
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        models = [model for model in named_models(self.models).values() if hasattr(model, "__sklearn_tags__")]
+        models = [model for model in named_models(self.models).values() if _input_tags(model) is not None]
         # one that takes NaN is enough: others fail as candidates, with their own words; a search may propose any model
         tags.input_tags.allow_nan = self.search is not None or any(_takes_nan(model) for model in models)
-        tags.input_tags.sparse = bool(models) and all(get_tags(model).input_tags.sparse for model in models)
+        tags.input_tags.sparse = bool(models) and all(_input_tags(model).sparse for model in models)
         return tags
 
     # ------------------------------------------------------------------------------------------ checks
@@ -383,7 +386,8 @@ class _Decoupled(BaseEstimator, ABC):
         labels = None if groups is None else as_labels(groups)
         if labels is not None and labels.shape != target.shape:
             raise ValueError(f"groups must hold one label for each of {len(target)} rows, got shape {labels.shape}.")
-        rows = Rows(features, target, labels, dict(params))
+        given = {name: value for name, value in params.items() if value is not None}  # None is as good as not given
+        rows = Rows(features, target, labels, given)
         rows.check_weights()
         return rows
 
@@ -454,11 +458,17 @@ class _Decoupled(BaseEstimator, ABC):
         numbers = np.random.SeedSequence([seed, 1]).generate_state(max(len(models), 1)).tolist()
         seeded = {}
         for number, (name, model) in zip(numbers, models.items(), strict=False):
-            if is_frozen(model) or not hasattr(model, "get_params"):
+            if is_frozen(model):
                 seeded[name] = model
                 continue
+            if not (hasattr(model, "get_params") or hasattr(model, "__sklearn_clone__")):
+                raise TypeError(
+                    f"The model {name!r} has no get_params, so it cannot be copied and fitted: derive it from "
+                    "sklearn.base.BaseEstimator, or pass sklearn.frozen.FrozenEstimator(model) if it is fitted already."
+                )
             copy = clone(model)
-            free = {key: number % 2**31 for key, value in copy.get_params().items() if _is_free_seed(key, value)}
+            params = copy.get_params() if hasattr(copy, "get_params") else {}
+            free = {key: number % 2**31 for key, value in params.items() if _is_free_seed(key, value)}
             seeded[name] = copy.set_params(**free) if free else copy
         return seeded
 
@@ -599,7 +609,10 @@ class DecoupledClassifier(ClassifierMixin, _Decoupled):
         return labels
 
     def _set_classes(self, targets: list[AnyArray]) -> None:
-        _check_label_kinds(dict(zip(("train", "tune", "calibrate"), targets, strict=False)))
+        rows = dict(zip(("the train rows", "the tune rows", "the calibrate rows"), targets, strict=False))
+        frozen = {name: model for name, model in named_models(self.models).items() if is_frozen(model)}
+        known = {f"the model {name!r}": getattr(model, "classes_", None) for name, model in frozen.items()}
+        _check_label_kinds(rows | {name: np.asarray(labels) for name, labels in known.items() if labels is not None})
         self.classes_ = np.unique(np.concatenate([target for target in targets if len(target)]))
         if len(self.classes_) < 2:
             only = self.classes_.tolist()[0]
@@ -640,6 +653,8 @@ class DecoupledRegressor(RegressorMixin, _Decoupled):
 
 def named_models(models: Any) -> dict[str, Any]:
     """{name: model}: the names given, in a dict or in pairs, or class names in lower case, numbered where they repeat."""
+    if models is None:
+        return {}
     if isinstance(models, Mapping):
         return {str(name): model for name, model in models.items()}
     listed = list(models) if isinstance(models, (list, tuple)) and not _is_pair(models) else [models]
@@ -676,15 +691,15 @@ def _is_pair(entry: Any) -> bool:
     return isinstance(entry, (tuple, list)) and len(entry) == 2 and isinstance(entry[0], str)
 
 
-def _check_label_kinds(targets: Mapping[str, AnyArray]) -> None:
-    """Refuse text in one role and numbers in another: joined, numbers would become texts, and classes of their own."""
-    kinds = {role: "text" if isinstance(own[0], (str, bytes)) else "numbers" for role, own in targets.items() if len(own)}
+def _check_label_kinds(labels: Mapping[str, AnyArray]) -> None:
+    """Refuse text in one place and numbers in another: joined, numbers would become texts, and classes of their own."""
+    kinds = {place: "text" if isinstance(own[0], (str, bytes)) else "numbers" for place, own in labels.items() if len(own)}
     if len(set(kinds.values())) > 1:
         found = "; ".join(
-            f"those of the {role} rows are {kind} ({_listed(dict.fromkeys(targets[role].tolist()))})"
-            for role, kind in kinds.items()
+            f"those of {place} are {kind} ({_listed(dict.fromkeys(labels[place].tolist()))})"
+            for place, kind in kinds.items()
         )
-        raise ValueError(f"Labels must be of one kind in all roles, but {found}. Spell them in one way.")
+        raise ValueError(f"Labels must be of one kind in all roles and models, but {found}. Spell them in one way.")
 
 
 def _listed(labels: Iterable[Any]) -> str:
@@ -702,7 +717,16 @@ def _takes_nan(model: Any) -> bool:
         return bool(steps) and _takes_nan(steps[0])
     if hasattr(model, "transformers") or hasattr(model, "transformer_list"):  # several at once, each with columns of its own
         return True
-    return bool(get_tags(model).input_tags.allow_nan)
+    tags = _input_tags(model)
+    return tags is not None and bool(tags.allow_nan)
+
+
+def _input_tags(model: Any) -> Any:
+    """What scikit-learn's tags say of the input; None for a model without tags, inside a frozen wrapper too."""
+    try:
+        return get_tags(model).input_tags
+    except AttributeError:
+        return None
 
 
 def _is_object_array(X: Any) -> bool:
@@ -710,4 +734,4 @@ def _is_object_array(X: Any) -> bool:
 
 
 def _holds_text(X: AnyArray) -> bool:
-    return X.dtype.kind in "US" or (X.ndim == 2 and X.size > 0 and any(isinstance(value, str) for value in X[0]))
+    return X.dtype.kind in "US" or any(isinstance(value, str) for value in X.flat)

@@ -142,6 +142,8 @@ def condition_values(condition_on: Any, X: Any, y: AnyArray | None, *, parameter
             raise ValueError(f"{parameter} names the column {condition_on!r}, which X does not have.")
         values = group_names(X[condition_on])
     else:
+        if not isinstance(condition_on, (int, np.integer)):
+            raise ValueError(f"{parameter} names the column {condition_on!r}, but X is an array: pass a frame, as in fit.")
         column = X[:, [condition_on]]
         dense: Any = column.toarray() if hasattr(column, "toarray") else np.asarray(column)
         values = group_names(dense[:, 0])
@@ -378,7 +380,13 @@ def freeze(selection: Selection, bench: Workbench, *, refit: bool, condition_on:
         fitted_on=[facts.fingerprints.get("train", ""), facts.fingerprints.get("tune", "") if again else ""],
         seed=bench.uniform_seed,
     )
-    return Structure(winner.name, model, winner.score, winner.kind, condition_on, bench.classes, bench.uniform_seed, digest)
+    classes = None if bench.classes is None else _with_known(bench.classes, getattr(model, "classes_", bench.classes))
+    return Structure(winner.name, model, winner.score, winner.kind, condition_on, classes, bench.uniform_seed, digest)
+
+
+def _with_known(classes: AnyArray, known: ArrayLike) -> AnyArray:
+    """The labels of the rows and those that the model knows beside them."""
+    return np.union1d(classes, known) if np.setdiff1d(known, classes).size else classes
 
 
 def _structure_digest(

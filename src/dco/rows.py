@@ -81,6 +81,8 @@ def check_table(X: Any) -> None:
         raise ValueError(f"X is a {kind} of Arrow, which models cannot read: pass X.to_pandas() or polars.from_arrow(X).")
     if hasattr(X, "collect_schema") and not hasattr(X, "shape"):
         raise ValueError(f"X is a {kind}, whose rows are not there yet: pass X.collect().")
+    if hasattr(X, "columns") and hasattr(X, "compute"):
+        raise ValueError(f"X is a {kind} of Dask, whose rows are not there yet: pass X.compute().")
 
 
 def is_frame(X: Any) -> bool:

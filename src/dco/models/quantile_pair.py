@@ -100,7 +100,7 @@ class QuantilePair(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
         return tags
 
     def _base(self) -> Any:
-        return HistGradientBoostingRegressor() if self.estimator is None else self.estimator
+        return HistGradientBoostingRegressor(random_state=0) if self.estimator is None else self.estimator
 
     def _at(self, level: float) -> Any:
         base = self._base()

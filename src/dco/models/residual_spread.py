@@ -118,7 +118,7 @@ class ResidualSpread(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
         return tags
 
     def _base(self) -> Any:
-        return HistGradientBoostingRegressor() if self.estimator is None else self.estimator
+        return HistGradientBoostingRegressor(random_state=self.random_state) if self.estimator is None else self.estimator
 
     def _spread_base(self) -> Any:
         return self._base() if self.spread_estimator is None else self.spread_estimator
