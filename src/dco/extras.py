@@ -1,8 +1,9 @@
-"""Packages that only some parts need, imported when first used."""
+"""Packages that only some parts need, imported when first used, and the versions of those that are installed."""
 
 from __future__ import annotations
 
-from importlib import import_module
+from contextlib import suppress
+from importlib import import_module, metadata
 from typing import Any
 
 from dco.errors import MissingExtraError
@@ -19,3 +20,12 @@ def require(module: str, *, extra: str) -> Any:
         raise MissingExtraError(
             f"This needs the package {package}, which is not installed: pip install '.[{extra}]' in dco's source folder."
         ) from None
+
+
+def installed(*packages: str) -> dict[str, str]:
+    """The version of each of these packages that is installed here."""
+    found = {}
+    for package in packages:
+        with suppress(metadata.PackageNotFoundError):
+            found[package] = metadata.version(package)
+    return found

@@ -38,6 +38,7 @@ from dco.certificate import (
 )
 from dco.display import counted, first_few, have
 from dco.errors import DcoError, SealBrokenError
+from dco.extras import installed
 from dco.fingerprints import object_fingerprint, row_fingerprints, row_uniforms
 from dco.groups import group_names, is_label
 from dco.models.adapt import is_frozen
@@ -623,18 +624,9 @@ def describe(thing: Any) -> str:
 
 def versions() -> dict[str, str]:
     """The versions that made a result."""
-    import scipy
-    import sklearn
+    from dco import __version__
 
-    import dco
-
-    return {
-        "python": platform.python_version(),
-        "dco": dco.__version__,
-        "numpy": np.__version__,
-        "scipy": scipy.__version__,
-        "scikit-learn": sklearn.__version__,
-    }
+    return {"python": platform.python_version(), "dco": __version__} | installed("numpy", "scipy", "scikit-learn")
 
 
 def _codes(names: AnyArray | None) -> Integers | None:

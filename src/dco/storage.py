@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import importlib.metadata
 import io
 import json
 import os
@@ -23,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from dco.errors import CorruptModelError, UntrustedTypeError
+from dco.extras import installed
 from dco.files import written_beside
 from dco.trusted_types import trusted_names
 
@@ -136,13 +136,7 @@ def _archive(members: dict[str, bytes], compression: int) -> bytes:
 
 def versions() -> dict[str, str]:
     """The versions of dco and of the packages that a model file is made of, as they are installed here."""
-    found = {}
-    for package in ("decoupled-conformal", "numpy", "scipy", "scikit-learn", "skops"):
-        try:
-            found[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return found
+    return installed("decoupled-conformal", "numpy", "scipy", "scikit-learn", "skops")
 
 
 def _plausible(unpacked: int, packed: int) -> bool:
