@@ -272,3 +272,18 @@ def test_sets_and_thresholds_of_the_wrong_kind_are_refused():
     for wrong in (0.5, "a", {}):
         with pytest.raises(ValueError, match=r"a dco\.Threshold, got"):
             evaluate(sets, np.arange(3), threshold=wrong)
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_a_group_with_a_threshold_of_its_own_is_judged_by_it(tied):
+    rng = np.random.default_rng(0)
+    y, groups = rng.normal(size=300), np.repeat(["a", "b", "c"], 100)
+    of_group = {"a": split_conformal(np.arange(49.0), alpha=0.1), "b": split_conformal(np.arange(99.0), alpha=0.4)}
+    rows = {
+        row.group: row for row in evaluate(intervals(300, 1.5), y, groups=groups, thresholds=of_group, tied=tied).by_group
+    }
+    for name, threshold in of_group.items():
+        hits = int(np.sum(np.abs(y[groups == name]) <= 1.5))
+        expected = coverage_consistency(hits, 100, rank=threshold.rank, n_cal=threshold.n, tied=tied)
+        assert rows[name].consistency == expected
+    assert rows["c"].consistency is None

@@ -223,3 +223,22 @@ def test_bad_matrices_are_refused():
         RiskAverse(LOSSES, labels=["a", "a", "b"])
     with pytest.raises(ValueError, match="3 columns, but the prediction has 2"):
         RiskAverse(LOSSES).every_label(ClassProbabilities([[0.5, 0.5]]))
+
+
+@pytest.mark.parametrize("kind", BOTH)
+def test_a_row_of_probabilities_counts_by_its_shares(kind):
+    p = np.random.default_rng(5).dirichlet(np.ones(3), size=50)
+    scores = kind(LOSSES).every_label(ClassProbabilities(p))
+    np.testing.assert_allclose(kind(LOSSES).every_label(ClassProbabilities(p / 4)), scores, rtol=1e-12)
+    assert len(np.unique(scores)) > 10
+
+
+def test_the_largest_loss_of_an_action_is_over_labels_never_seen_too():
+    """The unseen label b is what makes the first action dear; a record that gives it no probability says the same."""
+    p = np.random.default_rng(6).dirichlet(np.ones(2), size=40)
+    score = RiskOptimal([[0.0, 9.0, 1.0], [2.0, 3.0, 0.0], [1.0, 2.0, 1.0]], labels=["a", "b", "c"])
+    unseen = score.every_label(ClassProbabilities(p, classes=["a", "c"], unseen=["b"]))[:, :2]
+    listed = ClassProbabilities(np.insert(p, 1, 0.0, axis=1), classes=["a", "b", "c"])
+    known = score.every_label(listed)[:, [0, 2]]
+    np.testing.assert_allclose(unseen[np.isfinite(unseen)], known[np.isfinite(unseen)], rtol=1e-12)
+    assert (unseen[np.isfinite(unseen)] > 0).any()
