@@ -6,9 +6,11 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from scipy.special import errstate
 from scipy.stats import beta, binom
 
 from dco.ranks import (
+    _pac_rank,
     as_count,
     as_rational,
     conformal_rank,
@@ -132,6 +134,27 @@ def test_pac_rank_equals_the_exact_binomial_sum(alpha):
     for delta in FAILURES:
         for n in (*range(60), 99, 100, 149, 200):
             assert pac_rank(n, alpha=float(alpha), delta=float(delta)) == exact_pac_rank(n, alpha, delta), (n, delta)
+
+
+@pytest.mark.parametrize("alpha", ["1e-12", "1e-6", "0.001", "1/3", "0.9", "0.999999", "0.999999999"])
+def test_pac_rank_at_extreme_levels_equals_the_exact_sum(alpha):
+    """Also where SciPy's inverse finds nothing, and for those who have made its special functions raise."""
+    for delta in ("1e-300", "1e-12", "0.05", "0.999", "0.999999999", "0.999999999999"):
+        for n in (*range(13), 30, 77, 150):
+            _pac_rank.cache_clear()
+            with errstate(all="raise"):
+                rank = pac_rank(n, alpha=alpha, delta=delta)
+            assert rank == exact_pac_rank(n, Fraction(alpha), Fraction(delta)), (n, delta)
+
+
+@pytest.mark.parametrize("misses", [1, 2, 3])
+def test_a_level_near_one_keeps_the_digits_of_its_complement(misses):
+    """P(Binomial(n, alpha) <= n - misses) hangs on 1 - alpha, which a float of alpha knows to 8 digits here."""
+    n, alpha = 1000, Fraction(999_999_999, 1_000_000_000)
+    tail = 1 - sum(math.comb(n, i) * (1 - alpha) ** i * alpha ** (n - i) for i in range(misses))
+    for part in (Fraction(1, 10**9), Fraction(-1, 10**9)):
+        delta = tail * (1 + part)
+        assert pac_rank(n, alpha=alpha, delta=delta) == exact_pac_rank(n, alpha, delta) == misses + (part < 0)
 
 
 @pytest.mark.parametrize("alpha", [0.01, 0.05, 0.1, 0.2, 0.5])

@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import SupportsIndex, TypeAlias
 
 import numpy as np
-from scipy.special import bdtrik, betaincc
+from scipy.special import bdtrik, betainc, betaincc, errstate
 
 Level: TypeAlias = float | str | Decimal | Fraction | np.floating
 
@@ -108,16 +108,17 @@ def pac_rank(n: SupportsIndex, *, alpha: Level, delta: Level) -> int:
 @lru_cache(maxsize=4096)
 def _pac_rank(n: int, alpha: Fraction, delta: Fraction) -> int:
     allowed, refused = -1, n  # P(Bin <= -1) = 0 <= delta; P(Bin <= n) = 1 > delta
-    guess = float(bdtrik(float(delta), n, float(alpha)))  # only says where to look first
-    likely = [int(guess) + 1, int(guess)] if math.isfinite(guess) else []
-    while refused - allowed > 1:
-        middle = likely.pop() if likely else (allowed + refused) // 2
-        if not allowed < middle < refused:
-            continue
-        if _tail_at_most(n, middle, alpha, delta):
-            allowed = middle
-        else:
-            refused = middle
+    with errstate(all="ignore"):  # SciPy's search may end without a result, and a tail may underflow
+        guess = float(bdtrik(float(delta), n, float(alpha)))  # only says where to look first
+        likely = [int(guess) + 1, int(guess)] if math.isfinite(guess) else []
+        while refused - allowed > 1:
+            middle = likely.pop() if likely else (allowed + refused) // 2
+            if not allowed < middle < refused:
+                continue
+            if _tail_at_most(n, middle, alpha, delta):
+                allowed = middle
+            else:
+                refused = middle
     return n - allowed
 
 
@@ -125,7 +126,11 @@ def _tail_at_most(n: int, e: int, alpha: Fraction, delta: Fraction) -> bool:
     """Whether P(Binomial(n, alpha) <= e) <= delta; False where it cannot be decided."""
     if e == 0:
         return _power_at_most(n, alpha, delta)
-    tail, limit = float(betaincc(e + 1.0, float(n - e), float(alpha))), float(delta)
+    hit, limit = float(alpha), float(delta)
+    if hit <= 0.5:
+        tail = float(betaincc(e + 1.0, float(n - e), hit))
+    else:  # a float near 1 has lost the digits of 1 - alpha
+        tail = float(betainc(float(n - e), e + 1.0, float(1 - alpha)))
     doubt = limit * (1e-11 if n <= 10**6 else 1e-8)
     if abs(tail - limit) > doubt:
         return tail < limit
