@@ -64,6 +64,13 @@ def test_one_row_a_group_is_split_conformal(alpha):
     assert grouped_conformal(scores, np.arange(137), alpha=alpha).value == split_conformal(scores, alpha=alpha).value
 
 
+def test_the_value_covers_the_score_it_was_made_of():
+    """One row a group: 18 of 19 distinct scores are at most the value, in the dtype of the scores."""
+    for seed in range(8):  # half of the longdoubles would round down
+        scores = np.random.default_rng(seed).normal(size=19).astype(np.longdouble) + np.longdouble(1) / 3
+        assert np.sum(scores <= grouped_conformal(scores, np.arange(19), alpha=0.1).value) == 18
+
+
 def test_order_of_rows_and_names_of_groups_do_not_matter():
     rng = np.random.default_rng(1)
     scores, groups = rng.normal(size=200), rng.integers(0, 30, size=200)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from fractions import Fraction
 
 import numpy as np
@@ -112,6 +113,19 @@ def test_crc_pays_the_whole_bound():
     assert conformal_risk_control(losses, [1.0, 2.0], alpha=0.8, bound=8).value == 2.0
     losses[0, 0] = 0.0
     assert conformal_risk_control(losses, [1.0, 2.0], alpha=0.8, bound=8).value == 1.0
+
+
+def test_crc_counts_no_loss_where_it_certifies_nothing():
+    """One threshold of risk 1/2 and ten rows, over all counts of losses: 0.3 holds for all draws, not for the certified."""
+    expected = certified = 0.0
+    for errors in range(11):
+        chance = binom.pmf(errors, 10, 0.5)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", InfeasibleLevelWarning)
+            rule = conformal_risk_control((np.arange(10) < errors)[:, None] * 1.0, [1.0], alpha=0.3)
+        certified += chance * (rule.guarantee == "expected_risk")
+        expected += chance * 0.5 * (rule.guarantee == "expected_risk")
+    assert 0 < expected <= 0.3 < expected / certified
 
 
 def test_bq_takes_the_first_column_with_enough_confidence():

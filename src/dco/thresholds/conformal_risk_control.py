@@ -29,7 +29,8 @@ def conformal_risk_control(
     0/1 loss and the calibration scores as thresholds it is split conformal prediction, rank for rank.
 
     When no column passes the value is +inf; it is certified only with ``safe_at_infinity=True``, by which the caller
-    declares that an infinite threshold loses at most alpha.
+    declares that an infinite threshold loses at most alpha. Without it the claim is about all draws of the calibration rows,
+    with no loss counted in those that certify nothing: over the others alone the expected loss can exceed alpha.
     """
     scale = checked_bound(bound)
     matrix = checked_losses(losses, bound=scale)

@@ -15,7 +15,7 @@ from dco.errors import InfeasibleLevelWarning
 from dco.fingerprints import codes_of_values
 from dco.ranks import Level, as_rational, conformal_rank, smallest_marginal_n
 from dco.splits import Seed, as_seed
-from dco.thresholds.threshold import Threshold, checked_scores
+from dco.thresholds.threshold import Threshold, checked_scores, order_statistic
 
 
 def grouped_conformal(scores: ArrayLike, groups: Any, *, alpha: Level) -> Threshold:
@@ -65,7 +65,7 @@ def _quantile(scores: Any, codes: Integers, target: Fraction) -> float:
     while many - few > 1:
         middle = (few + many) // 2
         few, many = (few, middle) if enough(middle) else (middle, many)
-    return float(scores[order[many - 1]])
+    return order_statistic(scores, many)
 
 
 def one_row_per_group(groups: Any, *, seed: Seed = None) -> Integers:

@@ -69,8 +69,9 @@ def learn_then_test(
     """The columns certified by p-values for "the risk of this column exceeds alpha", with family-wise error at most delta.
 
     `losses` is (n, J), a column a setting; for several risks a list of such matrices or an (n, J, R) array, with one alpha
-    for all or one each: a column's p-value is then the largest. Losses need not be monotone. `where`, shaped like the
-    losses, marks the rows that belong to a column's population: the risk is then the mean loss among those rows (selective
+    for all or one each: a column's p-value is then the largest. Losses need not be monotone. Settings must be fixed before
+    these rows are seen (for thresholds taken from their scores see `risk_controlling`). `where`, shaped like the losses,
+    marks the rows that belong to a column's population: the risk is then the mean loss among those rows (selective
     prediction: error among accepted rows).
 
     `correction`: "fixed-sequence" tests the columns from left to right, each at level delta, and stops at the first failure.
