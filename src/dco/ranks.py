@@ -108,7 +108,8 @@ def pac_rank(n: SupportsIndex, *, alpha: Level, delta: Level) -> int:
 @lru_cache(maxsize=4096)
 def _pac_rank(n: int, alpha: Fraction, delta: Fraction) -> int:
     allowed, refused = -1, n  # P(Bin <= -1) = 0 <= delta; P(Bin <= n) = 1 > delta
-    with errstate(all="ignore"):  # SciPy's search may end without a result, and a tail may underflow
+    # SciPy's search may end without a result, and a tail may underflow. (Its stubs misspell "ignore".)
+    with errstate(all="ignore"):  # type: ignore[arg-type]
         guess = float(bdtrik(float(delta), n, float(alpha)))  # only says where to look first
         likely = [int(guess) + 1, int(guess)] if math.isfinite(guess) else []
         while refused - allowed > 1:
