@@ -11,13 +11,13 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import joblib
 import numpy as np
 import pytest
 
-from dco.parallel import _interrupts_kept_from_children, _listener, run_many
+from dco.parallel import _end, _interrupts_kept_from_children, _listener, run_many
 
 
 def draw(seed: int) -> float:
@@ -107,6 +107,23 @@ def test_ctrl_c_while_workers_are_started_comes_afterwards():
         signal.signal(signal.SIGINT, before)
     assert started == ["all workers"]
     assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, [])
+
+
+def test_calls_are_ended_without_a_change_to_the_filters_of_warnings():
+    """They belong to all threads: a filter set here for a moment could hide the warnings of another, or stay for good."""
+    seen = []
+
+    def calls() -> Iterator[None]:
+        try:
+            yield
+        finally:
+            seen.append(list(warnings.filters))
+
+    running = calls()
+    next(running)
+    _end(running)
+    _end(running)
+    assert seen == [list(warnings.filters)]
 
 
 def test_ctrl_c_between_two_results_ends_the_other_calls(tmp_path):

@@ -6,9 +6,8 @@ import operator
 import signal
 import socket
 import time
-import warnings
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, TypeVar
 
 from dco.extras import require
@@ -54,11 +53,14 @@ def run_many(
         return _in_order(running, len(work), progress)
 
 
+class _GivenUpError(Exception):
+    """Calls are given up."""
+
+
 def _end(running: Any) -> None:
     """End the workers of calls that are left early, as by Ctrl-C; nothing if all have returned."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # joblib counts the calls that are given up
-        running.close()
+    with suppress(_GivenUpError):
+        running.throw(_GivenUpError)  # joblib ends them as by close(), without a warning that counts the calls given up
 
 
 @contextmanager
