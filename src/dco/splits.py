@@ -223,15 +223,13 @@ def assign_roles(
     )
 
 
-def folds(
-    rows: int | Integers, k: int, *, groups: Any = None, stratify: Any = None, seed: Seed = None
-) -> list[tuple[Integers, Integers]]:
+def folds(rows: int | Integers, k: int, *, groups: Any = None, seed: Seed = None) -> list[tuple[Integers, Integers]]:
     """k pairs (rows to fit on, rows held out): each row is held out once, and a group always as a whole.
 
     `rows` is a number of rows or an array of positions; `groups` has one label for each of them. Folds differ by at most
     one row (one group).
     """
-    order = random_order(rows, groups=groups, stratify=stratify, seed=seed)
+    order = random_order(rows, groups=groups, seed=seed)
     if as_count(k, name="k") < 2 or k > order.units:
         unit = "rows" if groups is None else "groups"
         raise ValueError(f"k must lie between 2 and the number of {unit}, {order.units}; got {k}.")
