@@ -590,3 +590,50 @@ def test_every_score_is_ranked_by_condition(name):
 def test_direct_tune_wants_a_score(wrong):
     with pytest.raises(ValueError, match=r"score must be a score such as those of dco\.scores, got"):
         direct_tune(wrong, Points(np.zeros(3)), np.zeros(3), alpha=0.1)
+
+
+def test_rank_matching_goes_the_share_of_the_way_that_the_level_asks_for():
+    """Scores 1 ... 9 at level 5 / 7 of 10 places: 7.14, of which 0.14 of the way from the seventh to the eighth."""
+    row = tune({"r": (Residual(), Points(np.zeros(9)))}, np.arange(1.0, 10), alpha=0.1, rank_matching=(5, 6)).table[0]
+    assert row.mean_size == pytest.approx(2 * 50 / 7)
+    assert row.ranking_threshold == pytest.approx(50 / 7)
+
+
+def test_a_candidate_is_feasible_only_if_every_condition_is():
+    y, conditions = np.array([5.0, 5.0, 0.0, 0.0]), np.array(["a", "a", "b", "b"])
+    candidates = {"r": (Residual(), Points(np.zeros(4)))}
+    for order in ([0, 1, 2, 3], [2, 3, 0, 1]):
+        found = tune(candidates, y[order], alpha=0.1, grid=[1.0], conditions=conditions[order]).table[0]
+        assert not found.feasible
+        assert found.thresholds_by_condition == {"a": 1.0, "b": 1.0}
+    assert tune(candidates, y / 9, alpha=0.1, grid=[1.0], conditions=conditions).table[0].feasible
+
+
+def test_groups_within_a_condition_weigh_as_if_its_rows_were_alone():
+    rng = np.random.default_rng(2)
+    y, conditions, groups = rng.normal(size=60), rng.integers(2, size=60), rng.integers(6, size=60)
+    groups[:20] = 0  # one group is large, and lies unevenly in the two conditions
+    conditions[:15] = 0
+    together = tune({"r": (Residual(), Points(np.zeros(60)))}, y, alpha=0.25, conditions=conditions, groups=groups).table[0]
+    for condition, threshold in together.thresholds_by_condition.items():
+        rows = np.flatnonzero(conditions == condition)
+        alone = tune({"r": (Residual(), Points(np.zeros(rows.size)))}, y[rows], alpha=0.25, groups=groups[rows])
+        assert threshold == alone.table[0].ranking_threshold
+
+
+def test_a_risk_margin_tightens_grouped_rows_too():
+    rng = np.random.default_rng(3)
+    candidates, y, groups = {"r": (Residual(), Points(np.zeros(50)))}, rng.normal(size=50), rng.integers(8, size=50)
+    tightened = tune(candidates, y, alpha=0.3, risk_margin=0.2, groups=groups).table
+    assert tightened == tune(candidates, y, alpha=0.1, groups=groups).table
+    assert tightened != tune(candidates, y, alpha=0.3, groups=groups).table
+
+
+def test_weights_too_fine_for_machine_integers_stay_exact():
+    """Groups of 2, 3, 5, ... 53 rows: a common denominator has 65 bits."""
+    sizes = np.array([2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53])
+    groups = np.repeat(np.arange(16), sizes)
+    y = np.random.default_rng(4).permutation(groups.size) + 1.0
+    found = tune({"r": (Residual(), Points(np.zeros(y.size)))}, y, alpha=0.1, groups=groups).table[0].ranking_threshold
+    above = [sum(Fraction(1, 16 * int(sizes[g])) for g in groups[y > t]) for t in (found, found - 1)]
+    assert above[0] <= Fraction(1, 10) < above[1]
