@@ -174,9 +174,7 @@ class Workbench:
 
     def tuning_rows(self) -> Rows:
         """The rows on which candidates are ranked: the tuning split, or with folds everything but calibration rows."""
-        if self.n_folds is None:
-            return self.tune
-        return self.train.followed_by(self.tune) if len(self.tune) else self.train
+        return self.tune if self.n_folds is None else self.fitting_rows()
 
     def fitting_rows(self) -> Rows:
         """The rows on which the winner is refitted: all but calibration rows."""
