@@ -1447,3 +1447,22 @@ def test_the_seed_repeats_the_fit_of_models_with_default_parts(model) -> None:
     X, y = rng.normal(size=(21_000, 1)), rng.normal(size=21_000)
     found = [dco.DecoupledRegressor(model, refit=False, random_state=0).fit(X, y).predict_set(X).lower for _ in range(2)]
     np.testing.assert_array_equal(*found)
+
+
+@pytest.mark.parametrize("folds", [None, 3])
+@pytest.mark.parametrize("first", [Ridge(copy_X=False), make_pipeline(StandardScaler(copy=False), BayesianRidge())])
+def test_a_model_does_not_work_in_rows_that_others_read(first, folds) -> None:
+    """One that centres its rows in place once spoilt them for the other model, and for its own refit."""
+    X, y = regression_rows()
+    rows = X + 100
+
+    def fitted(own):
+        return dco.DecoupledRegressor({"first": own, "other": KNeighborsRegressor()}, tune_folds=folds, random_state=0).fit(
+            rows, y
+        )
+
+    copying = {key: True for key, value in first.get_params().items() if key.rpartition("__")[2] in ("copy", "copy_X")}
+    found, expected = fitted(first), fitted(clone(first).set_params(**copying))
+    assert found.ranking_ == expected.ranking_
+    np.testing.assert_array_equal(found.predict_set(rows).lower, expected.predict_set(rows).lower)
+    np.testing.assert_array_equal(rows, X + 100)

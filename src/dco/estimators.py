@@ -453,7 +453,11 @@ class _Decoupled(BaseEstimator, ABC):
         return named_scores(listed)
 
     def _seeded_models(self, seed: int) -> dict[str, Any]:
-        """Copies of the models; those without a seed get one, so that the certificate's seed repeats the fit."""
+        """Copies of the models, as this estimator needs them.
+
+        Those without a seed get one, so that the certificate's seed repeats the fit. None may work in the rows it is given
+        (``copy=False``): others read them after it.
+        """
         models = named_models(self.models)
         numbers = np.random.SeedSequence([seed, 1]).generate_state(max(len(models), 1)).tolist()
         seeded = {}
@@ -468,8 +472,9 @@ class _Decoupled(BaseEstimator, ABC):
                 )
             copy = clone(model)
             params = copy.get_params() if hasattr(copy, "get_params") else {}
-            free = {key: number % 2**31 for key, value in params.items() if _is_free_seed(key, value)}
-            seeded[name] = copy.set_params(**free) if free else copy
+            needed = {key: number % 2**31 for key, value in params.items() if _is_free_seed(key, value)}
+            needed |= {key: True for key, value in params.items() if _works_in_place(key, value)}
+            seeded[name] = copy.set_params(**needed) if needed else copy
         return seeded
 
     def _all_frozen(self) -> bool:
@@ -708,6 +713,10 @@ def _listed(labels: Iterable[Any]) -> str:
 
 def _is_free_seed(key: str, value: Any) -> bool:
     return value is None and (key == "random_state" or key.endswith("__random_state"))
+
+
+def _works_in_place(key: str, value: Any) -> bool:
+    return value is False and key.rpartition("__")[2] in ("copy", "copy_X")
 
 
 def _takes_nan(model: Any) -> bool:

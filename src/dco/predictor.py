@@ -496,7 +496,8 @@ def _check_repeatable(structure: Structure, X: Any, y: AnyArray, scores: Floats,
     if not all(fixed(some[: len(some) // share]) for share in (1, 2) if len(some) >= share):
         raise SealBrokenError(
             f"The scores of {structure.name} change when the same rows are scored again, so they are not those of one fixed "
-            "function of a row: the model learns, draws at random or compares rows in predict. Fix its seed, or freeze it."
+            "function of a row: the model learns, draws at random, compares rows or changes them in place in predict. Fix "
+            "its seed, let it copy, or freeze it."
         )
     if callable(structure.condition_on):
         names = group_names(structure.condition_on(X))
