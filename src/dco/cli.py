@@ -6,6 +6,7 @@ import errno
 import os
 import sys
 import warnings
+from difflib import get_close_matches
 from importlib import import_module
 from typing import Any
 
@@ -49,6 +50,14 @@ class Commands(click.Group):
         command: click.Command = import_module(f"dco.commands.{cmd_name}").command
         return command
 
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command of the first word; for a misspelt one the nearest is named."""
+        if args[0] not in COMMANDS and not args[0].startswith("-") and not ctx.resilient_parsing:
+            near = get_close_matches(args[0].lower(), COMMANDS, n=1)
+            advice = f"did you mean `dco {near[0]}`?" if near else f"there are {', '.join(COMMANDS)}."
+            ctx.fail(f"There is no command {args[0]!r}; {advice}")
+        return super().resolve_command(ctx, args)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The list of commands, without loading any."""
         with formatter.section("Commands"):
@@ -56,7 +65,10 @@ class Commands(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command; what goes wrong is told in a sentence."""
-        for stream in (sys.stdout, sys.stderr):
+        for name in ("stdout", "stderr"):
+            if getattr(sys, name) is None:  # closed by whoever started this process
+                setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
+            stream = getattr(sys, name)
             if hasattr(stream, "reconfigure"):
                 stream.reconfigure(errors="replace")  # a label that this terminal cannot show is no reason to fail
         try:
@@ -76,16 +88,19 @@ class Commands(click.Group):
 
 
 def _sentence(error: Exception) -> str:
+    from dco.commands.options import in_options
     from dco.errors import DcoError
 
     if isinstance(error, (DcoError, ValueError)):
-        return str(error) or type(error).__name__
+        return in_options(str(error)) or type(error).__name__
     if isinstance(error, OSError):
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             where = "" if error.filename is None else f" for {error.filename}"
             return f"There is no space left on the disk{where}; make room, then run again."
-        if error.filename is None:  # raised by us, in a sentence of its own
+        if error.errno is None:  # raised by us, in a sentence of its own
             return str(error)
+        if error.filename is None:
+            return f"The disk refused to read or write: {error.strerror or error}. Mend this, then run again."
         return f"{error.filename}: {error.strerror or error}. Check the path and its permissions."
     if isinstance(error, MemoryError):
         return "There is not enough memory for this table; give fewer rows, or smaller batches by --batch-rows."

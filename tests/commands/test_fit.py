@@ -161,7 +161,13 @@ BAD = {
     "two outputs of one name": (["--target", "outcome", "--out", "x.html", "--report", "x.html"], "both name x.html"),
     "groups and conditions": (
         ["--target", "outcome", "--groups", "patient", "--condition-on", "site"],
-        "cannot be combined",
+        "--groups and --condition-on cannot be combined",
+    ),
+    "all rows set aside": (["--target", "outcome", "--test-size", "319"], "--test-size 319 of 320 rows leaves 1 to fit on"),
+    "no rows to show by": (["--target", "outcome", "--test-size", "0", "--by", "site"], "--test-size 0 sets none aside"),
+    "score of another model": (
+        ["--target", "outcome", "--models", "linear", "--scores", "quantile"],
+        "Quantiles come from --models quantiles",
     ),
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -18,6 +19,7 @@ import pytest
 
 import dco as library
 from dco.commands.layout import Layout, features
+from dco.commands.options import in_options
 from dco.commands.reading import read_table
 from dco.experiments.records import unpacked
 
@@ -547,8 +549,9 @@ def test_fit_can_write_the_page_at_once(dco: Callable[..., Any], home: Path, tmp
 
 
 def test_reproduce_lists_what_there_is(dco: Callable[..., Any]) -> None:
-    listed = json.loads(dco("reproduce", "--json").output)
+    listed = json.loads(dco("reproduce", "--json").output)["experiments"]
     assert "diabetes" in {entry["name"] for entry in listed}
+    assert all(isinstance(entry["minutes"], (int, float)) for entry in listed)
     assert "nothing called" in dco("reproduce", "table-99", status=2).output
 
 
@@ -608,3 +611,77 @@ def test_an_unwritable_folder_is_told(
     monkeypatch.setattr(os, "access", lambda path, mode, **options: not mode & os.W_OK)  # root may write anywhere
     told = dco("predict", home / "numbers.dco", home / "new.csv", "--out", tmp_path / "s.csv", status=2).output
     assert "cannot be written to" in told
+
+
+@pytest.mark.parametrize(("typed", "meant"), [("fti", "fit"), ("predcit", "predict"), ("FIT", "fit")])
+def test_a_misspelt_command_is_answered_with_the_nearest(dco: Callable[..., Any], typed: str, meant: str) -> None:
+    assert f"There is no command '{typed}'; did you mean `dco {meant}`?" in dco(typed, "x", status=2).output
+    assert "there are plan, fit, predict" in dco("xyzzy", status=2).output
+
+
+@pytest.mark.parametrize(
+    ("sentence", "told"),
+    [
+        ("Pass calibrate_size=29.", "Pass --calibrate-size 29."),
+        ("raise tune_size, or tune_folds=5, with", "raise --tune-size, or --tune-folds 5, with"),
+        ("groups= and condition_on= cannot", "--groups and --condition-on cannot"),
+        ('tune_size="auto" or tune_size=0.25.', "--tune-size auto or --tune-size 0.25."),
+        ("the column 'tune_size' and groups of rows", "the column 'tune_size' and groups of rows"),
+    ],
+)
+def test_parameters_of_the_library_are_told_as_options(sentence: str, told: str) -> None:
+    assert in_options(sentence) == told
+
+
+def test_a_process_without_output_streams_does_its_work(home: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "dco", "predict", str(home / "numbers.dco"), str(home / "new.csv"), "--out", "s.csv"]
+    shell = f"{shlex.join(command)} >&- 2>&-"
+    assert subprocess.run(["sh", "-c", shell], cwd=tmp_path, check=False).returncode == 0
+    assert (tmp_path / "s.csv").exists()
+
+
+def test_a_refusal_of_the_disk_is_a_sentence(dco: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*arguments: Any, **options: Any) -> None:
+        raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
+
+    monkeypatch.setattr("dco.commands.plan.print_json", refused)
+    told = dco("plan", "--rows", 500, "--json", status=2).output
+    assert told == "Error: The disk refused to read or write: File too large. Mend this, then run again.\n"
+
+
+def test_numbers_that_are_not_whole_are_told_plainly(dco: Callable[..., Any]) -> None:
+    assert "'1e6' is not a valid integer." in dco("plan", "--rows", "1e6", status=2).output
+    assert "-5 is not in the range x>=1" in dco("plan", "--rows", "-5", status=2).output
+
+
+def test_a_page_is_not_written_under_the_name_of_another_format(dco: Callable[..., Any], home: Path, tmp_path: Path) -> None:
+    told = "report.pdf must end in .html"
+    assert told in dco("report", home / "numbers.dco", "--out", tmp_path / "report.pdf", status=2).output
+    fit = ("fit", home / "rows.csv", "--target", "grade", "--out", tmp_path / "m.dco")
+    assert told in dco(*fit, "--report", tmp_path / "report.pdf", status=2).output
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_target_of_the_fit_may_stay_beside_another_column_of_true_values(
+    dco: Callable[..., Any], home: Path, tmp_path: Path
+) -> None:
+    frame = pd.read_csv(home / "new.csv")
+    frame.assign(measured=frame["outcome"], outcome=0.0).to_csv(tmp_path / "x.csv", index=False)
+    own = json.loads(dco("evaluate", home / "numbers.dco", home / "new.csv", "--json").output)
+    other = dco("evaluate", home / "numbers.dco", tmp_path / "x.csv", "--target", "measured", "--json").output
+    assert json.loads(other)["coverage"] == own["coverage"]
+
+
+def test_one_row_is_counted_as_one(dco: Callable[..., Any], home: Path, tmp_path: Path) -> None:
+    pd.read_csv(home / "new.csv").head(1).to_csv(tmp_path / "one.csv", index=False)
+    assert "1 row of" in dco("evaluate", home / "numbers.dco", tmp_path / "one.csv").output
+    told = dco("predict", home / "numbers.dco", tmp_path / "one.csv", "--out", tmp_path / "s.csv").output
+    assert "Wrote the set of 1 row to" in told
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"format": 2}'])
+def test_what_is_no_certificate_is_named(dco: Callable[..., Any], tmp_path: Path, text: str) -> None:
+    (tmp_path / "c.json").write_text(text)
+    told = dco("audit", tmp_path / "c.json", status=2).output
+    assert str(tmp_path / "c.json") in told
+    assert "Give what `dco fit --certificate` wrote." in told

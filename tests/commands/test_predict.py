@@ -517,7 +517,7 @@ def test_a_model_must_be_a_model(dco: Callable[..., Any], home: Path, tmp_path: 
     assert "no file" in dco("predict", home / "none.dco", home / "new.csv", "--out", out, status=2).output
     assert "is a folder" in dco("predict", tmp_path, home / "new.csv", "--out", out, status=2).output
     assert (
-        "ends in .csv"
+        "written as .csv, .parquet or .feather"
         in dco("predict", home / "numbers.dco", home / "new.csv", "--out", tmp_path / "s.txt", status=2).output
     )
     assert list(tmp_path.iterdir()) == []

@@ -120,7 +120,10 @@ def _read(path: Path) -> Any:
         within = None  # `from_json` says what is wrong
     if isinstance(within, dict) and "format" not in within and isinstance(within.get("certificate"), dict):
         text = json.dumps(within["certificate"])
-    return Certificate.from_json(text)
+    try:
+        return Certificate.from_json(text)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error} Give what `dco fit --certificate` wrote.") from None
 
 
 def _audit(

@@ -16,6 +16,7 @@ from dco.commands.options import (
     FILE,
     LEVEL,
     SizeType,
+    WholeType,
     chosen_alpha,
     decimal_option,
     example,
@@ -49,7 +50,7 @@ ADVICE = (
 )
 @click.argument("data", type=FILE)
 @click.option("--target", required=True, metavar="COL", help="The column to predict.")
-@click.option("--splits", type=click.IntRange(min=1), default=50, show_default=True, help="How many random splits.")
+@click.option("--splits", type=WholeType(min=1), default=50, show_default=True, help="How many random splits.")
 @level_options
 @click.option("--delta", type=LEVEL, default=0.05, show_default=True, help="How often a PAC promise may fail.")
 @click.option("--task", type=click.Choice(["classification", "regression"]), help="Otherwise found out, and said.")
@@ -61,7 +62,7 @@ ADVICE = (
 @click.option("--calibrate-size", type=SizeType(), default="0.25", show_default=True, help="Rows that calibrate.")
 @click.option("--test-size", type=SizeType(), default="0.25", show_default=True, help="Rows that measure coverage and size.")
 @click.option("--hold-out", type=SizeType(), help="Rows to keep out of the comparison, in a file that `dco fit` takes.")
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="The seed of the first split.")
+@click.option("--seed", type=WholeType(min=0), default=0, show_default=True, help="The seed of the first split.")
 @work_options
 @click.option("--out", type=FILE, default=Path("comparison"), show_default=True, help="The folder for records and tables.")
 @click.option("--resume", is_flag=True, help="Go on with a run that was stopped; the options must be the same.")

@@ -17,6 +17,7 @@ from dco.commands.options import (
     trust_option,
 )
 from dco.commands.printing import as_json, note, noted_warnings, print_json, print_table, progress, say
+from dco.display import counted
 
 MOST_GROUPS = 30  # that are printed
 NO_LAW = (
@@ -76,7 +77,7 @@ def command(
         told |= {**promise, "statement": certificate.statement if own_statement else None}
         print_json(told | {"notes": notes})
         return
-    title = f"{evaluation.n} rows of {data}"
+    title = f"{counted(evaluation.n, 'row')} of {data}"
     if not own_statement:
         level = f"alpha = {promise['alpha']:g}" + ("" if promise["delta"] is None else f", delta = {promise['delta']:g}")
         title += f", {promise['guarantee']} guarantee, {level}"

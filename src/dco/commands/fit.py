@@ -12,6 +12,7 @@ from click.core import ParameterSource
 from dco.commands.options import (
     FILE,
     SizeType,
+    WholeType,
     chosen_alpha,
     chosen_delta,
     decimal_option,
@@ -27,6 +28,8 @@ from dco.extras import require
 
 if TYPE_CHECKING:
     from dco.commands.layout import Layout
+
+_FEWEST = 3  # rows: one each to train, tune and calibrate
 
 
 @click.command("fit", epilog=example("dco fit patients.csv --target progression --alpha 0.1 --seed 0 --out model.dco"))
@@ -51,9 +54,9 @@ if TYPE_CHECKING:
     help="Rows that rank candidates; auto: until the choice has settled; 0: for one model and one score.",
 )
 @click.option("--calibrate-size", type=SizeType(), default="0.25", show_default=True, help="Rows that calibrate.")
-@click.option("--tune-folds", type=click.IntRange(min=2), help="Rank candidates by folds; tuning then costs no rows.")
+@click.option("--tune-folds", type=WholeType(min=2), help="Rank candidates by folds; tuning then costs no rows.")
 @click.option("--test-size", type=SizeType(none=True), help="Rows to evaluate on.  [default: 0, with --by 0.2]")
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Fixes roles and models.")
+@click.option("--seed", type=WholeType(min=0), default=0, show_default=True, help="Fixes roles and models.")
 @work_options
 @click.option("--out", type=FILE, default=Path("model.dco"), show_default=True, help="The model file to write.")
 @click.option("--report", type=FILE, help="Write an HTML page that explains the model.")
@@ -66,6 +69,7 @@ def command(data: Path, target: str, as_json: bool, **options: Any) -> None:
     Rows are dealt to training, tuning and calibration at random. Models and scores compete on training and tuning rows; the
     calibration rows are opened once, for the winner. Missing values and categories are handled inside each model.
     """
+    from dco.commands.outputs import check_page_name
     from dco.files import written_beside
     from dco.storage import save
 
@@ -76,7 +80,10 @@ def command(data: Path, target: str, as_json: bool, **options: Any) -> None:
     given = click.get_current_context().get_parameter_source("tune_size")
     if options["tune_folds"] is not None and given is ParameterSource.COMMANDLINE:
         raise click.UsageError("--tune-folds ranks candidates on the training rows: leave --tune-size out.")
+    if options["by"] is not None and options["test_size"] == 0:
+        raise click.UsageError("--by evaluates rows set aside, and --test-size 0 sets none aside: leave one of them out.")
     if report is not None:
+        check_page_name(report)
         require("jinja2", extra="report")  # said before the work, not after it
     notes: list[str] = []
     with progress("Fitting", None, quiet=as_json), noted_warnings(notes):
@@ -198,6 +205,8 @@ def fit_table(
     own_seed = int(np.random.SeedSequence([o["seed"], 2]).generate_state(1)[0])  # not the seed that deals the other roles
     dealt = assign_roles(len(y), tune=0, calibrate=0, test=share, groups=group_of, seed=own_seed)
     kept, tested = np.sort(dealt.train), np.sort(dealt.test)
+    if tested.size and kept.size < _FEWEST:
+        raise ValueError(f"--test-size {test_size} of {counted(len(y), 'row')} leaves {kept.size} to fit on; ask for less.")
     model.fit(X.iloc[kept].reset_index(drop=True), y[kept], groups=None if group_of is None else group_of[kept])
     layout = with_categories(layout, X.iloc[kept])
     columns = told_columns(layout)

@@ -43,7 +43,10 @@ def layout_of(model: Any, names: Sequence[str], *, target: str | None, path: Pat
     stored = getattr(model, "table_", None)
     if stored is not None:
         layout = Layout.from_plain(stored["layout"])
-        return replace(layout, target=target or layout.target, decimal=decimal or layout.decimal)
+        own = () if layout.target is None else (layout.target,)  # still known, where another column holds the true values
+        return replace(
+            layout, target=target or layout.target, dropped=(*layout.dropped, *own), decimal=decimal or layout.decimal
+        )
     task = "classification" if hasattr(model, "classes_") else "regression"
     known = getattr(model, "feature_names_in_", None)
     order = tuple(str(name) for name in known) if known is not None else tuple(name for name in names if name != target)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
@@ -13,6 +14,10 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 FILE = click.Path(path_type=Path)
 _DELTA = 0.05
+_PARAMETER = re.compile(
+    r"""(?<![\w'"])(?:(tune_size|calibrate_size|tune_folds|condition_on)\b|(groups)(?==))(?:="?(\w+(?:\.\d+)?|)"?)?"""
+)
+_MAKERS = {"dco.models.QuantilePair(model)": "--models quantiles", "dco.models.ResidualSpread(model)": "--models spread"}
 
 
 class LevelType(click.ParamType[float]):
@@ -73,6 +78,23 @@ class SizeType(click.ParamType[int | float | str]):
 
 
 LEVEL = LevelType()
+
+
+class WholeType(click.IntRange):
+    """A whole number from `min` on."""
+
+    name = "integer"
+
+
+def in_options(sentence: str) -> str:
+    """A sentence of the library with its parameters as options of the commands: calibrate_size=9 is --calibrate-size 9."""
+    for maker, option in _MAKERS.items():
+        sentence = sentence.replace(maker, option)
+    return _PARAMETER.sub(lambda found: _option(found[1] or found[2], found[3]), sentence)
+
+
+def _option(name: str, value: str | None) -> str:
+    return f"--{name.replace('_', '-')}" + (f" {value}" if value else "")
 
 
 def example(*lines: str) -> str:

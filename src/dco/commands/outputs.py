@@ -45,6 +45,12 @@ def check_folder(folder: Path) -> None:
         raise ValueError(f"The folder {folder} cannot be written to; choose another place for the output.")
 
 
+def check_page_name(path: Path) -> None:
+    """A page is HTML, and a browser tells that by its name."""
+    if path.suffix.lower() not in (".html", ".htm"):
+        raise ValueError(f"{path} must end in .html: that is what the page is written in.")
+
+
 def plot_suffix(path: Path) -> str:
     """png or svg, by the name."""
     suffix = path.suffix.lower().lstrip(".")

@@ -8,7 +8,16 @@ from typing import Any
 
 import click
 
-from dco.commands.options import FILE, chosen_alpha, chosen_delta, example, force_option, guarantee_options, level_options
+from dco.commands.options import (
+    FILE,
+    WholeType,
+    chosen_alpha,
+    chosen_delta,
+    example,
+    force_option,
+    guarantee_options,
+    level_options,
+)
 from dco.commands.printing import as_json, note, print_json, print_table, say, spare_width
 
 _FACTORS = (0.25, 0.5, 1, 2, 4)
@@ -18,7 +27,7 @@ _BAR = 25  # signs of a drawing, where there is room
 @click.command(
     "plan", epilog=example("dco plan --rows 2000 --alpha 0.1", "dco plan --rows 2000 --alpha 0.1 --plot plan.svg --json")
 )
-@click.option("--rows", type=click.IntRange(min=1), required=True, help="How many rows with known targets there are.")
+@click.option("--rows", type=WholeType(min=1), required=True, help="How many rows with known targets there are.")
 @level_options
 @guarantee_options
 @click.option(
@@ -27,9 +36,9 @@ _BAR = 25  # signs of a drawing, where there is room
     show_default="0.02, or alpha / 5 if that is less",
     help="The standard deviation of coverage to aim at.",
 )
-@click.option("--candidates", type=click.IntRange(min=1), default=16, show_default=True, help="How many structures compete.")
-@click.option("--tune-folds", type=click.IntRange(min=2), help="Rank candidates by folds; tuning then costs no rows.")
-@click.option("--test", type=click.IntRange(min=0), default=0, show_default=True, help="Rows to set aside for evaluation.")
+@click.option("--candidates", type=WholeType(min=1), default=16, show_default=True, help="How many structures compete.")
+@click.option("--tune-folds", type=WholeType(min=2), help="Rank candidates by folds; tuning then costs no rows.")
+@click.option("--test", type=WholeType(min=0), default=0, show_default=True, help="Rows to set aside for evaluation.")
 @click.option("--plot", type=FILE, help="Write the plot to a PNG or SVG file as well.")
 @force_option
 @as_json

@@ -23,6 +23,7 @@ import click
 
 from dco.commands.options import (
     FILE,
+    WholeType,
     chosen_alpha,
     decimal_option,
     example,
@@ -48,9 +49,7 @@ _SIGNATURE = "dco"  # the key of the metadata in Parquet and Feather outputs
 @click.option(
     "--key", metavar="COL", help="Copy this column in front.  [default: the key of the model, or the row's number]"
 )
-@click.option(
-    "--batch-rows", type=click.IntRange(min=1), default=50_000, show_default=True, help="Rows in memory at a time."
-)
+@click.option("--batch-rows", type=WholeType(min=1), default=50_000, show_default=True, help="Rows in memory at a time.")
 @decimal_option(default=None)
 @click.option("--ignore-new", is_flag=True, help="Leave out columns that the model was not fitted on.")
 @click.option("--resume", is_flag=True, help="Go on with a run that was stopped; the options must be the same.")
@@ -101,7 +100,10 @@ def command(
         return
     for sentence in notes:
         note(f"Note: {sentence}")
-    say(f"Wrote the sets of {rows:,} rows to {out}" + (f" ({files} files)." if files > 1 else "."))
+    say(
+        f"Wrote the {'set of 1 row' if rows == 1 else f'sets of {rows:,} rows'} to {out}"
+        + (f" ({files} files)." if files > 1 else ".")
+    )
 
 
 @dataclass(frozen=True)
@@ -132,13 +134,11 @@ def output_format(path: Path) -> str:
     """csv, parquet or feather, by the name of the output."""
     from dco.commands.reading import table_format
 
-    name = path.name.lower()
-    kind = table_format(path) if not path.is_dir() else "folder"
-    if kind == "folder":
+    if path.is_dir():
         raise ValueError(f"{path} is a folder; give the name of a file, since DATA is one file.")
-    if name.endswith((".gz", ".tsv")):
+    if not path.name.lower().endswith((".csv", ".parquet", ".pq", ".feather", ".arrow")):
         raise ValueError(f"{path}: sets are written as .csv, .parquet or .feather; choose one of these endings.")
-    return kind
+    return table_format(path)
 
 
 def _identity(order: Order) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 import click
 
+from dco.commands.options import in_options
 from dco.files import plain
 
 _WIDE = 100_000  # not a terminal: nothing is cut or wrapped
@@ -169,7 +170,7 @@ def noted_warnings(notes: list[str]) -> Iterator[None]:
     for warning in caught:
         if issubclass(warning.category, (DeprecationWarning, PendingDeprecationWarning, ResourceWarning)):
             continue
-        text = " ".join(str(warning.message).split())
+        text = in_options(" ".join(str(warning.message).split()))
         if text not in notes:
             notes.append(text)
 

@@ -42,10 +42,11 @@ def command(
     the rows given with --data and from nowhere else: calibration rows are never shown as coverage.
     """
     from dco.commands.model_files import open_model, rows_with_targets
-    from dco.commands.outputs import check_output
+    from dco.commands.outputs import check_output, check_page_name
     from dco.extras import require
 
     check_output(out, force=force, inputs=[*(_results(model) if model.is_dir() else [model]), data])
+    check_page_name(out)
     require("jinja2", extra="report")
     from dco.report import page
 

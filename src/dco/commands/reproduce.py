@@ -10,16 +10,16 @@ from typing import Any
 
 import click
 
-from dco.commands.options import FILE, LEVEL, JobsType, example
+from dco.commands.options import FILE, LEVEL, JobsType, WholeType, example
 from dco.commands.printing import as_json, note, noted_warnings, print_json, print_table, progress, say
 
 
 @click.command("reproduce", epilog=example("dco reproduce", "dco reproduce --json"))
 @click.argument("name", required=False)
 @click.option("--out", type=FILE, default=Path("results"), show_default=True, help="The folder for results.")
-@click.option("--splits", type=click.IntRange(min=1), help="How many random splits.  [default: those of the paper]")
+@click.option("--splits", type=WholeType(min=1), help="How many random splits.  [default: those of the paper]")
 @click.option("--alpha", type=LEVEL, help="The share of rows that may be missed.  [default: that of the paper]")
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Fixes every split.")
+@click.option("--seed", type=WholeType(min=0), default=0, show_default=True, help="Fixes every split.")
 @click.option("--quick", is_flag=True, help="A smaller run that shows the same things in minutes.")
 @click.option("--data-home", type=FILE, help="The folder with the data sets.  [default: $DCO_DATA_HOME]")
 @click.option("--jobs", type=JobsType(), help="Processes.  [default: one a core]")
@@ -42,9 +42,10 @@ def command(name: str | None, listed: bool, as_json: bool, **options: Any) -> No
 
     entries = catalogue.names(data_home=options["data_home"])
     if name is None or listed:
-        rows = [[entry.name, entry.summary, entry.needs, f"{entry.minutes:g}"] for entry in entries]
+        rows = [[entry.name, entry.summary, entry.needs, entry.minutes] for entry in entries]
         if as_json:
-            print_json([dict(zip(("name", "summary", "needs", "minutes"), row, strict=True)) for row in rows])
+            names = ("name", "summary", "needs", "minutes")
+            print_json({"experiments": [dict(zip(names, row, strict=True)) for row in rows]})
         else:
             print_table(["name", "what it is", "needs", "minutes"], rows)
         return
