@@ -26,6 +26,7 @@ from scipy.special import logsumexp
 from dco import split_conformal
 from dco.experiments.experiment import Options
 from dco.experiments.regression import PRIOR_SCALES, STUDIES, load_rows, paper_split, run_split
+from dco.models.bayesian_linear import effective_sample_size
 from dco.predictions import Points
 from dco.scores.regression import AbsoluteResidual
 from dco.thresholds.threshold import order_statistic
@@ -36,10 +37,11 @@ TUNING_RULES = 4  # tuning rows, split CP, BQ and BQ at a share of delta: each c
 
 
 def ours(seed: int, draws: int) -> dict[str, float]:
-    """The experiment as the library runs it, without CQR; the mean width by method."""
+    """The experiment as the library runs it, without CQR; the mean width by method, and "ess" as in `plain`."""
     study = replace(STUDIES["diabetes"], baselines=False, draws=draws)
-    rows = run_split(seed, Options(alphas=(ALPHA,)), study=study)[1:]
-    return {row["method"]: row["width"] for row in rows} | {"Split CP (ridge)": ridge_width(seed)}
+    split, *rows = run_split(seed, Options(alphas=(ALPHA,)), study=study)
+    widths = {row["method"]: row["width"] for row in rows} | {"Split CP (ridge)": ridge_width(seed)}
+    return widths | {"ess": split["ess"]}
 
 
 def ridge_width(seed: int) -> float:
@@ -56,7 +58,7 @@ def ridge_width(seed: int) -> float:
 
 
 def plain_fit(X: np.ndarray, y: np.ndarray, c: float, *, seed: int, draws: int) -> dict[str, np.ndarray]:
-    """The model as one would write it in NumPyro, run anew: its draws on the scale of the data."""
+    """The model as one would write it in NumPyro, run anew: its draws on the scale of the data, and their worth."""
     import jax
     import jax.numpy as jnp
     import numpyro
@@ -74,8 +76,9 @@ def plain_fit(X: np.ndarray, y: np.ndarray, c: float, *, seed: int, draws: int) 
     run = MCMC(NUTS(model), num_warmup=600, num_samples=draws, progress_bar=False)
     run.run(jax.random.PRNGKey(seed), jnp.asarray((X - centre) / scale), jnp.asarray((y - mean) / sd))
     found = {name: np.asarray(value, dtype=np.float64) for name, value in run.get_samples().items()}
-    slopes = found["theta"] * sd / scale
-    return {"slopes": slopes, "intercept": mean + sd * found["intercept"] - slopes @ centre, "sd": sd * found["tau"]}
+    ess = effective_sample_size(np.column_stack(list(found.values()))[None]).min()
+    slopes, intercept = found["theta"] * sd / scale, mean + sd * found["intercept"]
+    return {"slopes": slopes, "intercept": intercept - slopes @ centre, "sd": sd * found["tau"], "ess": ess}
 
 
 def plain_scores(fit: dict[str, np.ndarray], X: np.ndarray, y: np.ndarray) -> np.ndarray:
@@ -94,6 +97,7 @@ def plain(seed: int, draws: int) -> dict[str, float]:
     """The same thresholds and widths from fresh fits and grids.
 
     "spare" is the CPU time of a refit that is not deployed, "tune" and "test" that of the grids of a candidate's rows.
+    "ess" is the least effective number of draws of a fit.
     """
     rows = load_rows("diabetes", None)
     splits = paper_split(len(rows), seed)
@@ -105,7 +109,8 @@ def plain(seed: int, draws: int) -> dict[str, float]:
         scores = {role: plain_scores(fit, rows.X[roles[role]], rows.y[roles[role]]) for role in scored}
         timed = {role: once(partial(plain_grid, fit, rows.X[roles[role]], low, high)) for role in sized}
         grids = {role: grid for role, (_, grid) in timed.items()}
-        return {"scores": scores, "grid": grids, "seconds": {role: taken for role, (taken, _) in timed.items()}}
+        seconds = {role: taken for role, (taken, _) in timed.items()}
+        return {"scores": scores, "grid": grids, "seconds": seconds, "ess": fit["ess"]}
 
     def width(candidate: dict[str, Any], role: str, threshold: float) -> float:
         return float((candidate["grid"][role] <= threshold).sum(axis=1).mean() * step / unit)
@@ -126,11 +131,12 @@ def plain(seed: int, draws: int) -> dict[str, float]:
 
         def refitted(c: float = c) -> dict[str, Any]:
             fit = plain_fit(rows.X[both], rows.y[both], c, seed=seed + 1, draws=draws)
-            return measured(fit, scored=("calibrate", "test"), sized=("test",)) if c == best else {}
+            return measured(fit, scored=("calibrate", "test"), sized=("test",)) if c == best else fit
 
         seconds[c], refits[c] = once(refitted)
     widths = {"spare": sum(taken for c, taken in seconds.items() if c != best)}
     widths |= {role: float(np.mean([each["seconds"][role] for each in candidates.values()])) for role in ("tune", "test")}
+    widths["ess"] = min(float(fit["ess"]) for fit in (*candidates.values(), *refits.values()))
     for name, candidate in (("DCO-Warmstart", candidates[best]), ("DCO, refit", refits[best])):
         widths[name] = width(candidate, "test", float(split_conformal(candidate["scores"]["calibrate"], alpha=ALPHA)))
     return widths
@@ -144,7 +150,7 @@ def measure(seeds: int, draws: int, splits: int = 50) -> str:
     our_total = mine[0][0] + (splits - 1) * again
     plain_total = splits * float(np.mean([seconds for seconds, _ in theirs]))
     spare, tune, test = (splits * float(np.mean([found[part] for _, found in theirs])) for part in ("spare", "tune", "test"))
-    methods = len(mine[0][1]) - 1  # without the ridge
+    methods = len(mine[0][1]) - 2  # without the ridge; "ess" is none
     by_method = plain_total + (TUNING_RULES - 1) * len(PRIOR_SCALES) * tune + (methods - len(PRIOR_SCALES) - 1) * test
     ratio = plain_total / our_total
     rows: list[list[object]] = [
@@ -167,6 +173,8 @@ def measure(seeds: int, draws: int, splits: int = 50) -> str:
         ["one split the plain way / one of ours after the first", f"{plain_total / splits / again:.0f}", ""],
         ["our first split (with what is compiled or loaded once) / a later one", f"{mine[0][0] / again:.1f}", ""],
     ]
+    worth = [min(found["ess"] for _, found in each) for each in (mine, theirs)]
+    rows.append(["least effective draws of a fit, ours and plain", f"{worth[0]:,.0f} and {worth[1]:,.0f}", ""])
     for name in ("DCO-Warmstart", "DCO, refit"):
         pairs = "; ".join(f"{mine[seed][1][name]:.3f} and {theirs[seed][1][name]:.3f}" for seed in range(seeds))
         rows.append([f"{name}: mean width, ours and plain, by split", pairs, "about equal"])

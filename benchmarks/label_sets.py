@@ -51,7 +51,8 @@ DIFFERENCES = (
     "label at the threshold in its own way (include_last_label=True here). puncc's APS and RAPS add the label that crosses "
     "the threshold. TorchCP's SAPS without randomisation scores a top-ranked true label 0 when it calibrates but p_max when "
     "it predicts, so its threshold can be too low. Libraries that compute in single precision decide a few labels at the "
-    "threshold otherwise. crepes has LAC only."
+    "threshold otherwise. crepes has LAC only. Each library gives its sets in its own form: ours and puncc's are the labels "
+    "of each row, the others' a matrix of all labels."
 )
 LARGER_SETS = (
     "The table above is for spread {spread:g}. Flatter probabilities make larger sets, and every label in a set is found "
@@ -156,7 +157,7 @@ def compared(
         members, multiples = {}, {}
         for library in (library for library, which in prepared if which == name):
             job = prepared[library, name]
-            members[library] = made = job()
+            members[library] = made = job().astype(bool)
             # calibration is scaled with the test rows of a slow library too, a small part
             multiples[library] = times_floor(job, cal, test, repeats)[0] * len(test) / len(made)
         if ("puncc", name) in elsewhere:

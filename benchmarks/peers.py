@@ -1,9 +1,9 @@
 """Other libraries on the same probabilities: from calibration labels to prediction sets, through their public functions.
 
 Each entry of `PEERS` takes (score name, calibration probabilities, their labels, test probabilities) and returns a function
-that does all the work and gives the sets as an (n, K) boolean matrix, or None if the library has no such score. Randomised
-variants are off wherever a library lets one, so that sets can be compared. puncc needs NumPy below 2 and so an environment
-of its own: `peer_puncc.py` runs it there, on the same arrays saved to disk.
+that does all the work and gives the sets as the library does, an (n, K) matrix of truth values or of 0 and 1, or None if the
+library has no such score. Randomised variants are off wherever a library lets one, so that sets can be compared. puncc needs
+NumPy below 2 and so an environment of its own: `peer_puncc.py` runs it there, on the same arrays saved to disk.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def crepes(score: str, cal: np.ndarray, y_cal: np.ndarray, test: np.ndarray) -> 
 
     def job() -> np.ndarray:
         fitted = ConformalClassifier().fit(hinge(cal, classes, y_cal))
-        return np.asarray(fitted.predict_set(hinge(test), confidence=1 - ALPHA, smoothing=False), dtype=bool)
+        return np.asarray(fitted.predict_set(hinge(test), confidence=1 - ALPHA, smoothing=False))
 
     return job
 
@@ -101,7 +101,7 @@ def torchcp(score: str, cal: np.ndarray, y_cal: np.ndarray, test: np.ndarray) ->
             warnings.simplefilter("ignore")
             predictor = SplitPredictor(made[score](), alpha=ALPHA)
             predictor.calculate_threshold(given, labels)
-            return np.asarray(predictor.predict_with_logits(deploy).numpy().astype(bool))
+            return np.asarray(predictor.predict_with_logits(deploy).numpy())
 
     return job
 

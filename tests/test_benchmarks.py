@@ -72,6 +72,7 @@ def test_another_library_makes_the_same_sets(library, score, monkeypatch):
     ours = benchmark("label_sets").our_sets(SCORES[score], cal, y_cal, test).to_dense()
     assert 0 < ours.sum() < ours.size
     assert np.array_equal(ours, theirs)
+    assert theirs.dtype.kind == {"mapie": "b"}.get(library, "i"), "in the library's own form: no conversion is charged to it"
 
 
 @pytest.mark.parametrize("score", SCORES)
