@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from dco.predictions import Points
+from dco.scores import AbsoluteResidual
 from dco.sets import Intervals
 from dco.tuning import allocation, grow_tuning_split, grow_until_settled, smallest_calibration
-from dco.tuning.stability import Stability
+from dco.tuning.stability import Stability, bootstrap_stability
 
 
 def test_calibration_keeps_what_the_level_needs():
@@ -122,3 +123,22 @@ def test_each_look_at_a_growing_split_draws_afresh(monkeypatch):
     allocation.grow_tuning_split(np.arange(200), lambda rows: ({}, rows), alpha=0.1, seed=0)
     assert len(seen) > 2
     assert len(set(seen)) == len(seen)
+
+
+@pytest.mark.parametrize("seed", [0, 5])
+def test_a_look_is_the_bootstrap_of_its_own_rows_groups_and_seed(seed):
+    rng = np.random.default_rng(3)
+    y, groups = rng.normal(size=120), rng.integers(40, size=120)
+    noisy = 0.9 * y + rng.normal(size=(2, 120))
+
+    def candidates_on(rows):
+        return {f"m{i}": (AbsoluteResidual(), Points(mean[rows])) for i, mean in enumerate(noisy)}, y[rows]
+
+    options = {"alpha": 0.2, "repetitions": 50}
+    found = grow_tuning_split(np.arange(120), candidates_on, seed=seed, groups=groups, tolerance=-1, **options)
+    blocks = list(dict.fromkeys(groups))  # whole groups, in the order of their first rows
+    for step in found.steps:
+        rows = np.concatenate([np.flatnonzero(groups == group) for group in blocks[: step.n_tune]])
+        own = np.random.default_rng([seed, len(rows)])
+        assert step.stability == bootstrap_stability(*candidates_on(rows), rng=own, groups=groups[rows], **options)
+    assert len(found.steps) > 1

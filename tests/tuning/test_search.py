@@ -637,3 +637,35 @@ def test_weights_too_fine_for_machine_integers_stay_exact():
     found = tune({"r": (Residual(), Points(np.zeros(y.size)))}, y, alpha=0.1, groups=groups).table[0].ranking_threshold
     above = [sum(Fraction(1, 16 * int(sizes[g])) for g in groups[y > t]) for t in (found, found - 1)]
     assert above[0] <= Fraction(1, 10) < above[1]
+
+
+def test_the_p95_size_of_grouped_rows_is_the_least_that_a_twentieth_of_the_weight_exceeds():
+    rng = np.random.default_rng(5)
+    spread, y, groups = rng.uniform(1, 2, size=80), rng.normal(size=80), rng.integers(7, size=80)
+    row = tune({"n": (Normalised(), PointsWithSpread(np.zeros(80), spread))}, y, alpha=0.2, groups=groups).table[0]
+    sizes, weights = 2 * row.ranking_threshold * spread, 1 / (7 * np.bincount(groups)[groups])
+    enough = [size for size in sizes if weights[sizes > size + 1e-12].sum() <= 0.05 + 1e-12]
+    assert row.p95_size == pytest.approx(min(enough))
+
+
+def test_a_size_that_is_not_a_number_is_a_failure_with_its_row():
+    class Lost(Residual):
+        def sizes(self, prediction, threshold):
+            return np.where(np.arange(len(prediction)) == 2, np.nan, 1.0)
+
+    points = Points(np.zeros(5))
+    found = tune({"lost": (Lost(), points), "plain": (Residual(), points)}, np.arange(5.0), alpha=0.2)
+    assert found.best == "plain"
+    assert found.failed[0].reason == "ValueError: Lost gave a set of size NaN (row 2)."
+
+
+def test_a_score_of_the_users_is_checked_inside_one_of_ours_too():
+    class Shrunk(LAC):
+        def sets(self, prediction, threshold):
+            return LAC().sets(prediction, threshold - 0.3)
+
+    rng = np.random.default_rng(6)
+    prediction, y = ClassProbabilities(rng.dirichlet(np.ones(4), size=60)), rng.integers(4, size=60)
+    with pytest.raises(ValueError, match=r"the sets of NeverEmpty leave out .* labels"):
+        tune({"wrapped": (scores.NeverEmpty(Shrunk()), prediction)}, y, alpha=0.2)
+    assert tune({"wrapped": (scores.NeverEmpty(LAC()), prediction)}, y, alpha=0.2).best == "wrapped"

@@ -187,3 +187,31 @@ def test_candidates_of_the_wrong_kind_are_refused(wrong):
     for stability in (bootstrap_stability, split_stability):
         with pytest.raises(ValueError, match=r"\(score, prediction\)"):
             stability(wrong, np.zeros(3), alpha=0.1, rng=np.random.default_rng(0))
+
+
+def test_each_split_holds_its_share_of_the_rows_without_repeats(monkeypatch):
+    held = []
+    monkeypatch.setattr("dco.tuning.stability.stability_of", lambda evaluated, counts, **_: held.append(counts))
+    split_evaluated([fixed("x", np.ones(40))], alpha=0.1, rng=np.random.default_rng(0), repetitions=30, share=0.3)
+    assert held[0].shape == (30, 40)
+    assert set(held[0].sum(axis=1)) == {12}
+    assert held[0].max() == 1
+
+
+def test_equal_mean_sizes_are_told_apart_by_the_p95_size():
+    """Of 21 sizes that is the twentieth: 9 and 5, where the nineteenth are 2 and 5."""
+    x, y = (fixed(name, [1] * 18 + last) for name, last in (("x", [2, 9, 9]), ("y", [5, 5, 10])))
+    assert winners_of([x, y], np.ones((1, 21), dtype=np.int64), alpha=0.1).tolist() == [1]
+    assert rank_evaluated([x, y], alpha=0.1).best == "y"
+
+
+def test_regret_is_neither_nan_nor_negative():
+    """Infinite sets cannot be worse than infinite ones; nor is a fallback that covers too little a gain."""
+    endless = [fixed(name, np.full(10, np.inf)) for name in ("x", "y")]
+    found = stability_of(endless, np.ones((3, 10), dtype=np.int64), alpha=0.1)
+    assert (found.regret, found.relative_regret) == (0.0, 0.0)
+    # two infinite scores of ten: on all rows "x" falls back to sets of size 1, and in the resample it wins without them
+    scores = np.repeat([1.0, np.inf], [8, 2])
+    short = EvaluatedCandidate("x", scores, lambda threshold: np.full(10, float(threshold)))
+    found = stability_of([short, fixed("y", np.full(10, 5.0))], np.repeat([[1, 0]], [8, 2], axis=1), alpha=0.1)
+    assert (found.best, found.modal, found.regret) == ("y", "x", 0.0)

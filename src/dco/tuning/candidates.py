@@ -18,6 +18,7 @@ from dco.errors import DcoError
 from dco.extras import require
 from dco.predictions import Prediction
 from dco.scores.classification import RankScore, observed_together, sizes_together
+from dco.scores.never_empty import LEAST
 from dco.scores.score import Score
 from dco.thresholds.threshold import checked_scores
 
@@ -164,7 +165,7 @@ def check_inverse(score: Score, prediction: Prediction, y: ArrayLike, scores: Fl
     Larger sets than the scores ask for (an interval around a union, say) cost size and keep the promise. The sets are
     asked for a little above the threshold, where rounding, in single precision too, cannot cost a label.
     """
-    finite = scores[np.isfinite(scores)]
+    finite = scores[np.isfinite(scores) & (scores != LEAST)]  # `NeverEmpty` gives LEAST: a margin from there hides all
     if not finite.size:
         return
     low, *thresholds = np.quantile(finite, (0.1, 0.5, 0.9), method="inverted_cdf")
