@@ -298,6 +298,26 @@ def test_a_search_reaches_the_models_that_it_proposes() -> None:
     assert tuned.certificate_.thresholds == again.certificate_.thresholds
 
 
+def test_a_space_may_give_one_model_with_other_parameters_every_time() -> None:
+    """``model.set_params(...)`` gives the model itself: the winner once had the parameters of the last trial."""
+    X, y = regression_rows()
+    one = make_pipeline(StandardScaler(), Ridge())
+
+    def space(trial):
+        return one.set_params(ridge__alpha=trial.suggest_float("alpha", 0.1, 1e4, log=True)), AbsoluteResidual()
+
+    def spaced(trial):
+        return clone(space(trial)[0]), AbsoluteResidual()
+
+    found, expected = (
+        dco.DecoupledRegressor(None, search=dco.search.Optuna(own, trials=6, seed=0), random_state=0).fit(X, y)
+        for own in (space, spaced)
+    )
+    assert found.best_candidate_ == expected.best_candidate_
+    assert not found.best_candidate_.startswith("trial 5")  # the last one
+    np.testing.assert_array_equal(found.predict_set(X).lower, expected.predict_set(X).lower)
+
+
 def test_a_search_by_folds_may_prune() -> None:
     X, y = regression_rows(200)
     seen: list[float] = []

@@ -128,6 +128,11 @@ def test_when_all_trials_fail_one_error_has_every_reason():
         _ = found.best
 
 
+def test_a_space_that_gives_no_pair_is_told_what_to_give():
+    found = Optuna(lambda trial: "model", trials=1, seed=0).search(lambda model, score: 1.0)
+    assert found.trials[0].reason == "TypeError: space(trial) must return a pair (model, score), got str"
+
+
 def test_bad_input_is_one_clear_sentence():
     with pytest.raises(ValueError, match="no candidate"):
         Exhaustive().search(distance)

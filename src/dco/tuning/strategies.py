@@ -128,7 +128,7 @@ class Optuna(Strategy):
                 return stopped
 
             try:
-                model, score = self.space(trial)
+                model, score = _own_pair(self.space(trial))
                 value = _number(evaluate(model, score, report=report) if reports else evaluate(model, score))
                 if stopped:
                     raise optuna.TrialPruned
@@ -153,6 +153,18 @@ class Optuna(Strategy):
         if self.sampler is None:
             return optuna.samplers.TPESampler(seed=self.seed)
         return self.sampler(seed=self.seed) if callable(self.sampler) else copy.deepcopy(self.sampler)
+
+
+def _own_pair(proposed: Any) -> Pair:
+    """(model, score) of a trial; the model as a copy, since a space may give one object with other parameters every time."""
+    if not (isinstance(proposed, (tuple, list)) and len(proposed) == 2):
+        raise TypeError(f"space(trial) must return a pair (model, score), got {type(proposed).__name__}")
+    model, score = proposed
+    if not hasattr(model, "get_params"):
+        return model, score
+    from sklearn.base import clone
+
+    return clone(model), score
 
 
 def _try_all(evaluate: Evaluate, candidates: Sequence[Pair], numbers: Sequence[int]) -> Found:
