@@ -578,3 +578,27 @@ def test_a_fitted_model_keeps_its_fingerprint_through_skops(name):
     data = io.dumps(model)
     again = io.loads(data, trusted=io.get_untrusted_types(data=data))
     assert object_fingerprint(again) == object_fingerprint(model)
+
+
+def test_rows_that_were_to_be_dropped_are_refused_where_they_are_still_shared():
+    X, y = np.arange(12.0).reshape(6, 2), np.arange(6.0)
+    with pytest.raises(OverlappingRolesError, match="share 2 rows"):
+        check_overlap((X[:4], y[:4]), train=(X[2:], y[2:]), duplicates="drop")
+
+
+def test_parts_do_not_run_into_each_other():
+    for apart, joined in ((["a", "b"], ["astr:b"]), ([b"a", b"b"], [b"abytes:b"]), ([["a"], "b"], [["a", "b"]])):
+        assert object_fingerprint(apart) != object_fingerprint(joined)
+
+
+def test_a_mask_counts_where_what_is_below_it_is_the_fill_value():
+    values = np.ma.masked_array([1.0, 7.0], fill_value=7.0)
+    assert object_fingerprint(values) != object_fingerprint(np.ma.masked_array([1.0, 7.0], mask=[0, 1], fill_value=7.0))
+
+
+def test_a_local_function_counts_with_its_defaults():
+    def made(step, *, sign):
+        return lambda x, step=step, *, sign=sign: x + sign * step
+
+    assert object_fingerprint(made(1, sign=1)) == object_fingerprint(made(1, sign=1))
+    assert len({object_fingerprint(made(step, sign=sign)) for step in (1, 2) for sign in (1, -1)}) == 4
