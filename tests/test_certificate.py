@@ -606,3 +606,18 @@ def test_the_slack_asks_for_a_delta_that_its_inequality_allows(fitted) -> None:
     assert fitted.certificate_.simultaneous_slack(0.5) == pytest.approx(np.sqrt(np.log(2) / 150))
     with pytest.raises(ValueError, match=r"delta must be at most 0\.5 for the one-sided inequality"):
         fitted.certificate_.simultaneous_slack(0.6)
+
+
+@pytest.mark.parametrize("constant", ["NaN", "Infinity", "-Infinity"])
+def test_a_whole_certificate_with_a_number_that_json_does_not_know_is_refused(constant, fitted) -> None:
+    for name in ("alpha", "tuning_threshold"):
+        data = {**json.loads(fitted.certificate_.to_json()), name: float(constant)}
+        with pytest.raises(ValueError, match=f"not strict JSON \\({constant} is not JSON\\)"):
+            dco.Certificate.from_json(json.dumps(data))
+
+
+def test_fields_that_are_missing_are_named(fitted) -> None:
+    data = json.loads(fitted.certificate_.to_json())
+    for name in data.keys() - {"format"}:
+        with pytest.raises(ValueError, match=rf"missing fields \['{name}'\], unknown fields \[\]"):
+            dco.Certificate.from_json(json.dumps({key: value for key, value in data.items() if key != name}))
