@@ -7,6 +7,7 @@ import warnings
 
 import numpy as np
 import pytest
+from scipy.integrate import cumulative_trapezoid
 from scipy.stats import expon, geninvgauss, invgauss, kstest, laplace, norm
 from sklearn.datasets import load_diabetes
 from sklearn.exceptions import ConvergenceWarning
@@ -55,6 +56,29 @@ def test_generalised_inverse_gaussian_draws_follow_their_law(order, a, b):
     else:
         law = geninvgauss(order, np.sqrt(a * b), scale=np.sqrt(b / a))
     assert kstest(draws, law.cdf).pvalue > 1e-3
+
+
+@pytest.mark.parametrize("order", [0.0, 1e-6, -0.3, 1.0, -20.0, 1e3, -5e5])
+def test_generalised_inverse_gaussian_follows_its_law_from_tiny_to_huge_parameters(order):
+    """Against the density of log x, which is concave, added up on a grid; -5e5 is the order for a million rows."""
+    rng = np.random.default_rng(1)
+    for omega in (1e-6, 1e-2, 1.0, 30.0, 1e4, 1e6):
+        a, b = omega * 0.1, omega / 0.1
+        mode = np.log((order + np.hypot(order, omega)) / a if order >= 0 else b / (np.hypot(order, omega) - order))
+
+        def log_density(off, mode=mode, a=a, b=b):
+            return order * off - 0.5 * (a * np.exp(mode) * np.expm1(off) + b * np.exp(-mode) * np.expm1(-off))
+
+        ends = []
+        for end in (-1e-6, 1e-6):
+            while log_density(end) > -40:
+                end *= 1.2
+            ends.append(end)
+        off = np.linspace(*ends, 20_001)
+        reached = cumulative_trapezoid(np.exp(log_density(off)), off, initial=0)
+        draws = generalised_inverse_gaussian(rng, *(np.full(20_000, value) for value in (order, a, b)))
+        uniforms = np.interp(np.log(draws) - mode, off, reached / reached[-1])
+        assert kstest(uniforms, "uniform").pvalue > 1e-4, omega
 
 
 def test_generalised_inverse_gaussian_accepts_most_proposals_whatever_its_parameters(monkeypatch):
