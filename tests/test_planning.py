@@ -131,6 +131,20 @@ def test_twice_the_rows_is_the_plan_of_twice_the_rows():
     assert "would not change the spread" in note(plan(5000, alpha=0.1), "Twice the rows")
 
 
+@pytest.mark.parametrize("guarantee", ["marginal", "pac"])
+def test_twice_the_rows_narrow_coverage_only_where_they_do(guarantee):
+    """A PAC rank that leaves the largest score makes coverage lower and its range wider, as that of 125 rows does."""
+    told = {}
+    for n in (125, 171, 300):
+        result = plan(n, alpha=0.1, guarantee=guarantee, delta=0.01)
+        now, doubled = result.now, result.doubled
+        told[n] = note(result, "Twice the rows would ")
+        narrower = doubled.coverage_high - doubled.coverage_low < now.coverage_high - now.coverage_low
+        assert ("narrow coverage to" in told[n]) == narrower
+        assert narrower or doubled.coverage_low < now.coverage_low
+    assert ("bring coverage down to" in told[125]) == (guarantee == "pac")
+
+
 def test_twice_the_rows_keeps_the_test_rows_as_asked():
     assert plan(1000, alpha=0.1, test=300).doubled == plan(2000, alpha=0.1, test=300).now
 
@@ -211,3 +225,16 @@ def test_bad_wishes_are_named():
             plan(100, alpha=0.1, spread=spread)
     with pytest.raises(ValueError, match="n must be a whole number"):
         plan(100.0, alpha=0.1)
+
+
+@pytest.mark.parametrize("alpha", [0.2, 0.6, 0.8])
+def test_enough_rows_keep_the_spread_of_a_pac_plan_within_the_wish(alpha):
+    for spread in (0.01, 0.03):
+        assert plan(10**6, alpha=alpha, guarantee="pac", delta=0.05, spread=spread).now.coverage_sd <= spread
+
+
+def test_the_least_calibration_is_told_from_the_rows_that_tests_leave():
+    """Of 60 rows 40 are for tests: nine to calibrate are more than a third of the 20 that are left."""
+    rows = {row.role: row for row in plan(60, alpha=0.1, test=40).rows}
+    assert rows["calibrate"].rows == 9
+    assert rows["calibrate"].reason.startswith("The least that gives a finite threshold")

@@ -265,8 +265,10 @@ def _notes(wish: _Wish, now: Outlook, doubled: Outlook, wanted: int, useful: int
             f"training and tuning ({now.train + now.tune} to {doubled.train + doubled.tune})."
         )
     else:
+        narrower = doubled.coverage_high - doubled.coverage_low < now.coverage_high - now.coverage_low
+        change = "narrow coverage to" if narrower else "bring coverage down to"  # a PAC rank may leave the largest score
         notes.append(
-            f"Twice the rows would narrow coverage to {doubled_range} with {counted(doubled.calibrate, 'calibration row')}, "
+            f"Twice the rows would {change} {doubled_range} with {counted(doubled.calibrate, 'calibration row')}, "
             f"and leave {doubled.train + doubled.tune} instead of {now.train + now.tune} for training and tuning."
         )
     if wish.searched:
