@@ -809,3 +809,18 @@ def test_a_calibrated_estimator_comes_back_with_its_sets_and_its_certificate(mak
         else:
             np.testing.assert_array_equal(one.sizes(), other.sizes())
     assert copy.get_params().keys() == estimator.get_params().keys()
+
+
+@pytest.mark.parametrize(
+    "change", [{"left": 0}, {"right": 0}, {"left": 3}, {"right": 3}, {"feature": 2}, {"feature": -1}], ids=str
+)
+def test_a_node_that_points_one_step_too_far_is_corrupt(change):
+    """A root and two leaves, over two columns: the places from 1 to 2 and the columns from 0 to 1 are all there is."""
+    for feature in (0, 1):
+        root = {"left": 1, "right": 2, "feature": feature}
+        parts = {name: np.array([place, -1, -1]) for name, place in root.items()}
+        inner = np.array([True, False, False])
+        dco.storage._check_nodes(**parts, inner=inner, columns=2)
+        wrong = {name: np.array([place, -1, -1]) for name, place in {**root, **change}.items()}
+        with pytest.raises(dco.CorruptModelError, match="point outside it or at columns that do not exist"):
+            dco.storage._check_nodes(**wrong, inner=inner, columns=2)
