@@ -164,3 +164,12 @@ def test_what_is_missing_on_disk_is_named(tmp_path):
     assert "Somebody needs nobody.csv" in missing(Options((0.2,), data_home=str(tmp_path)))
     (tmp_path / "nobody.csv").write_text("a\n")
     assert missing(Options((0.2,), data_home=str(tmp_path))) is None
+
+
+def test_coverage_far_below_its_law_counts_like_coverage_far_above():
+    columns = ("target", "method", "coverage", "by law", "z")
+    table = ResultTable("A", "", columns, tuple((0.8, f"m{z}", 0.8, 0.8, z) for z in (1.0, -4.5, 3.5, -2.0)))
+    together = all_z([table])
+    assert together is not None
+    assert together.column("z") == [-4.5, 3.5, -2.0, 1.0]
+    assert f"is {bonferroni_point(4):.2f}; 2 lie beyond it" in together.caption
