@@ -79,6 +79,19 @@ def test_the_reason_for_few_calibration_rows_is_true_of_their_number():
         assert n // 3 - 10 < row.rows <= n // 3
 
 
+def test_a_spread_that_is_reached_is_not_said_to_need_more_rows():
+    """A PAC rank has less spread than the marginal one, by which rows are counted, only as its coverage is higher."""
+    for n, spread, reached in [(1005, 0.01, True), (1005, 0.009, False), (131, 0.02, True), (131, 0.01, False)]:
+        result = plan(n, alpha=0.05, guarantee="pac", spread=spread)
+        assert (result.now.coverage_sd <= spread) == reached
+        said = f"coverage of {spread}" + (" without the margin of a PAC rank" if reached else "") + " needs"
+        assert said in result.rows[2].reason
+    few = plan(70, alpha=0.05, guarantee="pac", spread=0.02)
+    assert few.calibrate == few.doubled.calibrate == 59
+    assert few.now.coverage_sd < 0.02
+    assert "which is as wanted" in note(few, "Twice the rows")
+
+
 def test_few_rows_take_the_pac_rank_that_wastes_least():
     """At most a third of the rows calibrate, and of the ten sizes below that the one with the least rank / (n + 1)."""
     alpha, delta = Fraction(1, 10), Fraction(1, 20)

@@ -228,13 +228,12 @@ def _rows(wish: _Wish, now: Outlook, wanted: int) -> tuple[PlanRow, ...]:
         train, tune = "All that is left.", "None: a single candidate leaves nothing to choose."
     if now.calibrate >= wanted:
         why = f"Enough for a standard deviation of coverage of {wish.spread:g}; more would only be taken from training."
-    elif now.calibrate > (now.n - now.test) * _LARGEST_CALIBRATION_SHARE:
-        why = f"The least that gives a finite threshold; a standard deviation of {wish.spread:g} needs {wanted}."
     else:
-        why = (
-            "A third of the rows, by a rule of thumb, less those that would waste part of a rank; a standard deviation of "
-            f"coverage of {wish.spread:g} needs {wanted}."
-        )
+        few = "A third of the rows, by a rule of thumb, less those that would waste part of a rank"
+        if now.calibrate > (now.n - now.test) * _LARGEST_CALIBRATION_SHARE:
+            few = "The least that gives a finite threshold"
+        measure = "" if wish.delta is None or now.coverage_sd > wish.spread else " without the margin of a PAC rank"
+        why = f"{few}; a standard deviation of coverage of {wish.spread:g}{measure} needs {wanted}."
     rows = [
         PlanRow("train", now.train, train),
         PlanRow("tune", now.tune, tune),
@@ -259,7 +258,8 @@ def _notes(wish: _Wish, now: Outlook, doubled: Outlook, wanted: int, useful: int
         )
     doubled_range = f"{doubled.coverage_low:.4f} to {doubled.coverage_high:.4f}"
     if doubled.calibrate == now.calibrate:
-        verdict = "is as wanted" if now.calibrate >= wanted else f"stays wider than wanted ({now.coverage_sd:.2g})"
+        enough = now.calibrate >= wanted or now.coverage_sd <= wish.spread
+        verdict = "is as wanted" if enough else f"stays wider than wanted ({now.coverage_sd:.2g})"
         notes.append(
             f"Twice the rows would not change the spread of coverage, which {verdict}: all {now.n} more would go to "
             f"training and tuning ({now.train + now.tune} to {doubled.train + doubled.tune})."
