@@ -19,7 +19,7 @@ from sklearn.exceptions import FitFailedWarning, NotFittedError, UnsetMetadataPa
 from sklearn.frozen import FrozenEstimator
 from sklearn.impute import SimpleImputer
 from sklearn.linear_model import BayesianRidge, LinearRegression, LogisticRegression, Ridge
-from sklearn.model_selection import GridSearchCV, cross_validate
+from sklearn.model_selection import GridSearchCV, KFold, cross_validate
 from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
@@ -1486,3 +1486,22 @@ def test_a_model_does_not_work_in_rows_that_others_read(first, folds) -> None:
     assert found.ranking_ == expected.ranking_
     np.testing.assert_array_equal(found.predict_set(rows).lower, expected.predict_set(rows).lower)
     np.testing.assert_array_equal(rows, X + 100)
+
+
+def test_train_and_tune_rows_of_two_kinds_of_table_are_named() -> None:
+    X, y = regression_rows()
+    est, frame = dco.DecoupledRegressor(Ridge(), random_state=0), pd.DataFrame(X, columns=list("abcd"))
+    for train, tune in ((frame, pl.DataFrame(X, schema=list("abcd"))), (X, csr_array(X))):
+        with pytest.raises(
+            ValueError, match=rf"train rows are a {type(train).__name__} and tune rows a {type(tune).__name__}"
+        ):
+            est.fit(train[:150], y[:150], tune=(tune[150:], y[150:]))
+
+
+def test_the_seed_repeats_folds_that_are_shuffled_inside_a_model() -> None:
+    X, y = regression_rows(120)
+    search = GridSearchCV(KNeighborsRegressor(), {"n_neighbors": range(1, 30)}, cv=KFold(3, shuffle=True))
+    found = [dco.DecoupledRegressor(search, random_state=0).fit(X, y).predictor_.structure.model for _ in range(2)]
+    for score in ("mean_test_score", "std_test_score"):
+        np.testing.assert_array_equal(*(model.cv_results_[score] for model in found))
+    assert search.cv.random_state is None  # the caller's own is left alone

@@ -472,6 +472,8 @@ class _Decoupled(BaseEstimator, ABC):
                 )
             copy = clone(model)
             params = copy.get_params() if hasattr(copy, "get_params") else {}
+            for splitter in filter(_is_free_splitter, params.values()):
+                splitter.random_state = number % 2**31  # the copy's own: `clone` copies what is no estimator
             needed = {key: number % 2**31 for key, value in params.items() if _is_free_seed(key, value)}
             needed |= {key: True for key, value in params.items() if _works_in_place(key, value)}
             seeded[name] = copy.set_params(**needed) if needed else copy
@@ -713,6 +715,12 @@ def _listed(labels: Iterable[Any]) -> str:
 
 def _is_free_seed(key: str, value: Any) -> bool:
     return value is None and (key == "random_state" or key.endswith("__random_state"))
+
+
+def _is_free_splitter(value: Any) -> bool:
+    """Folds that a search or a stack inside a model shuffles without a seed."""
+    shuffles = hasattr(value, "split") and getattr(value, "shuffle", True)
+    return bool(shuffles) and getattr(value, "random_state", 0) is None
 
 
 def _works_in_place(key: str, value: Any) -> bool:

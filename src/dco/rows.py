@@ -114,7 +114,19 @@ def _with_all_categories(frame: Any, other: Any, pandas: Any) -> Any:
 
 
 def stack_features(above: Any, below: Any) -> Any:
-    """Two feature tables of one type, one after the other."""
+    """Two feature tables, one after the other."""
+    try:
+        return _stacked(above, below)
+    except (AttributeError, TypeError, ValueError) as error:
+        if type(above) is type(below):
+            raise
+        raise ValueError(
+            f"train rows are a {type(above).__name__} and tune rows a {type(below).__name__}: to refit on both, give them as "
+            "one kind of table, or set refit=False."
+        ) from error
+
+
+def _stacked(above: Any, below: Any) -> Any:
     if hasattr(above, "iloc"):
         from dco.extras import require
 
