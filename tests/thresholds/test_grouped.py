@@ -88,6 +88,16 @@ def test_copies_of_a_groups_rows_change_nothing():
     assert grouped_conformal(more, many, alpha=0.2).value == grouped_conformal(scores, groups, alpha=0.2).value
 
 
+def test_a_row_that_only_large_groups_have_is_not_promised():
+    """Rows of a group are alike: 17 groups of one row score 0, and the two of ten rows, the only ones with a second, 1."""
+    labels = np.r_[np.arange(17), np.repeat([17, 18], 10)]
+    value = grouped_conformal((labels >= 17) * 1.0, labels, alpha=0.2).value
+    assert value == 0
+    first = np.unique(labels, return_index=True)[1]
+    assert np.mean((labels >= 17)[first] <= value) == 17 / 19
+    assert not np.any((labels >= 17)[first[17:] + 1] <= value)
+
+
 def test_too_few_groups_give_an_infinite_threshold_however_many_rows():
     with pytest.warns(InfeasibleLevelWarning, match=r"8 calibration groups are too few .* At least 9 groups"):
         threshold = grouped_conformal(np.arange(800.0), np.arange(800) % 8, alpha=0.1)

@@ -23,9 +23,10 @@ def grouped_conformal(scores: ArrayLike, groups: Any, *, alpha: Level) -> Thresh
 
     Every group weighs the same, however many rows it has, so that this says nothing about the share of all new rows. Claim
     (Lee, Barber and Willett 2023, hierarchical conformal prediction): if the G groups and the new one are exchangeable, a
-    row picked at random from the new group is covered with probability >= 1 - alpha; so is any row of it, if rows within a
-    group are exchangeable too. With one row a group this is split conformal. `n` is G, and there is no rank. All comparisons
-    are exact: masses are rationals with the group sizes as denominators.
+    row picked at random from the new group is covered with probability >= 1 - alpha; so is a row that every group has (its
+    first, its last), if rows within a group are exchangeable too. A tenth row is another matter: only large groups have one.
+    With one row a group this is split conformal. `n` is G, and there is no rank. All comparisons are exact: masses are
+    rationals with the group sizes as denominators.
     """
     threshold = grouped_threshold(checked_scores(scores), groups, alpha=alpha)
     smallest = smallest_marginal_n(alpha=alpha)
