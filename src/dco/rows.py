@@ -121,8 +121,8 @@ def stack_features(above: Any, below: Any) -> Any:
         if type(above) is type(below):
             raise
         raise ValueError(
-            f"train rows are a {type(above).__name__} and tune rows a {type(below).__name__}: to refit on both, give them as "
-            "one kind of table, or set refit=False."
+            f"train rows are a {type(above).__name__} and tune rows a {type(below).__name__}: to refit on both, give them "
+            "as one kind of table, or set refit=False."
         ) from error
 
 
