@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from fractions import Fraction
 from itertools import pairwise
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.compose import make_column_transformer
+from sklearn.dummy import DummyRegressor
 from sklearn.linear_model import Ridge
 from sklearn.pipeline import make_pipeline
 
@@ -20,14 +22,17 @@ from dco import DecoupledRegressor
 from dco.report.numbers import (
     GRID,
     example_rows,
+    example_set,
     fixed,
     level_grid,
     nice_step,
     number,
+    picked_bound,
     report_numbers,
     size_counts,
     size_edges,
 )
+from dco.sets import IntervalUnions, LabelSets
 
 WITH_ROWS = ["classification", "pac classification", "by label", "regression", "by sign", "infeasible"]
 
@@ -223,3 +228,84 @@ def test_numbers_are_written_as_a_person_would() -> None:
     assert fixed(0.001, 2) == "0.001"
     assert fixed(1234.5, 1) == "1\u202f234.5"
     assert fixed(math.inf, 2) == "∞"
+
+
+def tied_regressor(**settings: Any) -> tuple[Any, Any, Any]:
+    """Whole numbers around 0, which is always predicted: calibration scores are 0, 1, 2, ..., each many times."""
+    rng = np.random.default_rng(4)
+    X, y = rng.normal(size=(900, 2)), np.rint(rng.normal(size=900) * 3)
+    estimator = DecoupledRegressor(DummyRegressor(strategy="constant", constant=0.0), random_state=0, **settings)
+    return estimator.fit(X[:600], y[:600]), X[600:], y[600:]
+
+
+@pytest.mark.filterwarnings("ignore::dco.errors.InfeasibleLevelWarning")
+def test_verdicts_are_those_of_evaluate_and_know_of_ties(case: Callable[[str], Any]) -> None:
+    untied = case("regression")
+    for (estimator, X, y), tied in ((tied_regressor(), True), ((untied.estimator, untied.X, untied.y), False)):
+        found = report_numbers(estimator, X, y)
+        own = found.levels[found.start].evaluation
+        assert own is not None
+        assert own.consistency == estimator.evaluate(X, y).consistency
+        assert own.consistency is not None
+        assert own.consistency.tied == tied
+    estimator, X, y = tied_regressor(condition_on=lambda X: np.where(X[:, 1] > 0, "plus", "minus"))
+    found = report_numbers(estimator, X, y)
+    assert [entry.consistency.tied for entry in found.levels[found.start].conditions if entry.consistency] == [True, True]
+
+
+def test_rows_that_belong_together_have_no_verdict() -> None:
+    rng = np.random.default_rng(5)
+    X, y, groups = rng.normal(size=(900, 2)), rng.normal(size=900), np.repeat(np.arange(300), 3)
+    estimator = DecoupledRegressor(Ridge(), guarantee="pac", alpha=0.2, random_state=0).fit(
+        X[:750], y[:750], groups=groups[:750]
+    )
+    assert estimator.certificate_.thresholds[0].rank is not None
+    found = report_numbers(estimator, X[750:], y[750:])
+    evaluation = found.levels[found.start].evaluation
+    assert evaluation is not None
+    assert evaluation.consistency is None
+
+
+def test_no_bound_is_promised_where_nothing_is_guaranteed(case: Callable[[str], Any]) -> None:
+    certificate = case("regression").estimator.certificate_
+    assert picked_bound(certificate.thresholds, certificate, 0.1) is not None
+    assert picked_bound(certificate.thresholds, replace(certificate, guarantee="none"), 0.1) is None
+
+
+@pytest.mark.parametrize("name", ["by label", "groups without rows"])
+def test_the_largest_groups_come_first(case: Callable[[str], Any], name: str) -> None:
+    chosen = case(name)
+    found = report_numbers(chosen.estimator, chosen.X, chosen.y)
+    rows = [entry.threshold.n for entry in found.levels[found.start].conditions]
+    assert rows == sorted((entry.n for entry in chosen.estimator.certificate_.thresholds), reverse=True)
+    assert rows[0] > rows[-1]
+
+
+def test_one_used_row_in_ten_is_refused_and_fewer_are_not(case: Callable[[str], Any]) -> None:
+    chosen = case("regression")
+    rng = np.random.default_rng(1)  # the rows of the fit once more
+    X = rng.normal(size=(600, 3))
+    y = 40 + 10 * X[:, 0] + (1 + np.abs(X[:, 1])) * rng.normal(size=600)
+    for used, refused in ((20, True), (19, False)):
+        mixed = np.r_[X[:used], chosen.X[: 200 - used]], np.r_[y[:used], chosen.y[: 200 - used]]
+        if refused:
+            with pytest.raises(ValueError, match="20 of the 200 rows given took part in the fit"):
+                report_numbers(chosen.estimator, *mixed)
+        else:
+            assert report_numbers(chosen.estimator, *mixed).n_rows == 200
+
+
+def test_the_axis_of_lengths_reaches_half_beyond_all_but_the_largest_hundredth() -> None:
+    sizes = np.random.default_rng(0).exponential(size=500)
+    edges = size_edges(sizes, classes=None)
+    assert edges[-2] < 1.5 * np.quantile(sizes, 0.99) <= edges[-1] * (1 + 1e-9)
+    assert size_counts(np.array([0.0, 0.5, 1.0, 2.0, 3.0]), np.array([0.0, 1.0, 2.0])).tolist() == [2, 1, 2]
+
+
+def test_what_an_example_does_not_list_is_counted() -> None:
+    unions = IntervalUnions([0, 6], np.arange(6.0), np.arange(6.0) + 0.5)
+    shown = example_set(unions, 0, np.array([True]), None)
+    assert shown.pieces == tuple((k, k + 0.5) for k in range(4))
+    assert (shown.size, shown.covered, shown.more) == (3.0, True, 2)
+    labels = example_set(LabelSets.from_dense(np.ones((1, 20))), 0, np.array([False]), None)
+    assert (len(labels.labels), labels.more, labels.covered) == (12, 8, False)
