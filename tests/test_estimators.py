@@ -12,9 +12,10 @@ import pytest
 from scipy.sparse import csr_array
 from sklearn import config_context
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, clone
+from sklearn.calibration import CalibratedClassifierCV
 from sklearn.compose import make_column_transformer
 from sklearn.datasets import load_iris, load_wine, make_classification, make_regression
-from sklearn.ensemble import HistGradientBoostingRegressor, RandomForestClassifier, RandomForestRegressor
+from sklearn.ensemble import HistGradientBoostingRegressor, RandomForestClassifier, RandomForestRegressor, VotingClassifier
 from sklearn.exceptions import FitFailedWarning, NotFittedError, UnsetMetadataPassedError
 from sklearn.frozen import FrozenEstimator
 from sklearn.impute import SimpleImputer
@@ -1505,3 +1506,16 @@ def test_the_seed_repeats_folds_that_are_shuffled_inside_a_model() -> None:
     for score in ("mean_test_score", "std_test_score"):
         np.testing.assert_array_equal(*(model.cv_results_[score] for model in found))
     assert search.cv.random_state is None  # the caller's own is left alone
+
+
+def test_a_frozen_part_of_a_model_has_training_rows_that_nobody_checked() -> None:
+    X, y = class_rows()
+    frozen = FrozenEstimator(LogisticRegression().fit(X, y))  # on the calibration rows, too
+    vote = VotingClassifier([("frozen", frozen), ("own", LogisticRegression())], voting="soft")
+    search = dco.search.Optuna(lambda trial: (frozen, LAC()), trials=1, seed=0)
+    for model in (frozen, CalibratedClassifierCV(frozen), make_pipeline(StandardScaler(), frozen), vote, None):
+        est = dco.DecoupledClassifier(model, search=search if model is None else None, random_state=0).fit(X, y)
+        assert not est.certificate_.training_rows_checked
+        assert "frozen model was not fitted on calibration rows" in est.certificate_.assumption
+        assert est.certificate_.verify(predictor=est).holds
+    assert dco.DecoupledClassifier(vote.estimators[1][1], random_state=0).fit(X, y).certificate_.training_rows_checked

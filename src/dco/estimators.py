@@ -25,7 +25,7 @@ from dco.display import counted, first_few
 from dco.evaluation import Evaluation, check_not_missing, evaluate
 from dco.fingerprints import role_fingerprint
 from dco.groups import as_labels, is_label
-from dco.models.adapt import is_frozen, predict_record
+from dco.models.adapt import holds_frozen, is_frozen, predict_record
 from dco.predictions import ClassProbabilities
 from dco.predictor import DecoupledPredictor, Facts, Statement, condition_values, fit_decoupled
 from dco.ranks import Level, as_count, as_rational
@@ -496,7 +496,7 @@ class _Decoupled(BaseEstimator, ABC):
             fingerprints={name: role_fingerprint(own) for name, own in roles.hashes.items()},
             kept=KeptRows.of(roles.hashes),
             repeats_shared=roles.shared,
-            training_rows_checked=not any(is_frozen(model) for model in models.values()),
+            training_rows_checked=not any(map(holds_frozen, models.values())),
             seed=seed,
             voided=voided,
             dealt_from=roles.dealt_from(),

@@ -41,7 +41,7 @@ from dco.errors import DcoError, SealBrokenError
 from dco.extras import installed
 from dco.fingerprints import object_fingerprint, row_fingerprints, row_uniforms
 from dco.groups import group_names, is_label
-from dco.models.adapt import is_frozen
+from dco.models.adapt import holds_frozen, is_frozen
 from dco.predictions import Prediction
 from dco.ranks import Level, as_rational, smallest_marginal_n, smallest_pac_n
 from dco.rounding import batch_rounding, same_but_for_rounding, usual_size
@@ -337,6 +337,8 @@ def fit_decoupled(
     if len(tuning):
         conditions = "label" if is_label(condition_on) else _codes(condition_values(condition_on, tuning.X, tuning.y))
     selection = select(models, scores, bench, alpha=statement.alpha, conditions=conditions, ensemble=ensemble, search=search)
+    if holds_frozen(selection.winner.model):  # one that a search has proposed, too
+        facts = replace(facts, training_rows_checked=False)
     structure = freeze(selection, bench, refit=refit, condition_on=condition_on, facts=facts)
     calibration, rounding, log = calibrate(structure, sealed, groups=groups, seed=seed)
     thresholds = statement.thresholds(calibration)

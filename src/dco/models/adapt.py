@@ -137,6 +137,18 @@ def is_frozen(model: Any) -> bool:
     return isinstance(model, FrozenEstimator)
 
 
+def holds_frozen(model: Any) -> bool:
+    """Whether a model is frozen, or any part of it: a vote, a stack or a `CalibratedClassifierCV` around a frozen model."""
+    from sklearn.frozen import FrozenEstimator
+
+    if isinstance(model, FrozenEstimator):
+        return True
+    if isinstance(model, list | tuple):
+        return any(map(holds_frozen, model))
+    parts = model.get_params(deep=False) if hasattr(model, "get_params") and not isinstance(model, type) else {}
+    return any(map(holds_frozen, parts.values()))
+
+
 def is_classifier(model: Any) -> bool:
     """Whether a model predicts classes, by scikit-learn's tags or, without tags, by having `predict_proba` or `classes_`."""
     from sklearn import base
