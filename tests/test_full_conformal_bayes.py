@@ -156,6 +156,9 @@ def test_bad_input_is_refused():
         full_conformal_labels(draws, [0, 1, 0, 1], ClassDraws(np.full((6, 1, 2), 0.5)), alpha=0.1)
     with pytest.raises(ValueError, match="one model"):
         full_conformal_labels(draws, [0, 1, 0, 1], ClassDraws(np.full((5, 1, 3), 1 / 3)), alpha=0.1)
+    named = [ClassDraws(np.full((5, 4, 2), 0.5), classes=order) for order in (["a", "b"], ["b", "a"])]
+    with pytest.raises(ValueError, match="list their labels differently"):
+        full_conformal_labels(named[0], ["a", "b", "a", "b"], named[1], alpha=0.3)
     with pytest.raises(ValueError, match="each of the 5 draws"):
         full_conformal_labels(draws, [0, 1, 0, 1], draws, alpha=0.1, weights=[1.0])
     mixture = GaussianMixtures(np.zeros((3, 2)), [1.0, 1.0])
@@ -171,3 +174,12 @@ def test_effective_draws_are_those_of_unequal_weights():
     test = ClassDraws(np.array([[[0.8, 0.2]], [[0.2, 0.8]]]))
     result = full_conformal_labels(train, [0, 1, 0], test, alpha=0.2, least_effective_draws=0)
     assert result.effective_draws == pytest.approx(1 / 0.68)
+
+
+def test_candidates_far_outside_their_sets_rest_on_few_draws_without_a_warning():
+    rng = np.random.default_rng(7)
+    means, y = rng.normal(scale=0.2, size=(1, 400)), rng.normal(size=20)
+    train, test = GaussianMixtures(np.repeat(means, 20, axis=0), np.ones(400)), GaussianMixtures(means, np.ones(400))
+    found = full_conformal_intervals(train, y, test, np.linspace(-30, 30, 61), alpha=0.2)
+    assert found.effective_draws.min() < 20
+    assert found.sets.sizes()[0] < 10

@@ -77,6 +77,8 @@ def full_conformal_labels(
         raise ValueError("y_train holds labels without a probability; draws come from a model fitted on these rows.")
     if test.n_known != train.n_known:
         raise ValueError(f"train has {train.n_known} labels and test has {test.n_known}; they must come from one model.")
+    if train.classes is not None and test.classes is not None and not np.array_equal(train.classes, test.classes):
+        raise ValueError("train and test list their labels differently; they must come from one model.")
     with np.errstate(divide="ignore"):
         log_train = np.log(np.take_along_axis(train.draws, codes[None, :, None], axis=2)[:, :, 0].astype(np.float64))
         log_test = np.log(test.draws.astype(np.float64))
