@@ -84,3 +84,8 @@ def test_bad_input_is_refused():
         selective_error(scores[:, 0], np.full(30, 2), CUTS)
     with pytest.raises(ValueError, match="one number for each of the 30 rows"):
         set_loss(lambda members, true: members)(scores, truth, CUTS)
+
+
+def test_a_label_before_the_first_column_is_refused():
+    with pytest.raises(ValueError, match="column numbers from 0 to 2"):
+        miscoverage(np.zeros((2, 3)), [-1, 0], [0.5])

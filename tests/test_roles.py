@@ -202,3 +202,37 @@ def test_balancing_that_would_have_no_effect_is_refused() -> None:
         deal_roles(rows_of(100), Sizes(tune=0), seed=0, frozen=True, stratify=True)
     with pytest.raises(ValueError, match='tune_size="auto" and stratify=True cannot be combined'):
         deal_roles(rows_of(100), Sizes("auto"), seed=0, stratify=True, grow=lambda growth: pytest.fail("grown"))
+
+
+@pytest.mark.parametrize("duplicates", ["natural", "drop"])
+def test_splits_name_the_rows_of_the_table_that_was_given(duplicates) -> None:
+    once = rows_of(60)
+    twice = Rows(np.repeat(once.X, 2, axis=0), np.repeat(once.y, 2))
+    roles = deal_roles(twice, Sizes(), seed=0, duplicates=duplicates)
+    for name in ("train", "tune", "calibrate"):
+        np.testing.assert_array_equal(twice.X[roles.splits[name]], getattr(roles, name).X)
+        np.testing.assert_array_equal(twice.y[roles.splits[name]], getattr(roles, name).y)
+
+
+def test_equal_features_with_other_targets_are_no_repeats() -> None:
+    rows = Rows(np.zeros((40, 1)), np.arange(40) // 2.0)
+    dropped = deal_roles(rows, Sizes(), seed=0, duplicates="drop")
+    assert sorted(np.concatenate([dropped.train.y, dropped.tune.y, dropped.calibrate.y])) == list(range(20))
+
+
+def test_the_order_of_a_growing_split_comes_from_the_seed() -> None:
+    orders = []
+
+    def grow(growth: Growth):
+        orders.append(growth.order.tolist())
+        return growth.order[:10], growth.order[10:], {}
+
+    for seed in (3, 4, 3):
+        deal_roles(rows_of(100), Sizes("auto", 0.3), seed=seed, frozen=True, grow=grow)
+    assert orders[0] == orders[2] != orders[1]
+
+
+def test_groups_of_some_roles_only_are_refused() -> None:
+    for train, calibrate in ((np.arange(30), None), (None, np.arange(40))):
+        with pytest.raises(ValueError, match="for all roles or for none"):
+            given_roles(rows_of(30, groups=train), Sizes(0), calibrate=rows_of(40, 1000, groups=calibrate), seed=0)

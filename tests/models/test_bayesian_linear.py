@@ -18,6 +18,7 @@ from dco.models.bayesian_linear import (
     SparseBayesianRegression,
     SufficientStatistics,
     _laplace_variances,
+    _Standardised,
     effective_sample_size,
     generalised_inverse_gaussian,
     gibbs_draws,
@@ -320,3 +321,25 @@ def test_scikit_learn_contract():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         check_estimator(SparseBayesianRegression(draws=400, warmup=40, random_state=0), on_skip=None)
+
+
+def test_the_seed_decides_the_draws(diabetes):
+    X, y, _, _ = diabetes
+    options = {"draws": 400, "warmup": 50}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        first, again, other = (SparseBayesianRegression(random_state=seed, **options).fit(X[:, :2], y) for seed in (1, 1, 2))
+    np.testing.assert_array_equal(first.coef_draws_, again.coef_draws_)
+    assert not np.any(first.noise_sd_draws_ == other.noise_sd_draws_)
+
+
+def test_a_count_that_the_chains_do_not_divide_cuts_the_last_steps():
+    """Four chains of three steps for ten draws: the third step of two chains is left out, and no chain is cut short."""
+    data = _Standardised.of(np.array([[0.0], [1.0], [2.0]]), np.array([1.0, 2.0, 4.0]))
+    chains = np.zeros((4, 3, 4))
+    chains[..., -1] = 10 * np.arange(1, 4) + np.arange(4)[:, None]  # step and chain, where the noise is kept
+    model = SparseBayesianRegression(draws=10)
+    with pytest.warns(ConvergenceWarning):
+        model._keep(chains, data)
+    kept = [10, 11, 12, 13, 20, 21, 22, 23, 30, 31]
+    np.testing.assert_allclose(model.noise_sd_draws_ / data.y_scale, kept)
