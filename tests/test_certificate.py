@@ -24,6 +24,7 @@ from sklearn.preprocessing import StandardScaler
 
 import dco
 from dco.certificate import assumption_in_words, certified_threshold, model_fingerprint, statement_in_words
+from dco.verification import _rounding_slack
 
 X, Y = make_regression(n_samples=300, n_features=3, noise=10.0, random_state=0)
 
@@ -621,3 +622,52 @@ def test_fields_that_are_missing_are_named(fitted) -> None:
     for name in data.keys() - {"format"}:
         with pytest.raises(ValueError, match=rf"missing fields \['{name}'\], unknown fields \[\]"):
             dco.Certificate.from_json(json.dumps({key: value for key, value in data.items() if key != name}))
+
+
+def failed_checks(report: Any) -> list[str]:
+    return [check.name for check in report.checks if not check.holds]
+
+
+def test_more_groups_than_calibration_rows_are_seen() -> None:
+    est = dco.DecoupledRegressor(Ridge(), random_state=0).fit(X, Y, groups=np.arange(len(Y)) // 2)
+    certificate = est.certificate_
+    (entry,) = certificate.thresholds
+    assert entry.rank is None
+    assert certificate.verify()
+    for n, failed in ((certificate.rows["calibrate"], []), (certificate.rows["calibrate"] + 1, ["rows"])):
+        assert failed_checks(replace(certificate, thresholds=(replace(entry, n=n),)).verify()) == failed
+
+
+def test_a_finite_threshold_where_no_rank_gives_one_is_seen() -> None:
+    with pytest.warns(dco.InfeasibleLevelWarning):
+        certificate = dco.DecoupledRegressor(Ridge(), random_state=0).fit(X[:20], Y[:20]).certificate_
+    (entry,) = certificate.thresholds
+    assert entry.rank == entry.n + 1
+    assert failed_checks(replace(certificate, thresholds=(replace(entry, value=3.0),)).verify()) == ["rank: infinite"]
+
+
+class PlaceRounded(Ridge):
+    """Rounds a row otherwise in every second place of a batch, as linear algebra in single precision may."""
+
+    def predict(self, X: Any) -> Any:
+        return super().predict(X) + 1e-7 * (np.arange(len(X)) % 2)
+
+
+def test_rounding_that_shows_in_single_rows_is_allowed_for_in_another_order() -> None:
+    est = dco.DecoupledRegressor(PlaceRounded(), random_state=0).fit(X, Y)
+    rows = np.roll(est.splits_.calibrate, 1)
+    report = est.certificate_.verify(X[rows], Y[rows], predictor=est)
+    assert report.holds
+    assert "to rounding" in str(report)
+
+
+def test_the_rounding_of_far_targets_is_allowed_for() -> None:
+    """A residual of 1 at a target of 1e9 has lost nine digits."""
+    slack = []
+    for offset in (0.0, 1e9):
+        est = dco.DecoupledRegressor(Ridge(), random_state=0).fit(X, Y + offset)
+        rows = est.splits_.calibrate
+        scores = est.predictor_.calibration_scores(X[rows], Y[rows] + offset)[0]
+        slack.append(_rounding_slack(est.predictor_, X[rows], Y[rows] + offset, scores))
+    assert slack[0] < 1e-9
+    assert slack[1] > 1e9 * np.finfo(float).eps
