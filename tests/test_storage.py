@@ -9,6 +9,7 @@ import hashlib
 import inspect
 import io
 import json
+import math
 import os
 import pickle
 import pkgutil
@@ -824,3 +825,10 @@ def test_a_node_that_points_one_step_too_far_is_corrupt(change):
         wrong = {name: np.array([place, -1, -1]) for name, place in {**root, **change}.items()}
         with pytest.raises(dco.CorruptModelError, match="point outside it or at columns that do not exist"):
             dco.storage._check_nodes(**wrong, inner=inner, columns=2)
+
+
+def test_a_copy_that_is_nearly_the_same_is_not_the_same():
+    one = {"weights": np.array([1.0, np.nan, -np.inf])}
+    assert dco.storage._difference(one, {"weights": one["weights"].copy()}) is None
+    assert dco.storage._difference(one, {"weights": np.array([np.nextafter(1, 2), np.nan, -np.inf])}) == "['weights']"
+    assert dco.storage._difference({"rate": 0.1}, {"rate": math.nextafter(0.1, 1)}) == "['rate']"
