@@ -521,7 +521,7 @@ def test_a_page_is_tied_to_its_rows_and_its_model(dco: Callable[..., Any], home:
     written, page, bare = ((tmp_path / name).read_text() for name in ("f.html", "r.html", "none.html"))
     assert "<title>outcome in new.csv</title>" in page
     assert "<title>outcome by m.dco</title>" in bare
-    assert re.search(r"Rows: 200 of new\.csv, fingerprint [0-9a-f]{32}\. Model: m\.dco\. Made on \d{4}-\d\d-\d\d\.", page)
+    assert re.search(r"Rows: 200 of new\.csv, fingerprint [0-9a-f]{32}\. Model: m\.dco\. Made on \d{4}‑\d\d‑\d\d\.", page)
     assert re.search(r"Rows: 60 of rows\.csv, fingerprint [0-9a-f]{32}\. Model: m\.dco\.", written)
     assert "Model: m.dco. Made on" in bare
     for html in (written, page):

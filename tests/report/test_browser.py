@@ -209,6 +209,14 @@ OUTSIDE = """() => [...document.querySelectorAll("figure svg text")].filter(text
 }).map(text => text.textContent)"""
 
 
+CROSSED = """plot => {
+  const boxes = [...document.querySelectorAll(`svg[aria-labelledby^=${plot}] text`)]
+    .map(text => text.getBoundingClientRect()).filter(box => box.width);
+  return boxes.flatMap((a, i) => boxes.slice(i + 1).filter(b =>
+    a.left < b.right && b.left < a.right && a.top < b.bottom - 2 && b.top < a.bottom - 2)).length;
+}"""
+
+
 @pytest.mark.parametrize("name", ["classification", "regression"])
 def test_the_table_of_candidates_is_not_cut_on_a_telephone(
     html_of: Callable[[Any], str], case: Callable[[str], Any], opened: Callable[..., Any], name: str
@@ -287,7 +295,7 @@ def test_the_table_by_group_is_not_cut_on_a_telephone(
     assert labels == heads[1:]
 
 
-@pytest.mark.parametrize("scale", [1e-12, 1e9])
+@pytest.mark.parametrize("scale", [1e-12, 6e4, 1e9])
 def test_numbers_of_any_size_are_told_and_drawn(opened: Callable[..., Any], scale: float) -> None:
     rng = np.random.default_rng(0)
     X = rng.normal(size=(500, 2))
@@ -297,11 +305,12 @@ def test_numbers_of_any_size_are_told_and_drawn(opened: Callable[..., Any], scal
     for width in (390, 1200):
         window = opened(render(numbers), width=width)
         mean = estimator.evaluate(X[400:], y[400:]).mean_size
-        assert float(window.text("#mean-size").replace("−", "-")) == pytest.approx(mean, rel=1e-3)
+        assert float(window.text("#mean-size").replace("−", "-").replace("\u202f", "")) == pytest.approx(mean, rel=1e-3)
         assert window.page.evaluate("document.documentElement.scrollWidth") <= width
         assert window.page.evaluate(OUTSIDE) == []
         ticks = window.page.locator("svg[aria-labelledby^=curve] text").all_text_contents()
         assert not any("000" in tick for tick in ticks)
+        assert [window.page.evaluate(CROSSED, plot) for plot in ("sizes", "curve", "scores")] == [0, 0, 0]
         tall = window.page.evaluate("document.querySelector('svg[aria-labelledby^=curve] .curve').getBBox().height")
         assert tall > 30  # the curve fills its plot
 
@@ -389,16 +398,7 @@ def test_groups_with_long_names_can_be_told_apart_in_plots(
     for plot in ("law", "scores"):
         names = window.page.locator(f"svg[aria-labelledby^={plot}] text.name").all_text_contents()
         assert len(set(names)) == len(names) == 12
-        crossed = window.page.evaluate(
-            """plot => {
-              const boxes = [...document.querySelectorAll(`svg[aria-labelledby^=${plot}] text`)]
-                .map(text => text.getBoundingClientRect()).filter(box => box.width);
-              return boxes.flatMap((a, i) => boxes.slice(i + 1).filter(b =>
-                a.left < b.right && b.left < a.right && a.top < b.bottom - 2 && b.top < a.bottom - 2)).length;
-            }""",
-            plot,
-        )
-        assert crossed == 0
+        assert window.page.evaluate(CROSSED, plot) == 0
     assert window.page.evaluate(OUTSIDE) == []
     beside = opened(html_of(case("by sign")))
     assert beside.page.locator("svg text.name").count() == 0

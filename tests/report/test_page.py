@@ -238,6 +238,15 @@ def test_the_axis_of_coverage_ends_at_all_and_at_nothing() -> None:
     assert window.scale(0.9).low == 0
 
 
+def test_the_labels_of_an_axis_have_one_form() -> None:
+    assert plots.tick_labels([0, 50_000, 100_000]) == ["0", "50k", "100k"]
+    assert plots.tick_labels([-500_000, 0, 2_500_000]) == ["−0.5M", "0", "2.5M"]
+    assert plots.tick_labels([0, 5e8, 1e9]) == ["0", "5e8", "1e9"]
+    assert plots.tick_labels([0, 5e-5, 1e-4]) == ["0", "5e−5", "1e−4"]
+    assert plots.tick_labels([0, 0.5, 1]) == ["0", "0.5", "1"]
+    assert plots.tick_labels([0, 50_000]) == ["0", "50\u202f000"]
+
+
 def test_bars_are_as_high_as_their_counts() -> None:
     path = plots.size_bars(np.array([0, 50, 25, 25]), np.array([0.0, 1.0, 2.0, 3.0]), plots.upwards(0, 1))
     tops = [float(top) for top in re.findall(r"V([\d.]+)H", path)]
@@ -353,11 +362,27 @@ def test_a_predictor_that_guarantees_nothing_says_so_at_every_level() -> None:
     rng = np.random.default_rng(0)
     X = rng.normal(size=(300, 2))
     y = (X[:, 0] + rng.normal(size=300) > 0).astype(int)
-    html = page_html(DecoupledClassifier(LogisticRegression(), stratify=True, random_state=0).fit(X, y))
+    new = rng.normal(size=(60, 2))
+    estimator = DecoupledClassifier(LogisticRegression(), stratify=True, random_state=0).fit(X, y)
+    by_group = page_html(estimator, X=new, y=(new[:, 0] > 0).astype(int), by=new[:, 1] > 0)
+    assert "Nothing is guaranteed. The interval" in by_group
+    html = page_html(estimator)
     assert "exchangeable with a new row" in html  # the reason
     assert 'class="assumption">' not in html  # nothing is claimed, so nothing is assumed
     assert "Nothing is guaranteed, at this or any other level." in html
     assert "simultaneous bound holds" not in html
+
+
+def test_the_table_by_group_says_what_is_guaranteed_of_these_groups(case: Callable[[str], Any]) -> None:
+    def said(name: str, by: Any) -> str:
+        given = case(name)
+        return page_html(given.estimator, X=given.X, y=given.y, by=by(given))
+
+    of_these, of_others = "The guarantee holds in each of these groups", "thresholds, and promises nothing about these"
+    assert of_these in said("by label", lambda given: None)
+    assert of_these in said("by label", lambda given: np.char.add("class ", given.y))
+    assert of_others in said("by label", lambda given: given.by)
+    assert "promises nothing about a single group" in said("classification", lambda given: given.by)
 
 
 def test_a_template_without_a_value_fails_loudly() -> None:

@@ -106,7 +106,8 @@ def source_words(model: Path, data: Path | None, X: Any, y: Any) -> str:
 
     from dco.fingerprints import role_fingerprint, row_fingerprints
 
-    made = f"Model: {model.name}. Made on {datetime.now().astimezone().date().isoformat()}."
+    today = datetime.now().astimezone().date().isoformat().replace("-", "\u2011")  # hyphens at which no line is broken
+    made = f"Model: {model.name}. Made on {today}."
     if data is None or y is None:
         return made
     return f"Rows: {len(y)} of {data.name}, fingerprint {role_fingerprint(row_fingerprints(X, y))}. {made}"

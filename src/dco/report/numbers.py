@@ -123,6 +123,7 @@ class ReportNumbers:
     by_name: str = "group"
     groups: tuple[Any, ...] = ()
     groups_left_out: int = 0
+    by_conditions: bool = False  # whether `groups` are the Mondrian groups, which have thresholds
 
     @property
     def has_rows(self) -> bool:
@@ -167,6 +168,7 @@ def report_numbers(estimator: Any, X: Any = None, y: Any = None, *, by: Any = No
         by_name=rows.by_name,
         groups=() if rows.table is None else rows.table.names,
         groups_left_out=0 if rows.table is None else rows.table.left_out,
+        by_conditions=rows.by_conditions,
         **shared,
     )
 
@@ -239,6 +241,12 @@ class _Groups:
         return tuple(replace(row, group=self.names[row.group]) for row in rows if row.group < len(self.names))
 
 
+def _same_parts(groups: AnyArray, others: AnyArray) -> bool:
+    """Whether two ways to group the rows differ in the names of the groups at most."""
+    names = group_names(groups).tolist(), group_names(others).tolist()
+    return len(set(zip(*names, strict=True))) == len(set(names[0])) == len(set(names[1]))
+
+
 @dataclass(frozen=True, eq=False)
 class _GivenRows:
     """Rows with known outcomes, their prediction (made once) and their groups."""
@@ -248,6 +256,7 @@ class _GivenRows:
     y: AnyArray
     by_name: str
     table: _Groups | None  # what the by-group table goes by: the groups given, or those of the conditions
+    by_conditions: bool
     conditions: _Groups | None
     points: AnyArray
     prediction: Any
@@ -276,6 +285,7 @@ class _GivenRows:
             target,
             "group" if name is None else str(name),
             None if table is None else _Groups.of(table),
+            found is not None and (groups is None or _same_parts(groups, found)),
             conditions,
             np.asarray(estimator.predict(features)),
             predictor.structure.prediction(features),

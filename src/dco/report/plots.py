@@ -47,12 +47,19 @@ class Scale:
         if whole:
             step = float(max(1, math.ceil(step)))
         first, last = math.ceil(self.low / step - 1e-9), math.floor(self.high / step + 1e-9)
-        return [Tick(self(k * step), tick_label(float(f"{k * step:.12g}"))) for k in range(first, last + 1)]
+        values = [float(f"{k * step:.12g}") for k in range(first, last + 1)]
+        return [Tick(self(value), label) for value, label in zip(values, tick_labels(values), strict=True)]
 
 
-def tick_label(value: float) -> str:
-    """A number in the six characters or so that there are beside an axis."""
-    return exponential(value) if abs(value) >= 1e5 else number(value)
+def tick_labels(values: Sequence[float]) -> list[str]:
+    """Numbers in the six characters or so that there are beside an axis, all in one form: 0, 50k, 100k; 0, 5e−5, 1e−4."""
+    largest = max(map(abs, values), default=0.0)
+    if 1e5 <= largest < 1e9:
+        unit, sign = (1e6, "M") if largest >= 1e6 else (1e3, "k")
+        return [f"{number(value / unit)}{sign}" if value else "0" for value in values]
+    if largest >= 1e9 or largest < 1e-3:
+        return [exponential(value) if value else "0" for value in values]
+    return [number(value) for value in values]
 
 
 def upwards(low: float, high: float) -> Scale:
@@ -197,6 +204,11 @@ def size_places(edges: Floats) -> list[tuple[float, float]]:
 def size_scale(edges: Floats) -> Scale:
     """The axis of sizes; the last 28 pixels are for larger sets."""
     return Scale(float(edges[0]), float(edges[-1]), LEFT, RIGHT - 28)
+
+
+def before_more(ticks: Sequence[Tick]) -> list[Tick]:
+    """The ticks whose labels leave room for the word "more" at the end of the axis."""
+    return [tick for tick in ticks if tick.at + 4 * len(tick.label) < RIGHT - 30]
 
 
 def size_bars(counts: Integers, edges: Floats, scale: Scale) -> str:

@@ -15,6 +15,7 @@ from dco.report.numbers import ConditionNumbers, LevelNumbers, ReportNumbers, de
 from dco.report.rendering import strict_json
 from dco.report.words import (
     expected_words,
+    groups_words,
     infinite_words,
     law_words,
     level_percent,
@@ -341,7 +342,7 @@ def _sizes(live: Live, numbers: ReportNumbers) -> dict[str, Any]:
     live.draw("meanname", x=at, **{"text-anchor": anchors})
     live.say("meanname", (f"mean {fixed(mean, size_decimals(numbers))}" for mean in means))
     return {
-        "size_ticks": [tick for tick in scale.ticks(6, whole=numbers.classes is not None) if tick.at < plots.RIGHT - 40],
+        "size_ticks": plots.before_more(scale.ticks(6, whole=numbers.classes is not None)),
         "size_shares": [upward[0](place * steps[0]) for place in range(5)],
         "size_bins": _size_bins(numbers),
     }
@@ -473,7 +474,7 @@ def _groups(live: Live, numbers: ReportNumbers) -> dict[str, Any]:
         live.say(f"g{place}.interval", (f"{percent(row.coverage_low)} – {percent(row.coverage_high)}" for row in rows))
         live.say(f"g{place}.mean", (fixed(row.mean_size, decimals) for row in rows))
         live.say(f"g{place}.p95", (fixed(row.p95_size, decimals) for row in rows))
-    return {"group_counts": counts}
+    return {"group_counts": counts, "groups_said": groups_words(numbers)}
 
 
 def _row_of(level: LevelNumbers, group: Any) -> GroupEvaluation:

@@ -92,6 +92,17 @@ def range_words(entry: CertifiedThreshold | None) -> str:
     return f"{percent(entry.coverage_low)} – {percent(entry.coverage_high)}"
 
 
+def groups_words(numbers: ReportNumbers) -> str:
+    """What the guarantee says about the groups of the table."""
+    if numbers.certificate.guarantee == "none":
+        return "Nothing is guaranteed."
+    if numbers.levels[numbers.start].threshold is not None:
+        return "The guarantee is for all rows together and promises nothing about a single group."
+    if numbers.by_conditions:
+        return "The guarantee holds in each of these groups, which have thresholds of their own."
+    return "The guarantee is for the groups that have thresholds, and promises nothing about these."
+
+
 def law_words(level: LevelNumbers) -> str:
     """What is known of coverage before any row is seen."""
     entry = level.threshold
