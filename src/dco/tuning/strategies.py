@@ -115,6 +115,7 @@ class Optuna(Strategy):
         optuna = require("optuna", extra="search")
         reports = self.pruner is not None and _takes_report(evaluate)
         log: list[Trial] = []
+        copies: dict[int, _Copy] = {}
 
         def objective(trial: Any) -> float:
             model: Any = None
@@ -128,7 +129,7 @@ class Optuna(Strategy):
                 return stopped
 
             try:
-                model, score = _own_pair(self.space(trial))
+                model, score = _own_pair(self.space(trial), copies)
                 value = _number(evaluate(model, score, report=report) if reports else evaluate(model, score))
                 if stopped:
                     raise optuna.TrialPruned
@@ -155,8 +156,14 @@ class Optuna(Strategy):
         return self.sampler(seed=self.seed) if callable(self.sampler) else copy.deepcopy(self.sampler)
 
 
-def _own_pair(proposed: Any) -> Pair:
-    """(model, score) of a trial; the model as a copy, since a space may give one object with other parameters every time."""
+_Copy: TypeAlias = tuple[Any, dict[str, Any], Any]  # a model, its parameters when it was proposed, and a copy of it then
+
+
+def _own_pair(proposed: Any, copies: dict[int, _Copy]) -> Pair:
+    """(model, score) of a trial; the model as a copy, since a space may give one object with other parameters every time.
+
+    One that comes again unchanged is the same copy: it need not be fitted again.
+    """
     if not (isinstance(proposed, (tuple, list)) and len(proposed) == 2):
         raise TypeError(f"space(trial) must return a pair (model, score), got {type(proposed).__name__}")
     model, score = proposed
@@ -164,7 +171,10 @@ def _own_pair(proposed: Any) -> Pair:
         return model, score
     from sklearn.base import clone
 
-    return clone(model), score
+    params, known = model.get_params(), copies.get(id(model))
+    if known is None or known[1].keys() != params.keys() or any(known[1][name] is not params[name] for name in params):
+        copies[id(model)] = known = (model, params, clone(model))
+    return known[2], score
 
 
 def _try_all(evaluate: Evaluate, candidates: Sequence[Pair], numbers: Sequence[int]) -> Found:
