@@ -13,15 +13,26 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.compose import TransformedTargetRegressor
 from sklearn.datasets import make_classification
 from sklearn.exceptions import FitFailedWarning
+from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression, Ridge
 
 import dco
 from dco.rows import Rows
 from dco.scores import AbsoluteResidual
 from dco.search import Optuna
-from dco.selection import PiecedPrediction, PiecedScore, Workbench, growing_candidates, named_scores, score_label
+from dco.selection import (
+    Candidate,
+    PiecedPrediction,
+    PiecedScore,
+    Tried,
+    Workbench,
+    _with_ensemble,
+    growing_candidates,
+    named_scores,
+    score_label,
+)
 from dco.sets import Intervals
-from dco.tuning.candidates import check_inverse
+from dco.tuning.candidates import Ranking, RankingRow, check_inverse
 from dco.tuning.strategies import Found, Trial
 
 rng = np.random.default_rng(0)
@@ -274,6 +285,36 @@ def test_an_ensemble_keeps_the_names_of_scores() -> None:
     scores = {"mine": dco.scores.AbsoluteResidual()}
     est = dco.DecoupledRegressor(models, scores, ensemble=True, random_state=0).fit(X, Y)
     assert all(row.name.endswith(" / mine") for row in est.ranking_.table)
+
+
+def test_an_ensemble_is_made_of_the_models_with_the_best_candidates() -> None:
+    """The best model has the worst candidate too: it is a member all the same, and comes first."""
+    names = ["a", "b", "c", "d"]
+    candidates = [
+        Candidate(model, score, Ridge(), AbsoluteResidual(), dco.Points) for score in ("good", "bad") for model in names
+    ]
+    order = [f"{model} / good" for model in names] + [f"{model} / bad" for model in reversed(names)]
+    ranking = Ranking(tuple(RankingRow(name, 1.0, 0.1, size, size, True) for size, name in enumerate(order)), (), 0.1, 5)
+    tried = {model: Tried((Ridge(),), {dco.Points: dco.Points(np.full(5, place))}) for place, model in enumerate(names)}
+    found, outcomes = _with_ensemble(candidates, tried, ranking)
+    assert [candidate.name for candidate in found[8:]] == ["average of a, b, c / good", "average of a, b, c / bad"]
+    assert outcomes["average of a, b, c"].predictions[dco.Points].mean.tolist() == [1.0] * 5
+
+
+def test_an_average_of_models_that_know_different_classes_fails_alone() -> None:
+    data, labels = make_classification(600, n_informative=4, n_classes=3, random_state=0)
+    two = labels[:200] < 2
+    models = {
+        "three": FrozenEstimator(LogisticRegression().fit(data[:200], labels[:200])),
+        "two": FrozenEstimator(LogisticRegression().fit(data[:200][two], labels[:200][two])),
+    }
+    est = dco.DecoupledClassifier(models, dco.scores.LAC(), ensemble=True, random_state=0)
+    with pytest.warns(
+        FitFailedWarning, match=r"^1 failed .*: average of three, two \(ValueError: models that know different"
+    ):
+        est.fit(data[200:], labels[200:])
+    assert est.best_candidate_ == "three / LAC"
+    assert [failure.name for failure in est.ranking_.failed] == ["average of three, two / LAC"]
 
 
 @pytest.mark.parametrize("limits", [[0.9, 0.5, 0.2], [0.3, np.inf, 0.8]])

@@ -542,11 +542,11 @@ def select(
     else:
         candidates, tried = _searched(search, candidates, bench, alpha=alpha, conditions=conditions)
         _check_task(candidates, bench)
-    failures = {c.name: str(tried[c.model_name].failure) for c in candidates if tried[c.model_name].failure is not None}
     ranking = rank_candidates(candidates, tried, bench, alpha=alpha, conditions=conditions)
     if ensemble:
         candidates, tried = _with_ensemble(candidates, tried, ranking)
         ranking = rank_candidates(candidates, tried, bench, alpha=alpha, conditions=conditions)
+    failures = {c.name: str(tried[c.model_name].failure) for c in candidates if tried[c.model_name].failure is not None}
     lost = {c.model_name: str(tried[c.model_name].failure) for c in candidates if c.name in failures}
     lost |= {entry.name: entry.reason for entry in ranking.failed}
     ranking = replace(ranking, failed=(*(FailedCandidate(*item) for item in failures.items()), *ranking.failed))
@@ -648,21 +648,27 @@ def _with_ensemble(
     by_name = {candidate.name: candidate for candidate in candidates}
     best = by_name[ranking.best]
     same_kind = [by_name[row.name] for row in ranking.table if by_name[row.name].kind is best.kind]
-    chosen = list({candidate.model_name: candidate for candidate in reversed(same_kind)}.values())[::-1][:members]
+    model_of = {candidate.model_name: candidate.model for candidate in same_kind}  # by the best candidate of each
+    chosen = list(model_of)[:members]
     if len(chosen) < 2:
         return candidates, tried
-    model = AveragedModel([candidate.model for candidate in chosen])
-    name = "average of " + ", ".join(candidate.model_name for candidate in chosen)
-    fits = [tried[candidate.model_name].fits for candidate in chosen]
-    averaged = [model.of_fitted(list(members_of_piece)) for members_of_piece in zip(*fits, strict=True)]
-    records = [tried[candidate.model_name].predictions[best.kind] for candidate in chosen]
-    if isinstance(records[0], PiecedPrediction):
-        pieces = zip(*(record.records for record in records), strict=True)
-        prediction: Any = PiecedPrediction(
-            tuple(AveragedModel.average(list(piece)) for piece in pieces), records[0].rows, records[0].classes
-        )
-    else:
-        prediction = AveragedModel.average(records)
+    model = AveragedModel([model_of[name] for name in chosen])
+    name = "average of " + ", ".join(chosen)
+    try:
+        tried = {**tried, name: _averaged(model, [tried[member] for member in chosen], best.kind)}
+    except ValueError as error:  # frozen models may know different classes: then their average is a failed candidate
+        tried = {**tried, name: Tried((), {}, f"{type(error).__name__}: {error}")}
     scores = {candidate.score_name: candidate.score for candidate in same_kind}
     new = [Candidate(name, score_name, model, score, best.kind) for score_name, score in scores.items()]
-    return candidates + new, {**tried, name: Tried(tuple(averaged), {best.kind: prediction})}
+    return candidates + new, tried
+
+
+def _averaged(model: AveragedModel, members: Sequence[Tried], kind: type) -> Tried:
+    """The average of models that were tried, piece by piece where they were tried on folds."""
+    fits = tuple(model.of_fitted(list(of_piece)) for of_piece in zip(*(member.fits for member in members), strict=True))
+    records = [member.predictions[kind] for member in members]
+    if not isinstance(records[0], PiecedPrediction):
+        return Tried(fits, {kind: AveragedModel.average(records)})
+    pieces = zip(*(record.records for record in records), strict=True)
+    averages = tuple(AveragedModel.average(list(piece)) for piece in pieces)
+    return Tried(fits, {kind: PiecedPrediction(averages, records[0].rows, records[0].classes)})
