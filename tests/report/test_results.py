@@ -83,6 +83,13 @@ def test_each_heading_of_written_tables_is_a_result_and_data_beside_it_is_not(tm
     assert "secret" not in results_html(tmp_path)
 
 
+def test_the_name_of_a_folder_is_not_said_twice(tmp_path: Path) -> None:
+    (tmp_path / "diabetes").mkdir()
+    (tmp_path / "diabetes" / "tables.md").write_text("### Diabetes: sizes\n\n| a |\n|---|\n| 1 |\n")
+    (tmp_path / "diabetes" / "law.svg").write_text('<svg xmlns="http://www.w3.org/2000/svg"/>')
+    assert [result.title for result in read_results(tmp_path)] == ["Diabetes: sizes", "diabetes: Figure: law"]
+
+
 def test_a_comparison_is_headed_as_one(tmp_path: Path) -> None:
     (tmp_path / "tables.md").write_text("### Table\n\n| method | difference |\n| --- | --- |\n| dco | – |\n| bq | -1.5 |\n")
     assert "Report on reproduced results" in results_html(tmp_path)

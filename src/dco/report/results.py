@@ -119,8 +119,13 @@ def read_results(folder: Path) -> tuple[Result, ...]:
     """
     found = _results_here(folder)
     for inner in sorted((entry for entry in folder.iterdir() if entry.is_dir()), key=lambda entry: _natural(entry.name)):
-        found += [replace(result, title=f"{inner.name}: {result.title}") for result in _results_here(inner)]
+        found += [replace(result, title=_title_in(inner.name, result.title)) for result in _results_here(inner)]
     return tuple(found)
+
+
+def _title_in(folder: str, title: str) -> str:
+    """A title that tells its folder: the folder's name in front, unless the title begins with it."""
+    return title if title.lower().startswith(folder.lower()) else f"{folder}: {title}"
 
 
 def _results_here(folder: Path) -> list[Result]:
