@@ -516,3 +516,19 @@ def test_sizes_are_the_oracle_sizes_and_density_sets_are_the_smallest():
 
 def test_no_mass_is_the_mode_of_one_gaussian():
     assert list(MASS.sets(GaussianMixtures([[1.5], [-0.25]], [0.7]), 0.0)) == [[(1.5, 1.5)], [(-0.25, -0.25)]]
+
+
+def test_ends_that_were_not_polished_are_searched_for_again(monkeypatch):
+    rows = posterior(40, 5)
+    expected, smooth = level_sets(rows, -2.0), dco.mixtures._smooth_ends
+
+    def unpolished(*arguments):
+        ends, good = smooth(*arguments)
+        return ends + 0.1, np.zeros_like(good)
+
+    monkeypatch.setattr(dco.mixtures, "_smooth_ends", unpolished)
+    found = level_sets(rows, -2.0)
+    np.testing.assert_array_equal(found.row_pointers, expected.row_pointers)
+    np.testing.assert_allclose(found.lower, expected.lower, atol=1e-7)
+    np.testing.assert_allclose(found.upper, expected.upper, atol=1e-7)
+    assert len(found.lower) >= 40
