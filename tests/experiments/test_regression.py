@@ -10,7 +10,7 @@ from dco.experiments import regression
 from dco.experiments.coverage_z import all_z, bonferroni_point, coverage_sd, coverage_z, target
 from dco.experiments.experiment import Options, SplitRecord, needs_file
 from dco.experiments.methods import run_method
-from dco.experiments.regression import DENSITY, STUDIES, fit_priors, load_rows, paper_split
+from dco.experiments.regression import DENSITY, STUDIES, load_rows, paper_fits, paper_split
 from dco.experiments.tables import Measured, ResultTable, standard_errors
 
 DIABETES = Options(alphas=(0.2,))
@@ -35,7 +35,7 @@ def test_methods_agree_with_the_registry(diabetes_rows):
     """The rows are computed from shared scores; the registry computes each method by itself."""
     table = load_rows("diabetes", None)
     splits = paper_split(len(table), 3)
-    models = fit_priors(table, splits.train, seed=3, draws=8000)
+    models, _ = paper_fits(table, splits, seed=3, draws=8000)
     pool = np.concatenate([splits.tune, splits.calibrate])
 
     def candidates(calibrate):

@@ -33,8 +33,8 @@ from dco.experiments.regression import (
     STUDIES,
     Candidate,
     deployed,
-    fit_priors,
     load_rows,
+    paper_fits,
     paper_split,
     rows_by,
 )
@@ -276,7 +276,7 @@ def run_split(seed: int, options: Options, *, members: Class) -> list[dict[str, 
     table = load_rows(members.study, options.data_home)
     splits = paper_split(len(table), seed)
     unit = float(table.y[splits.train].std())
-    (priors,) = fit_priors(table, splits.train, seed=seed, draws=STUDIES[members.study].draws)
+    priors, _ = paper_fits(table, splits, seed=seed, draws=STUDIES[members.study].draws)
     linear = {
         f"c = {c:g}": Candidate.of(DENSITY, model.predict_distribution, table, splits)
         for c, model in zip(PRIOR_SCALES, priors, strict=True)

@@ -177,8 +177,7 @@ def run_split(seed: int, options: Options, *, study: Study) -> list[dict[str, An
     splits = paper_split(len(table), seed)
     unit = float(table.y[splits.train].std())
     names = [f"c = {c:g}" for c in PRIOR_SCALES]
-    both = np.concatenate([splits.train, splits.tune])
-    models, again = fit_priors(table, splits.train, both, seed=seed, draws=study.draws)
+    models, again = paper_fits(table, splits, seed=seed, draws=study.draws)
     candidates = {
         name: Candidate.of(DENSITY, model.predict_distribution, table, splits)
         for name, model in zip(names, models, strict=True)
@@ -199,8 +198,8 @@ def run_split(seed: int, options: Options, *, study: Study) -> list[dict[str, An
     return [{"sizes": splits.sizes, **health}, *rows]
 
 
-def fit_priors(table: Table, *row_sets: Integers, seed: int, draws: int) -> list[list[Any]]:
-    """The model at both prior scales on each set of rows, all sampled side by side.
+def paper_fits(table: Table, splits: Splits, *, seed: int, draws: int) -> tuple[list[Any], list[Any]]:
+    """The model at both prior scales on the training rows, and again with the tuning rows, all sampled side by side.
 
     Gibbs steps forget their start within a few steps, so 100 of them are a long warm-up.
     """
@@ -208,9 +207,10 @@ def fit_priors(table: Table, *row_sets: Integers, seed: int, draws: int) -> list
 
     from dco.models.bayesian_linear import SparseBayesianRegression
 
+    row_sets = (splits.train, np.concatenate([splits.train, splits.tune]))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        return SparseBayesianRegression.fit_many(
+        first, again = SparseBayesianRegression.fit_many(
             [(table.X[rows], table.y[rows]) for rows in row_sets],
             PRIOR_SCALES,
             draws=draws,
@@ -218,6 +218,7 @@ def fit_priors(table: Table, *row_sets: Integers, seed: int, draws: int) -> list
             warmup=100,
             random_state=seed,
         )
+    return first, again
 
 
 def density_rows(
