@@ -24,6 +24,7 @@ COMMANDS = {
     "reproduce": "Rebuild a table or a figure of the paper.",
 }
 _LONGEST = 1200
+_GONE = 141  # what a shell calls the end by a closed pipe; not 1, which `dco audit` gives its own meaning
 
 
 class BadInputError(click.ClickException):
@@ -74,8 +75,11 @@ class Commands(click.Group):
         try:
             with warnings.catch_warnings():
                 return super().invoke(ctx)
-        except (click.ClickException, click.exceptions.Exit, click.Abort, SystemExit):
+        except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise
+        except (BrokenPipeError, SystemExit):  # whoever read the output has gone; Rich turns that into SystemExit
+            sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 (Python would complain on the way out)
+            ctx.exit(_GONE)
         except KeyboardInterrupt:
             click.echo(
                 "Stopped. Nothing half-written was left behind; --resume goes on where a command offers it.", err=True

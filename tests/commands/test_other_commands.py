@@ -685,3 +685,13 @@ def test_what_is_no_certificate_is_named(dco: Callable[..., Any], tmp_path: Path
     told = dco("audit", tmp_path / "c.json", status=2).output
     assert str(tmp_path / "c.json") in told
     assert "Give what `dco fit --certificate` wrote." in told
+
+
+@pytest.mark.parametrize("arguments", [("plan", "--rows", "500"), ("plan", "--rows", "500", "--json"), ("plan", "--help")])
+def test_a_reader_that_has_gone_is_no_error(arguments: tuple[str, ...]) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "dco", *arguments]
+    run = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(writer)
+    assert (run.returncode, run.stderr) == (141, "")
