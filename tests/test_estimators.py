@@ -137,6 +137,14 @@ def test_it_works_inside_cross_validation_and_grid_search() -> None:
     assert 0.8 < make_pipeline(StandardScaler(), est).fit(X, y).score(X, y) <= 1.0
 
 
+def test_scorers_take_targets_as_the_estimators_do() -> None:
+    X, y = regression_rows()
+    est = dco.DecoupledRegressor(Ridge(), random_state=0).fit(X[:200], y[:200])
+    rows = X[200:], y[200:]
+    for targets in (y[200:, None], pd.DataFrame({"y": y[200:]}), pl.Series(y[200:]), y[200:].tolist()):
+        assert dco.scoring.coverage(est, X[200:], targets) == est.evaluate(*rows).coverage
+
+
 def test_a_pipeline_is_a_model() -> None:
     X, y = class_rows()
     est = dco.DecoupledClassifier(make_pipeline(StandardScaler(), LogisticRegression()), random_state=0).fit(X, y)

@@ -619,7 +619,7 @@ class DecoupledClassifier(ClassifierMixin, _Decoupled):
         rows = dict(zip(("the train rows", "the tune rows", "the calibrate rows"), targets, strict=False))
         frozen = {name: model for name, model in named_models(self.models).items() if is_frozen(model)}
         known = {f"the model {name!r}": getattr(model, "classes_", None) for name, model in frozen.items()}
-        _check_label_kinds(rows | {name: np.asarray(labels) for name, labels in known.items() if labels is not None})
+        _check_label_kinds(rows | {name: labels for name, labels in known.items() if isinstance(labels, np.ndarray)})
         self.classes_ = np.unique(np.concatenate([target for target in targets if len(target)]))
         if len(self.classes_) < 2:
             only = self.classes_.tolist()[0]

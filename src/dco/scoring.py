@@ -18,4 +18,6 @@ def mean_size(estimator: Any, X: Any, y: Any = None) -> float:
 
 def coverage(estimator: Any, X: Any, y: Any) -> float:
     """The share of rows whose set holds the true value."""
-    return float(np.mean(estimator.predict_set(X).contains(np.asarray(y))))
+    from sklearn.utils.validation import column_or_1d  # slow to import
+
+    return float(np.mean(estimator.predict_set(X).contains(column_or_1d(y))))
