@@ -477,6 +477,17 @@ def test_rows_held_out_are_kept_whole_and_apart(dco: Callable[..., Any], home: P
     assert {row["name"].split(" / ")[0] for row in told["ranking"]} == {"linear"}
 
 
+def test_compare_claims_no_guarantee_for_rows_in_groups(dco: Callable[..., Any], home: Path, tmp_path: Path) -> None:
+    base = ("compare", home / "rows.csv", "--target", "outcome", "--models", "linear", "--splits", 1)
+    alone = dco(*base, "--out", tmp_path / "alone").output
+    grouped = dco(*base, "--groups", "patient", "--out", tmp_path / "grouped").output
+    told = "Rows come in groups (patient), and these methods count rows as if each came alone"
+    assert told in grouped
+    assert told in (tmp_path / "grouped" / "tables.md").read_text()
+    assert "Rows come in groups" not in alone
+    assert "over 1 split," in alone
+
+
 def test_the_command_that_compare_recommends_can_be_pasted(dco: Callable[..., Any], home: Path, tmp_path: Path) -> None:
     frame = pd.read_csv(home / "rows.csv").rename(columns={"outcome": "the outcome", "patient": "patient's no"})
     frame.to_csv(tmp_path / "my rows.csv", index=False)

@@ -25,6 +25,7 @@ from dco.commands.options import (
     work_options,
 )
 from dco.commands.printing import as_json, note, noted_warnings, number, print_json, print_table, progress, say
+from dco.display import counted
 
 # The methods in the order of the tables, each beside those with the same kind of guarantee, and the one it is paired with.
 FAMILIES = {
@@ -379,14 +380,14 @@ def as_experiment(split: Split, settings: Mapping[str, Any], alpha: float) -> tu
         summary="The methods of the paper on a table.",
         needs="a table",
         minutes=0,
-        tables=lambda records, options: comparison_tables(records, alpha),
+        tables=lambda records, options: comparison_tables(records, alpha, groups=settings["groups"]),
         run_split=split,
     )
     return experiment, plain
 
 
-def comparison_tables(records: Sequence[Any], alpha: float) -> list[Any]:
-    """A table for each kind of guarantee, made from the records alone."""
+def comparison_tables(records: Sequence[Any], alpha: float, *, groups: str | None = None) -> list[Any]:
+    """A table for each kind of guarantee, made from the records alone; `groups` is the column whose values stay together."""
     from collections import Counter
 
     from dco.evaluation import paired_comparison
@@ -426,16 +427,22 @@ def comparison_tables(records: Sequence[Any], alpha: float) -> list[Any]:
             )
         if rows:
             columns = ("method", "n", "coverage", "mean size", "P95 size", "size − DCO", "Wilcoxon p", _CANDIDATE)
-            tables.append(ResultTable(_HEADINGS[guarantee], _caption(records, alpha), columns, tuple(rows), digits=4))
+            tables.append(
+                ResultTable(_HEADINGS[guarantee], _caption(records, alpha, groups), columns, tuple(rows), digits=4)
+            )
     return tables
 
 
-def _caption(records: Sequence[Any], alpha: float) -> str:
+def _caption(records: Sequence[Any], alpha: float, groups: str | None) -> str:
+    grouped = (
+        f" Rows come in groups ({groups}), and these methods count rows as if each came alone: the guarantees of the "
+        "headings need not hold here. The one of `dco fit --groups` is for groups."
+    )
     return (
-        f"Mean ± standard deviation over {len(records)} splits, alpha = {alpha:g}; n is the number of rows behind the "
-        "threshold; size − DCO is the difference in mean size to DCO with the same kind of guarantee (to DCO-Warmstart "
+        f"Mean ± standard deviation over {counted(len(records), 'split')}, alpha = {alpha:g}; n is the number of rows behind "
+        "the threshold; size − DCO is the difference in mean size to DCO with the same kind of guarantee (to DCO-Warmstart "
         "where there is none). Splits of one table are not independent: the p-values speak of splits of this table. "
-        "ROCP is left out: it needs a loss matrix."
+        "ROCP is left out: it needs a loss matrix." + ("" if groups is None else grouped)
     )
 
 
