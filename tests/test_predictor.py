@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from fractions import Fraction
 from itertools import product
 from threading import Lock
 from types import SimpleNamespace
@@ -19,8 +20,11 @@ from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
 
 import dco
+from dco.calibration import Calibration
 from dco.errors import SealBrokenError
-from dco.predictor import calibrate
+from dco.fingerprints import row_uniforms
+from dco.predictor import Statement, calibrate
+from dco.ranks import smallest_pac_n
 from dco.scores import LAC, AbsoluteResidual, TopK
 from dco.seal import SealedRows
 from dco.splits import assign_roles
@@ -312,3 +316,41 @@ def test_which_row_speaks_for_its_group_does_not_follow_from_the_roles():
     table = np.array([[counts[*split, *coins] for coins in product((0, 1), repeat=2)] for split in splits])
     assert table.shape == (12, 4)
     assert chi2_contingency(table).statistic < chi2.ppf(0.999, 33)
+
+
+class HalfSets(AbsoluteResidual):
+    """A score whose sets are half as wide as its own numbers ask for."""
+
+    def sets(self, prediction, threshold):
+        return AbsoluteResidual().sets(prediction, 0.5 * float(threshold))
+
+
+def test_a_score_that_went_through_without_tuning_rows_is_checked_when_it_is_calibrated():
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(200, 2)), rng.normal(size=200)
+    with pytest.raises(ValueError, match="the sets of HalfSets leave out"):
+        dco.DecoupledRegressor(Ridge(), HalfSets(), tune_size=0, random_state=0).fit(X, y)
+
+
+def test_the_uniforms_of_a_structure_come_from_its_seed():
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(300, 2)), rng.integers(3, size=300)
+    score = dco.scores.APS(randomised=True)
+    fits = [
+        dco.DecoupledClassifier(GaussianNB(), score, random_state=seed).fit(X, y).predictor_.structure for seed in (0, 1)
+    ]
+    for structure in fits:
+        np.testing.assert_array_equal(structure.prediction(X).uniforms, row_uniforms(X, seed=structure.uniform_seed))
+    assert fits[0].uniform_seed != fits[1].uniform_seed
+
+
+def test_groups_at_once_need_more_rows_each():
+    at_once = Statement(0.3, "pac", delta=0.05, simultaneous=True)
+    assert at_once.smallest_n(4) == smallest_pac_n(alpha=0.3, delta=Fraction(5, 400)) > at_once.smallest_n()
+    assert replace(at_once, simultaneous=False).smallest_n(4) == at_once.smallest_n()
+
+
+@pytest.mark.parametrize(("rows", "advice"), [(10, "and there are 10 in all"), (11, "pass calibrate_size=9")])
+def test_rows_to_calibrate_are_advised_where_two_are_left_to_fit_with(rows, advice):
+    with pytest.warns(dco.InfeasibleLevelWarning, match=advice):
+        Statement(0.1).tell_infeasible(Calibration(np.arange(5.0)), dealt_from=rows)
