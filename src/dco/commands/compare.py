@@ -439,9 +439,10 @@ def _caption(records: Sequence[Any], alpha: float, groups: str | None) -> str:
         "headings need not hold here. The one of `dco fit --groups` is for groups."
     )
     return (
-        f"Mean ± standard deviation over {counted(len(records), 'split')}, alpha = {alpha:g}; n is the number of rows behind "
-        "the threshold; size − DCO is the difference in mean size to DCO with the same kind of guarantee (to DCO-Warmstart "
-        "where there is none). Splits of one table are not independent: the p-values speak of splits of this table. "
+        f"Mean ± standard deviation over {counted(len(records), 'split')}, alpha = {alpha:g}; n is the number of rows "
+        "behind the threshold; size − DCO is the difference in mean size to DCO with the same kind of guarantee (to "
+        "DCO-Warmstart where there is none). Splits of one table are not independent: the p-values speak of splits of this "
+        "table. "
         "ROCP is left out: it needs a loss matrix." + ("" if groups is None else grouped)
     )
 
