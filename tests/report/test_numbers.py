@@ -182,6 +182,18 @@ def test_bad_arguments_get_one_sentence(arguments: dict[str, Any], message: str)
         report_numbers(object(), arguments.get("X"), arguments.get("y"), by=arguments.get("by"))
 
 
+def test_labels_and_targets_that_no_set_can_hold_are_told(case: Callable[[str], Any]) -> None:
+    given = case("classification")
+    some = np.where(np.arange(len(given.y)) < 3, "misspelt", given.y)
+    with pytest.warns(UserWarning, match="3 of 300 rows have labels that are not in classes_"):
+        report_numbers(given.estimator, given.X, some)
+    with pytest.raises(ValueError, match="None of y's labels is among classes_"):
+        report_numbers(given.estimator, given.X, np.full(len(given.y), "misspelt"))
+    given = case("regression")
+    with pytest.raises(ValueError, match="coverage needs rows whose target is known"):
+        report_numbers(given.estimator, given.X, np.where(np.arange(len(given.y)) < 3, np.nan, given.y))
+
+
 def test_by_needs_a_value_a_row(case: Callable[[str], Any]) -> None:
     chosen = case("regression")
     with pytest.raises(ValueError, match="one value for each of 300 rows"):

@@ -266,6 +266,7 @@ class _GivenRows:
         features, target = estimator._features(X), np.asarray(y)
         if target.shape != (n_rows(features),):
             raise ValueError(f"X has {n_rows(features)} rows and y has shape {target.shape}: give one true value a row.")
+        target = estimator._known_targets(target, stacklevel=4)
         predictor: DecoupledPredictor = estimator.predictor_
         _refuse_used_rows(predictor, features, target)
         found = predictor.structure.conditions(features, target)
