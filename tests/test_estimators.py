@@ -1527,3 +1527,16 @@ def test_a_frozen_part_of_a_model_has_training_rows_that_nobody_checked() -> Non
         assert "frozen model was not fitted on calibration rows" in est.certificate_.assumption
         assert est.certificate_.verify(predictor=est).holds
     assert dco.DecoupledClassifier(vote.estimators[1][1], random_state=0).fit(X, y).certificate_.training_rows_checked
+
+
+def test_workers_have_the_configuration_of_scikit_learn() -> None:
+    """Without it, a worker handed weights to a model that had declined them."""
+    X, y = regression_rows()
+    declines, asks = (Ridge(alpha).set_fit_request for alpha in (1.0, 50.0))
+    with config_context(enable_metadata_routing=True):
+        models = {"declines": declines(sample_weight=False), "asks": asks(sample_weight=True)}
+        one, two = (
+            dco.DecoupledRegressor(models, n_jobs=n_jobs, random_state=0).fit(X, y, sample_weight=np.arange(1.0, 301.0) ** 3)
+            for n_jobs in (None, 2)
+        )
+    assert one.ranking_ == two.ranking_

@@ -313,9 +313,18 @@ def try_models(models: Mapping[str, Any], candidates: Sequence[Candidate], bench
     return {name: _assemble([next(outcomes) for _ in own], pieces, bench) for name, own in jobs.items() if own}
 
 
+def _config() -> dict[str, Any]:
+    from sklearn import get_config
+
+    return dict(get_config())
+
+
 @dataclass(frozen=True, eq=False)
 class Job:
-    """A model to fit on some rows, unless `fitted` is there already, and to predict others, once for each kind of record."""
+    """A model to fit on some rows, unless `fitted` is there already, and to predict others, once for each kind of record.
+
+    `config` is scikit-learn's where the job was made (metadata routing, the output of transformers): a worker has its own.
+    """
 
     model: Any
     fit_rows: Rows
@@ -324,6 +333,7 @@ class Job:
     uniforms: Floats | None = None
     classes: AnyArray | None = None
     fitted: Any = None
+    config: Mapping[str, Any] = field(default_factory=_config)
 
 
 @dataclass(frozen=True, eq=False)
@@ -360,12 +370,15 @@ def _jobs(
 
 
 def _fit_and_predict(job: Job) -> Outcome:
+    from sklearn import config_context
+
     try:
-        fitted = fit_model(job.model, job.fit_rows) if job.fitted is None else job.fitted
-        records = {
-            kind: predicted(fitted, job.predict_rows.X, kind, uniforms=job.uniforms, classes=job.classes)
-            for kind in job.kinds
-        }
+        with config_context(**job.config):
+            fitted = fit_model(job.model, job.fit_rows) if job.fitted is None else job.fitted
+            records = {
+                kind: predicted(fitted, job.predict_rows.X, kind, uniforms=job.uniforms, classes=job.classes)
+                for kind in job.kinds
+            }
     except Exception as error:  # whatever a user's model raises: that candidate is reported and left out
         return Outcome(failure=f"{type(error).__name__}: {error}")
     return Outcome(fitted, records)
