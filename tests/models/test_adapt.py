@@ -497,3 +497,24 @@ def test_a_record_is_a_function_of_the_row_alone():
         for name in ("probabilities", "mean", "spread", "lower", "upper"):
             if hasattr(whole, name):
                 np.testing.assert_allclose(getattr(whole, name)[5:7], getattr(few, name), rtol=1e-12)
+
+
+def test_records_are_averaged_part_by_part_and_draws_are_pooled():
+    rng = np.random.default_rng(0)
+    draws = rng.dirichlet(np.ones(2), size=(2, 3, 4))
+    pooled = AveragedModel.average([dco.ClassDraws(part, classes=["a", "b"]) for part in draws])
+    np.testing.assert_array_equal(pooled.draws, draws.reshape(6, 4, 2))
+    ends = [dco.Quantiles([0.0], [2.0], [1.0]), dco.Quantiles([2.0], [6.0], [3.0])]
+    average = AveragedModel.average(ends)
+    assert (average.lower[0], average.median[0], average.upper[0]) == (1.0, 2.0, 4.0)
+    assert AveragedModel.average([ends[0], dco.Quantiles([2.0], [6.0])]).median is None
+    mixed = AveragedModel.average([dco.GaussianMixtures([[0.0, 1.0]], [1.0, 2.0]), dco.GaussianMixtures([[5.0]], [[3.0]])])
+    assert (mixed.means.tolist(), mixed.sds.tolist()) == ([[0.0, 1.0, 5.0]], [[1.0, 2.0, 3.0]])
+    with pytest.raises(ValueError, match="different classes"):
+        AveragedModel.average([dco.ClassDraws(draws[0], classes=names) for names in (["a", "b"], ["b", "a"])])
+
+
+def test_an_average_gives_only_what_every_member_gives():
+    members = [BayesianRidge(), ResidualSpread(Ridge()), Ridge()]
+    assert AveragedModel(members[:2]).records() == (dco.PointsWithSpread, dco.Points)
+    assert AveragedModel(members).records() == (dco.Points,)

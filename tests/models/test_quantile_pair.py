@@ -172,3 +172,8 @@ def test_weights_reach_every_model(routing):
         fewer = QuantilePair(base, median=True).fit(X[:50], y[:50])
         np.testing.assert_allclose(weighted.predict(X), fewer.predict(X), atol=1e-8)
         np.testing.assert_allclose(weighted.lower_.coef_, fewer.lower_.coef_, atol=1e-8)
+
+
+def test_two_equal_levels_are_refused():
+    with pytest.raises(ValueError, match=r"lower < upper < 1, got 0\.5 and 0\.5"):
+        QuantilePair(lower=0.5, upper=0.5).fit(np.zeros((4, 1)), np.zeros(4))

@@ -103,3 +103,11 @@ def test_few_rows_leave_one_out_and_bad_settings_are_refused():
         ResidualSpread(Ridge(), cv=1).fit(X, y)
     with pytest.raises(ValueError, match="floor must be greater than 0"):
         ResidualSpread(Ridge(), floor=0.0).fit(X, y)
+
+
+def test_folds_do_not_follow_the_order_of_the_rows():
+    _, held_out = next(iter(ResidualSpread(random_state=0)._folds(50).split(np.zeros((50, 1)))))
+    assert len(held_out) == 10
+    assert np.diff(held_out).max() > 1
+    other = next(iter(ResidualSpread(random_state=1)._folds(50).split(np.zeros((50, 1)))))[1]
+    assert held_out.tolist() != other.tolist()
