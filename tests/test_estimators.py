@@ -1540,3 +1540,26 @@ def test_workers_have_the_configuration_of_scikit_learn() -> None:
             for n_jobs in (None, 2)
         )
     assert one.ranking_ == two.ranking_
+
+
+def test_evaluate_by_the_condition_keeps_the_law_of_each_group() -> None:
+    X, y = regression_rows()
+    X = np.column_stack([X, X[:, 0] > 0])
+    column, new = X.shape[1] - 1, slice(200, None)
+    est = dco.DecoupledRegressor(Ridge(), condition_on=column, random_state=0).fit(X[:200], y[:200])
+    laws = {
+        by: [row.consistency for row in est.evaluate(X[new], y[new], by=given).by_group]
+        for by, given in (("nothing", None), ("name", column), ("labels", X[new, column]))
+    }
+    assert None not in laws["nothing"]
+    assert laws["name"] == laws["nothing"]
+    assert laws["labels"] == [None, None]  # they could be any groups
+
+
+def test_groups_and_conditions_that_are_not_there_are_named() -> None:
+    X, y = regression_rows()
+    frame = pd.DataFrame(X, columns=[f"x{i}" for i in range(X.shape[1])])
+    with pytest.raises(ValueError, match=r"got the text 'x0': pass X\['x0'\]"):
+        dco.DecoupledRegressor(Ridge()).fit(frame, y, groups="x0")
+    with pytest.raises(ValueError, match="names the column 'y0', which X does not have; it has 'x0', 'x1'"):
+        dco.DecoupledRegressor(Ridge(), condition_on="y0").fit(frame, y)

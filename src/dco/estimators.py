@@ -212,7 +212,8 @@ class _Decoupled(BaseEstimator, ABC):
         """
         features, own = self._features(X), self.predictor_
         target = self._known_targets(y, stacklevel=3)
-        groups = self._groups_by(by, features, target)
+        same = by is not None and np.ndim(by) == 0 and by == own.structure.condition_on  # groups with laws of their own
+        groups = None if same else self._groups_by(by, features, target)
         one = alpha is None or np.ndim(alpha) == 0
         statements = [own.stated(level, guarantee=guarantee, delta=delta) for level in ([alpha] if one else alpha)]
         for statement in statements:
@@ -383,6 +384,8 @@ class _Decoupled(BaseEstimator, ABC):
         target = self._targets(y)
         if len(target) != n_rows(features):
             raise ValueError(f"X has {counted(n_rows(features), 'row')} and y has {len(target)}: give one target a row.")
+        if isinstance(groups, str):
+            raise ValueError(f"groups must hold one label a row, got the text {groups!r}: pass X[{groups!r}].")
         labels = None if groups is None else as_labels(groups)
         if labels is not None and labels.shape != target.shape:
             raise ValueError(f"groups must hold one label for each of {len(target)} rows, got shape {labels.shape}.")
@@ -688,7 +691,8 @@ def _one_column(y: Any, *, warn: bool = False) -> AnyArray:
             raise
         columns = np.shape(y)[1]
         raise ValueError(
-            f"y has {columns} columns, and an estimator has one target: fit one estimator for each column."
+            f"y has {columns} columns, and an estimator has one target: fit one estimator for each column, "
+            "or control a risk of several tags with dco.losses."
         ) from None
     return column
 

@@ -140,7 +140,8 @@ def condition_values(condition_on: Any, X: Any, y: AnyArray | None, *, parameter
         values = group_names(condition_on(X))
     elif hasattr(X, "columns"):
         if condition_on not in X.columns:
-            raise ValueError(f"{parameter} names the column {condition_on!r}, which X does not have.")
+            there = first_few([repr(name) for name in X.columns])
+            raise ValueError(f"{parameter} names the column {condition_on!r}, which X does not have; it has {there}.")
         values = group_names(X[condition_on])
     else:
         if not isinstance(condition_on, (int, np.integer)):
