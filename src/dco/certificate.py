@@ -234,8 +234,9 @@ class Certificate(ShownAsPrinted):
         """sqrt(log(1/delta) / 2n): with probability 1 - delta, coverage >= 1 - alpha - slack for every alpha at once.
 
         One-sided DKW inequality (i.i.d. rows, delta <= 1/2). It is the statement that holds for a level picked by its
-        result. Without calibration rows the slack is 1. Where nothing is guaranteed, or rows belong together and the
-        threshold is no order statistic of independent scores, no slack is known: a ValueError.
+        result, in each group by itself (for all G groups at once: delta / G). Without calibration rows the slack is 1. Where
+        nothing is guaranteed, or rows belong together and the threshold is no order statistic of independent scores, no
+        slack is known: a ValueError.
         """
         if self.guarantee == "none" or any(threshold.rank is None for threshold in self.thresholds):
             why = "nothing is guaranteed" if self.guarantee == "none" else "rows belong together in groups"
