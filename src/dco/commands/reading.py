@@ -84,9 +84,21 @@ def batches(path: Path, columns: Sequence[str], *, rows: int) -> Iterator[Any]:
     """Arrow record batches of at most `rows` rows, in order, with the columns in the order given; memory stays flat."""
     with _told(path):
         for batch in _batches(path, list(columns)):
-            ordered = batch.select(list(columns))
+            ordered = _without_views(batch.select(list(columns)))
             for start in range(0, ordered.num_rows, rows):
                 yield ordered.slice(start, rows)
+
+
+def _without_views(batch: Any) -> Any:
+    """Views of text, which Polars writes into Feather files, as plain text: Arrow can do little with views."""
+    arrow, types = require("pyarrow", extra="tables"), require("pyarrow.types", extra="tables")
+
+    def plain(kind: Any) -> Any:
+        if types.is_dictionary(kind):
+            return arrow.dictionary(kind.index_type, plain(kind.value_type), kind.ordered)
+        return arrow.large_string() if types.is_string_view(kind) else kind
+
+    return batch.cast(arrow.schema([field.with_type(plain(field.type)) for field in batch.schema]))
 
 
 def even_batches(path: Path, columns: Sequence[str], *, rows: int) -> Iterator[Any]:
