@@ -15,10 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.compose import make_column_transformer
 from sklearn.dummy import DummyRegressor
-from sklearn.linear_model import Ridge
+from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.pipeline import make_pipeline
 
-from dco import DecoupledRegressor
+from dco import DecoupledClassifier, DecoupledRegressor
 from dco.report.numbers import (
     GRID,
     example_rows,
@@ -321,3 +321,19 @@ def test_what_an_example_does_not_list_is_counted() -> None:
     assert (shown.size, shown.covered, shown.more) == (3.0, True, 2)
     labels = example_set(LabelSets.from_dense(np.ones((1, 20))), 0, np.array([False]), None)
     assert (len(labels.labels), labels.more, labels.covered) == (12, 8, False)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_a_label_that_no_model_knows_is_in_every_set_and_no_surprise() -> None:
+    """Its calibration scores are all infinite, so its rows are always covered."""
+    rng = np.random.default_rng(6)
+    X, y = rng.normal(size=(900, 2)), rng.integers(0, 2, size=900)
+    y[300:] = np.where(rng.random(600) < 0.3, 2, y[300:])
+    known, new = slice(0, 300), slice(600, None)
+    estimator = DecoupledClassifier(LogisticRegression(), condition_on="label", random_state=0)
+    estimator.fit(X[known], y[known], calibrate=(X[300:600], y[300:600]))
+    found = report_numbers(estimator, X[new], y[new])
+    shown = {entry.threshold.group: entry.consistency.p_value for entry in found.levels[found.start].conditions}
+    expected = {str(row.group): row.consistency.p_value for row in estimator.evaluate(X[new], y[new]).by_group}
+    assert {str(group): p for group, p in shown.items()} == expected
+    assert expected["2"] == 1.0

@@ -368,7 +368,8 @@ def _condition(entry: CertifiedThreshold, found: GroupEvaluation | None) -> Cond
         return ConditionNumbers(entry, found, None)
     hits = round(found.coverage * found.n)
     tied = not entry.expected_is_exact
-    return ConditionNumbers(entry, found, coverage_consistency(hits, found.n, rank=entry.rank, n_cal=entry.n, tied=tied))
+    rank = entry.n + 1 if entry.value == math.inf else entry.rank  # full sets, as in `evaluate`
+    return ConditionNumbers(entry, found, coverage_consistency(hits, found.n, rank=rank, n_cal=entry.n, tied=tied))
 
 
 def _refuse_used_rows(predictor: DecoupledPredictor, X: Any, y: AnyArray) -> None:
