@@ -77,7 +77,9 @@ class Commands(click.Group):
                 return super().invoke(ctx)
         except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise
-        except (BrokenPipeError, SystemExit):  # whoever read the output has gone; Rich turns that into SystemExit
+        except (BrokenPipeError, SystemExit) as error:  # whoever read the output has gone; Rich turns that into SystemExit
+            if isinstance(error, SystemExit) and not isinstance(error.__context__, BrokenPipeError):
+                raise
             sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 (Python would complain on the way out)
             ctx.exit(_GONE)
         except KeyboardInterrupt:
