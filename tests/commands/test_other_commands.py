@@ -638,6 +638,11 @@ def test_a_misspelt_command_is_answered_with_the_nearest(dco: Callable[..., Any]
         ("groups= and condition_on= cannot", "--groups and --condition-on cannot"),
         ('tune_size="auto" or tune_size=0.25.', "--tune-size auto or --tune-size 0.25."),
         ("the column 'tune_size' and groups of rows", "the column 'tune_size' and groups of rows"),
+        ("calibrate_size=2.5e-05: lower", "--calibrate-size 2.5e-05: lower"),
+        ("tune_size.csv is empty", "tune_size.csv is empty"),
+        ("data/groups=7/rows.csv is empty", "data/groups=7/rows.csv is empty"),
+        ("groups=2024-01/rows.csv is empty", "groups=2024-01/rows.csv is empty"),
+        ("condition_on-2.parquet, old-tune_folds.csv", "condition_on-2.parquet, old-tune_folds.csv"),
     ],
 )
 def test_parameters_of_the_library_are_told_as_options(sentence: str, told: str) -> None:

@@ -90,6 +90,12 @@ def test_the_name_of_a_folder_is_not_said_twice(tmp_path: Path) -> None:
     assert [result.title for result in read_results(tmp_path)] == ["Diabetes: sizes", "diabetes: Figure: law"]
 
 
+def test_a_folder_that_is_only_the_first_letter_of_a_title_is_told(tmp_path: Path) -> None:
+    (tmp_path / "m").mkdir()
+    (tmp_path / "m" / "tables.md").write_text("### Marginal guarantee\n\n| a |\n| --- |\n| 1 |\n")
+    assert [result.title for result in read_results(tmp_path)] == ["m: Marginal guarantee"]
+
+
 def test_a_comparison_is_headed_as_one(tmp_path: Path) -> None:
     (tmp_path / "tables.md").write_text("### Table\n\n| method | difference |\n| --- | --- |\n| dco | – |\n| bq | -1.5 |\n")
     assert "Report on reproduced results" in results_html(tmp_path)

@@ -97,7 +97,7 @@ def make_layout(
         need_column(table.column_names, name, path=path, option="--drop")
     if condition is not None and condition in (groups, key, *dropped):
         raise ValueError(
-            f"--condition-on {condition} must be the target or a column that the models may use; it has another role."
+            f"--condition-on {condition!r} must be the target or a column that the models may use; it has another role."
         )
     left_out = {target, groups, key, *dropped}
     order = tuple(name for name in table.column_names if name not in left_out)
@@ -107,7 +107,7 @@ def make_layout(
     task, why = _task(table.column(target), target, path, task, decimal)
     if condition == target and task == "regression":
         raise ValueError(
-            f"--condition-on {target} names the target, which gives each class its own threshold, and {target!r} is a "
+            f"--condition-on {target!r} names the target, which gives each class its own threshold, and {target!r} is a "
             "quantity here; name a feature, or say --task classification."
         )
     if condition == "label" != target:

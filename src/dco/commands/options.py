@@ -14,8 +14,9 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 FILE = click.Path(path_type=Path)
 _DELTA = 0.05
-_PARAMETER = re.compile(
-    r"""(?<![\w'"])(?:(tune_size|calibrate_size|tune_folds|condition_on)\b|(groups)(?==))(?:="?(\w+(?:\.\d+)?|)"?)?"""
+_PARAMETER = re.compile(  # no part of a path or of another word: tune_size.csv, data/groups=7/rows.csv
+    r"""(?<![\w'"./\\-])(?>(?:(tune_size|calibrate_size|tune_folds|condition_on)\b|(groups)(?==))"""
+    r"""(?:="?(\w+(?:\.\w+)?(?:-\d+)?|)"?)?)(?![/\\-]|\.\w)"""
 )
 _MAKERS = {"dco.models.QuantilePair(model)": "--models quantiles", "dco.models.ResidualSpread(model)": "--models spread"}
 

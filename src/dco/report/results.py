@@ -124,8 +124,8 @@ def read_results(folder: Path) -> tuple[Result, ...]:
 
 
 def _title_in(folder: str, title: str) -> str:
-    """A title that tells its folder: the folder's name in front, unless the title begins with it."""
-    return title if title.lower().startswith(folder.lower()) else f"{folder}: {title}"
+    """A title that tells its folder: the folder's name in front, unless the title begins with it as a word."""
+    return title if re.match(rf"{re.escape(folder)}\b", title, re.IGNORECASE) else f"{folder}: {title}"
 
 
 def _results_here(folder: Path) -> list[Result]:
