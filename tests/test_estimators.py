@@ -327,6 +327,20 @@ def test_a_space_may_give_one_model_with_other_parameters_every_time() -> None:
     np.testing.assert_array_equal(found.predict_set(X).lower, expected.predict_set(X).lower)
 
 
+def test_a_space_may_change_a_parameter_of_one_model_in_place() -> None:
+    """A dict is the same object afterwards: every trial but the first once was a copy of the first."""
+    X, y = class_rows()
+    weights = dict.fromkeys(np.unique(y).tolist(), 1.0)
+    one = LogisticRegression(class_weight=weights)
+
+    def space(trial):
+        weights[0] = trial.suggest_categorical("weight", [1.0, 5.0, 50.0])
+        return one, LAC()
+
+    found = dco.DecoupledClassifier(None, search=dco.search.Optuna(space, trials=8, seed=0), random_state=0).fit(X, y)
+    assert len(found.ranking_.table) == 3
+
+
 def test_a_search_by_folds_may_prune() -> None:
     X, y = regression_rows(200)
     seen: list[float] = []
@@ -555,6 +569,21 @@ def test_a_model_that_knows_more_labels_keeps_them() -> None:
     assert est.predict_set(X[400:]).classes.tolist() == est.classes_.tolist() == [0, 1, 2]
     np.testing.assert_array_equal(est.predict_p(X[400:]) > 0.1, est.predict_set(X[400:]).to_dense())
     np.testing.assert_array_equal(est.predict_proba(X[400:]), model.predict_proba(X[400:]))
+
+
+@pytest.mark.parametrize("absent", [0, 1, 2])
+def test_folds_rank_a_frozen_model_that_knows_a_label_beside_those_of_the_rows(absent: int) -> None:
+    """Its own label once had the threshold of another, or none: an IndexError."""
+    X, y = class_rows()
+    model, held = LogisticRegression().fit(X, y), y != absent
+    est = dco.DecoupledClassifier(FrozenEstimator(model), LAC(), tune_folds=3, condition_on="label", random_state=0)
+    with pytest.warns(dco.InfeasibleLevelWarning, match="1 of 3 labels"):
+        est.fit(X[held], y[held])
+    rows = np.delete(np.flatnonzero(held), est.splits_.calibrate)
+    whole = dco.tuning.tune(
+        {"own": (LAC(), est.predictor_.structure.prediction(X[rows]))}, y[rows], alpha=0.1, conditions="label"
+    )
+    assert est.ranking_.table[0].mean_size == whole.table[0].mean_size
 
 
 @pytest.mark.parametrize("absent", [0, 1, 2])
@@ -1497,6 +1526,22 @@ def test_a_model_does_not_work_in_rows_that_others_read(first, folds) -> None:
     np.testing.assert_array_equal(rows, X + 100)
 
 
+def test_a_model_that_a_search_proposes_does_not_work_in_rows_that_others_read() -> None:
+    X, y = regression_rows()
+    rows = X + 100
+
+    def fitted(copy):
+        def space(trial):
+            listed = (Ridge(copy_X=copy), make_pipeline(StandardScaler(copy=copy), BayesianRidge()), KNeighborsRegressor())
+            return listed[trial.suggest_categorical("model", [0, 1, 2])], AbsoluteResidual()
+
+        return dco.DecoupledRegressor(None, search=dco.search.Optuna(space, trials=8, seed=0), random_state=0).fit(rows, y)
+
+    sizes = [[(row.name, row.mean_size) for row in fitted(copy).ranking_.table] for copy in (True, False)]
+    assert len(sizes[0]) == 3
+    assert sizes[0] == sizes[1]
+
+
 def test_train_and_tune_rows_of_two_kinds_of_table_are_named() -> None:
     X, y = regression_rows()
     est, frame = dco.DecoupledRegressor(Ridge(), random_state=0), pd.DataFrame(X, columns=list("abcd"))
@@ -1521,7 +1566,9 @@ def test_a_frozen_part_of_a_model_has_training_rows_that_nobody_checked() -> Non
     frozen = FrozenEstimator(LogisticRegression().fit(X, y))  # on the calibration rows, too
     vote = VotingClassifier([("frozen", frozen), ("own", LogisticRegression())], voting="soft")
     search = dco.search.Optuna(lambda trial: (frozen, LAC()), trials=1, seed=0)
-    for model in (frozen, CalibratedClassifierCV(frozen), make_pipeline(StandardScaler(), frozen), vote, None):
+    steps = make_pipeline(StandardScaler(), frozen)
+    grid = GridSearchCV(make_pipeline(StandardScaler(), LogisticRegression()), {"logisticregression": [frozen]}, cv=3)
+    for model in (frozen, CalibratedClassifierCV(frozen), steps, vote, grid, None):
         est = dco.DecoupledClassifier(model, search=search if model is None else None, random_state=0).fit(X, y)
         assert not est.certificate_.training_rows_checked
         assert "frozen model was not fitted on calibration rows" in est.certificate_.assumption

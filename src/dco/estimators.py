@@ -456,11 +456,7 @@ class _Decoupled(BaseEstimator, ABC):
         return named_scores(listed)
 
     def _seeded_models(self, seed: int) -> dict[str, Any]:
-        """Copies of the models, as this estimator needs them.
-
-        Those without a seed get one, so that the certificate's seed repeats the fit. None may work in the rows it is given
-        (``copy=False``): others read them after it.
-        """
+        """Copies of the models; those without a seed get one, so that the certificate's seed repeats the fit."""
         models = named_models(self.models)
         numbers = np.random.SeedSequence([seed, 1]).generate_state(max(len(models), 1)).tolist()
         seeded = {}
@@ -477,9 +473,8 @@ class _Decoupled(BaseEstimator, ABC):
             params = copy.get_params() if hasattr(copy, "get_params") else {}
             for splitter in filter(_is_free_splitter, params.values()):
                 splitter.random_state = number % 2**31  # the copy's own: `clone` copies what is no estimator
-            needed = {key: number % 2**31 for key, value in params.items() if _is_free_seed(key, value)}
-            needed |= {key: True for key, value in params.items() if _works_in_place(key, value)}
-            seeded[name] = copy.set_params(**needed) if needed else copy
+            free = {key: number % 2**31 for key, value in params.items() if _is_free_seed(key, value)}
+            seeded[name] = copy.set_params(**free) if free else copy
         return seeded
 
     def _all_frozen(self) -> bool:
@@ -725,10 +720,6 @@ def _is_free_splitter(value: Any) -> bool:
     """Folds that a search or a stack inside a model shuffles without a seed."""
     shuffles = hasattr(value, "split") and getattr(value, "shuffle", True)
     return bool(shuffles) and getattr(value, "random_state", 0) is None
-
-
-def _works_in_place(key: str, value: Any) -> bool:
-    return value is False and key.rpartition("__")[2] in ("copy", "copy_X")
 
 
 def _takes_nan(model: Any) -> bool:

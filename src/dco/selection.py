@@ -95,7 +95,7 @@ class PiecedPrediction:
 
     @property
     def n_classes(self) -> int:
-        """How many labels there are in any role."""
+        """How many labels there are in any role or model."""
         return 0 if self.classes is None else len(self.classes)
 
     def labels(self) -> AnyArray | None:
@@ -410,10 +410,12 @@ def _assemble(outcomes: list[Outcome], pieces: list[tuple[Rows, Integers]], benc
     if len(outcomes) == 1:
         return Tried(fits, outcomes[0].records)
     places = tuple(held_out for _, held_out in pieces)
-    pieced = {
-        kind: PiecedPrediction(tuple(outcome.records[kind] for outcome in outcomes), places, bench.classes)
-        for kind in outcomes[0].records
-    }
+    pieced = {}
+    for kind in outcomes[0].records:
+        records: tuple[Any, ...] = tuple(outcome.records[kind] for outcome in outcomes)
+        # a frozen model may know more labels than the rows hold
+        classes = None if bench.classes is None else np.unique(np.concatenate([record.labels() for record in records]))
+        pieced[kind] = PiecedPrediction(records, places, classes)
     return Tried(fits, pieced)
 
 
@@ -427,7 +429,7 @@ def predicted(fitted: Any, X: Any, kind: type, *, uniforms: Floats | None, class
 
 
 def fit_model(model: Any, rows: Rows) -> Any:
-    """A fitted clone of the model; a frozen model is used as it is."""
+    """A fitted clone of the model, which copies the rows that it works in; a frozen model is used as it is."""
     if is_frozen(model):
         return model
     if isinstance(model, AveragedModel):  # each member takes the fit parameters under names of its own
@@ -435,6 +437,10 @@ def fit_model(model: Any, rows: Rows) -> Any:
     from sklearn.base import clone
 
     fitted = clone(model)
+    params = fitted.get_params() if hasattr(fitted, "get_params") else {}
+    in_place = [key for key, value in params.items() if value is False and key.rpartition("__")[2] in ("copy", "copy_X")]
+    if in_place:  # other models, and its own refit, read these rows after it
+        fitted.set_params(**dict.fromkeys(in_place, True))
     fitted.fit(rows.X, rows.y, **routed(fitted, rows.params))
     return fitted
 

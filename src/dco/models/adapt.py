@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import numpy as np
@@ -143,6 +143,8 @@ def holds_frozen(model: Any) -> bool:
 
     if isinstance(model, FrozenEstimator):
         return True
+    if isinstance(model, Mapping):  # the values that a search tries, say
+        model = list(model.values())
     if isinstance(model, list | tuple):
         return any(map(holds_frozen, model))
     parts = model.get_params(deep=False) if hasattr(model, "get_params") and not isinstance(model, type) else {}

@@ -10,7 +10,7 @@ import copy
 import inspect
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -18,6 +18,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from dco.extras import require
+from dco.fingerprints import object_fingerprint
 from dco.ranks import as_count
 
 Evaluate: TypeAlias = Callable[..., float]
@@ -156,7 +157,8 @@ class Optuna(Strategy):
         return self.sampler(seed=self.seed) if callable(self.sampler) else copy.deepcopy(self.sampler)
 
 
-_Copy: TypeAlias = tuple[Any, dict[str, Any], Any]  # a model, its parameters when it was proposed, and a copy of it then
+# a model and its parameters, kept so that no later one gets their ids; what these were when it was proposed; a copy of then
+_Copy: TypeAlias = tuple[Any, dict[str, Hashable], Any]
 
 
 def _own_pair(proposed: Any, copies: dict[int, _Copy]) -> Pair:
@@ -172,9 +174,18 @@ def _own_pair(proposed: Any, copies: dict[int, _Copy]) -> Pair:
     from sklearn.base import clone
 
     params, known = model.get_params(), copies.get(id(model))
-    if known is None or known[1].keys() != params.keys() or any(known[1][name] is not params[name] for name in params):
-        copies[id(model)] = known = (model, params, clone(model))
+    state = {name: _identity(value) for name, value in params.items()}
+    if known is None or known[1] != state:
+        copies[id(model)] = known = ((model, params), state, clone(model))
     return known[2], score
+
+
+def _identity(value: Any) -> Hashable:
+    """Equal for equal values, so that one changed in place is another; what cannot be written down is equal to itself."""
+    try:
+        return object_fingerprint(value)
+    except TypeError:
+        return id(value)
 
 
 def _try_all(evaluate: Evaluate, candidates: Sequence[Pair], numbers: Sequence[int]) -> Found:
