@@ -25,7 +25,7 @@ from harness import conditions, table  # isort: skip (sets the threads)
 from label_sets import softmax_rows
 
 from dco import ClassProbabilities
-from dco.parallel import run_many
+from dco.foundations.parallel import run_many
 from dco.scores import RAPS
 from dco.tuning import tune
 

@@ -24,12 +24,12 @@ import numpy as np
 from scipy.special import logsumexp
 
 from dco import split_conformal
-from dco.experiments.experiment import Options
-from dco.experiments.regression import PRIOR_SCALES, STUDIES, load_rows, paper_split, run_split
+from dco.foundations.threshold import order_statistic
 from dco.models.bayesian_linear import effective_sample_size
 from dco.predictions import Points
+from dco.reproduction.experiment import Options
+from dco.reproduction.regression import PRIOR_SCALES, STUDIES, load_rows, paper_split, run_split
 from dco.scores.regression import AbsoluteResidual
-from dco.thresholds.threshold import order_statistic
 
 ALPHA = 0.2
 POINTS = 400

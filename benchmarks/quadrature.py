@@ -13,7 +13,7 @@ from harness import conditions, least, table, verdict  # isort: skip (sets the t
 import numpy as np
 
 from dco import bayesian_quadrature
-from dco.ranks import _pac_rank
+from dco.foundations.ranks import _pac_rank
 
 ALPHA, DELTA = 0.1, 0.05
 

@@ -22,10 +22,10 @@ from sklearn.model_selection import train_test_split
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from dco.guarantees.rules import split_conformal
 from dco.predictions import ClassProbabilities
 from dco.scores import APS, LAC
 from dco.scores.decision import RiskAverse, RiskOptimal, act
-from dco.thresholds import split_conformal
 
 #                    malignant  benign   (scikit-learn's labels 0 and 1)
 TUMOUR = np.array([[10.0, 0.0],  # discharge

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import dco
-from dco.arrays import real_numbers, to_numpy
+from dco.foundations.arrays import real_numbers, to_numpy
 
 PROBABILITIES = np.random.default_rng(0).dirichlet(np.ones(4), 60).astype(np.float32)
 Y = np.random.default_rng(1).integers(0, 4, 60)

@@ -11,10 +11,10 @@ import pytest
 from scipy.stats import beta, binom
 
 import dco
-from dco.arrays import AnyArray, Floats
-from dco.calibration import Calibration, tell_infeasible, tell_new_groups
-from dco.errors import InfeasibleLevelWarning
-from dco.theory import coverage_consistency, ranks_near_threshold
+from dco.foundations.arrays import AnyArray, Floats
+from dco.foundations.errors import InfeasibleLevelWarning
+from dco.guarantees.calibration import Calibration, tell_infeasible, tell_new_groups
+from dco.guarantees.theory import coverage_consistency, ranks_near_threshold
 
 FEW = np.array([0.3, 0.1, 0.2])
 KINDS = {
@@ -77,7 +77,7 @@ def test_labels_of_groups_are_hashed_once(monkeypatch) -> None:
     scores, names = rng.normal(size=60), rng.integers(0, 25, size=60).astype(str)
     calibration, new = Calibration(scores, groups=names), rng.normal(size=5)
     first, p = calibration.thresholds(alpha=0.3, guarantee="marginal", delta=0.1), calibration.p_values(new)
-    monkeypatch.setattr("dco.fingerprints.row_fingerprints", None)
+    monkeypatch.setattr("dco.rows.fingerprints.row_fingerprints", None)
     assert calibration.thresholds(alpha=0.3, guarantee="marginal", delta=0.1) == first
     np.testing.assert_array_equal(calibration.p_values(new), p)
 

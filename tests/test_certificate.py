@@ -23,8 +23,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import dco
-from dco.certificate import assumption_in_words, certified_threshold, model_fingerprint, statement_in_words
-from dco.verification import _rounding_slack
+from dco.guarantees.certificate import assumption_in_words, certified_threshold, model_fingerprint, statement_in_words
+from dco.guarantees.verification import _rounding_slack
 
 X, Y = make_regression(n_samples=300, n_features=3, noise=10.0, random_state=0)
 

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner
 
-from dco.cli import main
+from dco.cli.main import main
 
 ROUNDS = 200
 

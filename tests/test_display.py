@@ -9,7 +9,7 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 
 import dco
-from dco.display import ShownAsPrinted, are, counted, first_few, have
+from dco.foundations.display import ShownAsPrinted, are, counted, first_few, have
 from dco.tuning.strategies import Found, Trial
 
 
@@ -111,7 +111,7 @@ def test_one_is_singular_and_every_other_number_is_not():
     ],
 )
 def test_messages_speak_of_one_row_in_the_singular(make, words):
-    with pytest.raises((ValueError, dco.errors.IncompatibleScoreError), match=words):
+    with pytest.raises((ValueError, dco.foundations.errors.IncompatibleScoreError), match=words):
         make()
 
 

@@ -28,9 +28,9 @@ from sklearn.svm import LinearSVC
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import dco
-from dco.fingerprints import role_fingerprint, row_fingerprints
 from dco.models import QuantilePair, ResidualSpread
 from dco.models.averaged import AveragedModel
+from dco.rows.fingerprints import role_fingerprint, row_fingerprints
 from dco.scores import APS, LAC, RAPS, AbsoluteResidual, NormalisedResidual, QuantileResidual
 
 CONTRACT = [dco.DecoupledClassifier(LogisticRegression()), dco.DecoupledRegressor(Ridge())]
@@ -703,7 +703,7 @@ def test_small_groups_are_told_and_never_merged() -> None:
         warnings.simplefilter("ignore", dco.InfeasibleLevelWarning)
         shares.fit(X, y)
     entry = shares.certificate_.thresholds[0]
-    assert entry.rank == dco.pac_rank(entry.n, alpha="0.3", delta=(dco.ranks.as_rational("0.05") / 3))
+    assert entry.rank == dco.pac_rank(entry.n, alpha="0.3", delta=(dco.foundations.ranks.as_rational("0.05") / 3))
     assert "all groups at once" in shares.certificate_.statement
 
 
@@ -817,7 +817,7 @@ def test_repeats_that_are_natural_are_no_leak() -> None:
 
 
 def test_many_rows_are_known_again_by_a_sample(monkeypatch) -> None:
-    monkeypatch.setattr("dco.rows.KEPT_ROWS", 500)
+    monkeypatch.setattr("dco.rows.rows.rows.KEPT_ROWS", 500)
     X, y = regression_rows(6000)
     est = dco.DecoupledRegressor(Ridge(), random_state=0).fit(X[:4000], y[:4000])
     assert all(own.size == 500 for own in est.predictor_.row_hashes.values())
@@ -1185,7 +1185,7 @@ def test_p_values_of_grouped_rows_and_their_sets_are_one_statement() -> None:
     groups = np.repeat(np.arange(130), np.tile([1, 2, 3, 5, 7], 26))[:400]
     est = dco.DecoupledRegressor(Ridge(), calibrate_size=0.5, random_state=0).fit(X, y, groups=groups)
     for alpha in (0.05, 0.1, 0.25, "1/3"):
-        level = float(dco.ranks.as_rational(alpha))
+        level = float(dco.foundations.ranks.as_rational(alpha))
         np.testing.assert_array_equal(est.predict_p(X, y) > level, est.predict_set(X, alpha=alpha).contains(y))
 
 
@@ -1335,14 +1335,14 @@ def test_a_group_is_the_same_group_however_it_is_stored(train, calibrate, shared
 
 def test_rows_are_hashed_once_and_calibration_rows_again_when_they_are_opened(monkeypatch) -> None:
     X, y = regression_rows(400)
-    original, hashed = dco.fingerprints._row_digests, []
+    original, hashed = dco.rows.fingerprints._row_digests, []
 
     def counting(*args, **kwargs):
         digests = original(*args, **kwargs)
         hashed.append(len(digests))
         return digests
 
-    monkeypatch.setattr(dco.fingerprints, "_row_digests", counting)
+    monkeypatch.setattr(dco.rows.fingerprints, "_row_digests", counting)
     est = dco.DecoupledRegressor(Ridge(), random_state=0).fit(X, y)
     assert sum(hashed) == 400 + est.splits_.calibrate.size
     hashed.clear()

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest, ttest_rel, wilcoxon
 
-from dco.errors import InfeasibleLevelWarning
-from dco.evaluation import Evaluation, evaluate, paired_comparison, paired_wilcoxon, share_interval, size_quantile
+from dco.evaluation.evaluate import Evaluation, evaluate, paired_comparison, paired_wilcoxon, share_interval, size_quantile
+from dco.foundations.errors import InfeasibleLevelWarning
+from dco.foundations.threshold import Threshold
+from dco.guarantees.rules.bayesian_quadrature import bayesian_quadrature
+from dco.guarantees.rules.split_conformal import split_conformal
+from dco.guarantees.theory import coverage_consistency
 from dco.sets import Intervals, IntervalUnions, LabelSets
-from dco.theory import coverage_consistency
-from dco.thresholds.bayesian_quadrature import bayesian_quadrature
-from dco.thresholds.split_conformal import split_conformal
-from dco.thresholds.threshold import Threshold
 
 
 def intervals(n: int, half: float) -> Intervals:

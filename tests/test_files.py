@@ -15,14 +15,14 @@ import pytest
 from sklearn.linear_model import LinearRegression
 
 import dco
-from dco.commands.printing import print_json
-from dco.datasets.images import _claim, _write
-from dco.experiments.experiment import Experiment, Options
-from dco.experiments.records import plain as records_plain
-from dco.experiments.records import run_splits
-from dco.files import plain, written_beside
+from dco.cli.printing import print_json
+from dco.foundations.files import plain, written_beside
 from dco.report.rendering import strict_json, write_text
-from dco.storage import save
+from dco.reproduction.datasets.images import _claim, _write
+from dco.reproduction.experiment import Experiment, Options
+from dco.reproduction.records import plain as records_plain
+from dco.reproduction.records import run_splits
+from dco.storage.saving import save
 
 SOURCE = Path(dco.__file__).parent
 

@@ -21,8 +21,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import kstest
 
-from dco.errors import OverlappingRolesError
-from dco.fingerprints import (
+from dco.foundations.errors import OverlappingRolesError
+from dco.rows.fingerprints import (
     check_overlap,
     codes_of_values,
     drop_repeats,
@@ -199,7 +199,7 @@ def test_long_tables_are_read_in_pieces_without_a_seam(monkeypatch):
     rng = np.random.default_rng(0)
     X = rng.integers(0, 3, size=(50, 4))
     whole = row_fingerprints(X, X[:, 0])
-    monkeypatch.setattr("dco.fingerprints._CELLS_AT_ONCE", 15)
+    monkeypatch.setattr("dco.rows.fingerprints._CELLS_AT_ONCE", 15)
     assert (row_fingerprints(X, X[:, 0]) == whole).all()
     assert (row_fingerprints(pd.DataFrame(X), X[:, 0]) == whole).all()
     assert (row_fingerprints(pl.DataFrame(X), X[:, 0]) == whole).all()
@@ -241,7 +241,7 @@ def test_rows_without_columns_or_of_zeros_only_are_legal():
 
 def test_fingerprints_are_the_same_in_another_process():
     code = (
-        "import numpy as np; from dco.fingerprints import *;"
+        "import numpy as np; from dco.rows.fingerprints import *;"
         "print(row_fingerprints(np.array([[1, 'a', None]], dtype=object)).tobytes().hex(),"
         "object_fingerprint({'b': {1, 2, 'x'}, 'a': np.arange(3)}), row_uniforms([[1.5]], seed=4)[0])"
     )
@@ -319,7 +319,7 @@ def test_rows_that_are_hashed_already_are_not_hashed_again(monkeypatch):
     X, y = np.random.default_rng(0).normal(size=(30, 3)), np.arange(30)
     roles = {"train": (X[:10], y[:10]), "tune": (X[10:20], y[10:20]), "calibrate": (X[15:], y[15:])}
     hashes = {name: row_fingerprints(*rows) for name, rows in roles.items()}
-    monkeypatch.setattr("dco.fingerprints.row_fingerprints", None)
+    monkeypatch.setattr("dco.rows.fingerprints.row_fingerprints", None)
     calibrate = roles.pop("calibrate")
     assert check_overlap(calibrate, **roles, duplicates="allow", hashes=hashes) == {"train": 0, "tune": 5}
     with pytest.raises(OverlappingRolesError, match="tune and calibrate share 5 rows"):

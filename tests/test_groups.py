@@ -11,8 +11,8 @@ import pandas as pd
 import pytest
 
 import dco
-from dco.calibration import Calibration
-from dco.groups import MISSING, as_labels, group_names, is_missing, rows_by_group
+from dco.guarantees.calibration import Calibration
+from dco.rows.groups import MISSING, as_labels, group_names, is_missing, rows_by_group
 
 SOURCE = Path(dco.__file__).parent
 

@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from dco.guarantees.rules import conformal_risk_control, split_conformal
 from dco.losses import accepted, false_discovery_rate, false_negative_rate, miscoverage, selective_error, set_loss
-from dco.thresholds import conformal_risk_control, split_conformal
 
 CUTS = np.array([0.1, 0.4, 0.8, np.inf])
 

@@ -17,7 +17,7 @@ import joblib
 import numpy as np
 import pytest
 
-from dco.parallel import _end, _interrupts_kept_from_children, _listener, run_many
+from dco.foundations.parallel import _end, _interrupts_kept_from_children, _listener, run_many
 
 
 def draw(seed: int) -> float:
@@ -77,7 +77,7 @@ needs_masks = pytest.mark.skipif(not hasattr(signal, "pthread_sigmask"), reason=
 
 BLOCKED = """
 import signal
-from dco.parallel import run_many
+from dco.foundations.parallel import run_many
 
 print(run_many(lambda _: signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, []), range(2), n_jobs=2))
 """
@@ -189,7 +189,7 @@ def test_an_address_where_nobody_answers_is_named_after_five_seconds(free_port, 
     """Dask's own limit is 30."""
     pytest.importorskip("distributed")
     clock = Clock()
-    monkeypatch.setattr("dco.parallel.time", clock)
+    monkeypatch.setattr("dco.foundations.parallel.time", clock)
     address = f"tcp://127.0.0.1:{free_port.getsockname()[1]}"
     with pytest.raises(ConnectionError, match=f"No Dask scheduler answers at '{address}'"):
         run_many(abs, [1], scheduler=address)
@@ -198,7 +198,7 @@ def test_an_address_where_nobody_answers_is_named_after_five_seconds(free_port, 
 
 def test_a_listener_that_starts_late_is_waited_for(free_port, monkeypatch):
     clock = Clock(at=3, act=free_port.listen)
-    monkeypatch.setattr("dco.parallel.time", clock)
+    monkeypatch.setattr("dco.foundations.parallel.time", clock)
     _listener(*free_port.getsockname()).close()
     assert clock.now == 3
 

@@ -8,9 +8,9 @@ import pytest
 from scipy.stats import beta
 
 from dco import theory
-from dco.errors import InfeasibleLevelError
-from dco.planning import Plan, plan
-from dco.ranks import conformal_rank, pac_rank, smallest_pac_n
+from dco.foundations.errors import InfeasibleLevelError
+from dco.foundations.ranks import conformal_rank, pac_rank, smallest_pac_n
+from dco.guarantees.planning import Plan, plan
 
 
 def note(result: Plan, opening: str) -> str:

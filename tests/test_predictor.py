@@ -20,14 +20,14 @@ from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
 
 import dco
-from dco.calibration import Calibration
-from dco.errors import SealBrokenError
-from dco.fingerprints import row_uniforms
+from dco.foundations.errors import SealBrokenError
+from dco.foundations.ranks import smallest_pac_n
+from dco.guarantees.calibration import Calibration
 from dco.predictor import Statement, calibrate
-from dco.ranks import smallest_pac_n
+from dco.rows.fingerprints import row_uniforms
+from dco.rows.seal import SealedRows
+from dco.rows.splits import assign_roles
 from dco.scores import LAC, AbsoluteResidual, TopK
-from dco.seal import SealedRows
-from dco.splits import assign_roles
 
 
 class RoundsOtherwiseAlone(ClassifierMixin, BaseEstimator):

@@ -9,7 +9,7 @@ import pytest
 from scipy.special import errstate
 from scipy.stats import beta, binom
 
-from dco.ranks import (
+from dco.foundations.ranks import (
     _pac_rank,
     as_count,
     as_rational,

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dco.errors import OverlappingRolesError
-from dco.fingerprints import row_fingerprints
-from dco.roles import Growth, Roles, Sizes, deal_roles, given_roles
-from dco.rows import Rows
+from dco.foundations.errors import OverlappingRolesError
+from dco.rows.fingerprints import row_fingerprints
+from dco.rows.roles import Growth, Roles, Sizes, deal_roles, given_roles
+from dco.rows.rows import Rows
 
 
 def rows_of(n: int, start: int = 0, groups: np.ndarray | None = None) -> Rows:

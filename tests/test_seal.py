@@ -8,9 +8,9 @@ import pickle
 import numpy as np
 import pytest
 
-from dco.errors import SealBrokenError
-from dco.fingerprints import role_fingerprint, row_fingerprints
-from dco.seal import SealedRows
+from dco.foundations.errors import SealBrokenError
+from dco.rows.fingerprints import role_fingerprint, row_fingerprints
+from dco.rows.seal import SealedRows
 
 X, Y = np.arange(12.0).reshape(6, 2) + 0.125, np.array([5, 6, 7, 8, 9, 10])
 

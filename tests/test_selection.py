@@ -17,10 +17,11 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression, Ridge
 
 import dco
-from dco.rows import Rows
+from dco.rows.rows import Rows
 from dco.scores import AbsoluteResidual
-from dco.search import Optuna
-from dco.selection import (
+from dco.sets import Intervals
+from dco.tuning.candidates import Ranking, RankingRow, check_inverse
+from dco.tuning.selection import (
     Candidate,
     PiecedPrediction,
     PiecedScore,
@@ -31,9 +32,7 @@ from dco.selection import (
     named_scores,
     score_label,
 )
-from dco.sets import Intervals
-from dco.tuning.candidates import Ranking, RankingRow, check_inverse
-from dco.tuning.strategies import Found, Trial
+from dco.tuning.strategies import Found, Optuna, Trial
 
 rng = np.random.default_rng(0)
 X = rng.normal(size=(400, 3))
@@ -141,7 +140,7 @@ def test_a_growing_split_runs_where_it_was_told_to(monkeypatch: pytest.MonkeyPat
         asked.append((n_jobs, scheduler))
         return [function(item) for item in items]
 
-    monkeypatch.setattr("dco.selection.run_many", noted)
+    monkeypatch.setattr("dco.tuning.selection.run_many", noted)
     models = {"ridge": Ridge(), "failing": Failing(), "shifted": Shifted(np.zeros(2001))}
     look, fitted = growing_candidates(models, None, bench(n_jobs=2, scheduler="tcp://a"), Rows(X, Y))
     table, y = look(np.arange(100, 150))

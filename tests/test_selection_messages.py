@@ -9,7 +9,7 @@ from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LinearRegression, QuantileRegressor
 
 import dco
-from dco.errors import IncompatibleScoreError
+from dco.foundations.errors import IncompatibleScoreError
 from dco.models import QuantilePair, ResidualSpread
 from dco.scores import AbsoluteResidual, NormalisedResidual, QuantileResidual
 

@@ -12,8 +12,8 @@ from scipy.stats import chisquare
 from sklearn.linear_model import Ridge
 
 from dco import DecoupledRegressor
-from dco.errors import OverlappingRolesError
-from dco.splits import Role, Splits, as_seed, assign_roles, folds, fresh_seed, random_order
+from dco.foundations.errors import OverlappingRolesError
+from dco.rows.splits import Role, Splits, as_seed, assign_roles, folds, fresh_seed, random_order
 
 
 def all_rows(splits: Splits) -> list[int]:

@@ -60,8 +60,8 @@ from sklearn.linear_model import Ridge
 from sklearn.utils import all_estimators
 
 import dco
-import dco.storage
-import dco.trusted_types
+import dco.storage.saving
+import dco.storage.trusted_types
 from dco.models.quantile_pair import QuantilePair
 from dco.models.residual_spread import ResidualSpread
 
@@ -263,10 +263,10 @@ def fitted_models():
 def test_every_classifier_and_regressor_of_scikit_learn_comes_back_and_predicts_the_same(fitted_models, tmp_path):
     """At most the last bits differ (a kernel matrix of X with itself takes another routine than one of X with a copy)."""
     for name, (model, rows) in fitted_models.items():
-        dco.storage.save(model, tmp_path / "model.dco")
+        dco.storage.saving.save(model, tmp_path / "model.dco")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)  # classes on their way out
-            copy = dco.storage.load(tmp_path / "model.dco")
+            copy = dco.storage.saving.load(tmp_path / "model.dco")
         assert type(copy) is type(model)
         for one, other in zip(np.atleast_1d(copy.predict(rows)), np.atleast_1d(model.predict(rows)), strict=True):
             np.testing.assert_allclose(one, other, rtol=1e-10, atol=1e-10, err_msg=name)
@@ -276,7 +276,7 @@ def test_the_list_of_internals_is_what_those_models_need_and_no_more(fitted_mode
     needed = {
         name for model, _ in fitted_models.values() for name in skops.io.get_untrusted_types(data=skops.io.dumps(model))
     }
-    listed = set(dco.trusted_types.SKLEARN)
+    listed = set(dco.storage.trusted_types.SKLEARN)
     assert needed <= listed, sorted(needed - listed)
     if sklearn.__version__.startswith("1.9."):  # other versions keep some of these names elsewhere
         assert listed == needed, sorted(listed - needed)
@@ -284,7 +284,7 @@ def test_the_list_of_internals_is_what_those_models_need_and_no_more(fitted_mode
 
 def test_no_trusted_name_reaches_the_system():
     """A file may call what is trusted: only classes, and functions of numerical packages."""
-    for name in dco.trusted_types.trusted_names():
+    for name in dco.storage.trusted_types.trusted_names():
         module, _, attribute = name.rpartition(".")
         thing = getattr(import_module(module), attribute)
         assert callable(thing)
@@ -293,7 +293,7 @@ def test_no_trusted_name_reaches_the_system():
         }  # fmt: skip
         if module.split(".")[0] in {"builtins", "dco", "functools"}:
             assert isinstance(thing, type), name
-    assert not any(name.endswith((".", "*")) for name in dco.trusted_types.trusted_names())
+    assert not any(name.endswith((".", "*")) for name in dco.storage.trusted_types.trusted_names())
 
 
 @dataclass(frozen=True, slots=True)
@@ -324,8 +324,8 @@ class Holder(BaseEstimator):
 
 
 def round_trip(thing, path, trusted=(Holder, Setting, Table)):
-    dco.storage.save(Holder(thing).fit(None), path)
-    return dco.storage.load(path, trusted=trusted).value_
+    dco.storage.saving.save(Holder(thing).fit(None), path)
+    return dco.storage.saving.load(path, trusted=trusted).value_
 
 
 def test_what_our_estimators_hold_comes_back_exactly(tmp_path):
@@ -363,36 +363,36 @@ def test_what_our_estimators_hold_comes_back_exactly(tmp_path):
 )  # fmt: skip
 def test_what_would_not_come_back_is_refused_by_name_and_leaves_the_old_file(value, tmp_path):
     path = tmp_path / "model.dco"
-    dco.storage.save(Holder(1).fit(None), path)
+    dco.storage.saving.save(Holder(1).fit(None), path)
     before = path.read_bytes()
     with pytest.raises(TypeError, match=r"Holder\.value.*Saving and loading"):
-        dco.storage.save(Holder({"inner": [value]}).fit(None), path)
+        dco.storage.saving.save(Holder({"inner": [value]}).fit(None), path)
     assert path.read_bytes() == before
     assert os.listdir(tmp_path) == ["model.dco"]
 
 
 def test_the_refusal_names_the_innermost_part(tmp_path):
     with pytest.raises(TypeError, match=r"Holder\.value\['inner'\]\[1\]\.setting "):
-        dco.storage.save(Holder({"inner": [0, Table(np.zeros(1), lambda x: x)]}).fit(None), tmp_path / "model.dco")
+        dco.storage.saving.save(Holder({"inner": [0, Table(np.zeros(1), lambda x: x)]}).fit(None), tmp_path / "model.dco")
 
 
 def test_arrays_of_jax_are_refused_by_name(tmp_path):
     jnp = pytest.importorskip("jax.numpy")
     with pytest.raises(TypeError, match=r"Holder\.value"):
-        dco.storage.save(Holder(jnp.zeros(3)), tmp_path / "model.dco")
+        dco.storage.saving.save(Holder(jnp.zeros(3)), tmp_path / "model.dco")
 
 
 def test_a_new_file_has_the_usual_permissions(tmp_path):
     (tmp_path / "plain").write_bytes(b"")
-    dco.storage.save(Ridge(), tmp_path / "model.dco")
+    dco.storage.saving.save(Ridge(), tmp_path / "model.dco")
     assert (tmp_path / "model.dco").stat().st_mode == (tmp_path / "plain").stat().st_mode
 
 
 def test_untrusted_types_are_named_with_the_argument_that_trusts_them(tmp_path):
     path = tmp_path / "model.dco"
-    dco.storage.save(Holder(Setting(Fraction(1), ())), path)
+    dco.storage.saving.save(Holder(Setting(Fraction(1), ())), path)
     with pytest.raises(dco.UntrustedTypeError) as caught:
-        dco.storage.load(path)
+        dco.storage.saving.load(path)
     suggested = re.search(r"trusted=(\[.*?\])", str(caught.value))
     assert suggested is not None
     names = ast.literal_eval(suggested[1])
@@ -400,22 +400,24 @@ def test_untrusted_types_are_named_with_the_argument_that_trusts_them(tmp_path):
     assert list(caught.value.types) == names
     travelled = pickle.loads(pickle.dumps(caught.value))  # as from a worker
     assert (str(travelled), travelled.types) == (str(caught.value), caught.value.types)
-    assert dco.storage.load(path, trusted=names).value == Setting(Fraction(1), ())
+    assert dco.storage.saving.load(path, trusted=names).value == Setting(Fraction(1), ())
     with pytest.raises(dco.UntrustedTypeError, match="Setting"):
-        dco.storage.load(path, trusted=[Holder])
+        dco.storage.saving.load(path, trusted=[Holder])
     for everything in (True, "dco", Holder):
         with pytest.raises(TypeError, match="must be a list"):
-            dco.storage.load(path, trusted=everything)
+            dco.storage.saving.load(path, trusted=everything)
 
 
 def test_lightgbm_loads_when_trusted(tmp_path):
     lightgbm = pytest.importorskip("lightgbm")
     model = lightgbm.LGBMRegressor(n_estimators=5, verbose=-1).fit(X, NUMBERS)
-    dco.storage.save(model, tmp_path / "model.dco")
+    dco.storage.saving.save(model, tmp_path / "model.dco")
     with pytest.raises(dco.UntrustedTypeError, match=r"lightgbm\.basic\.Booster"):
-        dco.storage.load(tmp_path / "model.dco")
+        dco.storage.saving.load(tmp_path / "model.dco")
     names = ["lightgbm.basic.Booster", "lightgbm.sklearn.LGBMRegressor"]
-    np.testing.assert_array_equal(dco.storage.load(tmp_path / "model.dco", trusted=names).predict(X), model.predict(X))
+    np.testing.assert_array_equal(
+        dco.storage.saving.load(tmp_path / "model.dco", trusted=names).predict(X), model.predict(X)
+    )
 
 
 # --- damaged and hostile files ----------------------------------------------------------------------------------------
@@ -445,7 +447,7 @@ def archive_of(members, *, rehash=True, compression=zipfile.ZIP_DEFLATED):
 @pytest.fixture
 def saved(tmp_path):
     path = tmp_path / "model.dco"
-    dco.storage.save(Ridge().fit(X, NUMBERS), path)
+    dco.storage.saving.save(Ridge().fit(X, NUMBERS), path)
     return path
 
 
@@ -454,18 +456,18 @@ def test_a_file_cut_short_anywhere_is_corrupt(saved):
     for length in range(0, len(data), 7):
         saved.write_bytes(data[:length])
         with pytest.raises(dco.CorruptModelError):
-            dco.storage.load(saved)
+            dco.storage.saving.load(saved)
 
 
 def test_a_changed_byte_is_corrupt_or_changes_nothing(saved):
     """Bytes of the archive's bookkeeping (dates, attributes) do not matter; every byte of content does."""
     data = saved.read_bytes()
-    expected = dco.storage.load(saved).predict(X)
+    expected = dco.storage.saving.load(saved).predict(X)
     caught = 0
     for position in range(0, len(data), 3):
         saved.write_bytes(data[:position] + bytes([data[position] ^ 0x55]) + data[position + 1 :])
         try:
-            same = np.array_equal(dco.storage.load(saved).predict(X), expected)
+            same = np.array_equal(dco.storage.saving.load(saved).predict(X), expected)
         except dco.CorruptModelError:
             caught += 1
         else:
@@ -478,7 +480,7 @@ def test_an_edited_member_is_corrupt(saved):
     members["schema.json"] = members["schema.json"].replace(b"Ridge", b"Lasso")
     saved.write_bytes(archive_of(members, rehash=False))
     with pytest.raises(dco.CorruptModelError, match=r"SHA-256 of schema\.json"):
-        dco.storage.load(saved)
+        dco.storage.saving.load(saved)
 
 
 @pytest.mark.parametrize(
@@ -490,7 +492,7 @@ def test_an_edited_member_is_corrupt(saved):
         (lambda m: m.update({"../outside": b"1"}), "no model file has"),
         (lambda m: m.update({"/etc/passwd": b"1"}), "no model file has"),
         (lambda m: m.update({"..\\outside": b"1"}), "no model file has"),
-        (lambda m: m.update({"dco.json": m["dco.json"].replace(b'"format": 2', b'"format": 3')}), "format 3"),
+        (lambda m: m.update({"dco.json": m["dco.json"].replace(b'"format": 3', b'"format": 4')}), "format 4"),
         (lambda m: m.update({"dco.json": b"[]"}), "damaged"),
         (lambda m: m.update({"dco.json": b"{}"}), "damaged"),
         (lambda m: m.update({"dco.json": b"\xff"}), "damaged"),
@@ -501,7 +503,7 @@ def test_an_archive_that_save_would_not_write_is_corrupt(change, message, saved)
     change(members)
     saved.write_bytes(archive_of(members, rehash=False))
     with pytest.raises(dco.CorruptModelError, match=message):
-        dco.storage.load(saved)
+        dco.storage.saving.load(saved)
 
 
 def test_a_member_that_is_there_twice_is_corrupt(saved):
@@ -511,7 +513,7 @@ def test_a_member_that_is_there_twice_is_corrupt(saved):
         archive.writestr("schema.json", b"{}")
     saved.write_bytes(buffer.getvalue())
     with pytest.raises(dco.CorruptModelError, match="twice"):
-        dco.storage.load(saved)
+        dco.storage.saving.load(saved)
 
 
 def test_a_zip_bomb_is_corrupt_before_it_is_unpacked(saved):
@@ -519,11 +521,11 @@ def test_a_zip_bomb_is_corrupt_before_it_is_unpacked(saved):
     members["schema.json"] = b" " * 2**27
     saved.write_bytes(archive_of(members))
     with pytest.raises(dco.CorruptModelError, match="unpack"):
-        dco.storage.load(saved)
+        dco.storage.saving.load(saved)
 
 
 def test_a_model_that_packs_too_well_is_stored_plain(tmp_path, monkeypatch):
-    monkeypatch.setattr(dco.storage, "_ALWAYS_ALLOWED", 2**20)
+    monkeypatch.setattr(dco.storage.saving, "_ALWAYS_ALLOWED", 2**20)
     path = tmp_path / "model.dco"
     copy = round_trip(np.zeros(2**18), path, trusted=[Holder])
     assert copy.shape == (2**18,)
@@ -545,7 +547,7 @@ def test_a_pickle_is_corrupt_and_runs_nothing(protocol, tmp_path):
     marker, path = tmp_path / "ran", tmp_path / "model.dco"
     path.write_bytes(pickle.dumps(Bomb(marker), protocol=protocol))
     with pytest.raises(dco.CorruptModelError, match="not a model file"):
-        dco.storage.load(path)
+        dco.storage.saving.load(path)
     assert not marker.exists()
     with pickle.loads(path.read_bytes()):  # the bomb is live: pickle would have run it
         assert marker.exists()
@@ -561,7 +563,7 @@ def test_a_pickle_inside_an_array_is_corrupt_and_runs_nothing(saved, tmp_path):
     name = next(name for name in members if name.endswith(".npy"))
     saved.write_bytes(archive_of({**members, name: buffer.getvalue()}))
     with pytest.raises(dco.CorruptModelError):
-        dco.storage.load(saved)
+        dco.storage.saving.load(saved)
     assert not marker.exists()
 
 
@@ -593,7 +595,7 @@ def hostile(saved, tree):
 @pytest.mark.parametrize(
     ("module", "function"),
     [("os", "system"), ("posix", "system"), ("builtins", "eval"), ("builtins", "exec"), ("builtins", "open"),
-     ("subprocess", "Popen"), ("sklearn.evil", "Ridge"), ("dco", "save"), ("dco.storage", "save"), ("numpy", "load"),
+     ("subprocess", "Popen"), ("sklearn.evil", "Ridge"), ("dco", "save"), ("dco.storage.saving", "save"), ("numpy", "load"),
      ("joblib", "load"), ("pickle", "loads")],
 )  # fmt: skip
 def test_a_file_that_calls_a_function_of_its_choice_is_refused_and_runs_nothing(module, function, saved, tmp_path):
@@ -608,14 +610,14 @@ def test_a_file_that_calls_a_function_of_its_choice_is_refused_and_runs_nothing(
     ):
         hostile(saved, schema)
         with pytest.raises(dco.UntrustedTypeError, match=f"{module}.{function}"):
-            dco.storage.load(saved)
+            dco.storage.saving.load(saved)
     assert not marker.exists()
 
 
 def test_a_file_that_refers_to_a_member_it_does_not_have_is_corrupt(saved):
     hostile(saved, node("NdArrayNode", "numpy", "ndarray", type="numpy", file="../../etc/passwd"))
     with pytest.raises(dco.CorruptModelError):
-        dco.storage.load(saved)
+        dco.storage.saving.load(saved)
 
 
 def test_nesting_without_end_is_corrupt(saved):
@@ -623,7 +625,7 @@ def test_nesting_without_end_is_corrupt(saved):
     deep = b'{"a":' * 100_000 + b"1" + b"}" * 100_000
     saved.write_bytes(archive_of({**members, "schema.json": deep}))
     with pytest.raises(dco.CorruptModelError):
-        dco.storage.load(saved)
+        dco.storage.saving.load(saved)
 
 
 @pytest.mark.parametrize(
@@ -647,17 +649,17 @@ def test_a_tree_that_points_outside_itself_is_corrupt(model, field, value, tmp_p
         nodes = model._predictors[0][0].nodes.copy()
         nodes[names[field]][0] = value
         model._predictors[0][0].nodes = nodes
-    dco.storage.save(model, path)
+    dco.storage.saving.save(model, path)
     with pytest.raises(dco.CorruptModelError, match="decision tree"):
-        dco.storage.load(path)
+        dco.storage.saving.load(path)
 
 
 def test_a_forest_whose_trees_expect_other_columns_is_corrupt(tmp_path):
     model = RandomForestRegressor(n_estimators=2).fit(X, NUMBERS)
     model.n_features_in_ = 2
-    dco.storage.save(model, tmp_path / "model.dco")
+    dco.storage.saving.save(model, tmp_path / "model.dco")
     with pytest.raises(dco.CorruptModelError, match="columns"):
-        dco.storage.load(tmp_path / "model.dco")
+        dco.storage.saving.load(tmp_path / "model.dco")
 
 
 def nodes_of(part):
@@ -674,7 +676,7 @@ def test_files_mangled_at_random_load_or_are_refused(saved):
     """Loaders, classes and contents exchanged, with hashes that fit: no other error escapes, and nothing hangs."""
     rng = np.random.default_rng(0)
     members = members_of(saved.read_bytes())
-    trusted = sorted(dco.trusted_types.trusted_names())
+    trusted = sorted(dco.storage.trusted_types.trusted_names())
     loaders = ["ConstructorFromReduceNode", "ListNode", "DictNode", "TypeNode", "LossNode", "PartialNode", "CachedNode"]
     refused = 0
     for _ in range(150):
@@ -694,7 +696,7 @@ def test_files_mangled_at_random_load_or_are_refused(saved):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:
-                dco.storage.load(saved)
+                dco.storage.saving.load(saved)
             except (dco.CorruptModelError, dco.UntrustedTypeError):
                 refused += 1
     assert refused >= 30
@@ -704,14 +706,14 @@ def test_a_link_stays_a_link(tmp_path):
     (tmp_path / "folder").mkdir()
     link, real = tmp_path / "link.dco", tmp_path / "folder" / "real.dco"
     link.symlink_to(real)
-    dco.storage.save(Ridge(), link)
+    dco.storage.saving.save(Ridge(), link)
     assert link.is_symlink()
-    assert isinstance(dco.storage.load(real), Ridge)
+    assert isinstance(dco.storage.saving.load(real), Ridge)
 
 
 def test_a_missing_file_is_a_missing_file(tmp_path):
     with pytest.raises(FileNotFoundError):
-        dco.storage.load(tmp_path / "nothing.dco")
+        dco.storage.saving.load(tmp_path / "nothing.dco")
 
 
 @pytest.mark.parametrize("package", ["scikit-learn", "decoupled-conformal"])
@@ -728,7 +730,7 @@ def test_a_file_of_another_version_is_read_with_one_warning(saved, tmp_path, pac
         manifest["sha256"]["schema.json"] = hashlib.sha256(schema).hexdigest()
     members["dco.json"] = json.dumps(manifest).encode()
     path = tmp_path / "old.dco"
-    path.write_bytes(dco.storage._archive(members, zipfile.ZIP_DEFLATED))
+    path.write_bytes(dco.storage.saving._archive(members, zipfile.ZIP_DEFLATED))
     with pytest.warns(UserWarning, match=rf"written with {package} 0.0.7 \(here: {here}\)") as told:
         dco.load(path)
     assert len(told) == 1
@@ -747,7 +749,7 @@ def test_the_file_says_its_format_and_the_versions_that_wrote_it(saved):
 
 
 def test_every_own_class_on_the_list_exists_under_that_name():
-    for name in dco.trusted_types.OWN:
+    for name in dco.storage.trusted_types.OWN:
         module, _, attribute = name.rpartition(".")
         assert getattr(import_module(module), attribute).__module__ == module
 
@@ -766,7 +768,7 @@ def test_every_score_and_every_model_of_ours_can_be_loaded_without_asking():
     models = {name for name, cls in own_classes("dco.models") if issubclass(cls, BaseEstimator)}
     assert len(scores) >= 10
     assert len(models) >= 4
-    missing = (scores | models) - set(dco.trusted_types.OWN)
+    missing = (scores | models) - set(dco.storage.trusted_types.OWN)
     assert not missing, sorted(missing)
 
 
@@ -821,14 +823,14 @@ def test_a_node_that_points_one_step_too_far_is_corrupt(change):
         root = {"left": 1, "right": 2, "feature": feature}
         parts = {name: np.array([place, -1, -1]) for name, place in root.items()}
         inner = np.array([True, False, False])
-        dco.storage._check_nodes(**parts, inner=inner, columns=2)
+        dco.storage.saving._check_nodes(**parts, inner=inner, columns=2)
         wrong = {name: np.array([place, -1, -1]) for name, place in {**root, **change}.items()}
         with pytest.raises(dco.CorruptModelError, match="point outside it or at columns that do not exist"):
-            dco.storage._check_nodes(**wrong, inner=inner, columns=2)
+            dco.storage.saving._check_nodes(**wrong, inner=inner, columns=2)
 
 
 def test_a_copy_that_is_nearly_the_same_is_not_the_same():
     one = {"weights": np.array([1.0, np.nan, -np.inf])}
-    assert dco.storage._difference(one, {"weights": one["weights"].copy()}) is None
-    assert dco.storage._difference(one, {"weights": np.array([np.nextafter(1, 2), np.nan, -np.inf])}) == "['weights']"
-    assert dco.storage._difference({"rate": 0.1}, {"rate": math.nextafter(0.1, 1)}) == "['rate']"
+    assert dco.storage.saving._difference(one, {"weights": one["weights"].copy()}) is None
+    assert dco.storage.saving._difference(one, {"weights": np.array([np.nextafter(1, 2), np.nan, -np.inf])}) == "['weights']"
+    assert dco.storage.saving._difference({"rate": 0.1}, {"rate": math.nextafter(0.1, 1)}) == "['rate']"

@@ -12,7 +12,7 @@ import pytest
 from scipy.stats import beta, betabinom, binom, binomtest, kstest, norm
 
 from dco import theory
-from dco.ranks import conformal_rank, pac_rank
+from dco.foundations.ranks import conformal_rank, pac_rank
 
 # ---- coverage laws ---------------------------------------------------------------------------------------------------
 

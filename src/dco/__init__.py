@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from dco import datasets, full_conformal_bayes, losses, models, scores, scoring, search, sets, theory
-    from dco.certificate import Certificate
-    from dco.errors import (
+    from dco import losses, models, scores, search, sets
+    from dco.estimators import DecoupledClassifier, DecoupledRegressor
+    from dco.evaluation.evaluate import scoring
+    from dco.evaluation.evaluate import Evaluation, evaluate, paired_comparison, paired_wilcoxon
+    from dco.foundations.errors import (
         CorruptModelError,
         DcoError,
         IncompatibleScoreError,
@@ -25,24 +27,12 @@ if TYPE_CHECKING:
         SealBrokenError,
         UntrustedTypeError,
     )
-    from dco.estimators import DecoupledClassifier, DecoupledRegressor
-    from dco.evaluation import Evaluation, evaluate, paired_comparison, paired_wilcoxon
-    from dco.models.grid import grid
-    from dco.planning import Plan, plan
-    from dco.predictions import (
-        ClassDraws,
-        ClassProbabilities,
-        GaussianMixtures,
-        Points,
-        PointsWithSpread,
-        Quantiles,
-    )
-    from dco.ranks import conformal_rank, pac_rank
-    from dco.seal import SealedRows
-    from dco.sets import Intervals, IntervalUnions, LabelSets
-    from dco.splits import Role, Splits, assign_roles
-    from dco.storage import load, save
-    from dco.thresholds import (
+    from dco.foundations.ranks import conformal_rank, pac_rank
+    from dco.guarantees import full_conformal_bayes, theory
+    from dco.guarantees import rules as thresholds
+    from dco.guarantees.certificate import Certificate
+    from dco.guarantees.planning import Plan, plan
+    from dco.guarantees.rules import (
         Threshold,
         bayesian_quadrature,
         bayesian_quadrature_risk,
@@ -54,31 +44,56 @@ if TYPE_CHECKING:
         risk_controlling,
         split_conformal,
     )
+    from dco.models.grid import grid
+    from dco.predictions import (
+        ClassDraws,
+        ClassProbabilities,
+        GaussianMixtures,
+        Points,
+        PointsWithSpread,
+        Quantiles,
+    )
+    from dco.reproduction import datasets
+    from dco.rows.seal import SealedRows
+    from dco.rows.splits import Role, Splits, assign_roles
+    from dco.sets import Intervals, IntervalUnions, LabelSets
+    from dco.storage.saving import load, save
     from dco.tuning import Ranking, bootstrap_stability, direct_tune, split_stability, tune, tune_levels
 
 _HOME = {
-    "dco.certificate": "Certificate",
-    "dco.errors": (
+    "dco.guarantees.certificate": "Certificate",
+    "dco.foundations.errors": (
         "CorruptModelError DcoError IncompatibleScoreError InfeasibleLevelError InfeasibleLevelWarning MissingExtraError "
         "NonFiniteScoreError OverlappingRolesError SealBrokenError UntrustedTypeError"
     ),
     "dco.estimators": "DecoupledClassifier DecoupledRegressor",
-    "dco.evaluation": "Evaluation evaluate paired_comparison paired_wilcoxon",
+    "dco.evaluation.evaluate": "Evaluation evaluate paired_comparison paired_wilcoxon",
     "dco.models.grid": "grid",
-    "dco.planning": "Plan plan",
+    "dco.guarantees.planning": "Plan plan",
     "dco.predictions": "ClassDraws ClassProbabilities GaussianMixtures Points PointsWithSpread Quantiles",
-    "dco.ranks": "conformal_rank pac_rank",
-    "dco.seal": "SealedRows",
+    "dco.foundations.ranks": "conformal_rank pac_rank",
+    "dco.rows.seal": "SealedRows",
     "dco.sets": "IntervalUnions Intervals LabelSets",
-    "dco.splits": "Role Splits assign_roles",
-    "dco.storage": "load save",
-    "dco.thresholds": (
+    "dco.rows.splits": "Role Splits assign_roles",
+    "dco.storage.saving": "load save",
+    "dco.guarantees.rules": (
         "Threshold bayesian_quadrature bayesian_quadrature_risk bq_confidence conformal_risk_control grouped_conformal "
         "learn_then_test order_of_testing risk_controlling split_conformal"
     ),
     "dco.tuning": "Ranking bootstrap_stability direct_tune split_stability tune tune_levels",
 }
-_MODULES = ("datasets", "full_conformal_bayes", "losses", "models", "scores", "scoring", "search", "sets", "theory")
+_MODULES = {
+    "datasets": "dco.reproduction.datasets",
+    "full_conformal_bayes": "dco.guarantees.full_conformal_bayes",
+    "losses": "dco.losses",
+    "models": "dco.models",
+    "scores": "dco.scores",
+    "scoring": "dco.evaluation.scoring",
+    "search": "dco.search",
+    "sets": "dco.sets",
+    "theory": "dco.guarantees.theory",
+    "thresholds": "dco.guarantees.rules",
+}
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names.split()}
 
 __all__ = [*_MODULES, *_MODULE_OF]  # noqa: PLE0604  # names, listed once above
@@ -88,7 +103,7 @@ def __getattr__(name: str) -> Any:
     if name in _MODULE_OF:
         return getattr(import_module(_MODULE_OF[name]), name)
     if name in _MODULES:
-        return import_module(f"dco.{name}")
+        return import_module(_MODULES[name])
     raise AttributeError(f"module 'dco' has no attribute {name!r}")
 
 

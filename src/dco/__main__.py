@@ -1,6 +1,6 @@
 """``python -m dco`` is the command line."""
 
-from dco.cli import main
+from dco.cli.main import main
 
 if __name__ == "__main__":
     main()

@@ -19,24 +19,24 @@ from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, proces
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, check_is_fitted, column_or_1d, validate_data
 
-from dco.arrays import AnyArray, Floats, Integers
-from dco.certificate import Certificate
-from dco.display import counted, first_few
-from dco.evaluation import Evaluation, check_not_missing, evaluate
-from dco.fingerprints import role_fingerprint
-from dco.groups import as_labels, is_label
+from dco.evaluation.evaluate import Evaluation, check_not_missing, evaluate
+from dco.foundations.arrays import AnyArray, Floats, Integers
+from dco.foundations.display import counted, first_few
+from dco.foundations.ranks import Level, as_count, as_rational
+from dco.guarantees.certificate import Certificate
 from dco.models.adapt import holds_frozen, is_frozen, predict_record
 from dco.predictions import ClassProbabilities
 from dco.predictor import DecoupledPredictor, Facts, Statement, condition_values, fit_decoupled
-from dco.ranks import Level, as_count, as_rational
-from dco.roles import Growth, Roles, Sizes, deal_roles, given_roles
-from dco.rows import KeptRows, Rows, check_table, is_frame, n_rows
+from dco.rows.fingerprints import role_fingerprint
+from dco.rows.groups import as_labels, is_label
+from dco.rows.roles import Growth, Roles, Sizes, deal_roles, given_roles
+from dco.rows.rows import KeptRows, Rows, check_table, is_frame, n_rows
+from dco.rows.seal import SealedRows
+from dco.rows.splits import Splits, as_seed
 from dco.scores.score import Score
-from dco.seal import SealedRows
-from dco.selection import Workbench, growing_candidates, named_scores
-from dco.splits import Splits, as_seed
 from dco.tuning import Ranking
 from dco.tuning.allocation import grow_tuning_split
+from dco.tuning.selection import Workbench, growing_candidates, named_scores
 
 
 class _Decoupled(BaseEstimator, ABC):

@@ -22,7 +22,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dco.arrays import AnyArray, Bools, Floats, real_numbers
+from dco.foundations.arrays import AnyArray, Bools, Floats, real_numbers
 
 Loss: TypeAlias = Callable[[ArrayLike, ArrayLike, ArrayLike], Floats]
 

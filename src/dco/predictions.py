@@ -12,7 +12,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dco.arrays import AnyArray, Floats, Integers, to_numpy
+from dco.foundations.arrays import AnyArray, Floats, Integers, to_numpy
 from dco.sets.labels import as_labels, codes_of
 
 

@@ -19,15 +19,19 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dco.arrays import AnyArray, Floats, Integers
-from dco.calibration import (
+from dco.foundations.arrays import AnyArray, Floats, Integers
+from dco.foundations.display import counted, first_few, have
+from dco.foundations.errors import DcoError, SealBrokenError
+from dco.foundations.extras import installed
+from dco.foundations.ranks import Level, as_rational, smallest_marginal_n, smallest_pac_n
+from dco.guarantees.calibration import (
     Calibration,
     checked_calibration_scores,
     tell_infeasible,
     tell_new_groups,
     warn_or_raise,
 )
-from dco.certificate import (
+from dco.guarantees.certificate import (
     Certificate,
     Full,
     assumption_in_words,
@@ -36,25 +40,21 @@ from dco.certificate import (
     scores_fingerprint,
     statement_in_words,
 )
-from dco.display import counted, first_few, have
-from dco.errors import DcoError, SealBrokenError
-from dco.extras import installed
-from dco.fingerprints import object_fingerprint, row_fingerprints, row_uniforms
-from dco.groups import group_names, is_label
+from dco.guarantees.rules import Threshold
+from dco.guarantees.rules.grouped import one_row_per_group
 from dco.models.adapt import holds_frozen, is_frozen
 from dco.predictions import Prediction
-from dco.ranks import Level, as_rational, smallest_marginal_n, smallest_pac_n
-from dco.rounding import batch_rounding, same_but_for_rounding, usual_size
-from dco.rows import KeptRows, UsedRows, n_rows, take_features
+from dco.rows.fingerprints import object_fingerprint, row_fingerprints, row_uniforms
+from dco.rows.groups import group_names, is_label
+from dco.rows.rounding import batch_rounding, same_but_for_rounding, usual_size
+from dco.rows.rows import KeptRows, UsedRows, n_rows, take_features
+from dco.rows.seal import SealedRows
 from dco.scores.score import Score
-from dco.seal import SealedRows
-from dco.selection import Selection, Workbench, fit_model, predicted, score_label, select
 from dco.sets import LabelSets
 from dco.sets.prediction_sets import PredictionSets
-from dco.thresholds import Threshold
-from dco.thresholds.grouped import one_row_per_group
 from dco.tuning import Ranking
 from dco.tuning.candidates import check_inverse, is_ours
+from dco.tuning.selection import Selection, Workbench, fit_model, predicted, score_label, select
 
 IN_GROUPS = "the law of coverage is for independent rows, and rows of this fit belong together in groups"
 

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner, Result
 
-from dco.cli import main
+from dco.cli.main import main
 
 
 def run_dco(*arguments: object, status: int = 0) -> Result:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from dco.cli import COMMANDS, main
+from dco.cli.main import COMMANDS, main
 
 ROOT = Path(__file__).parents[2]
 BLOCK = re.compile(r"^```(python|sh)[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)

@@ -13,8 +13,8 @@ import pandas as pd
 import pytest
 
 import dco as library
-from dco.commands.layout import Layout, features
-from dco.commands.reading import read_table
+from dco.cli.layout import Layout, features
+from dco.cli.reading import read_table
 
 
 def fit(dco: Callable[..., Any], data: Path, out: Path, *more: object, target: str = "outcome", status: int = 0) -> Any:
@@ -217,7 +217,7 @@ def test_too_few_rows_for_the_level_is_a_note(dco: Callable[..., Any], home: Pat
 def test_of_two_fits_into_one_file_the_first_is_kept(
     dco: Callable[..., Any], home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import dco.commands.fit as module
+    import dco.cli.fit as module
 
     whole, out, certificate = module.fit_table, tmp_path / "m.dco", tmp_path / "c.json"
 

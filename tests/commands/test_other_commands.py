@@ -18,10 +18,10 @@ import pandas as pd
 import pytest
 
 import dco as library
-from dco.commands.layout import Layout, features
-from dco.commands.options import in_options
-from dco.commands.reading import read_table
-from dco.experiments.records import unpacked
+from dco.cli.layout import Layout, features
+from dco.cli.options import in_options
+from dco.cli.reading import read_table
+from dco.reproduction.records import unpacked
 
 # --- plan ---------------------------------------------------------------------------------------------------------
 
@@ -660,7 +660,7 @@ def test_a_refusal_of_the_disk_is_a_sentence(dco: Callable[..., Any], monkeypatc
     def refused(*arguments: Any, **options: Any) -> None:
         raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
 
-    monkeypatch.setattr("dco.commands.plan.print_json", refused)
+    monkeypatch.setattr("dco.cli.plan.print_json", refused)
     told = dco("plan", "--rows", 500, "--json", status=2).output
     assert told == "Error: The disk refused to read or write: File too large. Mend this, then run again.\n"
 

@@ -22,8 +22,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import dco as library
-from dco.commands.layout import Layout, features
-from dco.commands.reading import read_table
+from dco.cli.layout import Layout, features
+from dco.cli.reading import read_table
 
 
 def expected(home: Path, model: str) -> tuple[Any, Any]:
@@ -142,7 +142,7 @@ def test_a_key_that_is_missing_is_told(dco: Callable[..., Any], home: Path, tmp_
 
 def test_sets_with_several_pieces_are_written_in_full(dco: Callable[..., Any], tmp_path: Path) -> None:
     """Two far modes: the sets of a predictive density are unions, and the file holds every piece."""
-    from dco.commands.predict import Order, sets_table
+    from dco.cli.predict import Order, sets_table
 
     class Two:
         """A calibrated model in name only: what sets_table asks for."""
@@ -176,8 +176,8 @@ def test_sets_with_several_pieces_are_written_in_full(dco: Callable[..., Any], t
 
 INTERRUPTED = """
 import os, signal, sys
-import dco.commands.predict as predict
-from dco.cli import main
+import dco.cli.predict as predict
+from dco.cli.main import main
 
 write, calls = predict.write_arrow, []
 
@@ -229,7 +229,7 @@ def test_a_killed_run_leaves_no_output_and_resumes_to_the_same_bytes(
 
 def test_two_runs_cannot_write_one_output(dco: Callable[..., Any], home: Path, tmp_path: Path) -> None:
     """While a run is at work another is refused, whatever it says; nothing of the first is touched."""
-    from dco.files import held
+    from dco.foundations.files import held
 
     partitioned(home, tmp_path / "in")
     for data, out, parts in (
@@ -269,7 +269,7 @@ def test_a_run_beside_one_at_work_is_refused_and_the_first_is_whole(
 def test_parts_are_put_together_only_when_whole(
     dco: Callable[..., Any], home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str
 ) -> None:
-    import dco.commands.predict as module
+    import dco.cli.predict as module
 
     whole = module._assemble
     harm: Callable[[Path], None] = lambda parts: (parts / "000000001").unlink()  # noqa: E731
@@ -287,7 +287,7 @@ def test_parts_are_put_together_only_when_whole(
 
 
 def test_line_breaks_in_cells_are_no_rows() -> None:
-    from dco.commands.predict import _csv_rows
+    from dco.cli.predict import _csv_rows
 
     assert _csv_rows(b'1,"a\nb",2\n2,"say ""no\n"" twice",3\n') == 2
 
@@ -297,7 +297,7 @@ def test_a_full_disk_is_named_and_finished_parts_are_kept(
     dco: Callable[..., Any], home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: bool
 ) -> None:
     """Arrow's own error has neither a path nor a next step."""
-    import dco.commands.predict as module
+    import dco.cli.predict as module
 
     partitioned(home, tmp_path / "in")
     data, out = (tmp_path / "in", tmp_path / "out") if folder else (home / "new.parquet", tmp_path / "s.csv")
@@ -374,7 +374,7 @@ def test_memory_does_not_grow_with_the_table(dco: Callable[..., Any], home: Path
             for _ in range(copies):
                 writer.write_table(schema)
         code = (
-            "import sys, tracemalloc, dco, pyarrow; from dco.cli import main\n"
+            "import sys, tracemalloc, dco, pyarrow; from dco.cli.main import main\n"
             "dco.load(sys.argv[2])  # imports what the run imports, before memory is traced\n"
             "tracemalloc.start()\n"
             "main(sys.argv[1:], standalone_mode=False)\n"
@@ -422,7 +422,7 @@ def test_a_folder_gives_one_file_a_partition(dco: Callable[..., Any], home: Path
 def test_a_folder_resumes_with_the_partitions_that_are_missing(
     dco: Callable[..., Any], home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import dco.commands.predict as module
+    import dco.cli.predict as module
 
     partitioned(home, tmp_path / "in")
     whole = module.predict_partition
@@ -451,7 +451,7 @@ def test_a_folder_resumes_with_the_partitions_that_are_missing(
 def test_force_leaves_no_sets_of_an_earlier_run(
     dco: Callable[..., Any], home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import dco.commands.predict as module
+    import dco.cli.predict as module
 
     partitioned(home, tmp_path / "in")
     arguments = ("predict", home / "numbers.dco", tmp_path / "in", "--out", tmp_path / "out")
@@ -526,18 +526,18 @@ def test_a_model_must_be_a_model(dco: Callable[..., Any], home: Path, tmp_path: 
 def test_an_untrusted_type_is_named_with_the_option_to_trust_it(
     dco: Callable[..., Any], home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import dco.trusted_types as trusted
+    import dco.storage.trusted_types as trusted
 
-    kept = tuple(name for name in trusted.OWN if name != "dco.splits.Splits")
+    kept = tuple(name for name in trusted.OWN if name != "dco.rows.rows.splits.Splits")
     monkeypatch.setattr(trusted, "OWN", kept)
     arguments = ("predict", home / "numbers.dco", home / "new.csv", "--out", tmp_path / "s.csv")
-    assert "--trust dco.splits.Splits" in dco(*arguments, status=2).output
+    assert "--trust dco.rows.splits.Splits" in dco(*arguments, status=2).output
     odd = tmp_path / "not trusted: us. If you know.dco"  # a name with words of the message
     shutil.copy(home / "numbers.dco", odd)
     told = " ".join(dco("predict", odd, *arguments[2:], status=2).output.split())
-    assert "types that are not trusted (dco.splits.Splits); if you know" in told
-    assert "say --trust dco.splits.Splits: building" in told
-    dco(*arguments, "--trust", "dco.splits.Splits")
+    assert "types that are not trusted (dco.rows.splits.Splits); if you know" in told
+    assert "say --trust dco.rows.splits.Splits: building" in told
+    dco(*arguments, "--trust", "dco.rows.rows.splits.Splits")
 
 
 def test_models_made_in_python_are_taken_too(dco: Callable[..., Any], home: Path, tmp_path: Path) -> None:
@@ -606,7 +606,7 @@ def test_a_run_that_goes_on_counts_groups_of_all_rows(
     dco: Callable[..., Any], home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In a folder, where finished files are not read again, the count is of the rows predicted now, and says so."""
-    import dco.commands.predict as module
+    import dco.cli.predict as module
 
     model = tmp_path / "m.dco"
     fitting = ("--target", "outcome", "--drop", "grade", "--drop", "patient", "--models", "linear", "--calibrate-size", 120)
@@ -645,7 +645,7 @@ def test_a_disk_that_keeps_a_name_for_open_files_stops_no_run(
     dco: Callable[..., Any], home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On NFS a folder with an open lock cannot be removed until the lock is closed."""
-    import dco.commands.predict as module
+    import dco.cli.predict as module
 
     def leaves_the_folder(folder: Path, ignore_errors: bool = False) -> None:
         for path in folder.iterdir():
@@ -700,7 +700,7 @@ def test_categories_that_the_fit_never_saw_are_told(dco: Callable[..., Any], hom
 
 
 def test_many_categories_are_not_kept(dco: Callable[..., Any], home: Path, tmp_path: Path) -> None:
-    from dco.commands.layout import NewValues, told_columns, with_categories
+    from dco.cli.layout import NewValues, told_columns, with_categories
 
     layout = Layout(target="y", task="regression", numbers=(), texts=("a", "b"), order=("a", "b"))
     X = pd.DataFrame({"a": [f"value {row}" for row in range(1001)], "b": ["u", None, "v"] + ["u"] * 998})
@@ -718,7 +718,7 @@ def test_many_categories_are_not_kept(dco: Callable[..., Any], home: Path, tmp_p
 def test_a_model_of_another_version_gets_one_note(
     dco: Callable[..., Any], home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import dco.storage as storage
+    import dco.storage.saving as storage
 
     here = storage.versions()
     monkeypatch.setattr(storage, "versions", lambda: here | {"scikit-learn": "99.0"})

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from dco.commands import printing
-from dco.commands.compare import shown
-from dco.commands.plan import _print_outlooks
-from dco.commands.printing import print_table
-from dco.commands.reproduce import _spare
-from dco.experiments.tables import Measured, ResultTable
-from dco.planning import plan
+from dco.cli.main import printing
+from dco.cli.compare import shown
+from dco.cli.plan import _print_outlooks
+from dco.cli.printing import print_table
+from dco.cli.reproduce import _spare
+from dco.guarantees.planning import plan
+from dco.reproduction.tables import Measured, ResultTable
 
 COLUMNS = ["method", "coverage", "mean size", "P95 size", "size − DCO", "Wilcoxon p", "candidate, most often"]
 ROWS = [

@@ -13,8 +13,8 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from dco.commands.layout import Layout, features, make_layout, targets
-from dco.commands.reading import batches, column_names, even_batches, read_table
+from dco.cli.layout import Layout, features, make_layout, targets
+from dco.cli.reading import batches, column_names, even_batches, read_table
 
 
 def write(path: Path, text: str | bytes) -> Path:

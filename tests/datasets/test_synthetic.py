@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from dco.datasets import AtomPopulation, GaussianClasses, HeteroscedasticGaussian, NoisyPoints
+from dco.reproduction.datasets import AtomPopulation, GaussianClasses, HeteroscedasticGaussian, NoisyPoints
 from dco.sets import Intervals, LabelSets
 
 N = 40_000

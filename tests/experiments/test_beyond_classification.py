@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 from scipy.special import log_softmax
 
-from dco.datasets.images import ImageFeatures
-from dco.experiments import classification, classification_splits
-from dco.experiments.beyond_classification import (
+from dco.foundations.ranks import conformal_rank
+from dco.guarantees.rules import split_conformal
+from dco.reproduction import classification, classification_splits
+from dco.reproduction.beyond_classification import (
     FIXED,
     ONE,
     STRUCTURES,
@@ -19,8 +20,8 @@ from dco.experiments.beyond_classification import (
     set_aside_table,
     strong_tables,
 )
-from dco.experiments.beyond_regression import own_law
-from dco.experiments.classification_splits import (
+from dco.reproduction.beyond_regression import own_law
+from dco.reproduction.classification_splits import (
     AUTO,
     SETTLED,
     Sizes,
@@ -29,12 +30,11 @@ from dco.experiments.classification_splits import (
     settled_tuning_rows,
     strong_rows,
 )
-from dco.experiments.classification_tables import auto_table, chosen_table, law_cells
-from dco.experiments.coverage_z import coverage_sd
-from dco.experiments.experiment import Options, SplitRecord
-from dco.experiments.heads import ScoreTable
-from dco.ranks import conformal_rank
-from dco.thresholds import split_conformal
+from dco.reproduction.classification_tables import auto_table, chosen_table, law_cells
+from dco.reproduction.coverage_z import coverage_sd
+from dco.reproduction.datasets.images import ImageFeatures
+from dco.reproduction.experiment import Options, SplitRecord
+from dco.reproduction.heads import ScoreTable
 from dco.tuning.stability import bootstrap_evaluated
 
 SMALL = Sizes(train=150, tune=60, calibrate=120, test=100)

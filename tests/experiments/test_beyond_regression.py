@@ -5,12 +5,12 @@ import math
 import numpy as np
 import pytest
 
-from dco.datasets.tabular import Table
-from dco.experiments import beyond_regression as beyond
-from dco.experiments.coverage_z import coverage_z
-from dco.experiments.experiment import Options, SplitRecord
-from dco.experiments.regression import paper_split, rows_by
-from dco.splits import Splits
+from dco.reproduction import beyond_regression as beyond
+from dco.reproduction.coverage_z import coverage_z
+from dco.reproduction.datasets.tabular import Table
+from dco.reproduction.experiment import Options, SplitRecord
+from dco.reproduction.regression import paper_split, rows_by
+from dco.rows.splits import Splits
 
 LEVELS = Options(alphas=(0.2, 0.1))
 SMALL = beyond.Class(

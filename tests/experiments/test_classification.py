@@ -12,10 +12,12 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_limits
 
-from dco.datasets.images import ImageFeatures
-from dco.experiments import classification, classification_splits, paper_values
-from dco.experiments.classification import CIFAR100, EXPERIMENTS, IMAGENET_A
-from dco.experiments.classification_splits import (
+from dco.foundations.ranks import conformal_rank, pac_rank, tuning_rank
+from dco.guarantees.rules import bayesian_quadrature, split_conformal
+from dco.predictions import ClassDraws
+from dco.reproduction import classification, classification_splits, paper_values
+from dco.reproduction.classification import CIFAR100, EXPERIMENTS, IMAGENET_A
+from dco.reproduction.classification_splits import (
     CLAIMS,
     PAPER_SIZES,
     RATIOS,
@@ -30,7 +32,7 @@ from dco.experiments.classification_splits import (
     run_split,
     strong_rows,
 )
-from dco.experiments.classification_tables import (
+from dco.reproduction.classification_tables import (
     candidates_table,
     level_sizes_table,
     main_table,
@@ -40,15 +42,13 @@ from dco.experiments.classification_tables import (
     single_run_table,
     target,
 )
-from dco.experiments.coverage_z import coverage_z
-from dco.experiments.experiment import Options, SplitRecord
-from dco.experiments.heads import CANDIDATES, FIXED, SCORES, ScoreTable, Training, score_heads, train_heads
-from dco.experiments.methods import METHODS, run_method
-from dco.experiments.records import machine, plain, unpacked, versions
-from dco.experiments.tables import Measured
-from dco.predictions import ClassDraws
-from dco.ranks import conformal_rank, pac_rank, tuning_rank
-from dco.thresholds import bayesian_quadrature, split_conformal
+from dco.reproduction.coverage_z import coverage_z
+from dco.reproduction.datasets.images import ImageFeatures
+from dco.reproduction.experiment import Options, SplitRecord
+from dco.reproduction.heads import CANDIDATES, FIXED, SCORES, ScoreTable, Training, score_heads, train_heads
+from dco.reproduction.methods import METHODS, run_method
+from dco.reproduction.records import machine, plain, unpacked, versions
+from dco.reproduction.tables import Measured
 from dco.tuning.direct_tune import tuning_threshold
 
 RESULTS = Path(__file__).parents[2] / "results"

@@ -3,15 +3,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dco.errors import IncompatibleScoreError
-from dco.experiments.methods import METHODS, run_method
+from dco.foundations.errors import IncompatibleScoreError
+from dco.foundations.ranks import conformal_rank, pac_rank
+from dco.guarantees.rules import bayesian_quadrature_risk, conformal_risk_control, learn_then_test, risk_controlling
 from dco.losses import miscoverage
 from dco.predictions import ClassProbabilities, Points, Quantiles
-from dco.ranks import conformal_rank, pac_rank
+from dco.reproduction.methods import METHODS, run_method
 from dco.scores.classification import APS, LAC
 from dco.scores.decision import RiskAverse, RiskOptimal
 from dco.scores.regression import AbsoluteResidual, QuantileResidual
-from dco.thresholds import bayesian_quadrature_risk, conformal_risk_control, learn_then_test, risk_controlling
 from dco.tuning import tune
 
 SIZES = {"tune": 80, "cal": 120, "test": 60}

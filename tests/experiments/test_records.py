@@ -11,10 +11,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from dco.experiments import catalogue
-from dco.experiments.experiment import Experiment, Options, Records
-from dco.experiments.records import append, packed, plain, read, run_splits, unpacked
-from dco.experiments.tables import Measured, ResultTable
+from dco.reproduction import catalogue
+from dco.reproduction.experiment import Experiment, Options, Records
+from dco.reproduction.records import append, packed, plain, read, run_splits, unpacked
+from dco.reproduction.tables import Measured, ResultTable
 
 OPTIONS = Options(alphas=(0.2,))
 

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from scipy.stats import betabinom
 
-from dco.experiments import regression
-from dco.experiments.coverage_z import all_z, bonferroni_point, coverage_sd, coverage_z, target
-from dco.experiments.experiment import Options, SplitRecord, needs_file
-from dco.experiments.methods import run_method
-from dco.experiments.regression import DENSITY, STUDIES, load_rows, paper_fits, paper_split
-from dco.experiments.tables import Measured, ResultTable, standard_errors
+from dco.reproduction import regression
+from dco.reproduction.coverage_z import all_z, bonferroni_point, coverage_sd, coverage_z, target
+from dco.reproduction.experiment import Options, SplitRecord, needs_file
+from dco.reproduction.methods import run_method
+from dco.reproduction.regression import DENSITY, STUDIES, load_rows, paper_fits, paper_split
+from dco.reproduction.tables import Measured, ResultTable, standard_errors
 
 DIABETES = Options(alphas=(0.2,))
 

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 from threadpoolctl import threadpool_limits
 
-from dco.experiments.catalogue import experiments
-from dco.experiments.experiment import Options, SplitRecord
-from dco.experiments.records import machine, plain, unpacked, versions
+from dco.reproduction.catalogue import experiments
+from dco.reproduction.experiment import Options, SplitRecord
+from dco.reproduction.records import machine, plain, unpacked, versions
 
 PROCESSOR = machine()["processor"]
 RESULTS = Path(__file__).parents[2] / "results"

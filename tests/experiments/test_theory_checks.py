@@ -3,11 +3,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dco.experiments import theory_checks
-from dco.experiments.experiment import Options, SplitRecord
-from dco.experiments.methods import METHODS
-from dco.experiments.tables import Measured
-from dco.experiments.theory_checks import FLOORS, POPULATION, oracle_size, population_threshold, true_coverage, true_size
+from dco.reproduction import theory_checks
+from dco.reproduction.experiment import Options, SplitRecord
+from dco.reproduction.methods import METHODS
+from dco.reproduction.tables import Measured
+from dco.reproduction.theory_checks import FLOORS, POPULATION, oracle_size, population_threshold, true_coverage, true_size
 
 QUICK = Options(alphas=(0.2,), quick=True)
 

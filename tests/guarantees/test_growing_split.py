@@ -8,9 +8,9 @@ import os
 import numpy as np
 import pytest
 
-from dco.datasets.synthetic import NoisyPoints
-from dco.ranks import conformal_rank
-from dco.thresholds import split_conformal
+from dco.foundations.ranks import conformal_rank
+from dco.guarantees.rules import split_conformal
+from dco.reproduction.datasets.synthetic import NoisyPoints
 from dco.tuning import EvaluatedCandidate, grow_until_settled, rank_evaluated
 from dco.tuning.stability import bootstrap_evaluated
 

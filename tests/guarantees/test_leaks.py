@@ -22,12 +22,12 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import dco
+from dco.guarantees.rules import split_conformal
 from dco.predictions import Points
 from dco.predictor import calibrate
+from dco.rows.seal import SealedRows
+from dco.rows.splits import folds
 from dco.scores import APS, LAC, AbsoluteResidual
-from dco.seal import SealedRows
-from dco.splits import folds
-from dco.thresholds import split_conformal
 
 FULL = os.environ.get("DCO_GUARANTEES") == "full"
 RUNS = 400 if FULL else 60

@@ -18,13 +18,13 @@ from scipy.stats import beta, kstest, norm
 from sklearn.linear_model import Ridge
 
 import dco
-import dco.calibration
 import dco.estimators
+import dco.foundations.ranks
+import dco.guarantees.calibration
 import dco.predictor
-import dco.ranks
 from dco.scores.classification import LAC
 
-RULE = import_module("dco.thresholds.split_conformal")  # the package has a function of the same name
+RULE = import_module("dco.guarantees.rules.split_conformal")  # the package has a function of the same name
 
 
 def check_ranks() -> None:
@@ -122,7 +122,7 @@ def _higher_quantile(scores, rank):
 
 
 def _clamped(n, *, alpha):
-    return min(dco.ranks.conformal_rank(n, alpha=alpha), n)
+    return min(dco.foundations.ranks.conformal_rank(n, alpha=alpha), n)
 
 
 def _strict(self, prediction, threshold):
@@ -138,7 +138,7 @@ def _calibrate_on_tuning_rows(structure, sealed, *, groups, seed, _right=dco.pre
     _, rounding, log = _right(structure, sealed, groups=groups, seed=seed)
     X, y = _calibrate_on_tuning_rows.tuning  # type: ignore[attr-defined]
     scores = structure.score.observed(structure.prediction(X), y)
-    return dco.calibration.Calibration(scores), rounding, log
+    return dco.guarantees.calibration.Calibration(scores), rounding, log
 
 
 MISTAKES = {

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 from scipy.stats import binom, norm
 
-from dco.fingerprints import overlap, row_fingerprints
-from dco.ranks import conformal_rank
-from dco.splits import assign_roles
-from dco.thresholds import bayesian_quadrature, split_conformal
-from dco.thresholds.grouped import grouped_conformal, one_row_per_group
+from dco.foundations.ranks import conformal_rank
+from dco.guarantees.rules import bayesian_quadrature, split_conformal
+from dco.guarantees.rules.grouped import grouped_conformal, one_row_per_group
+from dco.rows.fingerprints import overlap, row_fingerprints
+from dco.rows.splits import assign_roles
 
 FULL = os.environ.get("DCO_GUARANTEES") == "full"
 REPEATS = 10_000 if FULL else 2_000

@@ -14,9 +14,8 @@ import warnings
 import numpy as np
 import pytest
 
-from dco.errors import InfeasibleLevelWarning
-from dco.losses import accepted, selective_error
-from dco.thresholds import (
+from dco.foundations.errors import InfeasibleLevelWarning
+from dco.guarantees.rules import (
     bayesian_quadrature_risk,
     bq_confidence,
     conformal_risk_control,
@@ -24,6 +23,7 @@ from dco.thresholds import (
     risk_controlling,
     risk_tests,
 )
+from dco.losses import accepted, selective_error
 
 FULL = os.environ.get("DCO_GUARANTEES") == "full"
 REPETITIONS = 4000 if FULL else 320
@@ -185,7 +185,7 @@ def test_exact_bq_against_dirichlet_draws(n):
     assert worst < 4
 
 
-@pytest.mark.filterwarnings("ignore::dco.errors.InfeasibleLevelWarning")
+@pytest.mark.filterwarnings("ignore::dco.foundations.errors.InfeasibleLevelWarning")
 def test_several_risks_at_once_are_all_controlled():
     """Two risks that pull in opposite directions, non-monotone together: the certified settings keep both."""
     rng = np.random.default_rng(6)
@@ -203,7 +203,7 @@ def test_several_risks_at_once_are_all_controlled():
     assert bad / repetitions <= allowed(repetitions)
 
 
-@pytest.mark.filterwarnings("ignore::dco.errors.InfeasibleLevelWarning")
+@pytest.mark.filterwarnings("ignore::dco.foundations.errors.InfeasibleLevelWarning")
 def test_the_error_among_accepted_rows_is_controlled():
     """Doubt u is uniform and a prediction is wrong with probability u / 2: among rows with u <= t the error is t / 4."""
     rng = np.random.default_rng(7)
@@ -224,7 +224,7 @@ def test_the_error_among_accepted_rows_is_controlled():
     assert np.mean(chosen) > 0.2  # it does certify something: the largest safe threshold is 0.4
 
 
-@pytest.mark.filterwarnings("ignore::dco.errors.InfeasibleLevelWarning")
+@pytest.mark.filterwarnings("ignore::dco.foundations.errors.InfeasibleLevelWarning")
 def test_leaving_out_where_would_be_seen():
     """The share of all rows that are accepted and wrong is a weaker statement; taken for the other, the check refuses it."""
     rng = np.random.default_rng(8)

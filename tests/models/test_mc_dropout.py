@@ -16,7 +16,7 @@ from sklearn.base import clone
 from sklearn.datasets import make_blobs
 from sklearn.utils.estimator_checks import check_estimator
 
-from dco.errors import MissingExtraError
+from dco.foundations.errors import MissingExtraError
 from dco.models.mc_dropout import MCDropoutClassifier, _prediction_program
 
 SMALL = {"hidden": (24, 12), "epochs": 12, "batch_size": 32, "learning_rate": 1e-2}

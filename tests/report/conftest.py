@@ -16,7 +16,7 @@ from sklearn.tree import DecisionTreeClassifier
 
 import dco
 from dco import DecoupledClassifier, DecoupledRegressor
-from dco.errors import InfeasibleLevelWarning
+from dco.foundations.errors import InfeasibleLevelWarning
 from dco.report import page_html
 
 HOSTILE = "</script><img src=x onerror=\"document.title='owned'\">"

@@ -82,7 +82,7 @@ def test_the_page_is_quiet_and_asks_for_nothing_at_any_level(
     assert len(window.requests) == 1
 
 
-@pytest.mark.filterwarnings("ignore::dco.errors.InfeasibleLevelWarning")  # levels without a finite threshold
+@pytest.mark.filterwarnings("ignore::dco.foundations.errors.InfeasibleLevelWarning")  # levels without a finite threshold
 @pytest.mark.parametrize("name", ["classification", "pac classification", "by label", "regression", "infeasible"])
 def test_the_control_shows_what_python_computes(
     html_of: Callable[[Any], str], case: Callable[[str], Any], opened: Callable[..., Any], name: str
@@ -226,8 +226,8 @@ def test_the_table_of_candidates_is_not_cut_on_a_telephone(
 
 
 def test_the_tables_of_a_comparison_fit_on_a_desk(tmp_path: Path, opened: Callable[..., Any]) -> None:
-    from dco.commands.compare import shown
-    from dco.experiments.tables import Measured, ResultTable
+    from dco.cli.compare import shown
+    from dco.reproduction.tables import Measured, ResultTable
 
     columns = ("method", "n", "coverage", "mean size", "P95 size", "size − DCO", "Wilcoxon p", "candidate, most often")
     measured = (Measured(0.91291, 0.0042), Measured(211.2854, 8.2869), Measured(258.8699, 13.8435))

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dco.experiments import figures
+from dco.reproduction import figures
 
 
 @pytest.fixture

@@ -46,7 +46,7 @@ def test_the_grid_has_sixty_levels_and_the_certified_one_as_it_was_written() -> 
     assert list(seventh) == sorted(seventh)
 
 
-@pytest.mark.filterwarnings("ignore::dco.errors.InfeasibleLevelWarning")  # levels without a finite threshold
+@pytest.mark.filterwarnings("ignore::dco.foundations.errors.InfeasibleLevelWarning")  # levels without a finite threshold
 @pytest.mark.parametrize("name", WITH_ROWS)
 def test_every_level_agrees_with_evaluate_of_the_estimator(case: Callable[[str], Any], name: str) -> None:
     chosen = case(name)
@@ -73,7 +73,7 @@ def test_the_start_level_is_the_certificate(case: Callable[[str], Any], name: st
     assert bound == pytest.approx(max(0.0, 1 - chosen.estimator.certificate_.alpha - slack), abs=1e-12)
 
 
-@pytest.mark.filterwarnings("ignore::dco.errors.InfeasibleLevelWarning")
+@pytest.mark.filterwarnings("ignore::dco.foundations.errors.InfeasibleLevelWarning")
 def test_groups_whose_names_read_alike_keep_their_own_numbers() -> None:
     """The number 1 and the text "1" are two groups: five times the noise, and about five times the size."""
     pandas = pytest.importorskip("pandas")
@@ -115,7 +115,7 @@ def test_every_row_is_counted_once_in_the_size_histogram(case: Callable[[str], A
     assert sum(entry.counts.sum() + entry.above for entry in found.score_histograms) == scores.size
 
 
-@pytest.mark.filterwarnings("ignore::dco.errors.InfeasibleLevelWarning")  # levels without a finite threshold
+@pytest.mark.filterwarnings("ignore::dco.foundations.errors.InfeasibleLevelWarning")  # levels without a finite threshold
 @pytest.mark.parametrize("name", ["classification", "regression"])
 def test_examples_hold_the_sets_of_the_estimator(case: Callable[[str], Any], name: str) -> None:
     chosen = case(name)
@@ -250,7 +250,7 @@ def tied_regressor(**settings: Any) -> tuple[Any, Any, Any]:
     return estimator.fit(X[:600], y[:600]), X[600:], y[600:]
 
 
-@pytest.mark.filterwarnings("ignore::dco.errors.InfeasibleLevelWarning")
+@pytest.mark.filterwarnings("ignore::dco.foundations.errors.InfeasibleLevelWarning")
 def test_verdicts_are_those_of_evaluate_and_know_of_ties(case: Callable[[str], Any]) -> None:
     untied = case("regression")
     for (estimator, X, y), tied in ((tied_regressor(), True), ((untied.estimator, untied.X, untied.y), False)):

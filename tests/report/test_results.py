@@ -64,7 +64,7 @@ def test_csv_and_json_are_tables_too(tmp_path: Path, name: str, text: str) -> No
 
 
 def test_each_heading_of_written_tables_is_a_result_and_data_beside_it_is_not(tmp_path: Path) -> None:
-    from dco.experiments.tables import Measured, ResultTable
+    from dco.reproduction.tables import Measured, ResultTable
 
     tables = [
         ResultTable(f"Table {place}", "Over splits.", ("method", "size"), (("dco", Measured(1.5, 0.25)),))

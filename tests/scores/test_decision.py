@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from scipy.stats import betabinom
 
+from dco.guarantees.rules import split_conformal
 from dco.predictions import ClassDraws, ClassProbabilities
 from dco.scores.classification import LAC
 from dco.scores.decision import RiskAverse, RiskOptimal, act
 from dco.sets import LabelSets
-from dco.thresholds import split_conformal
 
 LOSSES = np.array([[0.0, 2, 9], [3, 0, 5], [4, 4, 0], [2, 2, 2]])
 BOTH = [RiskAverse, RiskOptimal]

@@ -12,12 +12,12 @@ from hypothesis.extra import numpy as hnp
 from scipy.optimize import brentq
 from scipy.stats import beta, kstest, norm
 
-from dco.errors import IncompatibleScoreError, InfeasibleLevelWarning
+from dco.foundations.errors import IncompatibleScoreError, InfeasibleLevelWarning
+from dco.foundations.ranks import conformal_rank, pac_rank
+from dco.guarantees.rules import Threshold, split_conformal
 from dco.predictions import ClassProbabilities, GaussianMixtures, Points, PointsWithSpread, Quantiles, take
-from dco.ranks import conformal_rank, pac_rank
 from dco.scores.regression import AbsoluteResidual, NormalisedResidual, QuantileResidual, asymmetric_quantiles
 from dco.scores.score import Score
-from dco.thresholds import Threshold, split_conformal
 
 
 def points(a, b, c):

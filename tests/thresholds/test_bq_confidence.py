@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from scipy.special import betainc
 
-from dco.thresholds import bq_confidence
-from dco.thresholds.bq_confidence import _by_recursion, _merged, bq_failure
+from dco.guarantees.rules import bq_confidence
+from dco.guarantees.rules.bq_confidence import _by_recursion, _merged, bq_failure
 
 
 def lattice(n, seed, values=(0.0, 0.25, 0.5, 1.0), shares=(0.5, 0.2, 0.2, 0.1)):

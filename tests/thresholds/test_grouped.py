@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dco.errors import InfeasibleLevelWarning, NonFiniteScoreError
-from dco.ranks import as_rational
-from dco.thresholds import split_conformal
-from dco.thresholds.grouped import grouped_conformal, one_row_per_group
+from dco.foundations.errors import InfeasibleLevelWarning, NonFiniteScoreError
+from dco.foundations.ranks import as_rational
+from dco.guarantees.rules import split_conformal
+from dco.guarantees.rules.grouped import grouped_conformal, one_row_per_group
 
 
 def by_definition(scores, groups, alpha):
@@ -31,7 +31,7 @@ def by_definition(scores, groups, alpha):
     raise AssertionError("the mass is one")
 
 
-@pytest.mark.filterwarnings("ignore::dco.errors.InfeasibleLevelWarning")
+@pytest.mark.filterwarnings("ignore::dco.foundations.errors.InfeasibleLevelWarning")
 @given(
     rows=st.lists(st.tuples(st.sampled_from([0.0, 0.5, 1.0, 2.0, 3.5, np.inf]), st.integers(0, 7)), min_size=1, max_size=40),
     alpha=st.sampled_from([0.05, 0.1, 1 - 0.9, 0.2, 0.25, Fraction(1, 3), 0.5, 0.75, 0.9]),

@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 from scipy.stats import binom, multinomial
 
-from dco.errors import InfeasibleLevelWarning
-from dco.losses import miscoverage
-from dco.ranks import conformal_rank, pac_rank
-from dco.thresholds import (
+from dco.foundations.errors import InfeasibleLevelWarning
+from dco.foundations.ranks import conformal_rank, pac_rank
+from dco.guarantees.rules import (
     bayesian_quadrature,
     bayesian_quadrature_risk,
     bq_confidence,
@@ -23,9 +22,10 @@ from dco.thresholds import (
     risk_controlling,
     split_conformal,
 )
-from dco.thresholds.bq_confidence import _by_recursion, _merged
-from dco.thresholds.loss_matrix import ceil_total
-from dco.thresholds.risk_tests import binomial_p_value, hoeffding_bentkus_p_value, wsr_p_value
+from dco.guarantees.rules.bq_confidence import _by_recursion, _merged
+from dco.guarantees.rules.loss_matrix import ceil_total
+from dco.guarantees.rules.risk_tests import binomial_p_value, hoeffding_bentkus_p_value, wsr_p_value
+from dco.losses import miscoverage
 
 RULES = {
     "conformal_risk_control": lambda losses, cuts, **k: conformal_risk_control(losses, cuts, alpha=k.pop("alpha", 0.3), **k),
@@ -46,7 +46,7 @@ def falling_losses(n=200, columns=50, seed=0):
     return (u[:, :, None] > cuts).mean(axis=1), cuts
 
 
-@pytest.mark.filterwarnings("ignore::dco.errors.InfeasibleLevelWarning")
+@pytest.mark.filterwarnings("ignore::dco.foundations.errors.InfeasibleLevelWarning")
 @pytest.mark.parametrize("alpha", [0.05, 0.1, 0.2, 0.3, 1 - 0.9, "0.35", 0.45, 0.7])
 @pytest.mark.parametrize("n", [3, 9, 19, 99, 120])
 @pytest.mark.parametrize("tied", [False, True])
@@ -270,7 +270,7 @@ def test_wsr_against_the_plain_recursion():
     assert wsr_p_value(losses, level, wager=delta) == pytest.approx(1 / best, rel=1e-10)
 
 
-@pytest.mark.filterwarnings("ignore::dco.errors.InfeasibleLevelWarning")
+@pytest.mark.filterwarnings("ignore::dco.foundations.errors.InfeasibleLevelWarning")
 def test_the_row_order_of_wsr_is_one_seed_for_all_columns():
     losses, cuts = falling_losses(100, 40, seed=5)
     one = risk_controlling(losses, cuts, alpha=0.3, delta=0.1, seed=1)
@@ -321,7 +321,7 @@ class TestLearnThenTest:
             assert len(record) == len(found)
             assert record.p_values.shape == (5,)
 
-    @pytest.mark.filterwarnings("ignore::dco.errors.InfeasibleLevelWarning")
+    @pytest.mark.filterwarnings("ignore::dco.foundations.errors.InfeasibleLevelWarning")
     def test_holm_holds_what_bonferroni_holds_and_more(self):
         """Five columns between delta / 5 and delta / 4 after a first one that is clear: Holm's second step matters."""
         rng = np.random.default_rng(3)
@@ -336,7 +336,7 @@ class TestLearnThenTest:
             more += bonferroni < holm
         assert more > 0
 
-    @pytest.mark.filterwarnings("ignore::dco.errors.InfeasibleLevelWarning")
+    @pytest.mark.filterwarnings("ignore::dco.foundations.errors.InfeasibleLevelWarning")
     def test_holm_against_its_definition(self):
         rng = np.random.default_rng(4)
         for _ in range(100):
@@ -388,7 +388,7 @@ class TestLearnThenTest:
         alone = [wsr_p_value(losses[order][:, j], 0.5, wager=0.1 / 8) for j in range(8)]
         assert found.p_values == pytest.approx(alone)
 
-    @pytest.mark.filterwarnings("ignore::dco.errors.InfeasibleLevelWarning")
+    @pytest.mark.filterwarnings("ignore::dco.foundations.errors.InfeasibleLevelWarning")
     def test_where_is_the_test_on_the_rows_that_count(self):
         rng = np.random.default_rng(0)
         losses, counted = (rng.uniform(size=(80, 3)) < 0.1).astype(float), rng.uniform(size=(80, 3)) < 0.6
@@ -490,7 +490,7 @@ def test_certified_columns_ascend_whatever_the_order_of_their_p_values():
     assert record.indices.tolist() == [0, 1, 2, 3]
 
 
-@pytest.mark.filterwarnings("ignore::dco.errors.InfeasibleLevelWarning")
+@pytest.mark.filterwarnings("ignore::dco.foundations.errors.InfeasibleLevelWarning")
 def test_a_p_value_of_exactly_delta_certifies():
     losses = np.random.default_rng(0).uniform(0, 0.4, size=(20, 1))
     p_value = hoeffding_bentkus_p_value(losses[:, 0], Fraction(3, 10))

@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from scipy.stats import beta, binomtest, kstest
 
-from dco.errors import InfeasibleLevelWarning, NonFiniteScoreError
+from dco.foundations.errors import InfeasibleLevelWarning, NonFiniteScoreError
+from dco.foundations.ranks import conformal_rank, pac_rank
+from dco.foundations.threshold import Threshold
+from dco.guarantees.rules.bayesian_quadrature import bayesian_quadrature
+from dco.guarantees.rules.split_conformal import split_conformal
 from dco.predictions import ClassProbabilities
-from dco.ranks import conformal_rank, pac_rank
 from dco.scores import APS
-from dco.thresholds.bayesian_quadrature import bayesian_quadrature
-from dco.thresholds.split_conformal import split_conformal
-from dco.thresholds.threshold import Threshold
 
 Rule = Callable[[object], Threshold]
 RULES: dict[str, Rule] = {

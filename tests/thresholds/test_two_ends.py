@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from scipy.stats import beta, binomtest, kstest, norm
 
-from dco.errors import InfeasibleLevelWarning, NonFiniteScoreError
-from dco.ranks import conformal_rank, pac_rank
-from dco.thresholds import bayesian_quadrature, split_conformal
-from dco.thresholds.two_ends import smallest_two_ended_n, two_ends
+from dco.foundations.errors import InfeasibleLevelWarning, NonFiniteScoreError
+from dco.foundations.ranks import conformal_rank, pac_rank
+from dco.guarantees.rules import bayesian_quadrature, split_conformal
+from dco.scores.two_ends import smallest_two_ended_n, two_ends
 
 
 def share_covered(first, second, alpha):

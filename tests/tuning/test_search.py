@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from scipy.stats import beta
 
 from dco import scores
-from dco.errors import IncompatibleScoreError, NonFiniteScoreError
+from dco.foundations.errors import IncompatibleScoreError, NonFiniteScoreError
+from dco.foundations.ranks import tuning_rank
+from dco.guarantees.rules import split_conformal
 from dco.predictions import ClassDraws, ClassProbabilities, GaussianMixtures, Points, PointsWithSpread, Quantiles, take
-from dco.ranks import tuning_rank
 from dco.scores.classification import LAC, TopK
 from dco.sets import Intervals, LabelSets
-from dco.thresholds import split_conformal
 from dco.tuning import EvaluatedCandidate, direct_tune, rank_evaluated, tune, tune_levels
 
 

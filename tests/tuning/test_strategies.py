@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-import dco.search
-from dco.search import Exhaustive, Optuna, Random
+import dco.tuning.strategies
+from dco.tuning.strategies import Exhaustive, Optuna, Random
 
 optuna = pytest.importorskip("optuna")
 

@@ -19,9 +19,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import expit, softmax
 
-from dco.arrays import AnyArray, Floats, to_numpy
-from dco.errors import IncompatibleScoreError
-from dco.mixtures import mean_and_sd
+from dco.foundations.arrays import AnyArray, Floats, to_numpy
+from dco.foundations.errors import IncompatibleScoreError
 from dco.predictions import (
     ClassDraws,
     ClassProbabilities,
@@ -31,6 +30,7 @@ from dco.predictions import (
     Prediction,
     Quantiles,
 )
+from dco.scores.mixtures import mean_and_sd
 
 Record = TypeVar("Record")
 

@@ -22,8 +22,8 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from dco.arrays import Bools, Floats, Integers
-from dco.extras import require
+from dco.foundations.arrays import Bools, Floats, Integers
+from dco.foundations.extras import require
 from dco.predictions import GaussianMixtures
 
 INTERCEPT_SD = 10.0

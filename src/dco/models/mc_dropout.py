@@ -21,8 +21,8 @@ from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from dco.arrays import AnyArray, Bools, Floats, Integers
-from dco.extras import require
+from dco.foundations.arrays import AnyArray, Bools, Floats, Integers
+from dco.foundations.extras import require
 from dco.predictions import ClassDraws
 
 # Rows are predicted in batches of one fixed shape: a row's numbers do not depend on how many rows it comes with.

@@ -13,9 +13,9 @@ from sklearn.utils import get_tags
 from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, process_routing
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
-from dco.arrays import Floats
+from dco.foundations.arrays import Floats
+from dco.foundations.ranks import as_rational
 from dco.predictions import Quantiles
-from dco.ranks import as_rational
 
 
 class QuantilePair(MetaEstimatorMixin, RegressorMixin, BaseEstimator):

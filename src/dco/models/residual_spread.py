@@ -14,7 +14,7 @@ from sklearn.utils import get_tags
 from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, process_routing
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
-from dco.arrays import Floats
+from dco.foundations.arrays import Floats
 from dco.predictions import PointsWithSpread
 
 

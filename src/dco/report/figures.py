@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from dco.extras import require
-from dco.files import written_beside
+from dco.foundations.extras import require
+from dco.foundations.files import written_beside
+from dco.guarantees.theory import coverage_law_of_rank
 from dco.report.numbers import LevelNumbers, ReportNumbers
-from dco.theory import coverage_law_of_rank
 
 FORMATS = ("svg", "png")
 _BLUE, _PALE, _SEEN, _INK = "#1d5a9e", "#bcd4ee", "#a8420f", "#1b1d22"

@@ -10,18 +10,18 @@ from typing import Any, Literal
 
 import numpy as np
 
-from dco.arrays import AnyArray, Bools, Floats, Integers
-from dco.certificate import Certificate, CertifiedThreshold, certified_thresholds
-from dco.evaluation import Evaluation, GroupEvaluation, evaluate
-from dco.fingerprints import role_fingerprint, row_fingerprints
-from dco.groups import group_names
+from dco.evaluation.evaluate import Evaluation, GroupEvaluation, evaluate
+from dco.foundations.arrays import AnyArray, Bools, Floats, Integers
+from dco.foundations.ranks import Level, as_rational
+from dco.guarantees.certificate import Certificate, CertifiedThreshold, certified_thresholds
+from dco.guarantees.theory import Consistency, coverage_consistency, simultaneous_slack
 from dco.predictor import DecoupledPredictor
-from dco.ranks import Level, as_rational
-from dco.rows import n_rows, take_features
+from dco.rows.fingerprints import role_fingerprint, row_fingerprints
+from dco.rows.groups import group_names
+from dco.rows.rows import n_rows, take_features
 from dco.sets.intervals import Intervals, IntervalUnions
 from dco.sets.labels import LabelSets
 from dco.sets.prediction_sets import PredictionSets, size_quantile
-from dco.theory import Consistency, coverage_consistency, simultaneous_slack
 from dco.tuning import Ranking
 
 GRID = tuple(k / 200 for k in range(1, 21)) + tuple(k / 100 for k in range(11, 51))

@@ -9,8 +9,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from dco.arrays import Floats, Integers
-from dco.certificate import CertifiedThreshold
+from dco.foundations.arrays import Floats, Integers
+from dco.guarantees.certificate import CertifiedThreshold
 from dco.report.numbers import ExampleSet, LevelNumbers, ReportNumbers, exponential, nice_step, number
 
 WIDTH, HEIGHT = 420, 244

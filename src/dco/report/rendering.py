@@ -9,8 +9,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from dco.extras import require
-from dco.files import plain, written_beside
+from dco.foundations.extras import require
+from dco.foundations.files import plain, written_beside
 from dco.report.numbers import fixed, number
 from dco.report.words import percent, shortened
 

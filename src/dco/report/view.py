@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
-from dco.evaluation import GroupEvaluation
-from dco.extras import require
+from dco.evaluation.evaluate import GroupEvaluation
+from dco.foundations.extras import require
 from dco.report import plots
 from dco.report.numbers import ConditionNumbers, LevelNumbers, ReportNumbers, decimals_for, fixed, nice_step, number
 from dco.report.rendering import strict_json

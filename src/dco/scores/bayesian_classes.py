@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from dco.arrays import Floats, Integers
+from dco.foundations.arrays import Floats, Integers
 from dco.predictions import ClassDraws, ClassProbabilities
 from dco.scores.classification import Doubles, LabelScore
 from dco.scores.score import expect

@@ -25,9 +25,9 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dco.arrays import Bools, Floats, Integers
+from dco.foundations.arrays import Bools, Floats, Integers
+from dco.foundations.ranks import as_count
 from dco.predictions import ClassDraws, ClassProbabilities
-from dco.ranks import as_count
 from dco.scores.score import Cutoff, cutoff, expect
 from dco.sets.labels import LabelSets
 

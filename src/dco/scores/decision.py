@@ -27,9 +27,9 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dco.arrays import AnyArray, Bools, Floats, Integers
+from dco.foundations.arrays import AnyArray, Bools, Floats, Integers
+from dco.foundations.ranks import Level, as_rational
 from dco.predictions import ClassDraws, ClassProbabilities
-from dco.ranks import Level, as_rational
 from dco.scores.classification import Doubles, LabelScore
 from dco.scores.score import Cutoff
 from dco.sets.labels import LabelSets, codes_of

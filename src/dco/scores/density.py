@@ -1,6 +1,6 @@
 """Scores of a posterior predictive density (an even mixture of Gaussians a row). Their sets may have several pieces.
 
-Ends come from root finding on the exact density (`dco.mixtures`), never from a grid, and to about 1e-9 of the smallest sd.
+Ends come from root finding on the exact density (`mixtures`), never from a grid, and to about 1e-9 of the smallest sd.
 `contains` asks the score, so it equals ``observed(prediction, y) <= threshold`` exactly, next to the ends as well.
 """
 
@@ -14,8 +14,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import ndtri
 
-from dco.arrays import Floats, Integers
-from dco.mixtures import (
+from dco.foundations.arrays import Floats, Integers
+from dco.predictions import GaussianMixtures, Prediction, take
+from dco.scores.membership import AtMost
+from dco.scores.mixtures import (
     LevelSets,
     Segments,
     distribution,
@@ -25,8 +27,6 @@ from dco.mixtures import (
     log_density_and_slope,
     mean_and_sd,
 )
-from dco.predictions import GaussianMixtures, Prediction, take
-from dco.scores.membership import AtMost
 from dco.scores.score import Cutoff, cutoff, expect
 from dco.sets.intervals import IntervalUnions, responses
 

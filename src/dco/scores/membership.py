@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dco.arrays import Bools, Floats
+from dco.foundations.arrays import Bools, Floats
 
 
 @dataclass(frozen=True, eq=False)

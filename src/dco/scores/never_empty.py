@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dco.arrays import Bools, Floats, Integers
+from dco.foundations.arrays import Bools, Floats, Integers
 from dco.predictions import ClassDraws, ClassProbabilities
 from dco.scores.classification import Doubles, LabelScore
 from dco.scores.score import Cutoff, cutoff

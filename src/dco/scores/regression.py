@@ -14,16 +14,16 @@ from typing import ClassVar, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dco.arrays import Bools, Floats
-from dco.errors import IncompatibleScoreError
-from dco.mixtures import mean_and_sd
+from dco.foundations.arrays import Bools, Floats
+from dco.foundations.errors import IncompatibleScoreError
+from dco.foundations.ranks import Level
+from dco.foundations.threshold import Guarantee, Threshold
 from dco.predictions import GaussianMixtures, Points, PointsWithSpread, Prediction, Quantiles
-from dco.ranks import Level
 from dco.scores.membership import AtMost
+from dco.scores.mixtures import mean_and_sd
 from dco.scores.score import Cutoff, cutoff, expect
+from dco.scores.two_ends import two_ends
 from dco.sets.intervals import Intervals, responses
-from dco.thresholds.threshold import Guarantee, Threshold
-from dco.thresholds.two_ends import two_ends
 
 
 @dataclass(frozen=True)

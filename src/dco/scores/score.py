@@ -7,11 +7,11 @@ from typing import Any, ClassVar, Protocol, TypeAlias, TypeVar, runtime_checkabl
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dco.arrays import Floats
-from dco.errors import IncompatibleScoreError
+from dco.foundations.arrays import Floats
+from dco.foundations.errors import IncompatibleScoreError
+from dco.foundations.threshold import Threshold
 from dco.predictions import Prediction
 from dco.sets.prediction_sets import PredictionSets
-from dco.thresholds.threshold import Threshold
 
 Cutoff: TypeAlias = Threshold | float | Floats
 

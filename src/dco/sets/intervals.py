@@ -9,8 +9,8 @@ from typing import Any, TypeAlias, overload
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dco.arrays import AnyArray, Bools, Floats, Integers, real_numbers, to_numpy
-from dco.extras import require
+from dco.foundations.arrays import AnyArray, Bools, Floats, Integers, real_numbers, to_numpy
+from dco.foundations.extras import require
 from dco.sets.prediction_sets import Row, Rows, chosen, compressed_rows, described
 
 Member: TypeAlias = Callable[[ArrayLike], Bools]

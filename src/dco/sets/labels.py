@@ -10,9 +10,9 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dco.arrays import AnyArray, Bools, Integers, to_numpy
-from dco.display import counted
-from dco.extras import require
+from dco.foundations.arrays import AnyArray, Bools, Integers, to_numpy
+from dco.foundations.display import counted
+from dco.foundations.extras import require
 from dco.sets.prediction_sets import Row, Rows, chosen, compressed_rows, described
 
 _FIRST_LABELS = 5  # of a set that is printed

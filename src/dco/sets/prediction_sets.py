@@ -10,8 +10,8 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dco.arrays import Bools, Floats, Integers, to_numpy
-from dco.display import are, counted
+from dco.foundations.arrays import Bools, Floats, Integers, to_numpy
+from dco.foundations.display import are, counted
 
 Row: TypeAlias = int | np.integer[Any]
 Rows: TypeAlias = slice | Sequence[int] | Integers | Bools

@@ -12,15 +12,15 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dco.arrays import AnyArray, Floats
-from dco.display import ShownAsPrinted
-from dco.errors import DcoError
-from dco.extras import require
+from dco.foundations.arrays import AnyArray, Floats
+from dco.foundations.display import ShownAsPrinted
+from dco.foundations.errors import DcoError
+from dco.foundations.extras import require
+from dco.foundations.threshold import checked_scores
 from dco.predictions import Prediction
 from dco.scores.classification import RankScore, observed_together, sizes_together
 from dco.scores.never_empty import LEAST
 from dco.scores.score import Score
-from dco.thresholds.threshold import checked_scores
 
 Candidates: TypeAlias = Mapping[str, tuple[Score, Prediction]]
 # What a candidate does not suit, or says of its input. A shared pass then leaves it to be evaluated by itself, where the

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from numpy.typing import ArrayLike
 
-from dco.arrays import Floats
+from dco.foundations.arrays import Floats
+from dco.foundations.ranks import Level, as_rational, tuning_rank
+from dco.foundations.threshold import Threshold, order_statistic
 from dco.predictions import Prediction
-from dco.ranks import Level, as_rational, tuning_rank
 from dco.scores.score import Score
-from dco.thresholds.threshold import Threshold, order_statistic
 from dco.tuning.candidates import checked_targets, evaluate_candidate
 
 

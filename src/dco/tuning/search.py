@@ -16,12 +16,12 @@ from typing import Any, Literal, SupportsIndex, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dco.arrays import AnyArray, Floats, Integers
-from dco.fingerprints import codes_of_values
-from dco.groups import as_labels, group_names, rows_by_group
-from dco.ranks import Level, as_count, as_rational, tuning_rank
+from dco.foundations.arrays import AnyArray, Floats, Integers
+from dco.foundations.ranks import Level, as_count, as_rational, tuning_rank
+from dco.foundations.threshold import order_statistic
+from dco.rows.fingerprints import codes_of_values
+from dco.rows.groups import as_labels, group_names, rows_by_group
 from dco.sets.prediction_sets import size_quantile
-from dco.thresholds.threshold import order_statistic
 from dco.tuning.candidates import (
     Candidates,
     EvaluatedCandidate,

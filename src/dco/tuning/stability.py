@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dco.arrays import Floats, Integers
-from dco.ranks import Level, as_count, tuning_rank
+from dco.foundations.arrays import Floats, Integers
+from dco.foundations.ranks import Level, as_count, tuning_rank
 from dco.sets.prediction_sets import interpolated, linear_quantile_places
 from dco.tuning.candidates import (
     Candidates,

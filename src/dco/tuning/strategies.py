@@ -17,9 +17,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from dco.extras import require
-from dco.fingerprints import object_fingerprint
-from dco.ranks import as_count
+from dco.foundations.extras import require
+from dco.foundations.ranks import as_count
+from dco.rows.fingerprints import object_fingerprint
 
 Evaluate: TypeAlias = Callable[..., float]
 Pair: TypeAlias = tuple[Any, Any]

@@ -1,0 +1,141 @@
+"""The candidates that ``dco fit`` and ``dco compare`` try: named models with preparation of their own, and named scores.
+
+Each model is a pipeline that imputes, scales and encodes by itself. The preparation is fitted where the model is fitted, so
+it never sees a calibration row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from dco.cli.layout import Layout
+
+MODELS = {
+    "classification": {
+        "linear": "logistic regression on scaled numbers and one-hot categories",
+        "forest": "random forest of 200 trees",
+        "boosting": "histogram gradient boosting",
+    },
+    "regression": {
+        "linear": "ridge regression on scaled numbers and one-hot categories",
+        "forest": "random forest of 200 trees",
+        "boosting": "histogram gradient boosting",
+        "quantiles": "a pair of quantile models by histogram gradient boosting",
+        "spread": "histogram gradient boosting with a second model of its errors (slow; not tried unless named)",
+    },
+}
+DEFAULT_MODELS = {
+    "classification": ("linear", "forest", "boosting"),
+    "regression": ("linear", "forest", "boosting", "quantiles"),
+}
+SCORES = {
+    "classification": ("lac", "aps", "raps", "saps", "topk", "margin"),
+    "regression": ("absolute", "normalised", "quantile"),
+}
+_MOST_CATEGORIES = 30  # of a column; rarer ones share a place, so that an identifier cannot flood a model
+
+
+def chosen_names(
+    text: str | None, offered: Sequence[str], *, option: str, default: Sequence[str] | None
+) -> list[str] | None:
+    """The names in a comma-separated list, each one that is offered."""
+    if text is None:
+        return None if default is None else list(default)
+    names = [name.strip().lower() for name in text.split(",") if name.strip()]
+    unknown = [name for name in names if name not in offered]
+    if unknown or not names:
+        said = f"names {unknown[0]!r}, which is not offered for this task" if unknown else "names nothing"
+        raise ValueError(f"{option} {said}; choose from {', '.join(offered)}, separated by commas.")
+    return list(dict.fromkeys(names))
+
+
+def make_models(names: Sequence[str], layout: Layout, *, alpha: float) -> dict[str, Any]:
+    """{name: pipeline}, unfitted."""
+    return {name: _model(name, layout, alpha) for name in names}
+
+
+def make_scores(names: Sequence[str] | None) -> list[Any] | None:
+    """The scores of the names; None lets every model try those that suit it."""
+    if names is None:
+        return None
+    from dco import scores as s
+
+    made: dict[str, list[Any]] = {
+        "lac": [s.LAC()],
+        "aps": [s.APS()],
+        "raps": [s.RAPS(penalty=0.01, rank_free=1), s.RAPS(penalty=0.1, rank_free=1)],
+        "saps": [s.SAPS(weight=0.1)],
+        "topk": [s.TopK()],
+        "margin": [s.Margin()],
+        "absolute": [s.AbsoluteResidual()],
+        "normalised": [s.NormalisedResidual()],
+        "quantile": [s.QuantileResidual(), s.QuantileResidual(kind="relative")],
+    }
+    return [score for name in names for score in made[name]]
+
+
+def _model(name: str, layout: Layout, alpha: float) -> Any:
+    from sklearn.ensemble import (
+        HistGradientBoostingClassifier,
+        HistGradientBoostingRegressor,
+        RandomForestClassifier,
+        RandomForestRegressor,
+    )
+    from sklearn.linear_model import LogisticRegression, RidgeCV
+    from sklearn.pipeline import Pipeline
+
+    classes = layout.task == "classification"
+    if name == "linear":
+        last: Any = LogisticRegression(max_iter=2000) if classes else RidgeCV(alphas=(0.01, 0.1, 1.0, 10.0, 100.0))
+        return Pipeline([("columns", _scaled(layout)), ("model", last)])
+    if name == "forest":
+        last = RandomForestClassifier(200) if classes else RandomForestRegressor(200, min_samples_leaf=3)
+        return Pipeline([("columns", _ordinal(layout)), ("model", last)])
+    boosting = HistGradientBoostingClassifier() if classes else HistGradientBoostingRegressor()
+    boosted = Pipeline([("columns", _ordinal(layout)), ("model", boosting)])
+    if name == "boosting":
+        return boosted
+    if name == "quantiles":
+        from dco.models import QuantilePair
+
+        return QuantilePair(boosted, alpha=alpha)
+    from dco.models import ResidualSpread
+
+    return ResidualSpread(boosted)
+
+
+def _scaled(layout: Layout) -> Any:
+    """Medians for missing numbers, unit variance, one column a category (a missing text is one of them)."""
+    from sklearn.compose import ColumnTransformer
+    from sklearn.impute import SimpleImputer
+    from sklearn.pipeline import Pipeline
+    from sklearn.preprocessing import OneHotEncoder, StandardScaler
+
+    parts: list[tuple[str, Any, list[str]]] = []
+    if layout.numbers:
+        imputer = SimpleImputer(strategy="median", keep_empty_features=True, add_indicator=False)
+        parts.append(("numbers", Pipeline([("impute", imputer), ("scale", StandardScaler())]), list(layout.numbers)))
+    if layout.texts:
+        encoder = OneHotEncoder(handle_unknown="infrequent_if_exist", max_categories=_MOST_CATEGORIES, sparse_output=False)
+        parts.append(("texts", encoder, list(layout.texts)))
+    return ColumnTransformer(parts)
+
+
+def _ordinal(layout: Layout) -> Any:
+    """Trees read missing numbers by themselves and need no scaling; categories become whole numbers, unknown ones -1."""
+    from sklearn.compose import ColumnTransformer
+    from sklearn.preprocessing import OrdinalEncoder
+
+    parts: list[tuple[str, Any, list[str]]] = []
+    if layout.numbers:
+        parts.append(("numbers", "passthrough", list(layout.numbers)))
+    if layout.texts:
+        encoder = OrdinalEncoder(
+            handle_unknown="use_encoded_value",
+            unknown_value=-1,
+            encoded_missing_value=-2,
+            max_categories=_MOST_CATEGORIES,
+        )
+        parts.append(("texts", encoder, list(layout.texts)))
+    return ColumnTransformer(parts)

@@ -1,0 +1,180 @@
+"""``dco plan``: how many rows for each role, before any row is looked at."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import click
+
+from dco.cli.options import (
+    FILE,
+    WholeType,
+    chosen_alpha,
+    chosen_delta,
+    example,
+    force_option,
+    guarantee_options,
+    level_options,
+)
+from dco.cli.printing import as_json, note, print_json, print_table, say, spare_width
+
+_FACTORS = (0.25, 0.5, 1, 2, 4)
+_BAR = 25  # signs of a drawing, where there is room
+
+
+@click.command(
+    "plan", epilog=example("dco plan --rows 2000 --alpha 0.1", "dco plan --rows 2000 --alpha 0.1 --plot plan.svg --json")
+)
+@click.option("--rows", type=WholeType(min=1), required=True, help="How many rows with known targets there are.")
+@level_options
+@guarantee_options
+@click.option(
+    "--spread",
+    type=float,
+    show_default="0.02, or alpha / 5 if that is less",
+    help="The standard deviation of coverage to aim at.",
+)
+@click.option("--candidates", type=WholeType(min=1), default=16, show_default=True, help="How many structures compete.")
+@click.option("--tune-folds", type=WholeType(min=2), help="Rank candidates by folds; tuning then costs no rows.")
+@click.option("--test", type=WholeType(min=0), default=0, show_default=True, help="Rows to set aside for evaluation.")
+@click.option("--plot", type=FILE, help="Write the plot to a PNG or SVG file as well.")
+@force_option
+@as_json
+def command(
+    rows: int,
+    alpha: float | None,
+    confidence: float | None,
+    guarantee: Any,
+    delta: float | None,
+    spread: float | None,
+    candidates: int,
+    tune_folds: int | None,
+    test: int,
+    plot: Path | None,
+    force: bool,
+    as_json: bool,
+) -> None:
+    """How many rows each role should get and why, the coverage to expect, and what more rows would buy.
+
+    A rule of thumb shares the rows; the coverage law that follows from the calibration rows is exact.
+    """
+    from dco.cli.outputs import check_output, plot_suffix
+    from dco.guarantees.planning import plan
+
+    wish: dict[str, Any] = {
+        "alpha": chosen_alpha(alpha, confidence),
+        "guarantee": guarantee,
+        "delta": chosen_delta(guarantee, delta),
+        "spread": spread,
+        "candidates": candidates,
+        "tune_folds": tune_folds,
+        "test": test,
+    }
+    if plot is not None:
+        plot_suffix(plot)
+        check_output(plot, force=force)
+    answer = plan(rows, **wish)
+    outlooks = _outlooks(rows, wish)
+    if plot is not None:
+        _draw(plot, outlooks, answer.alpha)
+    if as_json:
+        print_json(
+            answer.to_dict() | {"outlooks": [vars(entry) for entry in outlooks], "fit": fit_command(answer, tune_folds)}
+        )
+        return
+    _print_roles(answer)
+    _print_outlooks(outlooks, answer.alpha)
+    say(*answer.notes, f"To fit with these sizes: {fit_command(answer, tune_folds)}")
+    if plot is not None:
+        note(f"Wrote {plot}.")
+
+
+def fit_command(answer: Any, tune_folds: int | None) -> str:
+    """The `dco fit` that deals the rows as planned."""
+    words = ["dco", "fit", "DATA.csv", "--target", "COLUMN", "--alpha", f"{answer.alpha:g}"]
+    if answer.delta is not None:
+        words += ["--guarantee", answer.guarantee, "--delta", f"{answer.delta:g}"]
+    if answer.tune:
+        words += ["--tune-size", str(answer.tune)]
+    elif tune_folds is not None:  # ranked by folds: tuning takes no rows from training
+        words += ["--tune-folds", str(tune_folds)]
+    else:  # one candidate
+        words += ["--models", "MODEL", "--scores", "SCORE", "--tune-size", "0"]
+    words += ["--calibrate-size", str(answer.calibrate)]
+    if answer.now.test:
+        words += ["--test-size", str(answer.now.test)]
+    return " ".join(words)
+
+
+def _outlooks(rows: int, wish: dict[str, Any]) -> list[Any]:
+    """What a quarter to four times as many rows would give, as far as they suffice for a finite threshold."""
+    from dco.foundations.errors import InfeasibleLevelError
+    from dco.guarantees.planning import plan
+
+    outlooks = []
+    for factor in _FACTORS:
+        with suppress(InfeasibleLevelError):
+            outlooks.append(plan(round(factor * rows), **wish).now)
+    return outlooks
+
+
+def _print_roles(answer: Any) -> None:
+    level = f"alpha = {answer.alpha:g}" + ("" if answer.delta is None else f", delta = {answer.delta:g}")
+    print_table(
+        ["role", "rows", "why"],
+        [[row.role, row.rows, row.reason] for row in answer.rows],
+        title=f"{answer.n} rows, {answer.guarantee} guarantee, {level}",
+    )
+
+
+def _print_outlooks(outlooks: list[Any], alpha: float) -> None:
+    columns = ["rows", "train", "tune", "calibrate", "5 % to 95 %"]
+    rows = [
+        [entry.n, entry.train, entry.tune, entry.calibrate, f"{entry.coverage_low:.3f} to {entry.coverage_high:.3f}"]
+        for entry in outlooks
+    ]
+    title = "Coverage to expect"
+    width = spare_width(columns, rows, most=_BAR)
+    if width >= len("coverage"):  # else the terminal is too narrow for a drawing
+        title += f"; | marks {1 - alpha:g}, o the mean, ─ nine of ten draws of the calibration rows"
+        columns = [*columns, "coverage"]
+        rows = [[*row, _bar(entry, outlooks, alpha, width)] for row, entry in zip(rows, outlooks, strict=True)]
+    print_table(columns, rows, title=title)
+
+
+def _bar(entry: Any, outlooks: list[Any], alpha: float, width: int) -> str:
+    """One line of the terminal's plot: the range of coverage on a scale that all lines share."""
+    left = min(*(other.coverage_low for other in outlooks), 1 - alpha)
+    right = max(*(other.coverage_high for other in outlooks), 1 - alpha)
+
+    def place(value: float) -> int:
+        return 0 if right == left else round((value - left) / (right - left) * (width - 1))
+
+    signs = [" "] * width
+    for position in range(place(entry.coverage_low), place(entry.coverage_high) + 1):
+        signs[position] = "─"
+    signs[place(1 - alpha)] = "|"
+    signs[place(entry.expected_coverage)] = "o"
+    return "".join(signs)
+
+
+def _draw(path: Path, outlooks: list[Any], alpha: float) -> None:
+    from dco.foundations.extras import require
+    from dco.foundations.files import written_beside
+
+    figures = require("matplotlib.figure", extra="report")
+    figure = figures.Figure(figsize=(6.4, 3.6), layout="constrained")
+    axes = figure.subplots()
+    rows = [entry.n for entry in outlooks]
+    low, high = [entry.coverage_low for entry in outlooks], [entry.coverage_high for entry in outlooks]
+    axes.fill_between(rows, low, high, alpha=0.25, label="5 % to 95 % of calibration draws")
+    axes.plot(rows, [entry.expected_coverage for entry in outlooks], marker="o", label="mean coverage")
+    axes.axhline(1 - alpha, linestyle="--", color="black", linewidth=1, label=f"1 − alpha = {1 - alpha:g}")
+    axes.set(xscale="log", xlabel="rows", ylabel="coverage", xticks=rows)
+    axes.set_xticks(rows, [f"{n:,}" for n in rows])
+    axes.minorticks_off()
+    axes.legend(frameon=False)
+    with written_beside(path) as beside:
+        figure.savefig(beside, format=path.suffix.lower().lstrip("."))

@@ -1,0 +1,194 @@
+"""What the commands print: tables and sentences for people, strict JSON for machines, progress on terminals only."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import sys
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import click
+
+from dco.cli.options import in_options
+from dco.foundations.files import plain
+
+_WIDE = 100_000  # not a terminal: nothing is cut or wrapped
+_LONGEST = 30  # a longer word, such as the name of a file, may be broken
+_GAP = 2  # between the columns of a table, and half of it on either side
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def as_json(function: Function) -> Function:
+    """The option --json."""
+    return click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")(function)
+
+
+def print_json(value: Any) -> None:
+    """Strict JSON: infinity is the string "inf", NaN is null, and what JSON does not know is text."""
+    click.echo(json.dumps(plain(value), indent=2, allow_nan=False, ensure_ascii=False, default=str))
+
+
+def say(*sentences: str) -> None:
+    """Sentences to standard output, wrapped on a terminal only."""
+    console = _console()
+    for sentence in sentences:
+        console.print(printable(sentence), soft_wrap=not console.is_terminal)
+
+
+def note(sentence: str) -> None:
+    """A sentence beside the result, to standard error."""
+    click.echo(printable(" ".join(sentence.split())), err=True)
+
+
+def print_table(
+    columns: Sequence[str], rows: Iterable[Sequence[Any]], *, title: str | None = None, spare: Sequence[str] = ()
+) -> list[str]:
+    """A table: numbers to the right; full width when the output is not a terminal.
+
+    On a terminal numbers and words stay whole: columns of `spare` are left out, in that order, until the others fit, and
+    are returned; where not even those fit, each row is a block of lines, with nothing left out.
+    """
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    console, body = _console(), list(rows)
+    every = found = [_Column.of(name, [row[place] for row in body]) for place, name in enumerate(columns)]
+    left_out: list[str] = []
+    for name in spare:
+        if sum(column.least + _GAP for column in found) > console.width:
+            found = [column for column in found if column.name != name]
+            left_out.append(name)
+    if title is not None:  # not the table's own title, which would be wrapped to the width of the table
+        console.print(Text(printable(title), style="italic"), soft_wrap=not console.is_terminal)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+    room = console.width - sum(column.least + _GAP for column in found)
+    if console.is_terminal and room < 0:
+        _print_blocks(console, every)
+        return []
+    for column in found:
+        more = max(0, min(room, column.full - column.least))
+        room -= more
+        table.add_column(
+            Text(column.name),
+            justify="right" if column.numeric else "left",
+            width=column.least + more if room >= 0 else None,  # rich would narrow columns by their share, through words
+            no_wrap=not console.is_terminal,
+            overflow="fold",
+        )
+    for cells in zip(*(column.cells for column in found), strict=True):
+        table.add_row(*map(Text, cells))
+    console.print(table)
+    return left_out
+
+
+def _print_blocks(console: Any, columns: Sequence[_Column]) -> None:
+    """The name of each row, from the first column that holds words, and below it the other cells after their columns."""
+    from rich.padding import Padding
+    from rich.text import Text
+
+    name = next((column for column in columns if not column.numeric), columns[0])
+    others = [column for column in columns if column is not name]
+    for row, head in enumerate(name.cells):
+        console.print(Text(head, style="bold"))
+        for column in others:
+            if column.cells[row]:
+                console.print(Padding(Text(f"{column.name}: {column.cells[row]}".removeprefix(": ")), (0, 0, 0, 2)))
+    console.print()
+
+
+def spare_width(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, most: int) -> int:
+    """How wide one more column of a table may be, up to `most`."""
+    body = list(rows)
+    taken = sum(_Column.of(name, [row[place] for row in body]).least + _GAP for place, name in enumerate(columns))
+    return max(0, min(most, int(_console().width) - taken - _GAP))
+
+
+@dataclass(frozen=True)
+class _Column:
+    """The texts of a column, the least width at which no number and no word is broken, and the width of all on one line."""
+
+    name: str
+    cells: list[str]
+    numeric: bool
+    least: int
+    full: int
+
+    @classmethod
+    def of(cls, name: str, values: Sequence[Any]) -> _Column:
+        from rich.cells import cell_len
+
+        cells = [printable(value if isinstance(value, str) else number(value)) for value in values]
+        words = [word for cell in cells for word in ([cell] if _is_whole(cell) else cell.split())]
+        widest, full = (max(map(cell_len, texts)) for texts in ([*words, *name.split(), ""], [*cells, name]))
+        least = min(widest, _LONGEST)
+        return cls(name, cells, all(_is_numeric(cell) for cell in cells), least, full)
+
+
+def number(value: Any) -> str:
+    """A number in four significant digits, a count in full."""
+    if value is None:
+        return "–"
+    if isinstance(value, float):
+        return "–" if math.isnan(value) else f"{value:.4g}"
+    return str(value)
+
+
+def printable(text: str) -> str:
+    """Text from a table may hold control characters, which a terminal would obey."""
+    return "".join(sign if sign.isprintable() or sign == "\n" else "�" for sign in text)
+
+
+@contextmanager
+def progress(description: str, total: int | None, *, quiet: bool = False) -> Iterator[Callable[[int], None]]:
+    """A progress bar on standard error, on terminals only; yields ``advance(steps)``. Without a total, a running clock."""
+    if quiet or not sys.stderr.isatty():
+        yield lambda steps: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+    columns: list[Any] = [TextColumn("{task.description}"), BarColumn()]
+    columns += [TimeElapsedColumn()] if total is None else [TaskProgressColumn(), TimeRemainingColumn()]
+    with Progress(*columns, console=Console(file=sys.stderr), transient=True) as bar:
+        task = bar.add_task(description, total=total)
+        yield lambda steps: bar.advance(task, steps)
+
+
+@contextmanager
+def noted_warnings(notes: list[str]) -> Iterator[None]:
+    """Collect warnings as sentences, each once, instead of Python's file names and line numbers."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        yield
+    for warning in caught:
+        if issubclass(warning.category, (DeprecationWarning, PendingDeprecationWarning, ResourceWarning)):
+            continue
+        text = in_options(" ".join(str(warning.message).split()))
+        if text not in notes:
+            notes.append(text)
+
+
+def _console() -> Any:
+    from rich.console import Console
+
+    terminal = sys.stdout.isatty()
+    return Console(file=sys.stdout, highlight=False, markup=False, emoji=False, width=None if terminal else _WIDE)
+
+
+_NUMBER = r"[-−+]?(\d+(\.\d*)?(e[-+]?\d+)?|inf)( ?%)?"
+
+
+def _is_numeric(cell: str) -> bool:
+    return cell == "–" or re.fullmatch(_NUMBER, cell) is not None
+
+
+def _is_whole(cell: str) -> bool:
+    """A number, a range, a mean with its deviation or a drawing: not to be broken over lines."""
+    return re.fullmatch(rf"{_NUMBER} (to|±) {_NUMBER}|[ ─|o]+", cell) is not None

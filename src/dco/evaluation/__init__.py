@@ -1,0 +1,1 @@
+"""Coverage and size on rows with known targets."""

@@ -1,0 +1,281 @@
+"""Coverage and size of prediction sets on rows with known labels, and whether that coverage fits the guarantee."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from dco.foundations.arrays import AnyArray, Bools, Floats, real_numbers
+from dco.foundations.display import ShownAsPrinted
+from dco.foundations.threshold import Threshold
+from dco.guarantees.theory import Consistency, coverage_consistency
+from dco.rows.groups import as_labels, group_names, is_missing, rows_by_group
+from dco.sets.intervals import Intervals, IntervalUnions
+from dco.sets.labels import LabelSets
+from dco.sets.prediction_sets import PredictionSets, size_quantile
+
+_ORDER_STATISTIC_GUARANTEES = ("marginal", "pac")  # those whose coverage has the Beta law of a rank
+
+
+@dataclass(frozen=True)
+class GroupEvaluation:
+    """Coverage and size in one group. A marginal guarantee promises nothing about a single group.
+
+    `consistency` is there where the group has a threshold of its own (Mondrian calibration). `coverage_low` and
+    `coverage_high` are an exact (Clopper-Pearson) 95 % interval for the group's coverage by these sets.
+    """
+
+    group: Any
+    n: int
+    coverage: float
+    coverage_low: float
+    coverage_high: float
+    mean_size: float
+    median_size: float
+    p95_size: float
+    consistency: Consistency | None = None
+
+
+@dataclass(frozen=True)
+class Evaluation(ShownAsPrinted):
+    """What prediction sets did on `n` rows with known labels.
+
+    `coverage_low` and `coverage_high` are an exact (Clopper-Pearson) 95 % interval for the coverage by these sets, if rows
+    are independent. Shares are of rows: `empty` sets, `full` sets (every label, or the whole line), `infinite` ones (a side
+    without end), and for labels those that hold a `single` one (None for numbers). One infinite set makes `mean_size`
+    infinite; ``mean_finite_size`` leaves such sets out (NaN if there is no other).
+    ``consistency`` compares the coverage with the law of the threshold's rank; it is None without a threshold, or with one
+    that certifies no coverage by rank. ``by_group`` has a row for each group, in sorted order. ``no_verdict`` says why rows
+    can prove nothing (they took part in the fit, or belong together): ``consistency`` is then None, whatever the threshold.
+    """
+
+    coverage: float
+    coverage_low: float
+    coverage_high: float
+    mean_size: float
+    median_size: float
+    p95_size: float
+    mean_finite_size: float
+    empty: float
+    full: float
+    infinite: float
+    n: int
+    consistency: Consistency | None = None
+    by_group: tuple[GroupEvaluation, ...] = ()
+    no_verdict: str | None = None
+    single: float | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain numbers and texts, nested; infinity stays a float."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        lines = [
+            f"rows               {self.n}",
+            f"coverage           {self.coverage:.4f} (95 % interval {self.coverage_low:.4f} to {self.coverage_high:.4f})",
+            f"mean size          {_number(self.mean_size)}{self._infinity_note()}",
+            f"median size        {_number(self.median_size)}",
+            f"P95 size           {_number(self.p95_size)}",
+            f"empty / full sets  {self.empty:.1%} / {self.full:.1%}",
+        ]
+        if self.single is not None:
+            lines.append(f"one-label sets     {self.single:.1%}")
+        if self.consistency is not None:
+            lines += [
+                f"expected coverage  {self.consistency.expected_coverage:.4f}"
+                f" (90 % of the time between {self.consistency.low:.4f} and {self.consistency.high:.4f})",
+                f"verdict            {self.consistency.verdict} (p = {self.consistency.p_value:.3g})",
+            ]
+        elif self.no_verdict is not None:
+            lines.append(f"verdict            none: {self.no_verdict}")
+        if self.by_group:
+            width = max(5, *(len(str(row.group)) for row in self.by_group))
+            judged = any(row.consistency is not None for row in self.by_group)
+            head = f"{'group':<{width}}  {'rows':>7}  coverage  95 % interval     mean size   P95 size"
+            lines += ["", head + ("  expected  p" if judged else "")]
+            lines += [
+                f"{row.group!s:<{width}}  {row.n:>7}  {row.coverage:>8.4f}  "
+                f"{row.coverage_low:.4f} to {row.coverage_high:.4f}  {_number(row.mean_size):>9}  {_number(row.p95_size):>9}"
+                + (f"  {row.consistency.expected_coverage:>8.4f}  {row.consistency.p_value:.3g}" if row.consistency else "")
+                for row in self.by_group
+            ]
+        return "\n".join(lines)
+
+    def _infinity_note(self) -> str:
+        if self.infinite == 0:
+            return ""
+        rest = (
+            "no set is finite" if math.isnan(self.mean_finite_size) else f"{_number(self.mean_finite_size)} over the others"
+        )
+        return f" ({self.infinite:.1%} of the sets are infinite; {rest})"
+
+
+def evaluate(
+    sets: PredictionSets,
+    y: ArrayLike,
+    *,
+    threshold: Threshold | None = None,
+    groups: ArrayLike | None = None,
+    thresholds: Mapping[Any, Threshold] | None = None,
+    tied: bool = False,
+) -> Evaluation:
+    """Evaluate `sets` against the labels `y` of the same rows.
+
+    `threshold`, if it certifies coverage by its rank ("marginal" or "pac"), brings the consistency test of
+    `dco.theory.coverage_consistency`; say ``tied=True`` when calibration scores are equal near it. `groups` holds a value a
+    row and brings a row of results for each; `thresholds` holds the thresholds of groups that were calibrated by themselves,
+    and brings the test group by group. The rows must be new: rows that trained, tuned or calibrated prove nothing.
+    """
+    if not isinstance(sets, PredictionSets):
+        raise ValueError(f"sets must be LabelSets, Intervals or IntervalUnions, got {type(sets).__name__}.")
+    if threshold is not None and not isinstance(threshold, Threshold):
+        raise ValueError(f"threshold must be what a calibration rule returned, a dco.Threshold, got {threshold!r}.")
+    check_not_missing(y, "a set cannot be right or wrong about a value that is not known.")
+    hits, sizes = np.asarray(sets.contains(y), dtype=bool), np.asarray(sets.sizes(), dtype=np.float64)
+    n = len(sets)
+    if n == 0:
+        raise ValueError("there are no rows to evaluate; give at least one.")
+    finite = sizes[np.isfinite(sizes)]
+    low, high = share_interval(int(hits.sum()), n)
+    return Evaluation(
+        coverage=float(hits.mean()),
+        coverage_low=low,
+        coverage_high=high,
+        mean_size=float(sizes.mean()),
+        median_size=size_quantile(sizes, 0.5),
+        p95_size=size_quantile(sizes, 0.95),
+        mean_finite_size=float(finite.mean()) if finite.size else math.nan,
+        empty=float(np.mean(sets.is_empty())),
+        full=float(np.mean(_is_full(sets))),
+        infinite=float(np.mean(np.isinf(sizes))),
+        n=n,
+        consistency=_consistency(hits, threshold, tied=tied),
+        by_group=() if groups is None else _by_group(hits, sizes, as_labels(groups), thresholds or {}, tied=tied),
+        single=float(np.mean(sizes == 1)) if isinstance(sets, LabelSets) else None,
+    )
+
+
+def _consistency(hits: Bools, threshold: Threshold | None, *, tied: bool) -> Consistency | None:
+    if threshold is None or threshold.rank is None or threshold.guarantee not in _ORDER_STATISTIC_GUARANTEES:
+        return None
+    rank = threshold.n + 1 if threshold.value == math.inf else threshold.rank  # full sets cover, whichever score it was
+    return coverage_consistency(int(hits.sum()), hits.size, rank=rank, n_cal=threshold.n, tied=tied)
+
+
+def _is_full(sets: PredictionSets) -> Bools:
+    if isinstance(sets, LabelSets):
+        return sets.is_full()
+    if isinstance(sets, Intervals):
+        return np.asarray((sets.lower == -np.inf) & (sets.upper == np.inf))
+    if isinstance(sets, IntervalUnions):
+        hull = sets.hull()
+        one_piece = np.diff(sets.row_pointers) == 1
+        return np.asarray(one_piece & (hull.lower == -np.inf) & (hull.upper == np.inf))
+    return np.isinf(np.asarray(sets.sizes(), dtype=np.float64))
+
+
+def _by_group(
+    hits: Bools, sizes: Floats, groups: AnyArray, thresholds: Mapping[Any, Threshold], *, tied: bool
+) -> tuple[GroupEvaluation, ...]:
+    if groups.shape != hits.shape:
+        raise ValueError(f"groups must hold one value for each of the {hits.size} rows, got shape {groups.shape}.")
+    return tuple(
+        _group(name, hits[rows], sizes[rows], _consistency(hits[rows], thresholds.get(name), tied=tied))
+        for name, rows in rows_by_group(group_names(groups)).items()
+    )
+
+
+def check_not_missing(y: ArrayLike, why: str) -> None:
+    """Refuse targets that are NaN, None, NaT or pandas.NA, naming the first row."""
+    array = np.asarray(y, dtype=object if isinstance(y, (list, tuple)) else None)  # else NaN among text would be "nan"
+    if array.dtype.kind == "O":
+        rows = np.flatnonzero([is_missing(value) for value in array.ravel().tolist()])
+    elif array.dtype.kind in "fcmM":
+        rows = np.flatnonzero(array != array)
+    else:
+        return
+    if rows.size:
+        count = f" ({rows.size} rows in all)" if rows.size > 1 else ""
+        raise ValueError(f"y is missing in row {rows[0]}{count}: {why}")
+
+
+def _group(value: Any, hits: Bools, sizes: Floats, consistency: Consistency | None) -> GroupEvaluation:
+    low, high = share_interval(int(hits.sum()), hits.size)
+    return GroupEvaluation(
+        group=value,
+        n=hits.size,
+        coverage=float(hits.mean()),
+        coverage_low=low,
+        coverage_high=high,
+        mean_size=float(sizes.mean()),
+        median_size=size_quantile(sizes, 0.5),
+        p95_size=size_quantile(sizes, 0.95),
+        consistency=consistency,
+    )
+
+
+def share_interval(hits: int, n: int, *, confidence: float = 0.95) -> tuple[float, float]:
+    """The exact (Clopper-Pearson) confidence interval for a probability, `hits` of `n` observed."""
+    from scipy.special import betaincinv
+
+    tail = (1 - confidence) / 2
+    low = 0.0 if hits == 0 else float(betaincinv(hits, n - hits + 1, tail))
+    high = 1.0 if hits == n else float(betaincinv(hits + 1, n - hits, 1 - tail))
+    return low, high
+
+
+@dataclass(frozen=True)
+class PairedComparison:
+    """Two runs over the same splits: the mean of a - b, its 95 % t-interval, and the Wilcoxon signed-rank p-value."""
+
+    n: int
+    mean_difference: float
+    low: float
+    high: float
+    p_value: float
+
+
+def paired_wilcoxon(a: ArrayLike, b: ArrayLike) -> float:
+    """The two-sided p-value of Wilcoxon's signed-rank test of a against b, by scipy's defaults; 1 if all pairs are equal.
+
+    Repeated splits of one table are not independent samples of the population: the p-value speaks of splits of this table.
+    """
+    from scipy.stats import wilcoxon
+
+    difference = _differences(a, b)
+    return 1.0 if not np.any(difference) else float(wilcoxon(difference).pvalue)
+
+
+def paired_comparison(a: ArrayLike, b: ArrayLike) -> PairedComparison:
+    """The mean of a - b over pairs, with Student's 95 % interval (infinite for one pair) and `paired_wilcoxon`."""
+    from scipy.special import stdtrit
+
+    difference = _differences(a, b)
+    n, mean = difference.size, float(difference.mean())
+    if n == 1:
+        half = math.inf
+    else:
+        half = float(stdtrit(n - 1, 0.975)) * float(difference.std(ddof=1)) / math.sqrt(n)
+    return PairedComparison(n, mean, mean - half, mean + half, paired_wilcoxon(a, b))
+
+
+def _differences(a: ArrayLike, b: ArrayLike) -> Floats:
+    first, second = (real_numbers(part, name=name).astype(np.float64) for name, part in (("a", a), ("b", b)))
+    if first.ndim != 1 or first.shape != second.shape or first.size == 0:
+        raise ValueError(f"a and b must be pairs of numbers, one a split, got shapes {first.shape} and {second.shape}.")
+    bad = np.flatnonzero(~(np.isfinite(first) & np.isfinite(second)))
+    if bad.size:
+        raise ValueError(
+            f"{bad.size} of {first.size} pairs are not finite (first: pair {bad[0]}); a difference of infinite sizes has no "
+            "value. Compare the median or the P95 size, or leave such splits out of both runs and say so."
+        )
+    return np.asarray(first - second)
+
+
+def _number(value: float) -> str:
+    return "inf" if math.isinf(value) else f"{value:.4g}"

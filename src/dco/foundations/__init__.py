@@ -1,0 +1,1 @@
+"""What any stage may use: arrays, exact ranks, thresholds, errors, files, processes."""

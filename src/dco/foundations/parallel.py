@@ -1,0 +1,177 @@
+"""Many independent calls: in this process, on many cores by joblib, or on a Dask cluster by its address."""
+
+from __future__ import annotations
+
+import operator
+import signal
+import socket
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from typing import Any, TypeVar
+
+from dco.foundations.extras import require
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+_LISTENER_SECONDS = 5.0
+_RETRY_SECONDS = 0.25
+_LONGEST_GREETING = 2**20  # bytes; it takes some 60, and text read as a length gives far more
+
+
+def run_many(
+    function: Callable[[Item], Result],
+    items: Iterable[Item],
+    *,
+    n_jobs: int | None = None,
+    scheduler: Any = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> list[Result]:
+    """``[function(item) for item in items]``, in that order, wherever the calls run.
+
+    `n_jobs` is joblib's (None is one, unless a ``joblib.parallel_config`` says otherwise; -1 is all cores). `scheduler`
+    is the address of a Dask cluster ("tcp://host:8786") or a ``distributed.Client``; calls of a lost worker are run again
+    on the others. Randomness must come in with the item (a seed each), so that the result does not depend on who runs
+    what. `progress(done, total)` is called in this process as calls end. The first error of a call is raised here.
+    """
+    work = list(items)
+    _check_jobs(n_jobs)
+    if scheduler is not None:
+        return _on_cluster(function, work, scheduler, progress)
+    if n_jobs == 1 or len(work) < 2:
+        return _in_order(map(function, work), len(work), progress)
+    from joblib import Parallel, delayed, effective_n_jobs  # a base dependency, but slow to import
+
+    if effective_n_jobs(n_jobs) == 1:
+        return _in_order(map(function, work), len(work), progress)
+    calls = [delayed(function)(item) for item in work]
+    with ExitStack() as stack:
+        with _interrupts_kept_from_children():
+            running = Parallel(n_jobs=n_jobs, return_as="generator")(calls)
+            stack.callback(_end, running)
+        return _in_order(running, len(work), progress)
+
+
+class _GivenUpError(Exception):
+    """Calls are given up."""
+
+
+def _end(running: Any) -> None:
+    """End the workers of calls that are left early, as by Ctrl-C; nothing if all have returned."""
+    with suppress(_GivenUpError):
+        running.throw(_GivenUpError)  # joblib ends them as by close(), without a warning that counts the calls given up
+
+
+@contextmanager
+def _interrupts_kept_from_children() -> Iterator[None]:
+    """Processes that start in here never see a Ctrl-C, at which each would print where it was; this one sees it at the end.
+
+    A terminal sends Ctrl-C to all of them. What a process blocks, its children and its threads block from their start.
+    """
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    from multiprocessing import resource_tracker
+
+    resource_tracker.ensure_running()  # joblib would start it; in Python 3.11 its start ends the block
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _check_jobs(n_jobs: Any) -> None:
+    """Refuse, for one item as for many, what joblib refuses only when it is asked to run something."""
+    try:
+        usable = n_jobs is None or operator.index(n_jobs) != 0
+    except TypeError:
+        usable = False
+    if not usable:
+        raise ValueError(f"n_jobs must be None or a whole number other than 0 (-1 is all cores), got {n_jobs!r}.")
+
+
+def _in_order(results: Iterable[Result], total: int, progress: Callable[[int, int], None] | None) -> list[Result]:
+    collected: list[Result] = []
+    for result in results:
+        collected.append(result)
+        if progress is not None:
+            progress(len(collected), total)
+    return collected
+
+
+def _on_cluster(
+    function: Callable[[Item], Result], work: list[Item], scheduler: Any, progress: Callable[[int, int], None] | None
+) -> list[Result]:
+    distributed = require("distributed", extra="dask")
+    if isinstance(scheduler, str):
+        with _connected(distributed, scheduler) as client:
+            return _gathered(distributed, client, function, work, progress)
+    if not isinstance(scheduler, distributed.Client):
+        raise ValueError(
+            "scheduler must be the address of a Dask cluster (tcp://host:8786) or a distributed.Client, got "
+            f"{type(scheduler).__name__}."
+        )
+    return _gathered(distributed, scheduler, function, work, progress)
+
+
+def _connected(distributed: Any, address: str) -> Any:
+    """A client of the scheduler at an address."""
+    try:
+        resolved = distributed.comm.resolve_address(address)
+    except (OSError, ValueError) as problem:
+        raise ValueError(f"{address!r} is not the address of a Dask scheduler (tcp://host:8786): {problem}.") from None
+    try:
+        if resolved.startswith("tcp://"):  # a TLS scheduler would log a connection that ends before its handshake
+            _await_greeting(*distributed.comm.get_address_host_port(resolved))
+        return distributed.Client(address, set_as_default=False)
+    except OSError as problem:
+        raise ConnectionError(f"No Dask scheduler answers at {address!r}: {problem}. Is it running there?") from None
+
+
+def _await_greeting(host: str, port: int) -> None:
+    """Return when a Dask scheduler speaks there; OSError if nothing listens for 5 seconds, or if it is something else.
+
+    A client of an address where none listens tries for 30 seconds and holds up the end of Python; where something else
+    listens (the dashboard, say), it waits for ever. A scheduler that listens and is busy has the time that Dask gives it.
+    """
+    dask = require("dask", extra="dask")
+    patience = dask.utils.parse_timedelta(dask.config.get("distributed.comm.timeouts.connect"))
+    with _listener(host, port) as connection, connection.makefile("rb") as stream:
+        connection.settimeout(patience)
+        greeting = stream.read(8)  # a scheduler speaks first: the length of its message, in eight bytes
+    if len(greeting) < 8 or int.from_bytes(greeting, "little") > _LONGEST_GREETING:
+        raise OSError("what listens there is not a Dask scheduler")
+
+
+def _listener(host: str, port: int) -> socket.socket:
+    """A connection to what listens there, within 5 seconds: a scheduler may just be starting."""
+    end = time.monotonic() + _LISTENER_SECONDS
+    while True:
+        try:
+            return socket.create_connection((host, port), timeout=max(0.1, end - time.monotonic()))
+        except OSError:
+            if time.monotonic() > end - _RETRY_SECONDS:
+                raise
+        time.sleep(_RETRY_SECONDS)
+
+
+def _gathered(
+    distributed: Any,
+    client: Any,
+    function: Callable[[Item], Result],
+    work: list[Item],
+    progress: Callable[[int, int], None] | None,
+) -> list[Result]:
+    futures = client.map(function, work, pure=False)  # equal items are separate calls: they may write
+    try:
+        for done, future in enumerate(distributed.as_completed(futures, loop=client.loop), start=1):
+            if future.status == "error":
+                future.result()  # raises at once, rather than after every other call
+            if progress is not None:
+                progress(done, len(work))
+        results: list[Result] = client.gather(futures)
+    finally:
+        client.cancel(futures)
+    return results

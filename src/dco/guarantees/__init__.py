@@ -1,0 +1,1 @@
+"""What is guaranteed: statement, threshold rules, calibration, certificate, verification, laws and planning."""

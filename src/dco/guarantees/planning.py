@@ -1,0 +1,330 @@
+"""How many rows each role should get, and why, before any row is looked at."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from fractions import Fraction
+from numbers import Real
+from textwrap import wrap
+from typing import Any, Literal, SupportsIndex
+
+from dco.foundations.display import ShownAsPrinted, are, counted
+from dco.foundations.errors import InfeasibleLevelError
+from dco.foundations.ranks import Level, as_count, as_rational, conformal_rank, pac_rank, smallest_marginal_n, smallest_pac_n
+from dco.guarantees.theory import (
+    TuningAccuracy,
+    calibration_size,
+    coverage_law_of_rank,
+    least_wasteful_size,
+    pac_gap,
+    tuning_accuracy,
+)
+
+_LARGEST_CALIBRATION_SHARE = Fraction(1, 3)  # beyond this a row is worth more in training than in calibration
+_WIDEST_SPREAD = Fraction(1, 50)  # the default standard deviation of coverage, unless alpha / 5 is less
+_TUNING_SHARE = Fraction(1, 4)  # of the rows that calibration leaves
+_ENOUGH_TUNING_ROWS = 2_000  # a mean size is then known to about 1 % where sizes vary by half their mean
+
+
+@dataclass(frozen=True)
+class PlanRow:
+    """The rows of one role, and the reason in a sentence or two."""
+
+    role: Literal["train", "tune", "calibrate", "test"]
+    rows: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """A split of `n` rows in numbers: rows by role, and the law of coverage that the calibration rows imply.
+
+    Coverage has mean `expected_coverage` and standard deviation `coverage_sd`, and lies between `coverage_low` and
+    `coverage_high` (its 5 % and 95 % points) in nine of ten draws of the calibration rows.
+    """
+
+    n: int
+    train: int
+    tune: int
+    calibrate: int
+    test: int
+    rank: int
+    expected_coverage: float
+    coverage_sd: float
+    coverage_low: float
+    coverage_high: float
+
+
+@dataclass(frozen=True)
+class Plan(ShownAsPrinted):
+    """Split sizes with reasons. ``print(plan)`` shows it; ``plan.to_dict()`` is for machines.
+
+    `now` holds the numbers of this plan, `doubled` those of twice the rows, and `smallest_useful_n` the least number of rows
+    at which every role has something to do.
+    """
+
+    n: int
+    alpha: float
+    guarantee: Literal["marginal", "pac"]
+    delta: float | None
+    spread: float
+    rows: tuple[PlanRow, ...]
+    now: Outlook
+    doubled: Outlook
+    smallest_useful_n: int
+    notes: tuple[str, ...]
+
+    @property
+    def train(self) -> int:
+        """Rows for training."""
+        return self.now.train
+
+    @property
+    def tune(self) -> int:
+        """Rows for tuning."""
+        return self.now.tune
+
+    @property
+    def calibrate(self) -> int:
+        """Rows for calibration."""
+        return self.now.calibrate
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain numbers and texts, nested."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        level = f"alpha = {self.alpha:g}" + ("" if self.delta is None else f", delta = {self.delta:g}")
+        lines = [f"{counted(self.n, 'row')}, {self.guarantee} guarantee, {level}", ""]
+        for row in self.rows:
+            lines += wrap(f"{row.role:<10}{row.rows:>9}  {row.reason}", 100, subsequent_indent=" " * 21)
+        for note in self.notes:
+            lines += ["", *wrap(note, 100)]
+        return "\n".join(lines)
+
+
+def plan(
+    n: SupportsIndex,
+    *,
+    alpha: Level,
+    guarantee: Literal["marginal", "pac"] = "marginal",
+    delta: Level = 0.05,
+    spread: float | None = None,
+    candidates: SupportsIndex = 16,
+    tune_folds: SupportsIndex | None = None,
+    test: SupportsIndex = 0,
+) -> Plan:
+    """Share `n` rows between training, tuning and calibration (and `test` rows set aside), with reasons.
+
+    Calibration gets what ``sd(coverage) <= spread`` needs (`dco.theory.calibration_size`) and not more, at most a third of
+    the rows, because a row moved from calibration to training is worth more than any search. By default `spread` is
+    min(0.02, alpha / 5), so that the share of misses stays near a small `alpha`. A quarter of the rest tunes, up to 2,000
+    rows: a rule of thumb, not a theorem. With `tune_folds`, or a single candidate, tuning costs no rows. `delta` is used by
+    the PAC guarantee only. Too few rows for a finite threshold raise `InfeasibleLevelError`.
+    """
+    level = as_rational(alpha)
+    wish = _Wish(
+        alpha=level,
+        delta=_pac_delta(guarantee, delta),
+        spread=float(min(_WIDEST_SPREAD, level / 5)) if spread is None else _positive(spread, "spread"),
+        searched=_whole(candidates, "candidates") > 1,
+        folds=None if tune_folds is None else _whole(tune_folds, "tune_folds", least=2),
+    )
+    count, held_out = as_count(n), as_count(test, name="test")
+    least, useful = wish.least_calibration(), wish.smallest_useful_n() + held_out
+    if count - held_out < least + 2:
+        kept = f" less {counted(held_out, 'test row')}" if held_out else ""
+        raise InfeasibleLevelError(
+            f"{counted(count, 'row')}{kept} {are(count)} too few: calibration alone needs {least} for a finite threshold at "
+            f"alpha = {float(wish.alpha):g}. A plan makes sense from {useful} rows on."
+        )
+    wanted = wish.wanted_calibration()
+    now, doubled = wish.outlook(count, held_out, wanted), wish.outlook(2 * count, held_out, wanted)
+    return Plan(
+        n=count,
+        alpha=float(wish.alpha),
+        guarantee=guarantee,
+        delta=None if wish.delta is None else float(wish.delta),
+        spread=wish.spread,
+        rows=_rows(wish, now, wanted),
+        now=now,
+        doubled=doubled,
+        smallest_useful_n=useful,
+        notes=_notes(wish, now, doubled, wanted, useful, as_count(candidates)),
+    )
+
+
+@dataclass(frozen=True)
+class _Wish:
+    """What the caller asked for, in exact numbers."""
+
+    alpha: Fraction
+    delta: Fraction | None
+    spread: float
+    searched: bool
+    folds: int | None
+
+    def rank(self, n: int) -> int:
+        if self.delta is None:
+            return conformal_rank(n, alpha=self.alpha)
+        return pac_rank(n, alpha=self.alpha, delta=self.delta)
+
+    def least_calibration(self) -> int:
+        if self.delta is None:
+            return smallest_marginal_n(alpha=self.alpha)
+        return smallest_pac_n(alpha=self.alpha, delta=self.delta)
+
+    def wanted_calibration(self) -> int:
+        """PAC gets no fewer rows than marginal: its spread is smaller only because its coverage is higher than asked for."""
+        if self.delta is None:
+            return calibration_size(alpha=self.alpha, spread=self.spread).recommended
+        ruling = self.delta if self.alpha > Fraction(1, 2) else None  # above 1/2 it is the PAC rank that spreads more
+        enough = calibration_size(alpha=self.alpha, spread=self.spread, pac_delta=ruling).safe_from
+        size = least_wasteful_size(max(enough, self.least_calibration()), alpha=self.alpha, delta=self.delta)
+        while self.spread_of_coverage(size) > self.spread:  # a delta near 1/2 can take a lower rank than the marginal one
+            size += 1
+        return size
+
+    def spread_of_coverage(self, n: int) -> float:
+        """The standard deviation of Beta(rank, n + 1 - rank)."""
+        mean = self.rank(n) / (n + 1)
+        return math.sqrt(mean * (1 - mean) / (n + 2))
+
+    def tunes_on_own_rows(self) -> bool:
+        return self.searched and self.folds is None
+
+    def smallest_useful_n(self) -> int:
+        """A finite threshold, tuning rows that may miss one, and as many training rows as both together."""
+        tune = math.ceil(1 / self.alpha) if self.tunes_on_own_rows() else 0
+        return 2 * (self.least_calibration() + tune)
+
+    def outlook(self, n: int, test: int, wanted: int) -> Outlook:
+        available, least = n - test, self.least_calibration()
+        most = math.floor(available * _LARGEST_CALIBRATION_SHARE)
+        calibrate = wanted
+        if wanted > most:
+            calibrate = max(least, least_wasteful_size(max(most, least), alpha=self.alpha, delta=self.delta, downwards=True))
+        rest = available - calibrate
+        tune = min(math.floor(rest * _TUNING_SHARE), _ENOUGH_TUNING_ROWS) if self.tunes_on_own_rows() else 0
+        rank = self.rank(calibrate)
+        law = coverage_law_of_rank(rank, calibrate)
+        low, high = law.ppf([0.05, 0.95])
+        return Outlook(
+            n=n,
+            train=rest - tune,
+            tune=tune,
+            calibrate=calibrate,
+            test=test,
+            rank=rank,
+            expected_coverage=rank / (calibrate + 1),
+            coverage_sd=float(law.std()),
+            coverage_low=float(low),
+            coverage_high=float(high),
+        )
+
+
+def _rows(wish: _Wish, now: Outlook, wanted: int) -> tuple[PlanRow, ...]:
+    if wish.tunes_on_own_rows():
+        train = "All that is left. The winner is refitted on train and tune rows together, so tuning rows are not lost."
+        tune = "A quarter of what calibration leaves, at most 2,000: a rule of thumb for ranking candidates by size."
+    elif wish.searched:
+        train = f"All that is left: with {wish.folds} folds every one of these rows both trains and tunes."
+        tune = "None set aside: candidates are ranked on the folds of the training rows."
+    else:
+        train, tune = "All that is left.", "None: a single candidate leaves nothing to choose."
+    if now.calibrate >= wanted:
+        why = f"Enough for a standard deviation of coverage of {wish.spread:g}; more would only be taken from training."
+    else:
+        few = "A third of the rows, by a rule of thumb, less those that would waste part of a rank"
+        if now.calibrate > (now.n - now.test) * _LARGEST_CALIBRATION_SHARE:
+            few = "The least that gives a finite threshold"
+        measure = "" if wish.delta is None or now.coverage_sd > wish.spread else " without the margin of a PAC rank"
+        why = f"{few}; a standard deviation of coverage of {wish.spread:g}{measure} needs {wanted}."
+    rows = [
+        PlanRow("train", now.train, train),
+        PlanRow("tune", now.tune, tune),
+        PlanRow("calibrate", now.calibrate, f"{why} The threshold is score number {now.rank} of {now.calibrate}."),
+    ]
+    if now.test:
+        rows.append(PlanRow("test", now.test, "Set aside as asked, to compare coverage with its law."))
+    return tuple(rows)
+
+
+def _notes(wish: _Wish, now: Outlook, doubled: Outlook, wanted: int, useful: int, candidates: int) -> tuple[str, ...]:
+    law = f"Beta({now.rank}, {now.calibrate + 1 - now.rank})"
+    notes = [
+        f"Coverage to expect: {now.expected_coverage:.4f} on average over calibration draws, between {now.coverage_low:.4f} "
+        f"and {now.coverage_high:.4f} in nine of ten (5 % and 95 % points of {law}).",
+    ]
+    if wish.delta is not None:
+        gap = pac_gap(now.calibrate, alpha=wish.alpha, delta=wish.delta)
+        notes.append(
+            f"The PAC guarantee costs {gap.exact:.4f} of coverage over the marginal one at this size (about "
+            f"{gap.approximate:.4f} by z sqrt(alpha (1 - alpha) / n)); more calibration rows make it cheaper."
+        )
+    doubled_range = f"{doubled.coverage_low:.4f} to {doubled.coverage_high:.4f}"
+    if doubled.calibrate == now.calibrate:
+        enough = now.calibrate >= wanted or now.coverage_sd <= wish.spread
+        verdict = "is as wanted" if enough else f"stays wider than wanted ({now.coverage_sd:.2g})"
+        notes.append(
+            f"Twice the rows would not change the spread of coverage, which {verdict}: all {now.n} more would go to "
+            f"training and tuning ({now.train + now.tune} to {doubled.train + doubled.tune})."
+        )
+    else:
+        narrower = doubled.coverage_high - doubled.coverage_low < now.coverage_high - now.coverage_low
+        change = "narrow coverage to" if narrower else "bring coverage down to"  # a PAC rank may leave the largest score
+        notes.append(
+            f"Twice the rows would {change} {doubled_range} with {counted(doubled.calibrate, 'calibration row')}, "
+            f"and leave {doubled.train + doubled.tune} instead of {now.train + now.tune} for training and tuning."
+        )
+    if wish.searched:
+        notes.append(_tuning_note(wish, now, candidates))
+    verb = "is" if now.n >= useful else "would be"
+    notes.append(f"The smallest useful number of rows {verb} {useful}.")
+    if now.n < useful:
+        notes.append("These rows are fewer: the sets will be valid, and wide.")
+    return tuple(notes)
+
+
+def _tuning_note(wish: _Wish, now: Outlook, candidates: int) -> str:
+    if not wish.tunes_on_own_rows():
+        return "No bound on the choice among candidates is claimed for folds; the guarantee does not depend on it."
+    if now.tune == 0:
+        return "There are no rows for tuning: use folds, or a single candidate."
+    paper = tuning_accuracy(now.tune, candidates=candidates, size_bound=1.0, method="paper")
+    sharper = tuning_accuracy(now.tune, candidates=candidates, size_bound=1.0)
+    return (
+        f"What theory proves about the choice among {candidates} candidates: Proposition 3.2 (80 thresholds each), "
+        f"miscoverage to within {paper.risk_error:.3f} and sizes to within {paper.size_error:.1%} of the largest set, "
+        f"{_weight(paper, wish)}; the uniform bound, {sharper.risk_error:.3f} and {sharper.size_error:.1%}, "
+        f"{_weight(sharper, wish)}. The guarantee of "
+        "coverage needs neither."
+    )
+
+
+def _weight(accuracy: TuningAccuracy, wish: _Wish) -> str:
+    if 2 * accuracy.risk_error >= wish.alpha:
+        return "which says nothing here (twice the first error must stay below alpha)"
+    return "which is a worst case"
+
+
+def _pac_delta(guarantee: str, delta: Level) -> Fraction | None:
+    if guarantee == "marginal":
+        return None
+    if guarantee == "pac":
+        return as_rational(delta, name="delta")
+    raise ValueError(f'guarantee must be "marginal" or "pac", got {guarantee!r}.')
+
+
+def _positive(value: float, name: str) -> float:
+    if not (isinstance(value, Real) and not isinstance(value, bool) and 0 < value < math.inf):
+        raise ValueError(f"{name} must be a positive number, got {value!r}.")
+    return float(value)
+
+
+def _whole(value: SupportsIndex, name: str, *, least: int = 1) -> int:
+    count = as_count(value, name=name)
+    if count < least:
+        raise ValueError(f"{name} must be at least {least}, got {value!r}.")
+    return count

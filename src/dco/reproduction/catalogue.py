@@ -1,0 +1,206 @@
+"""Every name of ``dco reproduce``, what it needs, and the function that rebuilds it."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from dco.foundations.errors import MissingExtraError
+from dco.foundations.files import written_beside
+from dco.foundations.ranks import as_rational
+from dco.reproduction.coverage_z import all_z
+from dco.reproduction.experiment import Experiment, Options, Records
+from dco.reproduction.records import machine, run_splits
+from dco.reproduction.tables import ResultTable
+
+# Each has a tuple EXPERIMENTS. One that is not installed offers nothing.
+MODULES = ("regression", "classification", "theory_checks", "beyond_regression")
+GROUPS = {
+    "beyond": "A stronger candidate class and refit, certified at the same level, against the paper's DCO.",
+    "all": "Everything above whose data are there.",
+}
+
+Progress = Callable[[str, int, int, float], None]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One line of ``dco reproduce --list``; `minutes` is the time on two cores when no records are there yet."""
+
+    name: str
+    summary: str
+    needs: str
+    minutes: float
+
+
+@dataclass(frozen=True)
+class Reproduction:
+    """What ``reproduce`` made: tables, the files it wrote, and what was left out and why."""
+
+    name: str
+    tables: tuple[ResultTable, ...]
+    paths: tuple[Path, ...]
+    skipped: tuple[str, ...]
+    seconds: float
+
+
+def experiments() -> dict[str, Experiment]:
+    """Every single experiment by name, in the order of the paper."""
+    found: dict[str, Experiment] = {}
+    for module in MODULES:
+        if find_spec(f"dco.reproduction.{module}") is not None:
+            found |= {each.name: each for each in import_module(f"dco.reproduction.{module}").EXPERIMENTS}
+    return found
+
+
+def names(*, data_home: str | Path | None = None) -> list[Entry]:
+    """What can be reproduced: the single experiments, then the groups, which hold the experiments whose data are there."""
+    single = experiments()
+    listed = [Entry(each.name, each.summary, each.needs, _minutes([each], single)) for each in single.values()]
+    for group, summary in GROUPS.items():
+        parts = _parts(group, single)
+        here = [each for each in parts if _lacking(each, _options(each, data_home=data_home)) is None]
+        needs = "; ".join(dict.fromkeys(each.needs for each in parts if each.needs != "nothing"))
+        if len(here) < len(parts):
+            summary += f" Here: {len(here)} of {len(parts)}."
+        listed.append(Entry(group, summary, needs or "nothing", _minutes(here, single)))
+    return listed
+
+
+def _minutes(parts: Sequence[Experiment], single: dict[str, Experiment]) -> float:
+    """The time that these take together; records that several share are made once, even if their owner is not asked for."""
+    needed = {each.name: each.minutes for each in parts} | {each.source: single[each.source].minutes for each in parts}
+    return round(sum(needed.values()), 1)
+
+
+def reproduce(
+    name: str,
+    *,
+    out: str | Path,
+    splits: int | None = None,
+    alpha: float | Sequence[float] | None = None,
+    seed: int = 0,
+    jobs: int | None = None,
+    scheduler: Any = None,
+    quick: bool = False,
+    data_home: str | Path | None = None,
+    progress: Progress | None = None,
+) -> Reproduction:
+    """Rebuild what the paper calls `name`: run its splits, write records, tables and figures under ``out/<experiment>/``.
+
+    `splits` seeds are run from `seed` on (default: the paper's 50; a few with `quick`), at the levels `alpha` (default: the
+    paper's). Records already there under the same settings are kept, so a run that was ended goes on. `jobs` processes
+    (default: all cores) or the Dask cluster at `scheduler` give the same numbers as one process. ``progress(experiment,
+    done, total, seconds_left)`` is called after each split. In a group an experiment whose data or packages are missing is
+    left out and named in ``skipped``; asked for by itself, it raises.
+    """
+    begin = time.perf_counter()
+    chosen = _chosen(name, experiments())
+    tables: list[ResultTable] = []
+    paths: list[Path] = []
+    skipped: list[str] = []
+    for experiment in chosen:
+        options = _options(experiment, alpha=alpha, quick=quick, data_home=data_home)
+        reason = _lacking(experiment, options)
+        if reason is not None and len(chosen) == 1:
+            raise FileNotFoundError(reason)
+        if reason is not None:
+            skipped.append(f"{experiment.name}: {reason}")
+            continue
+        count = _count(experiment, splits, quick=quick)
+        records = run_splits(
+            experiment,
+            Path(out) / experiment.source / "records.jsonl",
+            seeds=range(seed, seed + count),
+            options=options,
+            jobs=(1 if experiment.uses_all_cores else -1) if jobs is None else jobs,
+            scheduler=scheduler,
+            progress=None if progress is None else _named(progress, experiment.name),
+        )
+        made = experiment.tables(records, options)
+        tables += made
+        paths += _written(made, Path(out) / experiment.name)
+        drawn, undrawn = _drawn(experiment, records, options, Path(out) / experiment.name)
+        paths += drawn
+        skipped += undrawn
+    together = all_z(tables) if len(chosen) > 1 else None
+    if together is not None:
+        tables.append(together)
+        paths += _written([together], Path(out) / name)
+    return Reproduction(name, tuple(tables), tuple(paths), tuple(skipped), time.perf_counter() - begin)
+
+
+def _chosen(name: str, single: dict[str, Experiment]) -> list[Experiment]:
+    if name in GROUPS:
+        return _parts(name, single)
+    if name in single:
+        return [single[name]]
+    raise ValueError(f"there is nothing called {name!r} to reproduce; there are {', '.join([*single, *GROUPS])}.")
+
+
+def _parts(group: str, single: dict[str, Experiment]) -> list[Experiment]:
+    return [each for each in single.values() if group == "all" or each.part_of == group]
+
+
+def _options(experiment: Experiment, *, alpha: Any = None, quick: bool = False, data_home: str | Path | None) -> Options:
+    return Options(_levels(alpha) or experiment.alphas, quick, None if data_home is None else str(data_home))
+
+
+def _lacking(experiment: Experiment, options: Options) -> str | None:
+    """What is not there to run it, in one sentence."""
+    return None if experiment.missing is None else experiment.missing(options)
+
+
+def _count(experiment: Experiment, splits: int | None, *, quick: bool) -> int:
+    """How many splits are run: those asked for, else the paper's or, quickly, a few; one where there is nothing random."""
+    if splits is not None and experiment.splits > 1:
+        return splits
+    if quick and splits is None:
+        return min(experiment.splits, experiment.quick_splits)
+    return experiment.splits
+
+
+def _drawn(experiment: Experiment, records: Records, options: Options, folder: Path) -> tuple[list[Path], list[str]]:
+    """The figures that were written, and why there are none where the package that draws is missing."""
+    if experiment.figures is None:
+        return [], []
+    try:
+        return experiment.figures(records, options, folder), []
+    except MissingExtraError as missing:
+        return [], [f"figures of {experiment.name}: {missing}"]
+
+
+def _levels(alpha: float | Sequence[float] | None) -> tuple[float, ...]:
+    if alpha is None:
+        return ()
+    levels = alpha if isinstance(alpha, Sequence) and not isinstance(alpha, str) else [alpha]
+    return tuple(float(as_rational(level)) for level in levels)
+
+
+def _named(progress: Progress, name: str) -> Callable[[int, int, float], None]:
+    def report(done: int, total: int, seconds_left: float) -> None:
+        progress(name, done, total, seconds_left)
+
+    return report
+
+
+def _written(tables: Sequence[ResultTable], folder: Path) -> list[Path]:
+    """Tables as one Markdown page, one CSV and one JSON file each, and the machine they were made on."""
+    folder.mkdir(parents=True, exist_ok=True)
+    pages = {
+        "tables.md": "\n".join(table.to_markdown() for table in tables),
+        "tables.json": "[" + ",\n".join(table.to_json() for table in tables) + "]\n",
+        "machine.json": json.dumps(machine(), indent=1) + "\n",
+        **{f"{table.slug}.csv": table.to_csv() for table in tables},
+    }
+    for file, text in pages.items():
+        with written_beside(folder / file) as path:
+            path.write_text(text, encoding="utf-8")
+    records = folder / "records.jsonl"
+    return [*([records] if records.is_file() else []), *(folder / file for file in pages)]

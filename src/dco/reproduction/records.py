@@ -1,0 +1,248 @@
+"""A record for each split, appended as it finishes, so that a run that was ended goes on where it stopped.
+
+One line of JSON a split: seed, settings, seconds, versions, and the rows (columns named once, then values). Tables are
+always made from what was read back, so a run in one go, one that was resumed and one on many cores give the same tables.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from dco.foundations import files
+from dco.foundations.parallel import run_many
+from dco.reproduction.experiment import Experiment, Options, SplitRecord
+
+PACKAGES = ("numpy", "scipy", "scikit-learn", "jax", "numpyro", "joblib")
+WAVE = 32  # chunks sent to a cluster at a time; its workers may not see our disk, so records are written here after each
+
+Progress = Callable[[int, int, float], None]
+
+
+@dataclass(frozen=True)
+class _Unit:
+    """One piece of work that can travel to another process; with `path` it writes its own records."""
+
+    experiment: Experiment
+    options: Options
+    path: str | None
+
+    def __call__(self, seeds: tuple[int, ...]) -> list[str]:
+        threadpool_limits = import_module("threadpoolctl").threadpool_limits  # untyped; scikit-learn brings it
+
+        begin = time.perf_counter()
+        with threadpool_limits(limits=None if self.experiment.uses_all_cores else 1):
+            results = self.experiment.run(seeds, self.options)
+        seconds = (time.perf_counter() - begin) / len(seeds)
+        lines = [
+            _line(self.experiment.source, seed, self.options, rows, seconds)
+            for seed, rows in zip(seeds, results, strict=True)
+        ]
+        if self.path is not None:
+            append(Path(self.path), lines)
+        return lines
+
+
+def run_splits(
+    experiment: Experiment,
+    path: Path,
+    *,
+    seeds: Sequence[int],
+    options: Options,
+    jobs: int | None = None,
+    scheduler: Any = None,
+    progress: Progress | None = None,
+) -> list[SplitRecord]:
+    """Run the seeds that `path` has no record of, append theirs, and give all records in order of seed.
+
+    `jobs` and `scheduler` are those of `run_many`; neither changes a number. ``progress(done, total, seconds_left)``
+    counts splits, those on record included.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    done = read(path, experiment, options)
+    size = experiment.chunk
+    chunks = [tuple(seeds[start : start + size]) for start in range(0, len(seeds), size)]
+    open_chunks = [chunk for chunk in chunks if any(seed not in done for seed in chunk)]
+    watch = _Watch(progress, total=len(seeds), begun=len(seeds) - sum(map(len, open_chunks)), size=size)
+    if scheduler is None:
+        run_many(_Unit(experiment, options, str(path)), open_chunks, n_jobs=jobs, progress=watch)
+    else:
+        unit, work = _Unit(experiment, options, None), iter(open_chunks)
+        while wave := list(islice(work, WAVE)):
+            for lines in run_many(unit, wave, scheduler=scheduler):
+                append(path, lines)
+                watch.add(len(lines))
+    done = read(path, experiment, options)
+    _sort(path, experiment, options)
+    return [done[seed] for seed in seeds]
+
+
+class _Watch:
+    """Turns chunks done into splits done and time left."""
+
+    def __init__(self, progress: Progress | None, *, total: int, begun: int, size: int) -> None:
+        self.progress, self.total, self.begun, self.size = progress, total, begun, size
+        self.done, self.start = begun, time.perf_counter()
+
+    def __call__(self, chunks: int, of: int) -> None:
+        self.add(min(self.total, self.begun + chunks * self.size) - self.done)
+
+    def add(self, splits: int) -> None:
+        self.done += splits
+        if self.progress is not None:
+            pace = (time.perf_counter() - self.start) / max(1, self.done - self.begun)
+            self.progress(self.done, self.total, pace * (self.total - self.done))
+
+
+def read(path: Path, experiment: Experiment, options: Options) -> dict[int, SplitRecord]:
+    """The records of this experiment under these settings, by seed; a line cut short by a kill is passed over."""
+    wanted = _settings(options)
+    return {
+        int(entry["seed"]): SplitRecord(int(entry["seed"]), tuple(unpacked(entry["rows"])), float(entry["seconds"]))
+        for entry in _entries(path)
+        if entry["experiment"] == experiment.source and entry["settings"] == wanted
+    }
+
+
+def append(path: Path, lines: Iterable[str]) -> None:
+    """Add whole lines, however many processes append to the file or sort it."""
+    with _held(path) as (file, _):
+        # A leading newline ends a line that a kill cut short; empty lines are passed over when read.
+        rest = memoryview(("\n" + "\n".join(lines) + "\n").encode())
+        while rest:
+            rest = rest[os.write(file, rest) :]
+
+
+@contextmanager
+def _held(path: Path) -> Iterator[tuple[int, bool]]:
+    """The file, open to append and held against all others who open it so; False where files cannot be locked."""
+    while True:
+        file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
+        try:
+            locked = files.locked(file, wait=True)
+            if locked and not files.is_at(file, path):
+                continue  # it was sorted while we waited: the name belongs to another file now
+            yield file, locked
+            return
+        finally:
+            os.close(file)  # which ends the lock, as a kill does
+
+
+def _entries(path: Path) -> Iterator[dict[str, Any]]:
+    if not path.is_file():
+        return
+    for line in path.read_text(encoding="utf-8").splitlines():
+        if not line.strip():
+            continue
+        try:
+            entry = json.loads(line)
+        except json.JSONDecodeError:
+            continue
+        if isinstance(entry, dict) and {"experiment", "seed", "settings", "rows", "seconds"} <= entry.keys():
+            yield entry
+
+
+def _sort(path: Path, experiment: Experiment, options: Options) -> None:
+    """Rewrite the file in order of seed, one line a seed; records of other settings stay in front.
+
+    Where files cannot be locked it stays as it is: a line that another process adds meanwhile would be lost.
+    """
+    wanted = _settings(options)
+    with _held(path) as (_, locked):
+        others, ours = [], {}
+        for entry in _entries(path):
+            if entry["experiment"] == experiment.source and entry["settings"] == wanted:
+                ours[int(entry["seed"])] = entry
+            else:
+                others.append(entry)
+        text = "".join(_dump(entry) + "\n" for entry in [*others, *(ours[seed] for seed in sorted(ours))])
+        if locked and text != path.read_text(encoding="utf-8"):
+            with files.written_beside(path) as beside:
+                beside.write_text(text, encoding="utf-8")
+
+
+def _line(name: str, seed: int, options: Options, rows: Sequence[Mapping[str, Any]], seconds: float) -> str:
+    return _dump(
+        {
+            "experiment": name,
+            "seed": seed,
+            "settings": _settings(options),
+            "seconds": round(seconds, 3),
+            "versions": versions(),
+            "rows": packed([plain(row) for row in rows]),
+        }
+    )
+
+
+def _dump(entry: Mapping[str, Any]) -> str:
+    return json.dumps(entry, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+
+
+def _settings(options: Options) -> dict[str, Any]:
+    return {**options.settings(), "dco": version("decoupled-conformal")}
+
+
+def packed(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Rows as blocks of equal columns, which are named once: files a third as large."""
+    blocks: list[dict[str, Any]] = []
+    for row in rows:
+        if not blocks or blocks[-1]["columns"] != list(row):
+            blocks.append({"columns": list(row), "values": []})
+        blocks[-1]["values"].append(list(row.values()))
+    return blocks
+
+
+def unpacked(blocks: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The rows of `packed`, in their order."""
+    return [dict(zip(block["columns"], values, strict=True)) for block in blocks for values in block["values"]]
+
+
+def plain(value: Any) -> Any:
+    """The value in JSON's types, floats to 12 digits; what is not finite is a text that ``float()`` turns back."""
+    return files.plain(value, nan="nan", digits=12)
+
+
+@lru_cache(maxsize=1)
+def versions() -> dict[str, str]:
+    """The versions of Python and of the packages that numbers depend on, where installed."""
+    found = {"python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def machine() -> dict[str, Any]:
+    """What a run ran on: processor, cores, memory, operating system, versions. Nothing that names the machine."""
+    described: dict[str, Any] = {
+        "processor": _processor(),
+        "cores": os.cpu_count(),
+        "system": platform.system(),
+        "architecture": platform.machine(),
+        "versions": versions(),
+    }
+    if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
+        described["memory_gib"] = round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1)
+    return described
+
+
+def _processor() -> str:
+    listing = Path("/proc/cpuinfo")
+    if listing.is_file():
+        for line in listing.read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    return platform.processor() or platform.machine()

@@ -1,0 +1,1 @@
+"""Rows, their roles, clusters and fingerprints, and the seal."""

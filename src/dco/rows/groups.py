@@ -1,0 +1,82 @@
+"""Groups of rows by a label a row: text, numbers, dates, several kinds in one column, and rows whose label is missing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dco.foundations.arrays import AnyArray, Integers
+
+MISSING = "(missing)"  # the group of the rows whose label is missing
+
+
+def as_labels(values: Any) -> AnyArray:
+    """Labels as an array, each of the kind it was given in: of a list [1, "a"] NumPy alone would make "1" and "a"."""
+    array = np.asarray(values)
+    if array.dtype.kind in "US" and isinstance(values, (list, tuple)):
+        array = np.array(values, dtype=object)
+    return array
+
+
+def group_names(values: Any) -> AnyArray:
+    """The groups of rows as values that can be looked up; rows with a missing value are a group of their own."""
+    names = as_labels(values)
+    if names.dtype.kind in "mM":
+        return np.where(np.isnat(names), MISSING, _times_as_text(names))
+    if names.dtype.kind == "f" and np.any(np.isnan(names)):
+        names = names.astype(object)
+    if names.dtype.kind != "O":
+        return names
+    result = np.empty(names.shape, dtype=object)
+    result[...] = [MISSING if is_missing(name) else _plain(name) for name in names.tolist()]
+    return result
+
+
+def _times_as_text(times: AnyArray) -> AnyArray:
+    """Dates and durations as text (as Python objects, some units would be numbers), the same text in every unit."""
+    if times.dtype.kind == "m":
+        return times.astype("m8[ns]").astype(str)
+    unit, _ = np.datetime_data(times.dtype)
+    exact = times.astype("M8[s]") if unit in {"Y", "M", "W", "D", "h", "m"} else times
+    texts = [text.rstrip("0").rstrip(".") if "." in text else text for text in exact.astype(str).ravel().tolist()]
+    return np.asarray([text.removesuffix("T00:00:00") for text in texts]).reshape(times.shape)
+
+
+def _plain(name: Any) -> Any:
+    """A NumPy scalar as Python's own, which messages show without its type; dates are left, some would become numbers."""
+    return name.item() if isinstance(name, np.generic) and name.dtype.kind not in "mM" else name
+
+
+def rows_by_group(names: AnyArray) -> dict[Any, Integers]:
+    """The rows of each group of `group_names`, ascending; groups are sorted (each kind by itself), missing ones last."""
+    code_of: dict[Any, int] = {}  # not np.unique, which cannot sort text and numbers in one column
+    codes = np.asarray([code_of.setdefault(name, len(code_of)) for name in names.tolist()], dtype=np.int64)
+    rows = np.split(np.argsort(codes, kind="stable"), np.cumsum(np.bincount(codes, minlength=1))[:-1])
+    return {name: rows[code_of[name]] for name in _sorted(list(code_of))}
+
+
+def _sorted(names: list[Any]) -> list[Any]:
+    known = [name for name in names if not _is_the_missing(name)]
+    try:
+        known.sort()
+    except TypeError:  # text and numbers in one column
+        known.sort(key=lambda name: (type(name).__name__, str(name)))
+    return known + [name for name in names if _is_the_missing(name)]
+
+
+def _is_the_missing(name: Any) -> bool:
+    return isinstance(name, str) and name == MISSING
+
+
+def is_label(condition_on: Any) -> bool:
+    """Whether the groups are the labels themselves: ``condition_on="label"``."""
+    return isinstance(condition_on, str) and condition_on == "label"
+
+
+def is_missing(value: Any) -> bool:
+    """Whether a value is NaN, None, NaT or pandas.NA."""
+    try:
+        return value is None or bool(value != value)
+    except TypeError:  # pandas.NA refuses to be compared
+        return True
