@@ -1,0 +1,108 @@
+"""Notes: what a stage found on its way, collected, kept on the result, and shown once at the border.
+
+A sentence that names a parameter writes it as ⟨name⟩ or ⟨name=value⟩ inside a `Message`. Python's border spells it
+``name=value``, the command line ``--name value``.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+from dco.foundations.errors import InfeasibleLevelError, InfeasibleLevelWarning
+
+_PARAMETER = re.compile("⟨(\\w+)(?:=([^⟩]*))?⟩")
+
+
+class Message(str):
+    """A sentence as a Python user reads it, which the command line can spell in its own options."""
+
+    template: str
+
+    def __new__(cls, template: str) -> Message:
+        made = super().__new__(cls, _PARAMETER.sub(lambda found: found[0][1:-1], template))
+        made.template = template
+        return made
+
+    def spelled(self, spell: Callable[[str, str | None], str]) -> str:
+        """The sentence with each parameter as `spell(name, value)` writes it."""
+        return _PARAMETER.sub(lambda found: spell(found[1], found[2]), self.template)
+
+    def __reduce__(self) -> tuple[type[Message], tuple[str]]:
+        return Message, (self.template,)
+
+
+@dataclass(frozen=True)
+class Note:
+    """One finding: a short name for its kind, a sentence, and what to try (empty if nothing helps)."""
+
+    kind: str
+    text: str
+    remedy: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.text} {self.remedy}".rstrip()
+
+    def spelled(self, spell: Callable[[str, str | None], str]) -> str:
+        """Text and remedy with parameters as `spell` writes them."""
+        parts = [part.spelled(spell) if isinstance(part, Message) else part for part in (self.text, self.remedy)]
+        return " ".join(filter(None, parts))
+
+
+class NoteWarning(UserWarning):
+    """A note as a warning; `note` has its parts."""
+
+    def __init__(self, note: Note) -> None:
+        super().__init__(str(note))
+        self.note = note
+
+
+class InfeasibleNoteWarning(NoteWarning, InfeasibleLevelWarning):
+    """A note about a level that cannot be met."""
+
+
+class Notes:
+    """Notes in the order in which they were found. `refuse` names kinds that are errors instead."""
+
+    def __init__(self, *, refuse: Iterable[str] = ()) -> None:
+        self._found: list[Note] = []
+        self._refuse = frozenset(refuse)
+
+    def add(self, kind: str, text: str, remedy: str = "") -> None:
+        """Keep a note; a kind that is refused is an InfeasibleLevelError."""
+        note = Note(kind, text, remedy)
+        if kind in self._refuse:
+            raise InfeasibleLevelError(Message(" ".join(getattr(part, "template", part) for part in (text, remedy) if part)))
+        self._found.append(note)
+
+    def __iter__(self) -> Iterator[Note]:
+        return iter(self._found)
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+
+def show(notes: Iterable[Note]) -> None:
+    """Each note as a warning at the line of the caller that called dco."""
+    level = _first_outside()
+    for note in notes:
+        warnings.warn(_warning(note), stacklevel=level)
+
+
+def _warning(note: Note) -> Warning:
+    if note.kind == "failed-candidates":
+        from sklearn.exceptions import FitFailedWarning
+
+        return FitFailedWarning(str(note))  # type: ignore[no-any-return]
+    return InfeasibleNoteWarning(note) if note.kind == "infeasible" else NoteWarning(note)
+
+
+def _first_outside() -> int:
+    """The stacklevel, for `show`, of the innermost frame that is not dco's."""
+    frame, level = sys._getframe(2), 2
+    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "dco":
+        frame, level = frame.f_back, level + 1  # type: ignore[assignment]
+    return level
