@@ -24,6 +24,7 @@ from sklearn.preprocessing import StandardScaler
 
 import dco
 from dco.certificate import assumption_in_words, certified_threshold, model_fingerprint, statement_in_words
+from dco.theory import simultaneous_slack
 from dco.verification import _rounding_slack
 
 X, Y = make_regression(n_samples=300, n_features=3, noise=10.0, random_state=0)
@@ -575,6 +576,20 @@ def test_the_slack_of_groups_is_that_of_the_smallest() -> None:
     least = min(entry.n for entry in certificate.thresholds)
     assert least < 40
     assert certificate.simultaneous_slack(0.1) == pytest.approx(np.sqrt(np.log(10) / (2 * least)))
+
+
+@pytest.mark.parametrize("simultaneous", [False, True])
+def test_the_slack_of_a_pac_fit_makes_up_for_ranks_below_the_marginal_ones(simultaneous) -> None:
+    """With a delta of 0.9 coverage is promised in one fit of ten: ranks are low, and picked levels lack that too."""
+    est = dco.DecoupledClassifier(
+        LogisticRegression(), condition_on="label", guarantee="pac", delta=0.9, simultaneous=simultaneous, random_state=0
+    )
+    certificate = est.fit(Z, LABELS).certificate_
+    own = 0.9 / 3 if simultaneous else 0.9
+    least = min(entry.n for entry in certificate.thresholds)
+    expected = simultaneous_slack(least, delta=0.05, pac_delta=own)
+    assert certificate.simultaneous_slack(0.05) == pytest.approx(expected)
+    assert (expected > simultaneous_slack(least, delta=0.05)) == (not simultaneous)
 
 
 def test_there_is_no_slack_where_nothing_is_proved() -> None:

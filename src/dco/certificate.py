@@ -231,19 +231,22 @@ class Certificate(ShownAsPrinted):
         return cls(**values)
 
     def simultaneous_slack(self, delta: Level = 0.05) -> float:
-        """sqrt(log(1/delta) / 2n): with probability 1 - delta, coverage >= 1 - alpha - slack for every alpha at once.
+        """With probability 1 - delta, coverage >= 1 - alpha - slack for every alpha at once: what a picked level may lack.
 
-        One-sided DKW inequality (i.i.d. rows, delta <= 1/2). It is the statement that holds for a level picked by its
-        result, in each group by itself (for all G groups at once: delta / G). Without calibration rows the slack is 1. Where
-        nothing is guaranteed, or rows belong together and the threshold is no order statistic of independent scores, no
-        slack is known: a ValueError.
+        `theory.simultaneous_slack` (i.i.d. rows, delta <= 1/2): sqrt(log(1/delta) / 2n), and more for a PAC statement whose
+        own delta is above 1/2, in each group by itself (for all G groups at once: delta / G). Without calibration rows the
+        slack is 1. Where nothing is guaranteed, or rows belong together and the threshold is no order statistic of
+        independent scores, no slack is known: a ValueError.
         """
         if self.guarantee == "none" or any(threshold.rank is None for threshold in self.thresholds):
             why = "nothing is guaranteed" if self.guarantee == "none" else "rows belong together in groups"
             raise ValueError(f"no bound is known for a level that is picked by its result: {why} (see the certificate).")
-        n = min(threshold.n for threshold in self.thresholds)
-        slack = simultaneous_slack(max(n, 1), delta=delta)
-        return slack if n else 1.0
+        own = None if self.delta is None else as_rational(self.delta, name="delta")
+        if own is not None and self.simultaneous:
+            own /= len(self.thresholds)
+        sizes = {threshold.n for threshold in self.thresholds}
+        slack = max(simultaneous_slack(max(n, 1), delta=delta, pac_delta=own) for n in sizes)
+        return slack if min(sizes) else 1.0
 
     def verify(self, X_cal: Any = None, y_cal: Any = None, *, predictor: Any = None) -> VerificationReport:
         """Recompute what can be recomputed, say what differs, and name what could not be checked.

@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import Any, Literal, SupportsIndex, TypeAlias
 
 import numpy as np
-from scipy.special import betainc, betaincc, erfcx, gammaln, ndtri
+from scipy.special import betainc, betaincc, betaincinv, erfcx, gammaln, ndtri
 
 from dco.arrays import Bools, Floats, Integers
 from dco.ranks import Level, as_count, as_rational, conformal_rank, pac_rank, smallest_marginal_n, smallest_pac_n
@@ -211,16 +211,31 @@ def _places(k: int, n: int) -> tuple[int, int]:
     return max(below, 1), min(n + 1 - above, n)
 
 
-def simultaneous_slack(n_cal: SupportsIndex, *, delta: Level) -> float:
+def simultaneous_slack(n_cal: SupportsIndex, *, delta: Level, pac_delta: Level | None = None) -> float:
     """e = sqrt(log(1 / delta) / (2 n)): P(coverage >= 1 - alpha - e for every alpha at once) >= 1 - delta.
 
     One-sided Dvoretzky-Kiefer-Wolfowitz inequality with Massart's constant, which asks for delta <= 1/2. It is the price of
-    a level that is picked after its result has been seen.
+    a level that is picked after its result has been seen. It is added to what ranks themselves lack: those of marginal
+    thresholds and of PAC ones with `pac_delta` <= 1/2 are at least n (1 - alpha), and lack nothing.
     """
-    failure = as_rational(delta, name="delta")
+    failure, n = as_rational(delta, name="delta"), _at_least_one(n_cal, "n_cal")
     if failure > Fraction(1, 2):
         raise ValueError(f"delta must be at most 0.5 for the one-sided inequality, got {delta!r}.")
-    return math.sqrt(-math.log(float(failure)) / (2 * _at_least_one(n_cal, "n_cal")))
+    lacking = 0.0 if pac_delta is None else _rank_deficit(n, as_rational(pac_delta, name="pac_delta"))
+    return math.sqrt(-math.log(float(failure)) / (2 * n)) + lacking
+
+
+@lru_cache(maxsize=64)
+def _rank_deficit(n: int, delta: Fraction) -> float:
+    """The largest 1 - alpha - rank / n over all levels, where PAC ranks with `delta` are below n (1 - alpha); else 0.
+
+    Rank k serves levels down to 1 - alpha = the delta-quantile of Beta(k, n + 1 - k). A median is at most k / n.
+    """
+    if delta <= Fraction(1, 2):
+        return 0.0
+    last = np.linspace(1, n, min(n, 2**14)).astype(np.int64)  # of many ranks, some: quantiles rise from one to the next
+    first = np.append(1, last[:-1] + 1)
+    return max(0.0, float(np.max(betaincinv(last, n + 1 - last, float(delta)) - first / n)))
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from dco.rows import n_rows, take_features
 from dco.sets.intervals import Intervals, IntervalUnions
 from dco.sets.labels import LabelSets
 from dco.sets.prediction_sets import PredictionSets, size_quantile
-from dco.theory import Consistency, coverage_consistency, simultaneous_slack
+from dco.theory import Consistency, coverage_consistency
 from dco.tuning import Ranking
 
 GRID = tuple(k / 200 for k in range(1, 21)) + tuple(k / 100 for k in range(11, 51))
@@ -186,17 +186,14 @@ def thresholds_at(predictor: DecoupledPredictor, alpha: Level) -> tuple[Certifie
 
 
 def picked_bound(thresholds: tuple[CertifiedThreshold, ...], certificate: Certificate, alpha: float) -> float | None:
-    """1 - alpha - sqrt(log(1 / 0.05) / 2n): holds for all levels at once with confidence 95 %, in each group separately.
+    """1 - alpha - `simultaneous_slack`: holds for all levels at once with confidence 95 %, in each group separately.
 
     None where it does not hold: nothing is guaranteed at all, or rows come in groups and the threshold is no order
     statistic of independent scores.
     """
     if certificate.guarantee not in ("marginal", "pac") or any(entry.rank is None for entry in thresholds):
         return None
-    least = min(entry.n for entry in thresholds)
-    if least == 0:
-        return 0.0
-    return max(0.0, 1 - alpha - simultaneous_slack(least, delta=round(1 - PICKED_CONFIDENCE, 9)))
+    return max(0.0, 1 - alpha - certificate.simultaneous_slack(round(1 - PICKED_CONFIDENCE, 9)))
 
 
 def _without_rows(predictor: DecoupledPredictor, alpha: Level) -> LevelNumbers:
