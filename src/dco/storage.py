@@ -26,7 +26,7 @@ from dco.extras import installed
 from dco.files import written_beside
 from dco.trusted_types import trusted_names
 
-FORMAT = 2
+FORMAT = 3
 _MANIFEST = "dco.json"
 _SCHEMA = "schema.json"
 # A model's members are arrays and JSON: a file that unpacks to more than this is a zip bomb. `save` keeps below it.
