@@ -146,6 +146,19 @@ def test_consistency_sees_too_low_and_too_high():
     assert unusual.verdict == "lower than usual, and still within chance"
 
 
+def test_a_label_that_the_fit_does_not_know_breaks_the_assumption_and_excuses_no_low_coverage():
+    fine = theory.coverage_consistency(999, 1000, rank=900, n_cal=999, unknown_labels=1)
+    assert fine.p_value == 1.0
+    assert not fine.consistent
+    assert fine.verdict == (
+        "the assumption fails: 1 row has a label that the fit does not know. "
+        "Coverage of the other 1000 is not below what the guarantee allows"
+    )
+    low = theory.coverage_consistency(800, 1000, rank=900, n_cal=999, unknown_labels=2)
+    assert low.p_value == theory.coverage_consistency(800, 1000, rank=900, n_cal=999).p_value
+    assert "Coverage of the other 1000 is lower than chance explains" in low.verdict
+
+
 def test_ties_excuse_high_coverage_and_never_low():
     high = theory.coverage_consistency(1000, 1000, rank=900, n_cal=999, tied=True)
     assert high.p_value == 1.0

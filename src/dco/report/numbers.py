@@ -361,12 +361,14 @@ class _GivenRows:
 
 
 def _condition(entry: CertifiedThreshold, found: GroupEvaluation | None) -> ConditionNumbers:
-    if found is None or entry.rank is None:
+    if found is None or entry.rank is None or found.n == found.unknown_labels:
         return ConditionNumbers(entry, found, None)
     hits = round(found.coverage * found.n)
     tied = not entry.expected_is_exact
     rank = entry.n + 1 if entry.value == math.inf else entry.rank  # full sets, as in `evaluate`
-    return ConditionNumbers(entry, found, coverage_consistency(hits, found.n, rank=rank, n_cal=entry.n, tied=tied))
+    unknown = found.unknown_labels
+    law = coverage_consistency(hits, found.n - unknown, rank=rank, n_cal=entry.n, tied=tied, unknown_labels=unknown)
+    return ConditionNumbers(entry, found, law)
 
 
 def _refuse_used_rows(predictor: DecoupledPredictor, X: Any, y: AnyArray) -> None:
