@@ -23,7 +23,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import dco
-from dco.guarantees.certificate import assumption_in_words, certified_threshold, model_fingerprint, statement_in_words
+from dco.guarantees.certificate import assumption_in_words, certified_threshold, model_fingerprint, statement_in_words, words
+from dco.guarantees.theory import simultaneous_slack
 from dco.guarantees.verification import _rounding_slack
 
 X, Y = make_regression(n_samples=300, n_features=3, noise=10.0, random_state=0)
@@ -61,6 +62,12 @@ def test_the_numbers_are_those_of_the_law(fitted) -> None:
     law = beta(entry.rank, entry.n + 1 - entry.rank)
     assert entry.expected_coverage == pytest.approx(law.mean())
     assert (entry.coverage_low, entry.coverage_high) == pytest.approx((law.ppf(0.05), law.ppf(0.95)))
+
+
+def test_a_certificate_of_an_older_format_is_told_what_to_do(fitted) -> None:
+    text = fitted.certificate_.to_json().replace('"format": 3', '"format": 2')
+    with pytest.raises(ValueError, match=r"has format 2; this version reads format 3: use the one .* or fit again\.$"):
+        dco.Certificate.from_json(text)
 
 
 def test_what_it_says(fitted, conditional) -> None:
@@ -186,7 +193,7 @@ def edits(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, .
         yield path, math.nextafter(value, 9e9)
         yield path, value / 2
     elif value is None:
-        number = {"rank": 1, "delta": 0.5, "expected_coverage": 0.5, "coverage_low": 0.5, "coverage_high": 0.5}
+        number = {"rank": 1, "labels": 1, "delta": 0.5, "expected_coverage": 0.5, "coverage_low": 0.5, "coverage_high": 0.5}
         yield path, number.get(path[-1], "x")
     else:
         yield path, {"inf": 1.0, "marginal": "pac", "pac": "marginal", "none": "marginal"}.get(value, f"{value} x")
@@ -236,16 +243,17 @@ def test_a_copy_leaves_nothing_unchecked_and_a_certificate_alone_much(some) -> N
     alone = copy.verify()
     assert alone.holds, str(alone)
     assert {"seed", "versions", "candidates", "row_fingerprints.tune", "row_fingerprints.calibrate"} <= set(alone.unchecked)
-    assert "Not checked without the predictor: threshold values, candidate" in str(alone)
-    assert not {"statement", "assumption", "alpha"} & set(alone.unchecked)
+    assert "Not checked without the predictor: reason, grouped, distinct, labels, threshold values, candidate" in str(alone)
+    assert "Not checked beyond the facts that this certificate states: statement, assumption, guarantee." in str(alone)
+    assert "alpha" not in alone.unchecked
     with_predictor = copy.verify(predictor=some)
     assert with_predictor.holds, str(with_predictor)
     assert set(with_predictor.unchecked) == {"calibration rows"}
     # the predictor's own certificate has nothing but itself to be compared with
     own = some.certificate_.verify(predictor=some)
     assert own.holds
-    assert {"seed", "versions", "candidates"} <= set(own.unchecked)
-    assert not {"threshold values", "candidate", "structure_fingerprint"} & set(own.unchecked)
+    assert {"seed", "versions", "candidates", "reason", "distinct", "statement", "assumption"} <= set(own.unchecked)
+    assert not {"threshold values", "candidate", "structure_fingerprint", "grouped", "labels"} & set(own.unchecked)
 
 
 def test_rows_and_a_copy_leave_nothing_unchecked(fitted) -> None:
@@ -313,9 +321,12 @@ def test_the_words_are_those_that_fit_writes(some) -> None:
     if certificate.reason is not None:
         assert certificate.statement == f"Nothing is guaranteed: {certificate.reason}."
         return
-    grouped, frozen = "new group" in certificate.statement, not certificate.training_rows_checked
-    full = {None: None, "'label'": "labels"}[certificate.condition_on]
-    assert certificate.assumption == assumption_in_words(certificate.guarantee, grouped=grouped, frozen=frozen, full=full)
+    labels, frozen = certificate.labels is not None, not certificate.training_rows_checked
+    grouped, distinct = "new group" in certificate.statement, "distinct" in certificate.statement
+    assert (certificate.grouped, certificate.distinct) == (grouped, distinct)
+    assert certificate.assumption == assumption_in_words(
+        certificate.guarantee, grouped=grouped, frozen=frozen, labels=labels
+    )
     assert certificate.statement == statement_in_words(
         certificate.guarantee,
         alpha=certificate.alpha,
@@ -323,8 +334,45 @@ def test_the_words_are_those_that_fit_writes(some) -> None:
         simultaneous=certificate.simultaneous,
         conditional=certificate.condition_on is not None,
         grouped=grouped,
-        distinct="distinct" in certificate.statement,
+        distinct=distinct,
     )
+
+
+ONE_EACH = np.arange(300)  # groups of one row: no count tells them from rows
+FORGED = {  # what was fitted, and the facts that a forger would rather have
+    "void": (KINDS["void"], {"guarantee": "marginal", "reason": None}),
+    "distinct": (KINDS["distinct"], {"distinct": False}),
+    "pac by groups": (
+        lambda: dco.DecoupledRegressor(Ridge(), alpha=0.2, guarantee="pac", random_state=0).fit(X, Y, groups=ONE_EACH),
+        {"grouped": False},
+    ),
+    "labels": (lambda: dco.DecoupledClassifier(LogisticRegression(), random_state=0).fit(Z, LABELS), {"labels": None}),
+    "frozen": (KINDS["frozen"], {"training_rows_checked": True}),
+}
+
+
+@pytest.mark.parametrize("infinite", [False, True])
+@pytest.mark.parametrize("name", FORGED)
+def test_words_that_no_number_proves_are_seen_or_listed_as_unchecked(name, infinite) -> None:
+    """Better words alone contradict the facts; better facts with them agree, and are named as unchecked."""
+    make, facts = FORGED[name]
+    est = make()
+    certificate = est.certificate_
+    if infinite:
+        n = certificate.thresholds[0].n
+        entry = certified_threshold(math.inf, rank=n + 1, n=n, tied=False)
+        certificate = replace(certificate, alpha=0.001, thresholds=(entry,))
+        certificate = replace(certificate, **words(certificate))
+    assert certificate.verify().holds
+    forged = replace(certificate, **facts)
+    better = words(forged)
+    changed = {key for key, text in better.items() if text != getattr(certificate, key)}
+    assert changed
+    assert changed <= set(failed_checks(replace(certificate, **better).verify()))
+    report = replace(forged, **better).verify()
+    assert report.holds
+    assert {*facts, *changed} <= set(report.unchecked)
+    assert not replace(forged, **better).verify(predictor=est).holds
 
 
 def test_full_sets_cover_everything() -> None:
@@ -575,6 +623,20 @@ def test_the_slack_of_groups_is_that_of_the_smallest() -> None:
     least = min(entry.n for entry in certificate.thresholds)
     assert least < 40
     assert certificate.simultaneous_slack(0.1) == pytest.approx(np.sqrt(np.log(10) / (2 * least)))
+
+
+@pytest.mark.parametrize("simultaneous", [False, True])
+def test_the_slack_of_a_pac_fit_makes_up_for_ranks_below_the_marginal_ones(simultaneous) -> None:
+    """With a delta of 0.9 coverage is promised in one fit of ten: ranks are low, and picked levels lack that too."""
+    est = dco.DecoupledClassifier(
+        LogisticRegression(), condition_on="label", guarantee="pac", delta=0.9, simultaneous=simultaneous, random_state=0
+    )
+    certificate = est.fit(Z, LABELS).certificate_
+    own = 0.9 / 3 if simultaneous else 0.9
+    least = min(entry.n for entry in certificate.thresholds)
+    expected = simultaneous_slack(least, delta=0.05, pac_delta=own)
+    assert certificate.simultaneous_slack(0.05) == pytest.approx(expected)
+    assert (expected > simultaneous_slack(least, delta=0.05)) == (not simultaneous)
 
 
 def test_there_is_no_slack_where_nothing_is_proved() -> None:

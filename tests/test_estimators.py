@@ -924,7 +924,10 @@ def test_labels_that_are_spelt_otherwise_are_no_low_coverage(spelt) -> None:
         est.evaluate(X[300:], [spelt(label) for label in y[300:].tolist()])
     some = np.where(np.arange(100) < 50, fitted[300:].astype(object), "another")
     with pytest.warns(UserWarning, match=r"50 of 100 rows have labels that are not in classes_ \('another': 50\)"):
-        assert est.evaluate(X[300:], some).coverage < 0.5  # a label of no class is missed, and counts
+        found = est.evaluate(X[300:], some)
+    assert found.coverage < 0.5  # a label of no class is missed, and counts
+    assert found.unknown_labels == 50
+    assert found.consistency.verdict.startswith("the assumption fails: 50 rows have labels that the fit does not know.")
 
 
 @pytest.mark.parametrize("missing", [np.nan, None, pd.NA, float("nan")])

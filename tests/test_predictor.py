@@ -29,6 +29,8 @@ from dco.rows.seal import SealedRows
 from dco.rows.splits import assign_roles
 from dco.scores import LAC, AbsoluteResidual, TopK
 
+KNOWN_LABELS = " The label of the new row is known to the fit: sets hold known labels only."
+
 
 class RoundsOtherwiseAlone(ClassifierMixin, BaseEstimator):
     """Three kinds of rows; the probabilities of a row that comes alone are off by a last digit, as in a matrix product."""
@@ -132,9 +134,20 @@ def test_a_full_set_is_said_to_hold_the_labels_that_are_known():
     X, y = rng.normal(size=(300, 2)), rng.integers(10**6, size=300).astype(str)
     est = dco.DecoupledClassifier(KNeighborsClassifier(1), [LAC()], alpha=0.1, random_state=0).fit(X, y)
     assert est.certificate_.thresholds[0].value == np.inf
-    assert "labels of new rows are among those of the rows given here" in est.certificate_.assumption
+    assert est.certificate_.assumption.endswith(KNOWN_LABELS)
     rows = est.splits_.calibrate
     assert est.certificate_.verify(X[rows], y[rows], predictor=est).holds
+
+
+@pytest.mark.parametrize("guarantee", ["marginal", "pac"])
+def test_sets_of_labels_assume_known_labels_whatever_the_threshold(guarantee):
+    rng = np.random.default_rng(3)
+    y = rng.integers(2, size=400)
+    X = rng.normal(size=(400, 2)) + 2 * y[:, None]
+    est = dco.DecoupledClassifier(GaussianNB(), [LAC()], guarantee=guarantee, random_state=0).fit(X, y)
+    assert np.isfinite(est.certificate_.thresholds[0].value)
+    assert est.certificate_.assumption.endswith(KNOWN_LABELS)
+    assert est.certificate_.labels == 2
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -144,7 +157,7 @@ def test_a_full_set_of_numbers_needs_no_word_about_labels():
     X, y = rng.normal(size=(20, 2)), rng.normal(size=20)
     est = dco.DecoupledRegressor(Ridge(), alpha=0.01, random_state=0).fit(X, y)
     assert est.certificate_.thresholds[0].value == np.inf
-    assert "labels" not in est.certificate_.assumption
+    assert "label" not in est.certificate_.assumption
     assert est.certificate_.verify(predictor=est).holds
 
 
@@ -156,7 +169,7 @@ def test_a_statement_for_each_label_is_for_labels_that_were_seen():
     X = rng.normal(size=(200, 2)) + 2 * y[:, None]
     est = dco.DecoupledClassifier(GaussianNB(), [LAC()], alpha=0.1, condition_on="label", random_state=0).fit(X, y)
     assert not est.predict_set(X + 2).contains(np.full(200, 2)).any()
-    assert est.certificate_.assumption.endswith(" Labels of new rows are among those of the rows given here.")
+    assert est.certificate_.assumption.endswith(KNOWN_LABELS)
     assert est.certificate_.verify(predictor=est).holds
 
 
@@ -170,9 +183,9 @@ def test_a_statement_for_each_group_holds_in_new_groups_for_labels_that_were_see
     new = np.column_stack([X[:, 0], np.full(200, 2)])
     assert est.predict_set(new).contains(y).all()
     assert not est.predict_set(new).contains(np.full(200, 2)).any()
-    assert "as in groups without calibration rows, labels of new rows are among those" in est.certificate_.assumption
+    assert est.certificate_.assumption.endswith(KNOWN_LABELS)
     assert est.certificate_.verify(predictor=est).holds
-    told = replace(est.certificate_, assumption=est.certificate_.assumption.split(" Where")[0])
+    told = replace(est.certificate_, assumption=est.certificate_.assumption.removesuffix(KNOWN_LABELS))
     assert not told.verify(predictor=est).holds
 
 

@@ -492,7 +492,7 @@ def test_an_edited_member_is_corrupt(saved):
         (lambda m: m.update({"../outside": b"1"}), "no model file has"),
         (lambda m: m.update({"/etc/passwd": b"1"}), "no model file has"),
         (lambda m: m.update({"..\\outside": b"1"}), "no model file has"),
-        (lambda m: m.update({"dco.json": m["dco.json"].replace(b'"format": 3', b'"format": 4')}), "format 4"),
+        (lambda m: m.update({"dco.json": m["dco.json"].replace(b'"format": 3', b'"format": 2')}), "fit again"),
         (lambda m: m.update({"dco.json": b"[]"}), "damaged"),
         (lambda m: m.update({"dco.json": b"{}"}), "damaged"),
         (lambda m: m.update({"dco.json": b"\xff"}), "damaged"),
@@ -739,7 +739,7 @@ def test_a_file_of_another_version_is_read_with_one_warning(saved, tmp_path, pac
 
 def test_the_file_says_its_format_and_the_versions_that_wrote_it(saved):
     manifest = json.loads(members_of(saved.read_bytes())["dco.json"])
-    assert manifest["format"] == 2
+    assert manifest["format"] == 3
     assert manifest["versions"]["scikit-learn"] == sklearn.__version__
     with zipfile.ZipFile(saved) as archive:
         assert {entry.compress_type for entry in archive.infolist()} == {zipfile.ZIP_DEFLATED}

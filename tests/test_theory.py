@@ -146,6 +146,19 @@ def test_consistency_sees_too_low_and_too_high():
     assert unusual.verdict == "lower than usual, and still within chance"
 
 
+def test_a_label_that_the_fit_does_not_know_breaks_the_assumption_and_excuses_no_low_coverage():
+    fine = theory.coverage_consistency(999, 1000, rank=900, n_cal=999, unknown_labels=1)
+    assert fine.p_value == 1.0
+    assert not fine.consistent
+    assert fine.verdict == (
+        "the assumption fails: 1 row has a label that the fit does not know. "
+        "Coverage of the other 1000 is not below what the guarantee allows"
+    )
+    low = theory.coverage_consistency(800, 1000, rank=900, n_cal=999, unknown_labels=2)
+    assert low.p_value == theory.coverage_consistency(800, 1000, rank=900, n_cal=999).p_value
+    assert "Coverage of the other 1000 is lower than chance explains" in low.verdict
+
+
 def test_ties_excuse_high_coverage_and_never_low():
     high = theory.coverage_consistency(1000, 1000, rank=900, n_cal=999, tied=True)
     assert high.p_value == 1.0
@@ -214,6 +227,41 @@ def test_simultaneous_slack_holds_for_all_levels_at_once():
         assert failures > 0.5 * delta * runs
     with pytest.raises(ValueError, match=r"at most 0\.5"):
         theory.simultaneous_slack(100, delta=0.6)
+
+
+@pytest.mark.parametrize("pac_delta", [0.5, 0.6, 0.9, 0.99])
+def test_simultaneous_slack_holds_for_pac_ranks_below_the_marginal_ones(pac_delta):
+    """19 levels and 500 uniform scores: the largest shortfall passes the slack at most a share delta of the time."""
+    rng, n, runs, levels = np.random.default_rng(6), 500, 4000, np.arange(1, 20) / 20
+    ranks = np.array([pac_rank(n, alpha=float(alpha), delta=pac_delta) for alpha in levels])
+    scores = np.sort(rng.uniform(size=(runs, n)), axis=1)
+    shortfall = np.max(1 - levels - scores[:, ranks - 1], axis=1)
+    for delta in (0.5, 0.05):
+        slack = theory.simultaneous_slack(n, delta=delta, pac_delta=pac_delta)
+        failures = int(np.sum(shortfall > slack))
+        assert binomtest(failures, runs, delta, alternative="greater").pvalue > 0.001
+        assert failures > 0.1 * delta * runs  # 19 levels are fewer than all: below the rate, and not idle
+
+
+def test_simultaneous_slack_adds_what_pac_ranks_lack():
+    """Brute force over 1,000 levels; for deltas up to 1/2 ranks lack nothing and the slack is the plain one."""
+    levels = np.linspace(0, 1, 1002)[1:-1]
+    for n in (1, 2, 7, 40):
+        plain = theory.simultaneous_slack(n, delta=0.05)
+        for pac_delta in (0.3, 0.5, 0.51, 0.9, 0.99):
+            ranks = np.array([pac_rank(n, alpha=float(alpha), delta=pac_delta) for alpha in levels])
+            lacking = max(0.0, np.max(1 - levels - ranks / n))
+            found = theory.simultaneous_slack(n, delta=0.05, pac_delta=pac_delta) - plain
+            assert lacking - 1e-12 <= found <= lacking + 1e-3
+            assert found == 0 or pac_delta > 0.5
+
+
+def test_the_slack_of_very_many_rows_is_found_from_some_of_the_ranks():
+    """Above 2^14 ranks a bound takes the place of the maximum: never below it, and close."""
+    n, ranks = 50_000, np.arange(1, 50_001)
+    lacking = np.max(beta.ppf(0.9, ranks, n + 1 - ranks) - ranks / n)
+    found = theory.simultaneous_slack(n, delta=0.05, pac_delta=0.9) - theory.simultaneous_slack(n, delta=0.05)
+    assert lacking <= found <= lacking + 4 / n
 
 
 @pytest.mark.parametrize("alpha", [0.05, 0.1, 0.2])

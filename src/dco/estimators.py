@@ -208,7 +208,8 @@ class _Decoupled(BaseEstimator, ABC):
         one label a row, or names groups as `condition_on` does: the table by group. Under `condition_on` the groups of the
         conditions are taken, each compared with the law of its own threshold. Rows that took part in the fit are counted in
         a warning, and in ``no_verdict``: there is then no verdict. There is none either after a fit with `groups`: the law
-        is for independent rows. Labels that are not in ``classes_`` are counted in a warning too; their rows are misses.
+        is for independent rows. Labels that are not in ``classes_`` are counted in a warning too, and in the verdict, which
+        is about the other rows and says that the assumption of the guarantee fails; in `coverage` their rows are misses.
         """
         features, own = self._features(X), self.predictor_
         target = self._known_targets(y, stacklevel=3)
@@ -234,7 +235,7 @@ class _Decoupled(BaseEstimator, ABC):
                 thresholds=thresholds if groups is None else None,
                 tied=own.is_tied(statement),
             )
-            found.append(replace(made, no_verdict=used))
+            found.append(made if used is None else replace(made, no_verdict=used))
         return found[0] if one else found
 
     def _groups_by(self, by: Any, X: Any, y: AnyArray) -> AnyArray | None:

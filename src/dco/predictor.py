@@ -33,12 +33,10 @@ from dco.guarantees.calibration import (
 )
 from dco.guarantees.certificate import (
     Certificate,
-    Full,
-    assumption_in_words,
     certified_thresholds,
     model_fingerprint,
     scores_fingerprint,
-    statement_in_words,
+    words,
 )
 from dco.guarantees.rules import Threshold
 from dco.guarantees.rules.grouped import one_row_per_group
@@ -540,19 +538,22 @@ def certify(
     log: Sequence[str],
     facts: Facts,
 ) -> Certificate:
-    """Put into words and numbers what was done."""
+    """Put into numbers what was done, and these into words."""
     guarantee = "none" if facts.voided is not None else statement.guarantee
     n_tuned = len(bench.tuning_rows())
     folds = "" if bench.n_folds is None else f", predicted by {bench.n_folds} folds"
     alpha = float(as_rational(statement.alpha))
-    return Certificate(
-        statement=sentence(statement, thresholds, facts),
-        assumption=assumption(statement, thresholds, facts, structure),
+    told = Certificate(
+        statement="",
+        assumption="",
         guarantee=guarantee,
         reason=facts.voided,
         alpha=alpha,
         delta=float(as_rational(statement.delta, name="delta")) if statement.guarantee == "pac" else None,
         simultaneous=statement.simultaneous and statement.guarantee == "pac",
+        grouped=facts.grouped,
+        distinct=facts.distinct,
+        labels=None if structure.classes is None else len(structure.classes),
         thresholds=certified_thresholds(calibration, thresholds, guarantee=statement.guarantee),
         candidate=structure.name,
         candidates=selection.candidates,
@@ -575,37 +576,7 @@ def certify(
         seed=facts.seed,
         versions=versions(),
     )
-
-
-def sentence(statement: Statement, thresholds: Mapping[Any, Threshold], facts: Facts) -> str:
-    """The guarantee in one plain sentence."""
-    if facts.voided is not None:
-        return f"Nothing is guaranteed: {facts.voided}."
-    return statement_in_words(
-        statement.guarantee,
-        alpha=statement.alpha,
-        delta=statement.delta,
-        simultaneous=statement.simultaneous,
-        conditional=None not in thresholds,
-        grouped=facts.grouped,
-        distinct=facts.distinct,
-    )
-
-
-def assumption(statement: Statement, thresholds: Mapping[Any, Threshold], facts: Facts, structure: Structure) -> str:
-    """What must be true of the rows for the sentence to hold."""
-    full: Full | None = None
-    if structure.classes is not None:
-        if structure.condition_on is not None:
-            full = "labels" if is_label(structure.condition_on) else "groups"
-        elif any(threshold.value == np.inf for threshold in thresholds.values()):
-            full = "threshold"
-    return assumption_in_words(
-        statement.guarantee,
-        grouped=facts.grouped,
-        frozen=not facts.training_rows_checked,
-        full=full,
-    )
+    return replace(told, **words(told))
 
 
 def describe(thing: Any) -> str:

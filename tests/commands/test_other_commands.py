@@ -212,6 +212,18 @@ def test_a_column_with_many_values_does_not_flood_the_terminal(dco: Callable[...
     assert len(told.splitlines()) < 60
 
 
+def test_evaluate_counts_labels_that_the_fit_does_not_know(dco: Callable[..., Any], home: Path, tmp_path: Path) -> None:
+    rows = pd.read_csv(home / "new.csv")
+    rows.loc[:4, "grade"] = "unheard of"
+    rows.to_csv(tmp_path / "new.csv", index=False)
+    told = json.loads(dco("evaluate", home / "labels.dco", tmp_path / "new.csv", "--json", "--ignore-new").stdout)
+    assert (told["unknown_labels"], told["consistency"]["n_test"]) == (5, 195)
+    assert told["consistency"]["verdict"].startswith("the assumption fails: 5 rows have labels that the fit does not know")
+    printed = " ".join(dco("evaluate", home / "labels.dco", tmp_path / "new.csv", "--ignore-new").stdout.split())
+    assert "the assumption fails: 5 rows have labels" in printed
+    assert "rows with unknown labels 5" in printed
+
+
 def test_evaluate_needs_a_target(dco: Callable[..., Any], home: Path, tmp_path: Path) -> None:
     pd.read_csv(home / "new.csv").drop(columns="outcome").to_csv(tmp_path / "x.csv", index=False)
     assert "no column 'outcome'" in dco("evaluate", home / "numbers.dco", tmp_path / "x.csv", status=2).output

@@ -32,6 +32,7 @@ from dco.report.numbers import (
     size_counts,
     size_edges,
 )
+from dco.report.words import share_words, verdict_words
 from dco.sets import IntervalUnions, LabelSets
 
 WITH_ROWS = ["classification", "pac classification", "by label", "regression", "by sign", "infeasible"]
@@ -183,15 +184,39 @@ def test_bad_arguments_get_one_sentence(arguments: dict[str, Any], message: str)
 
 
 def test_labels_and_targets_that_no_set_can_hold_are_told(case: Callable[[str], Any]) -> None:
-    given = case("classification")
+    given = case("pac classification")  # its highest levels have infinite thresholds, and full sets hold known labels only
     some = np.where(np.arange(len(given.y)) < 3, "misspelt", given.y)
     with pytest.warns(UserWarning, match="3 of 300 rows have labels that are not in classes_"):
-        report_numbers(given.estimator, given.X, some)
+        found = report_numbers(given.estimator, given.X, some)
+    for level in found.levels:
+        assert "the assumption fails: 3 rows have labels that the fit does not know" in verdict_words(level)
+        assert "3 rows have labels that the fit does not know, against its assumption" in share_words(level, found)
+    assert found.levels[0].is_infinite
     with pytest.raises(ValueError, match="None of y's labels is among classes_"):
         report_numbers(given.estimator, given.X, np.full(len(given.y), "misspelt"))
     given = case("regression")
     with pytest.raises(ValueError, match="coverage needs rows whose target is known"):
         report_numbers(given.estimator, given.X, np.where(np.arange(len(given.y)) < 3, np.nan, given.y))
+
+
+def _above(X: Any) -> Any:
+    return X[:, 1] > 0
+
+
+def test_labels_that_no_set_can_hold_are_counted_apart_in_each_group() -> None:
+    rng = np.random.default_rng(1)
+    y = rng.integers(0, 3, size=1100).astype(str)
+    X = rng.normal(size=(1100, 3)) + 2 * np.eye(3)[y.astype(int)]
+    est = DecoupledClassifier(LogisticRegression(), condition_on=_above, random_state=0).fit(X[:800], y[:800])
+    X, y = X[800:], y[800:]
+    unknown = np.isin(np.arange(300), np.flatnonzero(X[:, 1] > 0)[:3])
+    with pytest.warns(UserWarning, match="3 of 300 rows have labels"):
+        found = report_numbers(est, X, np.where(unknown, "misspelt", y))
+    own = found.levels[found.start]
+    laws = {str(entry.threshold.group): entry.consistency for entry in own.conditions}
+    assert {name: law.unknown_labels for name, law in laws.items()} == {"False": 0, "True": 3}
+    assert laws["True"].n_test == np.sum(X[:, 1] > 0) - 3
+    assert "3 rows have labels that the fit does not know" in share_words(own, found)
 
 
 def test_by_needs_a_value_a_row(case: Callable[[str], Any]) -> None:

@@ -121,6 +121,8 @@ def show_evaluation(evaluation: Any, *, title: str, groups: str) -> None:
     ]
     if evaluation.single is not None:
         rows.append(["one-label sets", f"{evaluation.single:.1%}"])
+    if evaluation.unknown_labels:
+        rows.append(["rows with unknown labels", evaluation.unknown_labels])
     if evaluation.infinite:
         rows.append(["infinite sets", f"{evaluation.infinite:.1%}"])
         rows.append(["mean of finite sizes", evaluation.mean_finite_size])

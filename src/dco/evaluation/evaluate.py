@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dco.foundations.arrays import AnyArray, Bools, Floats, real_numbers
-from dco.foundations.display import ShownAsPrinted
+from dco.foundations.display import ShownAsPrinted, counted
 from dco.foundations.threshold import Threshold
 from dco.guarantees.theory import Consistency, coverage_consistency
 from dco.rows.groups import as_labels, group_names, is_missing, rows_by_group
@@ -39,6 +39,7 @@ class GroupEvaluation:
     median_size: float
     p95_size: float
     consistency: Consistency | None = None
+    unknown_labels: int = 0
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,8 @@ class Evaluation(ShownAsPrinted):
     ``consistency`` compares the coverage with the law of the threshold's rank; it is None without a threshold, or with one
     that certifies no coverage by rank. ``by_group`` has a row for each group, in sorted order. ``no_verdict`` says why rows
     can prove nothing (they took part in the fit, or belong together): ``consistency`` is then None, whatever the threshold.
+    ``unknown_labels`` counts rows whose label no set can hold. They are misses in `coverage`; ``consistency`` is about the
+    other rows, and its verdict says that the assumption of the guarantee fails.
     """
 
     coverage: float
@@ -69,6 +72,7 @@ class Evaluation(ShownAsPrinted):
     by_group: tuple[GroupEvaluation, ...] = ()
     no_verdict: str | None = None
     single: float | None = None
+    unknown_labels: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers and texts, nested; infinity stays a float."""
@@ -85,6 +89,8 @@ class Evaluation(ShownAsPrinted):
         ]
         if self.single is not None:
             lines.append(f"one-label sets     {self.single:.1%}")
+        if self.unknown_labels:
+            lines.append(f"unknown labels     {counted(self.unknown_labels, 'row')}: misses, as no set can hold them")
         if self.consistency is not None:
             lines += [
                 f"expected coverage  {self.consistency.expected_coverage:.4f}"
@@ -138,6 +144,7 @@ def evaluate(
     check_not_missing(y, "a set cannot be right or wrong about a value that is not known.")
     hits, sizes = np.asarray(sets.contains(y), dtype=bool), np.asarray(sets.sizes(), dtype=np.float64)
     n = len(sets)
+    known = sets.knows(y) if isinstance(sets, LabelSets) else np.ones(n, dtype=bool)
     if n == 0:
         raise ValueError("there are no rows to evaluate; give at least one.")
     finite = sizes[np.isfinite(sizes)]
@@ -154,17 +161,22 @@ def evaluate(
         full=float(np.mean(_is_full(sets))),
         infinite=float(np.mean(np.isinf(sizes))),
         n=n,
-        consistency=_consistency(hits, threshold, tied=tied),
-        by_group=() if groups is None else _by_group(hits, sizes, as_labels(groups), thresholds or {}, tied=tied),
+        consistency=_consistency(hits, known, threshold, tied=tied),
+        by_group=() if groups is None else _by_group(hits, known, sizes, as_labels(groups), thresholds or {}, tied=tied),
+        no_verdict=None if known.any() else "no row has a label that a set can hold",
         single=float(np.mean(sizes == 1)) if isinstance(sets, LabelSets) else None,
+        unknown_labels=int(np.sum(~known)),
     )
 
 
-def _consistency(hits: Bools, threshold: Threshold | None, *, tied: bool) -> Consistency | None:
+def _consistency(hits: Bools, known: Bools, threshold: Threshold | None, *, tied: bool) -> Consistency | None:
+    if not known.any():
+        return None
     if threshold is None or threshold.rank is None or threshold.guarantee not in _ORDER_STATISTIC_GUARANTEES:
         return None
     rank = threshold.n + 1 if threshold.value == math.inf else threshold.rank  # full sets cover, whichever score it was
-    return coverage_consistency(int(hits.sum()), hits.size, rank=rank, n_cal=threshold.n, tied=tied)
+    judged, unknown = int(known.sum()), int(np.sum(~known))
+    return coverage_consistency(int(hits.sum()), judged, rank=rank, n_cal=threshold.n, tied=tied, unknown_labels=unknown)
 
 
 def _is_full(sets: PredictionSets) -> Bools:
@@ -180,12 +192,12 @@ def _is_full(sets: PredictionSets) -> Bools:
 
 
 def _by_group(
-    hits: Bools, sizes: Floats, groups: AnyArray, thresholds: Mapping[Any, Threshold], *, tied: bool
+    hits: Bools, known: Bools, sizes: Floats, groups: AnyArray, thresholds: Mapping[Any, Threshold], *, tied: bool
 ) -> tuple[GroupEvaluation, ...]:
     if groups.shape != hits.shape:
         raise ValueError(f"groups must hold one value for each of the {hits.size} rows, got shape {groups.shape}.")
     return tuple(
-        _group(name, hits[rows], sizes[rows], _consistency(hits[rows], thresholds.get(name), tied=tied))
+        _group(name, hits[rows], known[rows], sizes[rows], thresholds.get(name), tied=tied)
         for name, rows in rows_by_group(group_names(groups)).items()
     )
 
@@ -204,7 +216,9 @@ def check_not_missing(y: ArrayLike, why: str) -> None:
         raise ValueError(f"y is missing in row {rows[0]}{count}: {why}")
 
 
-def _group(value: Any, hits: Bools, sizes: Floats, consistency: Consistency | None) -> GroupEvaluation:
+def _group(
+    value: Any, hits: Bools, known: Bools, sizes: Floats, threshold: Threshold | None, *, tied: bool
+) -> GroupEvaluation:
     low, high = share_interval(int(hits.sum()), hits.size)
     return GroupEvaluation(
         group=value,
@@ -215,7 +229,8 @@ def _group(value: Any, hits: Bools, sizes: Floats, consistency: Consistency | No
         mean_size=float(sizes.mean()),
         median_size=size_quantile(sizes, 0.5),
         p95_size=size_quantile(sizes, 0.95),
-        consistency=consistency,
+        consistency=_consistency(hits, known, threshold, tied=tied),
+        unknown_labels=int(np.sum(~known)),
     )
 
 

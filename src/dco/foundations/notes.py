@@ -23,6 +23,7 @@ class Message(str):
     template: str
 
     def __new__(cls, template: str) -> Message:
+        """Keep the template beside the sentence."""
         made = super().__new__(cls, _PARAMETER.sub(lambda found: found[0][1:-1], template))
         made.template = template
         return made

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from fractions import Fraction
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -26,7 +26,7 @@ from dco.rows.fingerprints import object_fingerprint
 if TYPE_CHECKING:
     from dco.guarantees.verification import VerificationReport
 
-FORMAT = 2
+FORMAT = 3
 _LARGEST_MODEL = 2**26  # bytes of a pickle: beyond, reading it takes longer than most people want to wait
 
 VOIDED_BY = (
@@ -36,6 +36,7 @@ VOIDED_BY = (
     "models, scalers, encoders or temperatures that were fitted on calibration rows before they came here",
     "calibration rows that were filtered, weighted, sorted or chosen by the model's output",
     "new rows from another population, time or device than the calibration rows",
+    "new rows whose label the fit does not know, where targets are labels: no set can hold such a label",
 )
 
 
@@ -128,19 +129,11 @@ def _all_but(level: Fraction) -> str:
     return f"{whole}.{rest:0{places}d}".rstrip("0").rstrip(".") + " %"
 
 
-Full = Literal["threshold", "groups", "labels"]
-_NEW_LABELS: dict[Full, str] = {
-    "threshold": " Where the threshold is infinite, labels",
-    "groups": " Where the threshold is infinite, as in groups without calibration rows, labels",
-    "labels": " Labels",
-}
-
-
-def assumption_in_words(guarantee: str, *, grouped: bool = False, frozen: bool = False, full: Full | None = None) -> str:
+def assumption_in_words(guarantee: str, *, grouped: bool = False, frozen: bool = False, labels: bool = False) -> str:
     """What must be true of the rows for the statement to hold.
 
-    `frozen`: a model came fitted, on rows unknown here. `full`, for classes, says where sets may be full, for these hold the
-    labels that are known and no other: the threshold is infinite, conditions name groups that may be new, or labels do.
+    `frozen`: a model came fitted, on rows unknown here. `labels`: sets are of labels. Full ones hold known labels only, so
+    this is needed whatever the threshold: the mean over calibrations counts infinite thresholds as coverage of every row.
     """
     unit = "groups of rows" if grouped else "rows"
     how = "exchangeable" if guarantee == "marginal" else "independent and identically distributed"
@@ -149,14 +142,19 @@ def assumption_in_words(guarantee: str, *, grouped: bool = False, frozen: bool =
         text += " A row that is not picked at random (the last visit, say) needs rows exchangeable within groups as well."
     if frozen:
         text += " The frozen model was not fitted on calibration rows; this cannot be checked here."
-    if full is not None:
-        text += f"{_NEW_LABELS[full]} of new rows are among those of the rows given here."
+    if labels:
+        text += " The label of the new row is known to the fit: sets hold known labels only."
     return text
 
 
 @dataclass(frozen=True)
 class Certificate(ShownAsPrinted):
-    """The statement, its assumption, its numbers, and fingerprints of the rows and the structure behind it."""
+    """The statement, its assumption, its numbers, and fingerprints of the rows and the structure behind it.
+
+    Statement and assumption are what `words` writes from the other fields. Among these are `reason` (why nothing is
+    guaranteed, or None), `grouped` (rows belong together), `distinct` (repeats were dropped) and `labels` (how many the fit
+    knows; None for numbers).
+    """
 
     statement: str
     assumption: str
@@ -165,6 +163,9 @@ class Certificate(ShownAsPrinted):
     alpha: float
     delta: float | None
     simultaneous: bool
+    grouped: bool
+    distinct: bool
+    labels: int | None
     thresholds: tuple[CertifiedThreshold, ...]
     candidate: str
     candidates: int
@@ -231,19 +232,22 @@ class Certificate(ShownAsPrinted):
         return cls(**values)
 
     def simultaneous_slack(self, delta: Level = 0.05) -> float:
-        """sqrt(log(1/delta) / 2n): with probability 1 - delta, coverage >= 1 - alpha - slack for every alpha at once.
+        """With probability 1 - delta, coverage >= 1 - alpha - slack for every alpha at once: what a picked level may lack.
 
-        One-sided DKW inequality (i.i.d. rows, delta <= 1/2). It is the statement that holds for a level picked by its
-        result, in each group by itself (for all G groups at once: delta / G). Without calibration rows the slack is 1. Where
-        nothing is guaranteed, or rows belong together and the threshold is no order statistic of independent scores, no
-        slack is known: a ValueError.
+        `theory.simultaneous_slack` (i.i.d. rows, delta <= 1/2): sqrt(log(1/delta) / 2n), and more for a PAC statement whose
+        own delta is above 1/2, in each group by itself (for all G groups at once: delta / G). Without calibration rows the
+        slack is 1. Where nothing is guaranteed, or rows belong together and the threshold is no order statistic of
+        independent scores, no slack is known: a ValueError.
         """
         if self.guarantee == "none" or any(threshold.rank is None for threshold in self.thresholds):
             why = "nothing is guaranteed" if self.guarantee == "none" else "rows belong together in groups"
             raise ValueError(f"no bound is known for a level that is picked by its result: {why} (see the certificate).")
-        n = min(threshold.n for threshold in self.thresholds)
-        slack = simultaneous_slack(max(n, 1), delta=delta)
-        return slack if n else 1.0
+        own = None if self.delta is None else as_rational(self.delta, name="delta")
+        if own is not None and self.simultaneous:
+            own /= len(self.thresholds)
+        sizes = {threshold.n for threshold in self.thresholds}
+        slack = max(simultaneous_slack(max(n, 1), delta=delta, pac_delta=own) for n in sizes)
+        return slack if min(sizes) else 1.0
 
     def verify(self, X_cal: Any = None, y_cal: Any = None, *, predictor: Any = None) -> VerificationReport:
         """Recompute what can be recomputed, say what differs, and name what could not be checked.
@@ -282,6 +286,26 @@ class Certificate(ShownAsPrinted):
         if repeats:
             lines.append(f"Repeats, taken to be natural: {', '.join(repeats)} rows")
         return "\n".join(lines)
+
+
+def words(facts: Certificate) -> dict[str, Any]:
+    """The statement and the assumption that the other fields of a certificate give."""
+    aim = "marginal" if facts.delta is None else "pac"
+    statement = f"Nothing is guaranteed: {facts.reason}."
+    if facts.reason is None:
+        statement = statement_in_words(
+            aim,
+            alpha=facts.alpha,
+            delta=facts.delta,
+            simultaneous=facts.simultaneous,
+            conditional=any(entry.group is not None for entry in facts.thresholds),
+            grouped=facts.grouped,
+            distinct=facts.distinct,
+        )
+    assumption = assumption_in_words(
+        aim, grouped=facts.grouped, frozen=not facts.training_rows_checked, labels=facts.labels is not None
+    )
+    return {"statement": statement, "assumption": assumption}
 
 
 def model_fingerprint(model: Any, *, largest: int = _LARGEST_MODEL) -> str | None:
@@ -350,9 +374,9 @@ _TYPES: dict[type | tuple[type, ...], str] = {
     str: "statement assumption guarantee candidate model score selection structure_fingerprint scores_fingerprint",
     (str, type(None)): "reason condition_on model_fingerprint",
     float: "alpha",
-    (int, type(None)): "seed",
+    (int, type(None)): "seed labels",
     int: "candidates seal_opened",
-    bool: "simultaneous refit training_rows_checked",
+    bool: "simultaneous grouped distinct refit training_rows_checked",
 }
 
 

@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import Any, Literal, SupportsIndex, TypeAlias
 
 import numpy as np
-from scipy.special import betainc, betaincc, erfcx, gammaln, ndtri
+from scipy.special import betainc, betaincc, betaincinv, erfcx, gammaln, ndtri
 
 from dco.foundations.arrays import Bools, Floats, Integers
 from dco.foundations.ranks import Level, as_count, as_rational, conformal_rank, pac_rank, smallest_marginal_n, smallest_pac_n
@@ -100,7 +100,8 @@ class Consistency:
     ``p_value`` is twice the smaller of two Beta-binomial tails, at most 1: the lower one of the rank, and the upper one of
     the next rank. When `tied`, it is twice the lower one: low coverage is judged alike, and high coverage is no evidence.
     ``expected_coverage`` is rank / (n_cal + 1), and test coverage falls in [`low`, `high`] with probability at least 0.9 (if
-    scores have no ties; more can be covered if they have).
+    scores have no ties; more can be covered if they have). ``unknown_labels`` counts rows beside the `n_test`, whose labels
+    no set can hold: any such row shows that the guarantee's assumption fails.
     """
 
     p_value: float
@@ -113,11 +114,12 @@ class Consistency:
     rank: int
     tied: bool
     verdict: str
+    unknown_labels: int = 0
 
     @property
     def consistent(self) -> bool:
-        """Whether the p-value is at least 0.01."""
-        return self.p_value >= _DOUBTFUL
+        """Whether the p-value is at least 0.01, and no row has a label that the fit does not know."""
+        return self.p_value >= _DOUBTFUL and not self.unknown_labels
 
 
 def coverage_consistency(
@@ -127,6 +129,7 @@ def coverage_consistency(
     rank: SupportsIndex,
     n_cal: SupportsIndex,
     tied: bool = False,
+    unknown_labels: SupportsIndex = 0,
 ) -> Consistency:
     """Test the number of covered rows among `n_test` against Beta-binomial(n_test, rank, n_cal + 1 - rank).
 
@@ -139,7 +142,12 @@ def coverage_consistency(
     neither was looked at before. Let U be the order statistics of n_cal uniforms that the scores are quantiles of. Coverage
     is never below U of the rank. Where the next score is larger, it is never above U of the next rank, even if the score at
     the threshold is an atom of which one was drawn: hence the upper tail of that rank, which no look for ties could replace.
+
+    Rows whose label the fit does not know are not among the `n_test`; give their number as `unknown_labels`. The guarantee
+    assumes that there are none. Where there are some, those left are easier than the law says: high coverage is no evidence.
     """
+    unknown = as_count(unknown_labels, name="unknown_labels")
+    tied = tied or unknown > 0
     (k, n), covered, tested = _checked_rank(rank, n_cal), as_count(hits, name="hits"), as_count(n_test, name="n_test")
     if tested == 0 or covered > tested:
         raise ValueError(f"hits must be at most n_test and n_test at least 1, got hits = {covered} of n_test = {tested}.")
@@ -158,8 +166,16 @@ def coverage_consistency(
         n_cal=n,
         rank=k,
         tied=tied,
-        verdict=_verdict(p_value, below=at_most <= at_least, tied=tied),
+        verdict=_assumption_verdict(unknown, tested) + _verdict(p_value, below=at_most <= at_least, tied=tied),
+        unknown_labels=unknown,
     )
+
+
+def _assumption_verdict(unknown: int, others: int) -> str:
+    if not unknown:
+        return ""
+    rows = "1 row has a label" if unknown == 1 else f"{unknown} rows have labels"
+    return f"the assumption fails: {rows} that the fit does not know. Coverage of the other {others} is "
 
 
 def _verdict(p_value: float, *, below: bool, tied: bool) -> str:
@@ -211,16 +227,31 @@ def _places(k: int, n: int) -> tuple[int, int]:
     return max(below, 1), min(n + 1 - above, n)
 
 
-def simultaneous_slack(n_cal: SupportsIndex, *, delta: Level) -> float:
+def simultaneous_slack(n_cal: SupportsIndex, *, delta: Level, pac_delta: Level | None = None) -> float:
     """e = sqrt(log(1 / delta) / (2 n)): P(coverage >= 1 - alpha - e for every alpha at once) >= 1 - delta.
 
     One-sided Dvoretzky-Kiefer-Wolfowitz inequality with Massart's constant, which asks for delta <= 1/2. It is the price of
-    a level that is picked after its result has been seen.
+    a level that is picked after its result has been seen. It is added to what ranks themselves lack: those of marginal
+    thresholds and of PAC ones with `pac_delta` <= 1/2 are at least n (1 - alpha), and lack nothing.
     """
-    failure = as_rational(delta, name="delta")
+    failure, n = as_rational(delta, name="delta"), _at_least_one(n_cal, "n_cal")
     if failure > Fraction(1, 2):
         raise ValueError(f"delta must be at most 0.5 for the one-sided inequality, got {delta!r}.")
-    return math.sqrt(-math.log(float(failure)) / (2 * _at_least_one(n_cal, "n_cal")))
+    lacking = 0.0 if pac_delta is None else _rank_deficit(n, as_rational(pac_delta, name="pac_delta"))
+    return math.sqrt(-math.log(float(failure)) / (2 * n)) + lacking
+
+
+@lru_cache(maxsize=64)
+def _rank_deficit(n: int, delta: Fraction) -> float:
+    """The largest 1 - alpha - rank / n over all levels, where PAC ranks with `delta` are below n (1 - alpha); else 0.
+
+    Rank k serves levels down to 1 - alpha = the delta-quantile of Beta(k, n + 1 - k). A median is at most k / n.
+    """
+    if delta <= Fraction(1, 2):
+        return 0.0
+    last = np.linspace(1, n, min(n, 2**14)).astype(np.int64)  # of many ranks, some: quantiles rise from one to the next
+    first = np.append(1, last[:-1] + 1)
+    return max(0.0, float(np.max(betaincinv(last, n + 1 - last, float(delta)) - first / n)))
 
 
 @dataclass(frozen=True)

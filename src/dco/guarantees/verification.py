@@ -10,7 +10,6 @@ import json
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
-from itertools import product
 from typing import Any, Protocol
 
 import numpy as np
@@ -24,13 +23,11 @@ from dco.guarantees.certificate import (
     VOIDED_BY,
     Certificate,
     CertifiedThreshold,
-    Full,
-    assumption_in_words,
     certified_threshold,
     certified_thresholds,
     model_fingerprint,
     scores_fingerprint,
-    statement_in_words,
+    words,
 )
 from dco.rows.fingerprints import role_fingerprint, row_fingerprints
 from dco.rows.rounding import batch_rounding, some_rows
@@ -128,10 +125,15 @@ def _arithmetic(certificate: Certificate) -> Iterator[Check]:
     if not wrong:
         for entry in certificate.thresholds:
             yield from _law_checks(certificate, entry)
-        yield from _words(certificate, aim)
+        for name, text in words(certificate).items():
+            yield Check(name, getattr(certificate, name) == text, f"the other fields say: {text}")
     calibrate, total = certificate.rows.get("calibrate", 0), sum(entry.n for entry in certificate.thresholds)
-    possible = total <= calibrate if True in _may_be_grouped(certificate) else total == calibrate
-    yield Check("rows", possible, f"{total} scores or groups from {calibrate} calibration rows")
+    possible = total <= calibrate if certificate.grouped else total == calibrate
+    unit = "groups" if certificate.grouped else "scores"
+    yield Check("rows", possible, f"{total} {unit} from {calibrate} calibration rows")
+    if certificate.condition_on == repr("label"):
+        enough = (certificate.labels or 0) >= len(certificate.thresholds)
+        yield Check("labels", enough, "each threshold is for a label that the fit knows")
     log = certificate.seal_log
     once = certificate.seal_opened == 1 == len(log) and log[0].endswith(f"structure {certificate.structure_fingerprint}")
     yield Check("seal", once, f"calibration rows were asked for {max(certificate.seal_opened, len(log))} time(s)")
@@ -149,7 +151,9 @@ def _wrong_levels(certificate: Certificate) -> list[Check]:
 
 def _law_checks(certificate: Certificate, entry: CertifiedThreshold) -> Iterator[Check]:
     name = "rank" if entry.group is None else f"rank of group {entry.group}"
-    if entry.rank is not None:
+    if (entry.rank is None) != (certificate.grouped and certificate.delta is None):
+        yield Check(name, False, "marginal thresholds of rows that belong together have no rank, and all others have one")
+    elif entry.rank is not None:
         if certificate.delta is None:
             right = conformal_rank(entry.n, alpha=certificate.alpha)
         else:
@@ -176,47 +180,6 @@ def _close(stated: Any, right: Any) -> bool:
     return bool(stated == right)
 
 
-def _may_be_grouped(certificate: Certificate) -> set[bool]:
-    """Whether rows belonged together: marginal thresholds then have no rank, PAC ones use fewer scores than rows."""
-    if certificate.delta is None:
-        return {any(entry.rank is None for entry in certificate.thresholds)}
-    total = sum(entry.n for entry in certificate.thresholds)
-    return {True, False} if total == certificate.rows.get("calibrate") else {True}
-
-
-def _may_be_full(certificate: Certificate) -> tuple[Full | None, ...]:
-    """Where sets may be full, as far as a certificate tells: it does not say whether there are classes."""
-    if certificate.condition_on is not None:
-        return ("labels",) if certificate.condition_on == repr("label") else (None, "groups")
-    infinite = any(entry.value == math.inf for entry in certificate.thresholds)
-    return (None, "threshold") if infinite else (None,)
-
-
-def _words(certificate: Certificate, aim: str) -> Iterator[Check]:
-    conditional = any(entry.group is not None for entry in certificate.thresholds)
-    frozen = not certificate.training_rows_checked
-    pairs = []
-    for grouped, full, distinct in product(sorted(_may_be_grouped(certificate)), _may_be_full(certificate), (False, True)):
-        assumption = assumption_in_words(aim, grouped=grouped, frozen=frozen, full=full)
-        statement = statement_in_words(
-            aim,
-            alpha=certificate.alpha,
-            delta=certificate.delta,
-            simultaneous=certificate.simultaneous,
-            conditional=conditional,
-            grouped=grouped,
-            distinct=distinct,
-        )
-        if certificate.reason is not None:
-            statement = f"Nothing is guaranteed: {certificate.reason}."
-        pairs.append((statement, assumption))
-    fitting = [pair for pair in pairs if pair[0] == certificate.statement]
-    yield Check("statement", bool(fitting), f"the numbers say: {(fitting or pairs)[0][0]}")
-    assumed = [assumption for _, assumption in fitting or pairs]
-    right = certificate.assumption if certificate.assumption in assumed else assumed[0]
-    yield Check("assumption", certificate.assumption in assumed, f"the statement needs: {right}")
-
-
 # ---------------------------------------------------------------------------------------------- with the predictor
 
 
@@ -233,6 +196,9 @@ def _predictor_checks(certificate: Certificate, own: Scorer) -> Iterator[Check]:
     yield _same("alpha", certificate.alpha, float(as_rational(asked.alpha)), "level that the predictor has")
     yield _same("delta", certificate.delta, delta, "delta that the predictor has")
     yield _same("simultaneous", certificate.simultaneous, pac and bool(asked.simultaneous), "all groups at once")
+    yield _same("grouped", certificate.grouped, own.calibration.groups is not None, "rows belong together")
+    labels = None if structure.classes is None else len(structure.classes)
+    yield _same("labels", certificate.labels, labels, "number of labels that the predictor knows")
     yield _same("candidate", certificate.candidate, structure.name, "name of the structure")
     tuned = own.ranking.threshold_of(structure.name)
     yield _same("tuning_threshold", certificate.tuning_threshold, tuned, "threshold on tuning rows")
@@ -372,8 +338,10 @@ def _agree(a: Any, b: Any, slack: float) -> bool:
 # ---------------------------------------------------------------------------------------------- what is left open
 
 
-_FOLLOWS = {"statement", "assumption", "guarantee", "reason", "alpha", "delta", "simultaneous", "seal_opened", "voided_by"}
+_FOLLOWS = {"alpha", "delta", "simultaneous", "seal_opened", "voided_by"}
+_REST_ON_FACTS = {"statement", "assumption", "guarantee"}  # such as `reason` and `distinct`, which no number shows
 _TOLD = {"thresholds", "candidate", "tuning_threshold", "structure_fingerprint", "model_fingerprint", "scores_fingerprint"}
+_TOLD |= {"grouped", "labels"}
 
 
 def _unchecked(certificate: Certificate, own: Scorer | None, *, rows: bool) -> dict[str, str]:
@@ -388,6 +356,9 @@ def _unchecked(certificate: Certificate, own: Scorer | None, *, rows: bool) -> d
         if own is not None and own.certificate is not certificate:
             continue
         value = getattr(certificate, name)
+        if name in _REST_ON_FACTS:
+            result[name] = "beyond the facts that this certificate states"
+            continue
         if name not in ("rows", "row_fingerprints"):
             result["threshold values" if name == "thresholds" else name] = alone
             continue

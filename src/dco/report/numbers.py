@@ -14,7 +14,7 @@ from dco.evaluation.evaluate import Evaluation, GroupEvaluation, evaluate
 from dco.foundations.arrays import AnyArray, Bools, Floats, Integers
 from dco.foundations.ranks import Level, as_rational
 from dco.guarantees.certificate import Certificate, CertifiedThreshold, certified_thresholds
-from dco.guarantees.theory import Consistency, coverage_consistency, simultaneous_slack
+from dco.guarantees.theory import Consistency, coverage_consistency
 from dco.predictor import DecoupledPredictor
 from dco.rows.fingerprints import role_fingerprint, row_fingerprints
 from dco.rows.groups import group_names
@@ -186,17 +186,14 @@ def thresholds_at(predictor: DecoupledPredictor, alpha: Level) -> tuple[Certifie
 
 
 def picked_bound(thresholds: tuple[CertifiedThreshold, ...], certificate: Certificate, alpha: float) -> float | None:
-    """1 - alpha - sqrt(log(1 / 0.05) / 2n): holds for all levels at once with confidence 95 %, in each group separately.
+    """1 - alpha - `simultaneous_slack`: holds for all levels at once with confidence 95 %, in each group separately.
 
     None where it does not hold: nothing is guaranteed at all, or rows come in groups and the threshold is no order
     statistic of independent scores.
     """
     if certificate.guarantee not in ("marginal", "pac") or any(entry.rank is None for entry in thresholds):
         return None
-    least = min(entry.n for entry in thresholds)
-    if least == 0:
-        return 0.0
-    return max(0.0, 1 - alpha - simultaneous_slack(least, delta=round(1 - PICKED_CONFIDENCE, 9)))
+    return max(0.0, 1 - alpha - certificate.simultaneous_slack(round(1 - PICKED_CONFIDENCE, 9)))
 
 
 def _without_rows(predictor: DecoupledPredictor, alpha: Level) -> LevelNumbers:
@@ -364,12 +361,14 @@ class _GivenRows:
 
 
 def _condition(entry: CertifiedThreshold, found: GroupEvaluation | None) -> ConditionNumbers:
-    if found is None or entry.rank is None:
+    if found is None or entry.rank is None or found.n == found.unknown_labels:
         return ConditionNumbers(entry, found, None)
     hits = round(found.coverage * found.n)
     tied = not entry.expected_is_exact
     rank = entry.n + 1 if entry.value == math.inf else entry.rank  # full sets, as in `evaluate`
-    return ConditionNumbers(entry, found, coverage_consistency(hits, found.n, rank=rank, n_cal=entry.n, tied=tied))
+    unknown = found.unknown_labels
+    law = coverage_consistency(hits, found.n - unknown, rank=rank, n_cal=entry.n, tied=tied, unknown_labels=unknown)
+    return ConditionNumbers(entry, found, law)
 
 
 def _refuse_used_rows(predictor: DecoupledPredictor, X: Any, y: AnyArray) -> None:

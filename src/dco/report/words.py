@@ -133,13 +133,16 @@ def output_words(level: LevelNumbers, numbers: ReportNumbers) -> str:
 
 
 def share_words(level: LevelNumbers, numbers: ReportNumbers) -> str:
-    """Shares of empty, full and infinite sets."""
+    """Shares of empty, full and infinite sets, and rows that no set can cover."""
     seen = level.evaluation
     assert seen is not None
     full = "all labels" if numbers.classes is not None else "the whole line"
     words = f"{percent(seen.empty)} of the sets are empty, {percent(seen.full)} hold {full}."
     if 0 < seen.infinite < 1:
         words += f" {percent(seen.infinite)} are infinite; the mean over the others is {number(seen.mean_finite_size)}."
+    if seen.unknown_labels:
+        rows = "1 row has a label" if seen.unknown_labels == 1 else f"{seen.unknown_labels} rows have labels"
+        words += f" {rows} that the fit does not know, against its assumption: no set can hold them."
     return words
 
 
@@ -150,7 +153,8 @@ def verdict_words(level: LevelNumbers) -> str:
     if found is None:
         return ""
     if found.rank > found.n_cal:
-        return "Every set is full: nothing can be missed."
+        seen = f"; {found.verdict}" if found.unknown_labels else ""
+        return f"Every set is full: no known value can be missed{seen}."
     high = f"between {percent(found.low)} and {percent(found.high)}" if not found.tied else f"above {percent(found.low)}"
     return (
         f"In {found.n_test} rows, 90 % of the time the share covered lies {high}. "

@@ -93,6 +93,11 @@ class LabelSets:
         found[rows[self.codes == wanted[rows]]] = True
         return found
 
+    def knows(self, y: ArrayLike) -> Bools:
+        """Whether each row's label is among the classes: no set can hold one that is not."""
+        codes = self._codes_of(as_labels(y))
+        return np.asarray((codes >= 0) & (codes < self.n_classes))
+
     def is_empty(self) -> Bools:
         """Rows whose set holds no label."""
         return np.asarray(self.sizes() == 0)

@@ -1,0 +1,84 @@
+"""Labels that no row of the fit had: what is lost, that the certificate assumes there are none, and that verdicts say so.
+
+40 labels with weights 1 / rank^1.2, 100 rows in all, Gaussian naive Bayes and LAC at 90 %. About a tenth of new rows have a
+label that the fit does not know.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from scipy.stats import binomtest
+from sklearn.naive_bayes import GaussianNB
+
+import dco
+from dco.scores import LAC
+
+FULL = os.environ.get("DCO_GUARANTEES") == "full"
+RUNS = 300 if FULL else 60
+WEIGHTS = np.arange(1, 41) ** -1.2 / np.sum(np.arange(1, 41) ** -1.2)
+CENTRES = np.random.default_rng(0).normal(size=(40, 2))
+
+pytestmark = pytest.mark.guarantee
+
+
+@dataclass(frozen=True)
+class Run:
+    """One fit and 500 new rows."""
+
+    certificate: dco.Certificate
+    found: dco.Evaluation
+
+    @property
+    def finite(self) -> bool:
+        return bool(np.isfinite(self.certificate.thresholds[0].value))
+
+
+@pytest.fixture(scope="module")
+def fits() -> list[Run]:
+    return [one_fit(seed) for seed in range(RUNS)]
+
+
+def one_fit(seed: int) -> Run:
+    rng = np.random.default_rng([7, seed])
+    y = rng.choice(40, p=WEIGHTS, size=600)
+    X = CENTRES[y] + rng.normal(size=(600, 2))
+    est = dco.DecoupledClassifier(GaussianNB(), LAC(), random_state=seed)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # infinite thresholds and unknown labels, told each time
+        est.fit(X[:100], y[:100])
+        return Run(est.certificate_, est.evaluate(X[100:], y[100:]))
+
+
+def test_every_certificate_assumes_known_labels_whatever_its_threshold(fits) -> None:
+    assert {run.finite for run in fits} == {False, True}
+    for run in fits:
+        assert "The label of the new row is known to the fit" in run.certificate.assumption
+        assert run.certificate.labels < 40
+
+
+def test_exchangeability_alone_leaves_out_unknown_labels(fits) -> None:
+    """A row is covered or has an unknown label at least nine times in ten; covered alone, where q is finite, it is not."""
+    either = np.array([run.found.coverage + run.found.unknown_labels / run.found.n for run in fits])
+    assert either.mean() + 4 * either.std(ddof=1) / np.sqrt(RUNS) >= 0.9
+    covered = np.array([run.found.coverage for run in fits if run.finite])
+    error = covered.std(ddof=1) / np.sqrt(covered.size)
+    print(f"coverage where the threshold is finite: {covered.mean():.4f} +- {error:.4f} ({covered.size} fits)")
+    if FULL:
+        assert covered.mean() + 4 * error < 0.9
+
+
+def test_verdicts_say_that_the_assumption_fails_and_blame_nothing_else(fits) -> None:
+    """p-values are about rows of known labels: at most a share u of them is below u (error rate 0.1 %)."""
+    for run in fits:
+        law = run.found.consistency
+        assert (law.unknown_labels, law.n_test) == (run.found.unknown_labels, run.found.n - run.found.unknown_labels)
+        assert law.consistent == (run.found.unknown_labels == 0)
+        assert law.verdict.startswith("the assumption fails: ") == (run.found.unknown_labels > 0)
+    for level in (0.01, 0.05, 0.2):
+        low = sum(run.found.consistency.p_value <= level for run in fits)
+        assert binomtest(low, RUNS, level, alternative="greater").pvalue > 0.001
