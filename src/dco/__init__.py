@@ -13,6 +13,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from dco import losses, models, scores, search, sets
     from dco.estimators import DecoupledClassifier, DecoupledRegressor
+    from dco.evaluation import scoring
     from dco.evaluation.evaluate import Evaluation, evaluate, paired_comparison, paired_wilcoxon
     from dco.foundations.errors import (
         CorruptModelError,

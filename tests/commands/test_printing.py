@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from dco.cli import printing
 from dco.cli.compare import shown
-from dco.cli.main import printing
 from dco.cli.plan import _print_outlooks
 from dco.cli.printing import print_table
 from dco.cli.reproduce import _spare
