@@ -16,11 +16,9 @@ import numpy as np
 from dco.foundations.arrays import AnyArray, Floats, Integers
 from dco.foundations.display import are, counted, first_few, have
 from dco.foundations.errors import InfeasibleLevelError, InfeasibleLevelWarning
-from dco.foundations.ranks import Level, as_rational
-from dco.foundations.threshold import Threshold, checked_scores
-from dco.guarantees.rules.bayesian_quadrature import quadrature_threshold
+from dco.foundations.ranks import Level, Threshold, as_rational, checked_scores
 from dco.guarantees.rules.grouped import grouped_threshold
-from dco.guarantees.rules.split_conformal import split_threshold
+from dco.guarantees.rules.order_statistics import quadrature_threshold, split_threshold
 from dco.guarantees.theory import ranks_near_threshold
 from dco.rows.fingerprints import codes_of_values
 from dco.rows.groups import rows_by_group

@@ -17,8 +17,7 @@ from scipy.special import betaincinv
 
 from dco.foundations.display import ShownAsPrinted, counted
 from dco.foundations.files import plain
-from dco.foundations.ranks import Level, as_rational
-from dco.foundations.threshold import Guarantee, Threshold
+from dco.foundations.ranks import Guarantee, Level, Threshold, as_rational
 from dco.guarantees.calibration import Calibration
 from dco.guarantees.theory import simultaneous_slack
 from dco.rows.fingerprints import object_fingerprint

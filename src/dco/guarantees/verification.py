@@ -16,8 +16,7 @@ import numpy as np
 
 from dco.foundations.arrays import AnyArray, Floats
 from dco.foundations.display import ShownAsPrinted
-from dco.foundations.ranks import as_rational, conformal_rank, pac_rank
-from dco.foundations.threshold import Threshold, order_statistic
+from dco.foundations.ranks import Threshold, as_rational, conformal_rank, order_statistic, pac_rank
 from dco.guarantees.calibration import Calibration
 from dco.guarantees.certificate import (
     VOIDED_BY,
