@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 
 from dco.foundations.arrays import AnyArray, Bools, Floats, real_numbers
 from dco.foundations.display import ShownAsPrinted, counted
-from dco.foundations.threshold import Threshold
+from dco.foundations.ranks import Threshold
 from dco.guarantees.theory import Consistency, coverage_consistency
 from dco.rows.groups import as_labels, group_names, is_missing, rows_by_group
 from dco.sets.intervals import Intervals, IntervalUnions

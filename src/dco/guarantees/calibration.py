@@ -18,7 +18,7 @@ from dco.foundations.display import are, counted, first_few, have
 from dco.foundations.errors import DcoError, SealBrokenError
 from dco.foundations.notes import Message, Note
 from dco.foundations.ranks import Level, as_rational
-from dco.foundations.threshold import Threshold, checked_scores
+from dco.foundations.ranks import Threshold, checked_scores
 from dco.guarantees.rules.rule import RULES, Rule
 from dco.guarantees.theory import ranks_near_threshold
 from dco.rows.fingerprints import codes_of_values
@@ -43,7 +43,8 @@ class Statement:
         """Another statement, checked; a delta must go with a guarantee that has one."""
         statement = replace(self, **given)
         if statement.guarantee not in RULES:
-            raise ValueError(f"guarantee must be {' or '.join(f'"{name}"' for name in RULES)}, got {statement.guarantee!r}.")
+            known = " or ".join(f'"{name}"' for name in RULES)
+            raise ValueError(f"guarantee must be {known}, got {statement.guarantee!r}.")
         if "delta" in given and not statement.rule.needs_delta:
             raise ValueError('delta belongs to the guarantee "pac"; pass guarantee="pac" with it.')
         return statement

@@ -19,7 +19,7 @@ from scipy.special import betaincinv
 
 from dco.foundations.extras import installed
 from dco.foundations.ranks import as_rational
-from dco.foundations.threshold import Guarantee, Threshold
+from dco.foundations.ranks import Guarantee, Threshold
 from dco.guarantees.calibration import Calibration, Statement
 from dco.models.adapt import is_frozen
 from dco.rows.fingerprints import object_fingerprint

@@ -17,7 +17,7 @@ import numpy as np
 from dco.foundations.arrays import AnyArray, Floats
 from dco.foundations.display import ShownAsPrinted
 from dco.foundations.ranks import as_rational
-from dco.foundations.threshold import Threshold, order_statistic
+from dco.foundations.ranks import Threshold, order_statistic
 from dco.guarantees.calibration import Calibration, Statement, batch_rounding
 from dco.guarantees.facts import (
     VOIDED_BY,

@@ -16,8 +16,7 @@ from numpy.typing import ArrayLike
 
 from dco.foundations.arrays import Bools, Floats
 from dco.foundations.errors import IncompatibleScoreError
-from dco.foundations.ranks import Level
-from dco.foundations.threshold import Guarantee, Threshold
+from dco.foundations.ranks import Guarantee, Level, Threshold
 from dco.predictions import GaussianMixtures, Points, PointsWithSpread, Prediction, Quantiles
 from dco.scores.membership import AtMost
 from dco.scores.mixtures import mean_and_sd

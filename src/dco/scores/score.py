@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 
 from dco.foundations.arrays import Floats
 from dco.foundations.errors import IncompatibleScoreError
-from dco.foundations.threshold import Threshold
+from dco.foundations.ranks import Threshold
 from dco.predictions import Prediction
 from dco.sets.prediction_sets import PredictionSets
 

@@ -106,7 +106,7 @@ OWN: tuple[str, ...] = (
     "dco.scores.regression.NormalisedResidual",
     "dco.scores.regression.QuantileResidual",
     "dco.rows.rows.splits.Splits",
-    "dco.foundations.threshold.Threshold",
+    "dco.foundations.ranks.Threshold",
     "dco.tuning.candidates.FailedCandidate",
     "dco.tuning.candidates.Ranking",
     "dco.tuning.candidates.RankingRow",

@@ -16,7 +16,7 @@ from dco.foundations.arrays import AnyArray, Floats
 from dco.foundations.display import ShownAsPrinted
 from dco.foundations.errors import DcoError
 from dco.foundations.extras import require
-from dco.foundations.threshold import checked_scores
+from dco.foundations.ranks import checked_scores
 from dco.predictions import Prediction
 from dco.scores.classification import RankScore, observed_together, sizes_together
 from dco.scores.never_empty import LEAST

@@ -17,8 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dco.foundations.arrays import AnyArray, Floats, Integers
-from dco.foundations.ranks import Level, as_count, as_rational, tuning_rank
-from dco.foundations.threshold import order_statistic
+from dco.foundations.ranks import Level, as_count, as_rational, order_statistic, tuning_rank
 from dco.rows.fingerprints import codes_of_values
 from dco.rows.groups import as_labels, group_names, rows_by_group
 from dco.sets.prediction_sets import size_quantile

@@ -19,8 +19,7 @@ from numpy.typing import ArrayLike
 from dco.foundations.arrays import AnyArray, Floats, Integers
 from dco.foundations.errors import IncompatibleScoreError
 from dco.foundations.parallel import run_many
-from dco.foundations.ranks import Level, as_rational
-from dco.foundations.threshold import Threshold
+from dco.foundations.ranks import Level, Threshold, as_rational
 from dco.models.adapt import CLASS_RECORDS, is_frozen, last_model, predict_record, records_of
 from dco.models.averaged import AveragedModel
 from dco.predictions import ClassDraws, ClassProbabilities, GaussianMixtures, Points, PointsWithSpread, Prediction, Quantiles
