@@ -467,6 +467,70 @@ def test_a_float32_copy_of_a_calibration_row_is_a_warning() -> None:
         dco.DecoupledRegressor(Ridge()).fit(copied, target, tune=(X[100:200], y[100:200]), calibrate=(X[200:], y[200:]))
 
 
+NEAR_COPIES = {
+    "float32": lambda X, y, rng: (X.astype("float32"), y.astype("float32").astype(float)),
+    "another target": lambda X, y, rng: (X, y + 1e-6),
+    "noise": lambda X, y, rng: (X + 1e-9 * X.std().to_numpy() * rng.normal(size=X.shape), y),
+}
+
+
+@pytest.mark.parametrize("how", NEAR_COPIES)
+@pytest.mark.parametrize("role", ["train", "tune"])
+def test_near_copies_of_calibration_rows_are_refused(how, role) -> None:
+    """A nearest neighbour knows each of these rows: coverage was 0 with a certificate that said 90 %."""
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame(rng.normal(size=(400, 3)), columns=["a", "b", "c"])
+    y = rng.normal(size=400)
+    near, other = NEAR_COPIES[how](X[200:], y[200:], rng), (X[:200], y[:200])
+    train, tune = (near, other) if role == "train" else (other, near)
+    est = dco.DecoupledRegressor(KNeighborsRegressor(1), random_state=0)
+    with pytest.raises(dco.OverlappingRolesError, match=rf"{role} and calibrate share the features of [0-9]{{2,3}} rows"):
+        est.fit(*train, tune=tune, calibrate=(X[200:], y[200:]))
+    assert not hasattr(est, "predictor_")
+    est.set_params(duplicates="allow").fit(*train, tune=tune, calibrate=(X[200:], y[200:]))
+    assert est.certificate_.repeats_shared == {"train and calibrate": 0, "tune and calibrate": 0}
+
+
+def test_blanks_at_the_end_of_text_hide_no_copy() -> None:
+    rng = np.random.default_rng(0)
+    text = pd.DataFrame({"name": [f"patient {number}" for number in rng.permutation(400)]})
+    y = rng.normal(size=400)
+    model = make_pipeline(make_column_transformer((OneHotEncoder(handle_unknown="ignore"), ["name"])), Ridge())
+    with pytest.raises(dco.OverlappingRolesError, match="share the features of"):
+        dco.DecoupledRegressor(model).fit(text[:300] + " ", y[:300] + 1e-6, calibrate=(text[100:], y[100:]))
+    est = dco.DecoupledRegressor(model).fit(text[:300], y[:300], calibrate=(text[300:], y[300:]))
+    assert est.certificate_.repeats_shared["train and calibrate"] == 0
+
+
+def test_features_that_repeat_by_nature_are_taken() -> None:
+    rng = np.random.default_rng(0)
+    X = np.column_stack([rng.integers(3, size=600), rng.integers(2, size=600), rng.integers(1, 80, size=600)])
+    y = X[:, 2] + rng.normal(size=600)
+    est = dco.DecoupledRegressor(KNeighborsRegressor(5), random_state=0)
+    est.fit(X[:200], y[:200], tune=(X[200:400], y[200:400]), calibrate=(X[400:], y[400:]))
+    assert est.certificate_.guarantee == "marginal"
+
+
+class Itself(KNeighborsRegressor):
+    """A model that is its own clone and, once fitted, fits no more."""
+
+    def __sklearn_clone__(self):
+        return self
+
+    def fit(self, X, y):
+        return self if hasattr(self, "n_features_in_") else super().fit(X, y)
+
+
+def test_a_model_that_is_its_own_clone_has_training_rows_that_nobody_checked() -> None:
+    X, y = regression_rows()
+    model = Itself(1).fit(X, y)  # on the calibration rows, too
+    for own in (model, make_pipeline(StandardScaler(), model), {"usual": Ridge(), "itself": model}):
+        est = dco.DecoupledRegressor(own, random_state=0).fit(X, y)
+        assert est.certificate_.training_rows.startswith("not checked")
+        assert "cannot be checked here" in est.certificate_.assumption
+    assert dco.DecoupledRegressor(KNeighborsRegressor(1), random_state=0).fit(X, y).certificate_.training_rows == "checked"
+
+
 def test_repeats_in_own_roles_are_counted_or_dropped() -> None:
     X, y = regression_rows(100)
     X, y = np.vstack([X, X]), np.append(y, y)
