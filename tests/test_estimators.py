@@ -1529,6 +1529,35 @@ def test_text_in_an_array_is_seen_in_any_row() -> None:
     np.testing.assert_allclose(told.predict(towns)[1:], told.predict(towns[1:]))
 
 
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda n: 10**18 + n % 3, "y is 1000000000000000001 in row 1, which float64 rounds"),
+        (lambda n: pd.Series(10**18 + n % 3, dtype="Int64"), "y is 1000000000000000001 in row 1"),
+        (lambda n: [10**20 + int(k) for k in n], "y is 100000000000000000001 in row 1"),
+        (lambda n: np.array([f"{10**18 + k}" for k in n]), "y is 1000000000000000001 in row 1"),
+        (lambda n: np.datetime64("2026-01-01") + n, "y holds dates, and a regression needs numbers: give days since one"),
+        (lambda n: pd.Series(pd.date_range("2026", periods=len(n), tz="UTC")), "y holds dates"),
+        (lambda n: n * np.timedelta64(1, "s"), "y holds durations, and a regression needs numbers: give them in one unit"),
+    ],
+)
+def test_targets_that_floats_cannot_hold_are_refused(make, words) -> None:
+    """Large integers were once rounded: intervals of one number each, coverage 1 by `evaluate` and 0 in truth."""
+    n = np.arange(200)
+    X = np.random.default_rng(0).normal(size=(200, 2))
+    est = dco.DecoupledRegressor(Ridge(), random_state=0)
+    with pytest.raises(ValueError, match=words):
+        est.fit(X, make(n))
+    est.fit(X, n)
+    for refused in (est.evaluate, est.predict_p):
+        with pytest.raises(ValueError, match=words):
+            refused(X, make(n))
+    with pytest.raises(ValueError, match=words):
+        est.fit(X, n, calibrate=(X + 10, make(n)))
+    held = 10**18 + 2**10 * n
+    assert est.fit(X, held).predict_set(X).contains(held).mean() > 0.8
+
+
 class Nameless(RegressorMixin, BaseEstimator):
     """Least squares by position: it checks neither names nor the number of columns."""
 

@@ -19,7 +19,7 @@ from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, proces
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, check_is_fitted, column_or_1d, validate_data
 
-from dco.arrays import AnyArray, Floats, Integers
+from dco.arrays import AnyArray, Floats, Integers, check_floats_hold
 from dco.certificate import Certificate
 from dco.display import counted, first_few
 from dco.evaluation import Evaluation, check_not_missing, evaluate
@@ -645,6 +645,7 @@ class DecoupledRegressor(RegressorMixin, _Decoupled):
 
     def _targets(self, y: Any) -> AnyArray:
         check_not_missing(y, "every row needs a number. Leave such rows out.")
+        check_floats_hold(y, name="y")
         column = _one_column(y, warn=True)
         try:
             values: AnyArray = check_array(column, ensure_2d=False, input_name="y", dtype=np.float64)
@@ -656,6 +657,10 @@ class DecoupledRegressor(RegressorMixin, _Decoupled):
                 f"y holds text ({text!r}), and a regressor needs numbers. Classes: DecoupledClassifier."
             ) from None
         return values
+
+    def _known_targets(self, y: Any, *, stacklevel: int = 2) -> AnyArray:
+        check_floats_hold(y, name="y")
+        return super()._known_targets(y)
 
 
 def named_models(models: Any) -> dict[str, Any]:
