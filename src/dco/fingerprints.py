@@ -176,8 +176,8 @@ def _check_near_copies(calibrate: Rows, others: Mapping[str, Rows]) -> None:
             if pairs.chance < _NATURAL:
                 raise OverlappingRolesError(
                     f"{name} and calibrate share the features of {pairs.count} rows (first: calibration row {pairs.first}), "
-                    "up to rounding, blanks and what the target is: natural repeats would fall into one role as often as "
-                    f"into two, so about {pairs.expected:.0f} would be shared like this. Coverage needs calibration rows "
+                    "up to rounding and blanks, whatever their targets: these are copies, for natural repeats would occur "
+                    f"inside roles too, and share about {pairs.expected:.0f} like this. Coverage needs calibration rows "
                     "that fitting and tuning never saw: drop them from one role, let assign_roles() build both, or pass "
                     'duplicates="allow" if a new row is as likely to be a repeat.'
                 )
