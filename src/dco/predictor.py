@@ -17,8 +17,7 @@ from numpy.typing import ArrayLike
 
 from dco.foundations.arrays import AnyArray, Floats
 from dco.foundations.notes import Note
-from dco.foundations.ranks import Level
-from dco.foundations.ranks import Threshold
+from dco.foundations.ranks import Level, Threshold
 from dco.guarantees.calibration import Calibration, Statement, calibrate, note_new_conditions, note_unseen_labels
 from dco.guarantees.certificate import Certificate
 from dco.guarantees.facts import certified_facts, describe, structure_digest

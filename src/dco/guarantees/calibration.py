@@ -17,8 +17,7 @@ from dco.foundations.arrays import AnyArray, Bools, Floats, Integers
 from dco.foundations.display import are, counted, first_few, have
 from dco.foundations.errors import DcoError, SealBrokenError
 from dco.foundations.notes import Message, Note
-from dco.foundations.ranks import Level, as_rational
-from dco.foundations.ranks import Threshold, checked_scores
+from dco.foundations.ranks import Level, Threshold, as_rational, checked_scores
 from dco.guarantees.rules.rule import RULES, Rule
 from dco.guarantees.theory import ranks_near_threshold
 from dco.rows.fingerprints import codes_of_values
@@ -73,7 +72,12 @@ class Statement:
         return found
 
     def note_infeasible(
-        self, calibration: Calibration, thresholds: Mapping[Any, Threshold], notes: list[Note], *, dealt_from: int | None = None
+        self,
+        calibration: Calibration,
+        thresholds: Mapping[Any, Threshold],
+        notes: list[Note],
+        *,
+        dealt_from: int | None = None,
     ) -> None:
         """Note which thresholds are infinite, and why: too few rows, or too many scores that are infinite themselves.
 

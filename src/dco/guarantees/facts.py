@@ -18,8 +18,7 @@ from numpy.typing import ArrayLike
 from scipy.special import betaincinv
 
 from dco.foundations.extras import installed
-from dco.foundations.ranks import as_rational
-from dco.foundations.ranks import Guarantee, Threshold
+from dco.foundations.ranks import Guarantee, Threshold, as_rational
 from dco.guarantees.calibration import Calibration, Statement
 from dco.models.adapt import is_frozen
 from dco.rows.fingerprints import object_fingerprint

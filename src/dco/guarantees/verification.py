@@ -16,8 +16,7 @@ import numpy as np
 
 from dco.foundations.arrays import AnyArray, Floats
 from dco.foundations.display import ShownAsPrinted
-from dco.foundations.ranks import as_rational
-from dco.foundations.ranks import Threshold, order_statistic
+from dco.foundations.ranks import Threshold, as_rational, order_statistic
 from dco.guarantees.calibration import Calibration, Statement, batch_rounding
 from dco.guarantees.facts import (
     VOIDED_BY,
@@ -147,7 +146,9 @@ def _wrong_levels(certificate: Facts) -> list[Check]:
     if certificate.rule not in RULES:
         return [Check("rule", False, f"there is no rule {certificate.rule!r}")]
     if RULES[certificate.rule].needs_delta == (certificate.delta is None):
-        return [Check("delta", False, f"the rule {certificate.rule} {'has' if certificate.delta is None else 'has no'} delta")]
+        return [
+            Check("delta", False, f"the rule {certificate.rule} {'has' if certificate.delta is None else 'has no'} delta")
+        ]
     levels = {"alpha": certificate.alpha, "delta": certificate.delta}
     return [
         Check(name, False, f"{value} is not between 0 and 1")
