@@ -21,7 +21,6 @@ from dco.foundations.ranks import Level, Threshold
 from dco.guarantees.calibration import Calibration, Statement, calibrate, note_new_conditions, note_unseen_labels
 from dco.guarantees.certificate import Certificate
 from dco.guarantees.facts import certified_facts, describe, structure_digest
-from dco.guarantees.rules.grouped import one_row_per_group
 from dco.models.adapt import is_frozen
 from dco.predictions import Prediction
 from dco.rows.fingerprints import row_uniforms
@@ -49,23 +48,21 @@ def fit_decoupled(
     """The paper's algorithm: choose, freeze, open once, certify. `classes` are the labels; None for numbers."""
     notes: list[Note] = []
     # 1. Roles first, before anything is fitted; the calibration rows are sealed.
-    bench = Workbench.of(rows, classes=classes, n_folds=split.folds, seed=seed, choosing=choosing)
+    bench = Workbench(rows, rows, split.folds, classes, seed, choosing)
     roles = deal_roles(rows, split, seed=seed, grow=grow_tuning_rows(models, scores, bench, statement))
-    sealed = roles.sealed()
     # 2. Search freely: only training and tuning rows are visible.
     bench = replace(bench, train=roles.train, tune=roles.tune, prefitted=roles.prefitted)
     selection = select(models, scores, bench, statement, notes)
     # 3. Freeze one structure. Its tuning threshold stays behind.
     structure = freeze(selection, bench, statement, roles)
     # 4. Break the seal, once, for this structure.
-    picked = one_row_per_group(roles.calibrate.groups, seed=np.random.default_rng([seed, 2]))  # not the draws of the roles
-    calibration, y, rounding = calibrate(structure, sealed, clusters=roles.calibrate.groups, one_per_cluster=picked)
+    calibration, y, rounding = calibrate(structure, roles.sealed, clusters=roles.clusters, seed=seed)
     # 5. One order statistic for each condition, and what it certifies.
     thresholds = statement.thresholds(calibration)
-    statement.note_infeasible(calibration, thresholds, notes, dealt_from=roles.dealt_from())
+    statement.note_infeasible(calibration, thresholds, notes, dealt_from=roles.dealt_from)
     note_unseen_labels(structure, y, thresholds, statement, notes)
     certificate = Certificate(**certified_facts(statement, structure, selection, calibration, thresholds, roles, bench))
-    kept = KeptRows.of(roles)
+    kept = KeptRows.of(roles.hashes, roles.complete)
     return DecoupledPredictor(
         structure, calibration, statement, certificate, selection.ranking, kept, rounding, tuple(map(Note.plain, notes))
     )
@@ -116,7 +113,7 @@ def freeze(selection: Selection, bench: Workbench, statement: Statement, roles: 
         model=describe(winner.model),
         score=score_label(winner.score),
         condition_on=statement.condition_on,
-        fitted_on=roles.fingerprints("train", "tune" if again else ""),
+        fitted_on=[roles.fingerprints.get("train", ""), roles.fingerprints.get("tune", "") if again else ""],
         seed=bench.uniform_seed,
     )
     seed = bench.uniform_seed
@@ -222,4 +219,8 @@ class DecoupledPredictor:
         for statement in statements:
             if statement != self.statement:
                 statement.note_infeasible(self.calibration, self.thresholds(statement), notes)
-        return [*notes, *note_new_conditions(self.new_conditions(X), n_rows(X)), *self.kept.note_gaps(X)]
+        return [
+            *notes,
+            *note_new_conditions(self.new_conditions(X), n_rows(X)),
+            *self.kept.note_gaps(self.kept.gaps(X), n_rows(X)),
+        ]

@@ -18,6 +18,7 @@ from dco.foundations.display import are, counted, first_few, have
 from dco.foundations.errors import DcoError, SealBrokenError
 from dco.foundations.notes import Message, Note
 from dco.foundations.ranks import Level, Threshold, as_rational, checked_scores
+from dco.guarantees.rules.grouped import one_row_per_group
 from dco.guarantees.rules.rule import RULES, Rule
 from dco.guarantees.theory import ranks_near_threshold
 from dco.rows.fingerprints import codes_of_values
@@ -239,8 +240,8 @@ def note_unseen_labels(
     absent = [label for label in structure.classes.tolist() if label not in thresholds]
     if is_label(statement.condition_on) and absent:
         text = (
-            f"{len(absent)} of {len(structure.classes)} labels ({first_few(list(map(repr, absent)))}) {have(len(absent))} no "
-            "calibration rows: such a label is in every set (valid, but useless)."
+            f"{len(absent)} of {len(structure.classes)} labels ({first_few(list(map(repr, absent)))}) {have(len(absent))} "
+            "no calibration rows: such a label is in every set (valid, but useless)."
         )
         least = statement.smallest_n(len(thresholds))
         notes.append(Note("infeasible", text, f"At least {least} rows of each label are needed."))
@@ -285,7 +286,7 @@ class Scored(Protocol):
 
 
 def calibrate(
-    structure: Scored, sealed: SealedRows, *, clusters: AnyArray | None, one_per_cluster: Integers | None
+    structure: Scored, sealed: SealedRows, *, clusters: AnyArray | None, seed: int
 ) -> tuple[Calibration, AnyArray, float]:
     """Open the calibration rows for this structure, score them, and check that the scores are those of a fixed function.
 
@@ -293,6 +294,8 @@ def calibrate(
     threshold, and a last digit could cost all of them when they come alone: every score is then raised by what batches round
     differently, which keeps their order. The targets come back with the calibration, and what was added.
     """
+    picks = np.random.default_rng([seed, 2])  # not the draws that dealt the roles
+    one_per_cluster = None if clusters is None else one_row_per_group(clusters, seed=picks)
     X, y = sealed.open_for(structure.fingerprint)
     scores = _opened_scores(structure, X, y)
     structure.check_sets(X, y, scores)

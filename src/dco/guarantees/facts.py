@@ -93,8 +93,9 @@ def certified_thresholds(
 class Facts:
     """All that a certificate states, as plain data.
 
-    `rule` names the rule that was asked for. `reason` says why nothing is guaranteed (None if something is), `grouped` that rows belong together, `distinct` that
-    repeats were dropped, `labels` how many labels the fit knows (None for numbers).
+    `rule` names the rule that was asked for. `reason` says why nothing is guaranteed (None if something is), `grouped`
+    that rows belong together, `distinct` that repeats were dropped, `labels` how many labels the fit knows (None for
+    numbers).
     """
 
     rule: str
@@ -156,7 +157,6 @@ def certified_facts(
     """All that is known when one structure has been calibrated."""
     n_tuned = len(bench.tuning_rows())
     folds = "" if bench.n_folds is None else f", predicted by {bench.n_folds} folds"
-    prints = roles.fingerprints()
     return statement_facts(statement, voided=_voided(statement, roles)) | {
         "grouped": calibration.clusters is not None,
         "distinct": roles.distinct,
@@ -172,7 +172,7 @@ def certified_facts(
         "selection": f"smallest mean size on {n_tuned} tuning rows{folds}" if n_tuned else "",
         "refit": bench.choosing.refit and not is_frozen(selection.winner.model),
         "rows": roles.sizes,
-        "row_fingerprints": prints,
+        "row_fingerprints": dict(roles.fingerprints),
         "repeats_shared": dict(roles.shared),
         "training_rows_checked": selection.training_rows_known,
         "structure_fingerprint": structure.fingerprint,

@@ -7,6 +7,9 @@ from typing import Any
 import numpy as np
 
 from dco.foundations.arrays import AnyArray, Integers
+from dco.foundations.display import first_few
+from dco.foundations.notes import Message
+from dco.rows.rows import n_rows
 
 MISSING = "(missing)"  # the group of the rows whose label is missing
 
@@ -80,3 +83,30 @@ def is_missing(value: Any) -> bool:
         return value is None or bool(value != value)
     except TypeError:  # pandas.NA refuses to be compared
         return True
+
+
+def condition_values(condition_on: Any, X: Any, y: AnyArray | None, *, parameter: str = "condition_on") -> AnyArray | None:
+    """The group of each row: None, the label, a column of X, or what a function of X says; `parameter` is for messages."""
+    if condition_on is None:
+        return None
+    if is_label(condition_on):
+        return y
+    if callable(condition_on):
+        values = group_names(condition_on(X))
+    elif hasattr(X, "columns"):
+        if condition_on not in X.columns:
+            there = first_few([repr(name) for name in X.columns])
+            text = f"⟨{parameter}⟩ names the column {condition_on!r}, which X does not have; it has {there}."
+            raise ValueError(Message(text))
+        values = group_names(X[condition_on])
+    else:
+        if not isinstance(condition_on, (int, np.integer)):
+            text = f"⟨{parameter}⟩ names the column {condition_on!r}, but X is an array: pass a frame, as in fit."
+            raise ValueError(Message(text))
+        column = X[:, [condition_on]]
+        dense: Any = column.toarray() if hasattr(column, "toarray") else np.asarray(column)
+        values = group_names(dense[:, 0])
+    if values.shape != (n_rows(X),):
+        text = f"⟨{parameter}⟩ must give one group for each of {n_rows(X)} rows, got shape {values.shape}."
+        raise ValueError(Message(text))
+    return values

@@ -7,23 +7,26 @@ from __future__ import annotations
 
 import inspect
 import math
-import warnings
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass, replace
+from functools import cached_property
 from itertools import chain, count
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from dco.foundations.arrays import AnyArray, Floats, Integers
 from dco.foundations.errors import IncompatibleScoreError
+from dco.foundations.notes import Message, Note
 from dco.foundations.parallel import run_many
 from dco.foundations.ranks import Level, Threshold, as_rational
-from dco.models.adapt import CLASS_RECORDS, is_frozen, last_model, predict_record, records_of
+from dco.models.adapt import CLASS_RECORDS, holds_frozen, is_frozen, last_model, predict_record, records_of
 from dco.models.averaged import AveragedModel
 from dco.predictions import ClassDraws, ClassProbabilities, GaussianMixtures, Points, PointsWithSpread, Prediction, Quantiles
 from dco.rows.fingerprints import object_fingerprint, row_uniforms
+from dco.rows.groups import condition_values, is_label
+from dco.rows.roles import Growth
 from dco.rows.rows import Rows
 from dco.rows.splits import folds
 from dco.scores import (
@@ -43,6 +46,7 @@ from dco.scores import (
 )
 from dco.scores.score import Cutoff, Score
 from dco.tuning import Ranking, tune
+from dco.tuning.allocation import grow_tuning_split
 from dco.tuning.candidates import FailedCandidate, check_inverse, set_sizes
 from dco.tuning.strategies import Strategy
 
@@ -150,18 +154,45 @@ class PiecedScore:
 
 
 @dataclass(frozen=True, eq=False)
+class Choosing:
+    """How one structure is chosen and fitted, and by how many processes."""
+
+    strategy: Strategy | None = None  # None: every candidate is tried
+    ensemble: bool = False
+    refit: bool = True
+    n_jobs: int | None = None
+    scheduler: str | None = None
+
+
+@dataclass(frozen=True, eq=False)
 class Workbench:
     """Training and tuning rows, and all that a search may look at."""
 
     train: Rows
     tune: Rows
     n_folds: int | None
-    uniform_seed: int
-    fold_seed: int
     classes: AnyArray | None
+    seed: int
+    choosing: Choosing = Choosing()
     prefitted: Mapping[str, Any] = field(default_factory=dict)  # models that growing the tuning split has fitted already
-    n_jobs: int | None = None
-    scheduler: str | None = None
+
+    @cached_property
+    def uniform_seed(self) -> int:
+        """The seed of randomised scores."""
+        return int(np.random.SeedSequence(self.seed).generate_state(2)[0])
+
+    @cached_property
+    def fold_seed(self) -> int:
+        """The seed of the folds."""
+        return int(np.random.SeedSequence(self.seed).generate_state(2)[1])
+
+    def conditions(self, condition_on: Any) -> AnyArray | str | None:
+        """The condition of each tuning row as a number, or "label": a search need not know what they are called."""
+        if condition_on is None or is_label(condition_on) or not len(self.tuning_rows()):
+            return "label" if is_label(condition_on) else None
+        names = condition_values(condition_on, self.tuning_rows().X, None)
+        seen: dict[Any, int] = {}
+        return np.asarray([seen.setdefault(name, len(seen)) for name in names.tolist()], dtype=np.int64)
 
     def pieces(self) -> list[tuple[Rows, Integers]]:
         """(rows to fit on, places of the tuning rows to predict), one pair, or one a fold."""
@@ -308,7 +339,7 @@ def try_models(models: Mapping[str, Any], candidates: Sequence[Candidate], bench
     pieces = bench.pieces()
     jobs = {name: _jobs(name, model, candidates, bench, pieces) for name, model in models.items()}
     flat = [job for own in jobs.values() for job in own]
-    outcomes = iter(run_many(_fit_and_predict, flat, n_jobs=bench.n_jobs, scheduler=bench.scheduler))
+    outcomes = iter(run_many(_fit_and_predict, flat, n_jobs=bench.choosing.n_jobs, scheduler=bench.choosing.scheduler))
     return {name: _assemble([next(outcomes) for _ in own], pieces, bench) for name, own in jobs.items() if own}
 
 
@@ -472,6 +503,46 @@ def _routed_name(model: Any, name: str) -> str:
     return name
 
 
+class Aim(Protocol):
+    """What a search asks of a statement."""
+
+    @property
+    def alpha(self) -> Level:
+        """The miscoverage that sets are compared at."""
+        ...
+
+    @property
+    def condition_on(self) -> Any:
+        """What names the condition of a row, or None."""
+        ...
+
+
+def grow_tuning_rows(
+    models: Mapping[str, Any], scores: Mapping[str, Score] | None, bench: Workbench, statement: Any
+) -> Callable[[Growth], tuple[Integers, Integers, Mapping[str, Any]]]:
+    """How `deal_roles` grows a tuning split: models fitted on training rows, then rows taken until the choice settles."""
+
+    def grow(growth: Growth) -> tuple[Integers, Integers, Mapping[str, Any]]:
+        if bench.choosing.strategy is not None or statement.condition_on is not None:
+            raise ValueError(Message("⟨tune_size=auto⟩ works with the exhaustive search and without ⟨condition_on⟩."))
+        rows = growth.rows
+        grown = replace(bench, train=rows.take(growth.train), tune=rows.take(growth.tune))
+        look, prefitted = growing_candidates(models, scores, grown, rows)
+        delta = statement.delta if statement.rule.needs_delta else None
+        allocation = grow_tuning_split(
+            growth.order,
+            look,
+            alpha=statement.alpha,
+            delta=delta,
+            calibrate_size=growth.least,
+            seed=bench.seed,
+            groups=rows.groups,
+        )
+        return allocation.tune, allocation.calibrate, prefitted
+
+    return grow
+
+
 def growing_candidates(
     models: Mapping[str, Any], scores: Mapping[str, Score] | None, bench: Workbench, rows: Rows
 ) -> tuple[Callable[[Integers], tuple[dict[str, tuple[Any, Any]], AnyArray]], dict[str, Any]]:
@@ -479,7 +550,11 @@ def growing_candidates(
     candidates = expand(models, scores)
     jobs = [Job(model, bench.train, bench.train) for model in models.values()]  # nothing to predict yet
     outcomes = dict(
-        zip(models, run_many(_fit_and_predict, jobs, n_jobs=bench.n_jobs, scheduler=bench.scheduler), strict=True)
+        zip(
+            models,
+            run_many(_fit_and_predict, jobs, n_jobs=bench.choosing.n_jobs, scheduler=bench.choosing.scheduler),
+            strict=True,
+        )
     )
     fitted = {name: outcome.fitted for name, outcome in outcomes.items() if outcome.failure is None}
 
@@ -513,6 +588,7 @@ class Selection:
     fitted: Any
     candidates: int
     failures: Mapping[str, str]
+    training_rows_known: bool = True  # no candidate came fitted on rows unknown here
 
 
 def rank_candidates(
@@ -544,17 +620,17 @@ def select(
     models: Mapping[str, Any],
     scores: Mapping[str, Score] | None,
     bench: Workbench,
-    *,
-    alpha: Level,
-    conditions: AnyArray | str | None = None,
-    ensemble: bool = False,
-    search: Strategy | None = None,
+    statement: Aim,
+    notes: list[Note],
 ) -> Selection:
     """Try the candidates on training and tuning rows and keep the one with the smallest sets."""
+    alpha, conditions = statement.alpha, bench.conditions(statement.condition_on)
+    search, ensemble = bench.choosing.strategy, bench.choosing.ensemble
     candidates = expand(models, scores) if models else []
     _check_task(candidates, bench)
     if not len(bench.tuning_rows()):
-        return _the_only(candidates, alpha=alpha, searched=search is not None)
+        only = _the_only(candidates, alpha=alpha, searched=search is not None)
+        return replace(only, training_rows_known=_rows_known(models, only.winner))
     if search is None:
         tried = try_models(models, candidates, bench)
     else:
@@ -570,10 +646,17 @@ def select(
     ranking = replace(ranking, failed=(*(FailedCandidate(*item) for item in failures.items()), *ranking.failed))
     failures |= {entry.name: entry.reason for entry in ranking.failed}
     if lost:
-        warn_failed(lost, stacklevel=5)
+        notes.append(failed_note(lost))
     winner = next(candidate for candidate in candidates if candidate.name == ranking.best)
     fits = tried[winner.model_name].fits
-    return Selection(ranking, winner, fits[0] if len(fits) == 1 else None, len(candidates), failures)
+    return Selection(
+        ranking, winner, fits[0] if len(fits) == 1 else None, len(candidates), failures, _rows_known(models, winner)
+    )
+
+
+def _rows_known(models: Mapping[str, Any], winner: Candidate) -> bool:
+    """Whether every model was fitted here, the winner of a search too."""
+    return not any(map(holds_frozen, (*models.values(), winner.model)))
 
 
 def _the_only(candidates: Sequence[Candidate], *, alpha: Level, searched: bool) -> Selection:
@@ -584,23 +667,20 @@ def _the_only(candidates: Sequence[Candidate], *, alpha: Level, searched: bool) 
             "a search chooses by tuning rows" if searched else f"{len(candidates)} candidates are compared on them ({names})"
         )
         raise ValueError(
-            f"No row is left for tuning, but {found}: raise tune_size, tune by folds with tune_folds=5, or bring one model "
-            "and one score."
+            Message(
+                f"No row is left for tuning, but {found}: raise ⟨tune_size⟩, tune by folds with ⟨tune_folds=5⟩, or bring "
+                "one model and one score."
+            )
         )
     return Selection(Ranking((), (), float(as_rational(alpha)), 0), candidates[0], None, 1, {})
 
 
-def warn_failed(lost: Mapping[str, str], *, most: int = 5, stacklevel: int = 2) -> None:
-    """Say which models (or candidates, where only a score failed) were left out of the comparison, and why."""
-    from sklearn.exceptions import FitFailedWarning
-
+def failed_note(lost: Mapping[str, str], *, most: int = 5) -> Note:
+    """Which models (or candidates, where only a score failed) were left out of the comparison, and why."""
     shown = [f"{name} ({reason.splitlines()[0]})" for name, reason in list(lost.items())[:most]]
     more = f"; and {len(lost) - most} more, see ranking_.failed" if len(lost) > most else ""
-    warnings.warn(
-        f"{len(lost)} failed on the training and tuning rows and took no part in the comparison: {'; '.join(shown)}{more}.",
-        FitFailedWarning,
-        stacklevel=stacklevel,
-    )
+    text = f"{len(lost)} failed on the training and tuning rows and took no part in the comparison"
+    return Note("failed-candidates", f"{text}: {'; '.join(shown)}{more}.")
 
 
 def _searched(
