@@ -17,8 +17,7 @@ from dco.foundations.arrays import AnyArray, Floats, Integers
 from dco.foundations.display import are, counted, first_few, have
 from dco.foundations.errors import InfeasibleLevelError, InfeasibleLevelWarning
 from dco.foundations.ranks import Level, Threshold, as_rational, checked_scores
-from dco.guarantees.rules.grouped import grouped_threshold
-from dco.guarantees.rules.order_statistics import quadrature_threshold, split_threshold
+from dco.guarantees.rules import RULES
 from dco.guarantees.theory import ranks_near_threshold
 from dco.rows.fingerprints import codes_of_values
 from dco.rows.groups import rows_by_group
@@ -73,7 +72,7 @@ class Calibration:
 
     def used(self, rows: Integers, *, guarantee: str) -> Floats:
         """The scores whose order statistic is deployed."""
-        if self.one_per_group is not None and guarantee == "pac":
+        if self.one_per_group is not None and RULES[guarantee].one_per_cluster:
             rows = np.intersect1d(rows, self.one_per_group)
         return self.scores[rows]
 
@@ -128,11 +127,9 @@ class Calibration:
 
     def _threshold(self, rows: Integers, *, alpha: Level, guarantee: str, delta: Fraction) -> Threshold:
         """The rules without their warnings: `tell_infeasible` tells once for all groups."""
-        if guarantee == "pac":
-            return quadrature_threshold(self.used(rows, guarantee=guarantee), alpha=alpha, delta=delta)
-        if self.groups is not None:
-            return grouped_threshold(self.scores[rows], self._group_codes[rows], alpha=alpha)
-        return split_threshold(self.scores[rows], alpha=alpha)
+        rule = RULES[guarantee]
+        clusters = None if self.groups is None or rule.one_per_cluster else self._group_codes[rows]
+        return rule.threshold(self.used(rows, guarantee=guarantee), alpha=alpha, delta=delta, clusters=clusters)
 
 
 def tell_infeasible(
