@@ -93,7 +93,7 @@ class Statement:
         needed = f"At least {counted(smallest, unit)} {are(smallest)} needed"
         if None in short:
             n, advice = short[None].n, ""
-            if calibration.clusters is not None and not self.rule.weighs_clusters:
+            if calibration.clusters is not None and self.rule.one_per_cluster:
                 advice = f" (a {self.guarantee.upper()} statement uses one row of each)"
             if dealt_from is not None:
                 within = smallest + 2 <= dealt_from  # one row each is left to train and to tune on
@@ -101,8 +101,8 @@ class Statement:
             notes.append(
                 Note(
                     "infeasible",
-                    f"{counted(n, f'calibration {unit}')} {are(n)} too few for alpha = {short[None].alpha:g}: the threshold is "
-                    "infinite and every set is full (valid, but useless).",
+                    f"{counted(n, f'calibration {unit}')} {are(n)} too few for alpha = {short[None].alpha:g}: the threshold "
+                    "is infinite and every set is full (valid, but useless).",
                     Message(f"{needed}{advice}."),
                 )
             )
@@ -111,9 +111,9 @@ class Statement:
             notes.append(
                 Note(
                     "infeasible",
-                    f"{len(short)} of {counted(len(thresholds), 'group')} {have(len(short))} too few calibration rows for alpha "
-                    f"= {next(iter(short.values())).alpha:g} ({sizes}): their thresholds are infinite and rule nothing out "
-                    "(valid, but useless).",
+                    f"{len(short)} of {counted(len(thresholds), 'group')} {have(len(short))} too few calibration rows for "
+                    f"alpha = {next(iter(short.values())).alpha:g} ({sizes}): their thresholds are infinite and rule "
+                    "nothing out (valid, but useless).",
                     f"{needed} in each group.",
                 )
             )
@@ -170,9 +170,9 @@ class Calibration:
         """The scores that the rule takes its threshold from, and the cluster of each where it weighs clusters."""
         if self.clusters is None or self.one_per_cluster is None:
             return self.scores[rows], None
-        if rule.weighs_clusters:
-            return self.scores[rows], self._cluster_codes[rows]
-        return self.scores[np.intersect1d(rows, self.one_per_cluster)], None
+        if rule.one_per_cluster:
+            return self.scores[np.intersect1d(rows, self.one_per_cluster)], None
+        return self.scores[rows], self._cluster_codes[rows]
 
     def is_tied(self, rows: Integers, threshold: Threshold, rule: Rule) -> bool:
         """Whether two scores are equal where thresholds fall (`theory.ranks_near_threshold`): at the threshold or around it.

@@ -27,11 +27,13 @@ from dco.guarantees.facts import (
     model_fingerprint,
     scores_fingerprint,
     statement_facts,
+    structure_digest,
 )
 from dco.guarantees.rules.rule import RULES
 from dco.guarantees.words import as_plain, words
 from dco.rows.fingerprints import role_fingerprint, row_fingerprints
 from dco.rows.rows import take_features
+from dco.tuning.selection import score_label
 
 _LAW_DIGITS = 1e-9  # points of a Beta law, from one version of SciPy to the next
 _ROUNDING = {np.dtype(np.float64): 1e-12, np.dtype(np.float32): 1e-5}  # the same rows in another order or memory layout
@@ -102,10 +104,6 @@ class Scorer(Protocol):
         """The threshold of each group, or one under the key None."""
         ...
 
-    def structure_fingerprint(self) -> str:
-        """The fingerprint of the fixed structure, taken again."""
-        ...
-
     def calibration_scores(self, X: Any, y: Any) -> tuple[Floats, AnyArray | None]:
         """Scores of the rows as `calibrate` keeps them, and what the group of each is called (None without groups)."""
         ...
@@ -160,7 +158,7 @@ def _wrong_levels(certificate: Facts) -> list[Check]:
 def _law_checks(certificate: Facts, entry: CertifiedThreshold) -> Iterator[Check]:
     name = "rank" if entry.group is None else f"rank of group {entry.group}"
     rule = RULES[certificate.rule]
-    if (entry.rank is None) != (certificate.grouped and rule.weighs_clusters):
+    if (entry.rank is None) != (certificate.grouped and not rule.one_per_cluster):
         yield Check(name, False, "marginal thresholds of rows that belong together have no rank, and all others have one")
     elif entry.rank is not None:
         delta = None if certificate.delta is None else as_rational(certificate.delta, name="delta")
@@ -193,7 +191,15 @@ def _close(stated: Any, right: Any) -> bool:
 def _predictor_checks(certificate: Facts, own: Scorer) -> Iterator[Check]:
     """What the predictor itself tells: its structure, its model, the level it was asked for, and what it deploys."""
     structure, asked = own.structure, own.statement
-    found = own.structure_fingerprint()
+    rows = own.certificate.row_fingerprints
+    found = structure_digest(
+        candidate=structure.name,
+        model=own.certificate.model,
+        score=score_label(structure.score),
+        condition_on=structure.condition_on,
+        fitted_on=[rows.get("train", ""), rows.get("tune", "") if own.certificate.refit else ""],
+        seed=structure.uniform_seed,
+    )
     yield _same("structure", certificate.structure_fingerprint, found, "fingerprint of the structure")
     if certificate.model_fingerprint is not None:
         model = model_fingerprint(structure.model)

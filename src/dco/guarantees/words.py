@@ -12,10 +12,11 @@ from dco.foundations.display import counted
 from dco.foundations.files import plain
 from dco.foundations.ranks import Level, as_rational
 from dco.guarantees.facts import CertifiedThreshold, Facts
+from dco.guarantees.rules.rule import RULES
 
 
 def statement_in_words(
-    guarantee: str,
+    rule: str,
     *,
     alpha: Level,
     delta: Level | None = None,
@@ -24,27 +25,22 @@ def statement_in_words(
     grouped: bool = False,
     distinct: bool = False,
 ) -> str:
-    """The guarantee ("marginal" or "pac") in one plain sentence.
+    """The guarantee of a rule in one plain sentence.
 
-    `conditional`: a threshold in each Mondrian group. `grouped`: rows belong together. `distinct`: repeats were dropped.
+    `conditional`: a threshold for each condition. `grouped`: rows belong together. `distinct`: repeats were dropped.
     """
-    level = _all_but(as_rational(alpha))
     like = " drawn like the distinct rows given here"  # rows not yet seen are not like these: what is rare is seen late
     who, many = ("a row" + like, "rows" + like) if distinct else ("a new row", "new rows")
     if grouped:  # a group weighs the same whatever its size, so this is not a share of all rows
         group = "new group" + (f" of rows{like}" if distinct else "")
         who, many = f"a row picked at random from a {group}", f"rows picked at random, one from each {group}"
-    if guarantee == "marginal" or delta is None:
-        where = ", whichever of the groups it belongs to" if conditional else ""
-        return f"The set of {who} holds its true value with probability at least {level}{where}."
-    sure = _all_but(as_rational(delta, name="delta"))
-    each = ""
+    where = ""
     if conditional:
-        each = " in all groups at once" if simultaneous else ", in each group separately"
-    return (
-        f"With confidence at least {sure} over the draw of the calibration rows, the sets hold the true value for at least "
-        f"{level} of {many}{each}."
-    )
+        where = ", whichever of the groups it belongs to"
+        if RULES[rule].needs_delta:
+            where = " in all groups at once" if simultaneous else ", in each group separately"
+    sure = "" if delta is None else _all_but(as_rational(delta, name="delta"))
+    return RULES[rule].sentence.format(level=_all_but(as_rational(alpha)), sure=sure, who=who, many=many, where=where)
 
 
 def _all_but(level: Fraction) -> str:
@@ -54,14 +50,14 @@ def _all_but(level: Fraction) -> str:
     return f"{whole}.{rest:0{places}d}".rstrip("0").rstrip(".") + " %"
 
 
-def assumption_in_words(guarantee: str, *, grouped: bool = False, frozen: bool = False, labels: bool = False) -> str:
+def assumption_in_words(rule: str, *, grouped: bool = False, frozen: bool = False, labels: bool = False) -> str:
     """What must be true of the rows for the statement to hold.
 
     `frozen`: a model came fitted, on rows unknown here. `labels`: sets are of labels. Full ones hold known labels only, so
     this is needed whatever the threshold: the mean over calibrations counts infinite thresholds as coverage of every row.
     """
     unit = "groups of rows" if grouped else "rows"
-    how = "exchangeable" if guarantee == "marginal" else "independent and identically distributed"
+    how = "exchangeable" if RULES[rule].exchangeable else "independent and identically distributed"
     text = f"Calibration {unit} and the new one are {how}, given the training and tuning rows."
     if grouped:
         text += " A row that is not picked at random (the last visit, say) needs rows exchangeable within groups as well."

@@ -8,11 +8,14 @@ from dco.guarantees.rules.grouped import grouped_conformal, one_row_per_group
 from dco.guarantees.rules.learn_then_test import CertifiedSettings, learn_then_test, order_of_testing
 from dco.guarantees.rules.order_statistics import bayesian_quadrature, split_conformal
 from dco.guarantees.rules.risk_controlling import risk_controlling
+from dco.guarantees.rules.rule import RULES, Rule, register_rule
 from dco.scores.two_ends import two_ends
 
 __all__ = [
+    "RULES",
     "CertifiedSettings",
     "Guarantee",
+    "Rule",
     "Threshold",
     "bayesian_quadrature",
     "bayesian_quadrature_risk",
@@ -22,6 +25,7 @@ __all__ = [
     "learn_then_test",
     "one_row_per_group",
     "order_of_testing",
+    "register_rule",
     "risk_controlling",
     "split_conformal",
     "two_ends",
