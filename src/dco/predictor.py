@@ -27,6 +27,7 @@ from dco.rows.fingerprints import row_uniforms
 from dco.rows.groups import condition_values, is_label
 from dco.rows.roles import Roles, Split, deal_roles
 from dco.rows.rows import KeptRows, Rows, n_rows
+from dco.rows.splits import Splits
 from dco.scores.score import Score
 from dco.sets import LabelSets
 from dco.sets.prediction_sets import PredictionSets
@@ -64,7 +65,7 @@ def fit_decoupled(
     certificate = Certificate(**certified_facts(statement, structure, selection, calibration, thresholds, roles, bench))
     kept = KeptRows.of(roles.hashes, roles.complete)
     return DecoupledPredictor(
-        structure, calibration, statement, certificate, selection.ranking, kept, rounding, tuple(map(Note.plain, notes))
+        structure, calibration, statement, certificate, selection.ranking, kept, roles.splits, rounding, tuple(notes)
     )
 
 
@@ -130,12 +131,14 @@ class DecoupledPredictor:
     certificate: Certificate
     ranking: Ranking
     kept: KeptRows
+    splits: Splits
     rounding: float  # what `calibrate` has added to every score
     notes: tuple[Note, ...] = ()
 
     def __getstate__(self) -> dict[str, Any]:
-        """The fields alone: files and copies hold nothing that follows from them."""
-        return {entry.name: getattr(self, entry.name) for entry in fields(self)}
+        """The fields alone, notes as plain text: files and copies hold nothing that follows from them."""
+        state = {entry.name: getattr(self, entry.name) for entry in fields(self)}
+        return state | {"notes": tuple(map(Note.plain, self.notes))}
 
     def stated(self, alpha: Level | None = None, *, guarantee: str | None = None, delta: Level | None = None) -> Statement:
         """The statement of the fit, or another from the same calibration scores: only the rank differs."""

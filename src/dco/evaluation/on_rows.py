@@ -1,4 +1,4 @@
-"""Evaluate a fitted predictor on rows with known targets: its sets, the law of its thresholds, and rows that prove nothing."""
+"""Evaluate a fitted predictor on rows with known targets, by the laws of its thresholds."""
 
 from __future__ import annotations
 

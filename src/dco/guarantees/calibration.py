@@ -25,7 +25,6 @@ from dco.rows.fingerprints import codes_of_values
 from dco.rows.groups import is_label, rows_by_group
 from dco.rows.rows import take_features
 from dco.rows.seal import SealedRows
-from dco.scores.score import Score
 
 
 @dataclass(frozen=True)
@@ -266,11 +265,14 @@ def note_new_conditions(new: Counter[Any], n: int) -> list[Note]:
 class Scored(Protocol):
     """What calibration asks of a frozen structure."""
 
-    name: str
-    model: Any
-    score: Score
-    classes: AnyArray | None
-    fingerprint: str
+    @property
+    def name(self) -> str: ...  # noqa: D102
+    @property
+    def model(self) -> Any: ...  # noqa: D102
+    @property
+    def classes(self) -> AnyArray | None: ...  # noqa: D102
+    @property
+    def fingerprint(self) -> str: ...  # noqa: D102
 
     def scores(self, X: Any, y: AnyArray) -> Floats:
         """The score of each row with its y."""
@@ -345,7 +347,7 @@ def _check_repeatable(structure: Scored, X: Any, y: AnyArray, scores: Floats, n:
                 "fixed function of a row: the model learns, draws at random, compares rows or changes them in place in "
                 "predict. Fix its seed, let it copy, or freeze it."
             )
-        if names is not None and not np.array_equal(structure.conditions(batch, y[rows]), names[rows]):
+        if names is not None and np.any(structure.conditions(batch, y[rows]) != names[rows]):
             raise SealBrokenError(
                 "condition_on gives a row another group when it comes with other rows, so groups are not those of one "
                 "fixed function of a row. Fix what it compares with (a median of the training rows, say) beforehand."

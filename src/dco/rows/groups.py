@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import Any
 
 import numpy as np
@@ -9,17 +10,9 @@ import numpy as np
 from dco.foundations.arrays import AnyArray, Integers
 from dco.foundations.display import first_few
 from dco.foundations.notes import Message
-from dco.rows.rows import n_rows
+from dco.rows.rows import as_labels, is_frame, n_rows
 
 MISSING = "(missing)"  # the group of the rows whose label is missing
-
-
-def as_labels(values: Any) -> AnyArray:
-    """Labels as an array, each of the kind it was given in: of a list [1, "a"] NumPy alone would make "1" and "a"."""
-    array = np.asarray(values)
-    if array.dtype.kind in "US" and isinstance(values, (list, tuple)):
-        array = np.array(values, dtype=object)
-    return array
 
 
 def group_names(values: Any) -> AnyArray:
@@ -110,3 +103,20 @@ def condition_values(condition_on: Any, X: Any, y: AnyArray | None, *, parameter
         text = f"⟨{parameter}⟩ must give one group for each of {n_rows(X)} rows, got shape {values.shape}."
         raise ValueError(Message(text))
     return values
+
+
+def check_condition(rule: Any, X: Any, *, parameter: str = "condition_on") -> None:
+    """A column of an array is a number; columns of frames are looked up by name, where they are used."""
+    if rule is None or callable(rule) or is_label(rule):
+        return
+    if not isinstance(rule, Hashable):
+        text = (
+            f"⟨{parameter}⟩ must be one column or a callable, got {type(rule).__name__}: for several columns, or groups made "
+            "elsewhere, pass a callable that takes X and gives each row's group."
+        )
+        raise ValueError(Message(text))
+    if is_frame(X):
+        return
+    if isinstance(rule, bool) or not isinstance(rule, (int, np.integer)) or not -X.shape[1] <= rule < X.shape[1]:
+        text = f"⟨{parameter}⟩ must be a column number below {X.shape[1]} or a callable, as X is an array; got {rule!r}."
+        raise ValueError(Message(text))

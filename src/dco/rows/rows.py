@@ -78,6 +78,28 @@ class Rows:
         return not isinstance(value, (str, bytes, Mapping)) and hasattr(value, "__len__") and len(value) == n
 
 
+def given_rows(X: Any, y: AnyArray, groups: Any, params: Mapping[str, Any]) -> Rows:
+    """Rows as a caller brings them, with lengths checked."""
+    if len(y) != n_rows(X):
+        raise ValueError(f"X has {counted(n_rows(X), 'row')} and y has {len(y)}: give one target per row.")
+    if isinstance(groups, str):
+        raise ValueError(f"groups must hold one label per row, got the text {groups!r}: pass X[{groups!r}].")
+    labels = None if groups is None else as_labels(groups)
+    if labels is not None and labels.shape != y.shape:
+        raise ValueError(f"groups must hold one label for each of {len(y)} rows, got shape {labels.shape}.")
+    rows = Rows(X, y, labels, {name: value for name, value in params.items() if value is not None})  # None: not given
+    rows.check_weights()
+    return rows
+
+
+def as_labels(values: Any) -> AnyArray:
+    """Labels as an array, each of the kind it was given in: of a list [1, "a"] NumPy alone would make "1" and "a"."""
+    array = np.asarray(values)
+    if array.dtype.kind in "US" and isinstance(values, (list, tuple)):
+        array = np.array(values, dtype=object)
+    return array
+
+
 def check_table(X: Any) -> None:
     """Refuse tables that cannot be cut by rows, naming what they become."""
     kind = type(X).__name__
