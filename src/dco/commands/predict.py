@@ -37,6 +37,9 @@ from dco.commands.printing import as_json, note, noted_warnings, print_json, pro
 from dco.display import counted
 
 _PLAN = "plan.json"
+# What spreadsheets take for a formula at the begin of a cell, also behind apostrophes, so that one can be taken off again.
+_FORMULA = "^'*[=+\\-@\t\r\n＝＋－＠]"
+_NUMBER = r"[+-]?([0-9]+([.,][0-9]*)?|[.,][0-9]+)([eE][+-]?[0-9]+)?"
 _SIGNATURE = "dco"  # the key of the metadata in Parquet and Feather outputs
 
 
@@ -52,6 +55,7 @@ _SIGNATURE = "dco"  # the key of the metadata in Parquet and Feather outputs
 @click.option("--batch-rows", type=WholeType(min=1), default=50_000, show_default=True, help="Rows in memory at a time.")
 @decimal_option(default=None)
 @click.option("--ignore-new", is_flag=True, help="Leave out columns that the model was not fitted on.")
+@click.option("--no-escape", is_flag=True, help="CSV: keep text that begins with = + - @, which spreadsheets run.")
 @click.option("--resume", is_flag=True, help="Go on with a run that was stopped; the options must be the same.")
 @work_options
 @force_option
@@ -73,7 +77,8 @@ def command(
     """Write the prediction set of every row of DATA, in order; memory stays flat however long the table is.
 
     The output has the row's key (or its number, from 0), the point prediction, the set and its size: labels, or the ends
-    lower and upper (and all pieces, where a set has several). A folder of Parquet files gives a folder with one output a
+    lower and upper (and all pieces, where a set has several). Text that a spreadsheet would run as a formula gets an apostrophe
+    in front, in CSV files only. A folder of Parquet files gives a folder with one output a
     file, on a Dask cluster if --scheduler names one; its machines must see the same paths. A run that is killed leaves no
     half-written file.
     """
@@ -82,7 +87,7 @@ def command(
     level = chosen_alpha(alpha, confidence, default=None)
     order = Order(str(model), str(data), str(out), level, options["key"], options["batch_rows"], options["ignore_new"],
                   tuple(options["trust"]), guarantee=options["guarantee"], delta=options["delta"],
-                  decimal=options["decimal"])  # fmt: skip
+                  decimal=options["decimal"], escape=not options["no_escape"])  # fmt: skip
     notes: list[str] = []
     with noted_warnings(notes):
         if table_format(data) == "folder":
@@ -123,6 +128,7 @@ class Order:
     guarantee: str | None = None
     delta: float | None = None
     decimal: str | None = None
+    escape: bool = True
 
     @property
     def statement(self) -> dict[str, Any]:
@@ -393,7 +399,38 @@ def sets_table(
         if isinstance(sets, IntervalUnions):
             columns[_free("pieces", taken)] = arrow.array([_pieces(sets.pieces(row)) for row in range(len(sets))])
     columns[_free("size", taken)] = arrow.array(sets.sizes())
-    return arrow.table(columns)
+    return _escaped(arrow.table(columns)) if text and order.escape else arrow.table(columns)
+
+
+def _escaped(table: Any) -> Any:
+    """The table with an apostrophe before every text and column name that a spreadsheet would run as a formula.
+
+    Numbers, and labels that are numbers, stay as they are; taking one apostrophe off what matches `_FORMULA` with one in
+    front gives the text back.
+    """
+    from dco.commands.cells import is_text
+    from dco.extras import require
+
+    arrow, compute = require("pyarrow", extra="tables"), require("pyarrow.compute", extra="tables")
+
+    def told(column: Any) -> Any:
+        plain = compute.match_substring_regex(column, rf"^{_NUMBER}(\|{_NUMBER})*$")
+        risky = compute.and_not(compute.match_substring_regex(column, _FORMULA), plain)
+        if compute.any(risky).as_py():
+            warnings.warn(
+                "Text that begins with =, +, - or @ has an apostrophe in front in the CSV, so that no spreadsheet runs it as "
+                "a formula; --no-escape keeps it as it is.",
+                UserWarning,
+                stacklevel=2,
+            )
+        return compute.if_else(risky, compute.binary_join_element_wise("'", column, ""), column)
+
+    made = [name for name in table.column_names[1:] if name.startswith("pieces")]  # of numbers, by `_pieces`
+    columns = [
+        told(column) if is_text(column.type) and name not in made else column
+        for name, column in zip(table.column_names, table.columns, strict=True)
+    ]
+    return arrow.table(columns, names=told(arrow.array(table.column_names)).to_pylist())
 
 
 def _free(name: str, taken: set[str]) -> str:
