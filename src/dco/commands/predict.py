@@ -77,10 +77,9 @@ def command(
     """Write the prediction set of every row of DATA, in order; memory stays flat however long the table is.
 
     The output has the row's key (or its number, from 0), the point prediction, the set and its size: labels, or the ends
-    lower and upper (and all pieces, where a set has several). Text that a spreadsheet would run as a formula gets an apostrophe
-    in front, in CSV files only. A folder of Parquet files gives a folder with one output a
-    file, on a Dask cluster if --scheduler names one; its machines must see the same paths. A run that is killed leaves no
-    half-written file.
+    lower and upper (and all pieces, where a set has several). In a CSV, text that a spreadsheet would run as a formula gets an
+    apostrophe in front. A folder of Parquet files gives a folder with one output a file, on a Dask cluster if --scheduler names
+    one; its machines must see the same paths. A run that is killed leaves no half-written file.
     """
     from dco.commands.reading import table_format
 
@@ -418,8 +417,8 @@ def _escaped(table: Any) -> Any:
         risky = compute.and_not(compute.match_substring_regex(column, _FORMULA), plain)
         if compute.any(risky).as_py():
             warnings.warn(
-                "Text that begins with =, +, - or @ has an apostrophe in front in the CSV, so that no spreadsheet runs it as "
-                "a formula; --no-escape keeps it as it is.",
+                "Text that begins with =, +, - or @ has an apostrophe in front in the CSV, so that no spreadsheet runs it "
+                "as a formula; --no-escape keeps it as it is.",
                 UserWarning,
                 stacklevel=2,
             )
