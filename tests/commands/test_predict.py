@@ -701,6 +701,26 @@ def test_categories_that_the_fit_never_saw_are_told(dco: Callable[..., Any], hom
         assert json.loads(dco(*folder).output)["notes"] == said
 
 
+def test_columns_that_were_never_missing_and_now_are_get_a_note(dco: Callable[..., Any], home: Path, tmp_path: Path) -> None:
+    model = home / "numbers.dco"
+    new = pd.read_csv(home / "new.csv")
+    new.loc[::3, "dose"] = np.nan
+    new.loc[::20, "site"] = None
+    new.to_csv(tmp_path / "new.csv", index=False)
+    said = [
+        "2 columns had no missing value in the fit and have some in 200 new rows ('dose' in 67, 'site' in 10): such rows "
+        "are not like those of the fit, which the guarantee is for."
+    ]
+    arguments = ("predict", model, tmp_path / "new.csv", "--out", tmp_path / "s.csv", "--batch-rows", 20)
+    assert json.loads(dco(*arguments, "--json").output)["notes"] == said
+    assert json.loads(dco("evaluate", model, tmp_path / "new.csv", "--json").output)["notes"] == said
+    (tmp_path / "parts").mkdir()
+    for place in range(2):
+        new.iloc[100 * place : 100 * place + 100].to_parquet(tmp_path / "parts" / f"{place}.parquet")
+    folder = ("predict", model, tmp_path / "parts", "--out", tmp_path / "sets", "--jobs", 2, "--json")
+    assert json.loads(dco(*folder).output)["notes"] == said
+
+
 def test_many_categories_are_not_kept(dco: Callable[..., Any], home: Path, tmp_path: Path) -> None:
     from dco.commands.layout import NewValues, told_columns, with_categories
 
@@ -772,6 +792,15 @@ def test_no_text_of_a_csv_begins_as_a_formula(dco: Callable[..., Any], tmp_path:
     stored = pd.read_parquet(tmp_path / "s.parquet")
     assert stored.columns[0] == "@id"
     assert set(stored["prediction"]) == set(labels)
+
+
+def test_text_of_every_arrow_type_is_escaped() -> None:
+    from dco.commands.predict import _escaped
+
+    for kind in (pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())):
+        column = pa.array(["=a", "-1", None, "b"]).cast(kind)
+        with pytest.warns(UserWarning, match="apostrophe"):
+            assert _escaped(pa.table({"key": column})).column(0).to_pylist() == ["'=a", "-1", None, "b"]
 
 
 def test_sets_of_negative_numbers_are_no_formulas(dco: Callable[..., Any], tmp_path: Path) -> None:

@@ -77,9 +77,9 @@ def command(
     """Write the prediction set of every row of DATA, in order; memory stays flat however long the table is.
 
     The output has the row's key (or its number, from 0), the point prediction, the set and its size: labels, or the ends
-    lower and upper (and all pieces, where a set has several). In a CSV, text that a spreadsheet would run as a formula gets an
-    apostrophe in front. A folder of Parquet files gives a folder with one output a file, on a Dask cluster if --scheduler names
-    one; its machines must see the same paths. A run that is killed leaves no half-written file.
+    lower and upper (and all pieces, where a set has several). In a CSV, text that a spreadsheet would run as a formula gets
+    an apostrophe in front. A folder of Parquet files gives a folder with one output a file, on a Dask cluster if --scheduler
+    names one; its machines must see the same paths. A run that is killed leaves no half-written file.
     """
     from dco.commands.reading import table_format
 
@@ -330,24 +330,37 @@ def _write_parts(order: Order, model: Any, parts: Path, advance: Any) -> list[in
     row = 0
     written: list[int] = []
     new: Counter[Any] = Counter()
+    missing: Counter[Any] = Counter()
     values = NewValues()
     for index, table in enumerate(even_batches(data, columns, rows=order.batch_rows)):
         part = _part(parts, index)
         values.count(table, layout)
         if not part.exists():
             result = sets_table(
-                model, table, layout, key=key, path=data, first_row=row, order=order, text=kind == "csv", new=new
+                model,
+                table,
+                layout,
+                key=key,
+                path=data,
+                first_row=row,
+                order=order,
+                text=kind == "csv",
+                new=new,
+                missing=missing,
             )
             with written_beside(part) as beside:
                 write_arrow(_signed(result, order, model), beside, kind)
-        elif model.predictor_.structure.condition_on is not None:  # rows of earlier runs count in the note about groups
-            new.update(model.predictor_.new_groups(model_features(model, table, layout, path=data, first_row=row)))
+        else:  # rows of earlier runs count in the notes
+            X = model_features(model, table, layout, path=data, first_row=row)
+            new.update(model.predictor_.new_groups(X))
+            missing.update(model.predictor_.new_gaps(X))
         row += table.num_rows
         written.append(table.num_rows)
         advance(table.num_rows)
     if row == 0:
         raise ValueError(f"{data} has column names and no rows; give a table with rows.")
     tell_new_groups(new, counted(row, "row"))
+    model.predictor_.tell_new_gaps(missing, row)
     values.tell()
     return written
 
@@ -367,8 +380,12 @@ def sets_table(
     order: Order,
     text: bool,
     new: Counter[Any] | None = None,
+    missing: Counter[Any] | None = None,
 ) -> Any:
-    """Key, point prediction, set and size of each row, as an Arrow table; rows of groups without calibration go to `new`."""
+    """Key, point prediction, set and size of each row, as an Arrow table.
+
+    Rows of groups without calibration are counted in `new`, missing cells of columns that had none in `missing`.
+    """
     import numpy as np
 
     from dco.commands.model_files import model_features
@@ -379,6 +396,8 @@ def sets_table(
     X = model_features(model, table, layout, path=path, first_row=first_row)
     if new is not None:
         new.update(model.predictor_.new_groups(X))
+    if missing is not None:
+        missing.update(model.predictor_.new_gaps(X))
     record = model.predictor_.structure.prediction(X)
     sets = model.predictor_.sets(X, **order.statement, prediction=record)
     start = order.first_row + first_row
@@ -413,6 +432,10 @@ def _escaped(table: Any) -> Any:
     arrow, compute = require("pyarrow", extra="tables"), require("pyarrow.compute", extra="tables")
 
     def told(column: Any) -> Any:
+        if arrow.types.is_dictionary(column.type):
+            column = column.cast(column.type.value_type)
+        if not is_text(column.type):
+            return column
         plain = compute.match_substring_regex(column, rf"^{_NUMBER}(\|{_NUMBER})*$")
         risky = compute.and_not(compute.match_substring_regex(column, _FORMULA), plain)
         if compute.any(risky).as_py():
@@ -422,12 +445,12 @@ def _escaped(table: Any) -> Any:
                 UserWarning,
                 stacklevel=2,
             )
-        return compute.if_else(risky, compute.binary_join_element_wise("'", column, ""), column)
+        sign, nothing = (arrow.scalar(text, column.type) for text in ("'", ""))
+        return compute.if_else(risky, compute.binary_join_element_wise(sign, column, nothing), column)
 
     made = [name for name in table.column_names[1:] if name.startswith("pieces")]  # of numbers, by `_pieces`
     columns = [
-        told(column) if is_text(column.type) and name not in made else column
-        for name, column in zip(table.column_names, table.columns, strict=True)
+        column if name in made else told(column) for name, column in zip(table.column_names, table.columns, strict=True)
     ]
     return arrow.table(columns, names=told(arrow.array(table.column_names)).to_pylist())
 
@@ -577,10 +600,11 @@ def _predict_folder(
             raise OSError(f"The sets of {lost[0]} were removed during the run; run again with --resume.")
         shutil.rmtree(unfinished, ignore_errors=True)
     total = NewValues()
-    for _, values in found:
+    for _, values, _ in found:
         total.add(values)
     now = " predicted now" if len(orders) < len(files) else ""
-    tell_new_groups(sum((groups for groups, _ in found), Counter()), counted(total.rows, "row") + now)
+    tell_new_groups(sum((groups for groups, _, _ in found), Counter()), counted(total.rows, "row") + now)
+    model.predictor_.tell_new_gaps(sum((missing for _, _, missing in found), Counter()), total.rows)
     total.tell()
     return offsets[-1], len(files), stated(model, order.statement)
 
@@ -614,7 +638,7 @@ def _partition_order(order: Order, file: Path, target: Path, first_row: int, unf
 
 def _predict_partitions(
     orders: list[Order], out: Path, *, jobs: int, scheduler: str | None, quiet: bool
-) -> list[tuple[Counter[Any], Any]]:
+) -> list[tuple[Counter[Any], Any, Counter[Any]]]:
     """What `predict_partition` gives for each order, wherever they run."""
     from dco.parallel import run_many
 
@@ -670,10 +694,11 @@ def _is_signed(path: Path) -> bool:
     return _SIGNATURE.encode() in (metadata or {})
 
 
-def predict_partition(order: Order) -> tuple[Counter[Any], Any]:
+def predict_partition(order: Order) -> tuple[Counter[Any], Any, Counter[Any]]:
     """The sets of one Parquet file, streamed into one Parquet file that appears when it is complete.
 
-    Returns how many of its rows belong to each group that has no calibration rows, and the categories that are new.
+    Returns how many of its rows belong to each group that has no calibration rows, the categories that are new, and the
+    missing cells of columns that had none in the fit.
     """
     from dco.commands.layout import NewValues
     from dco.commands.reading import even_batches
@@ -685,13 +710,23 @@ def predict_partition(order: Order) -> tuple[Counter[Any], Any]:
     layout, columns, key = _columns(order, model)
     data, row, writer = Path(order.data), 0, None
     new: Counter[Any] = Counter()
+    missing: Counter[Any] = Counter()
     values = NewValues()
     with written_beside(Path(order.out), within=Path(order.unfinished)) as beside:
         try:
             for table in even_batches(data, columns, rows=order.batch_rows):
                 values.count(table, layout)
                 result = sets_table(
-                    model, table, layout, key=key, path=data, first_row=row, order=order, text=False, new=new
+                    model,
+                    table,
+                    layout,
+                    key=key,
+                    path=data,
+                    first_row=row,
+                    order=order,
+                    text=False,
+                    new=new,
+                    missing=missing,
                 )
                 result = _signed(result, order, model)
                 writer = parquet.ParquetWriter(str(beside), result.schema) if writer is None else writer
@@ -702,4 +737,4 @@ def predict_partition(order: Order) -> tuple[Counter[Any], Any]:
                 writer.close()
         if writer is None:
             raise ValueError(f"{data} has no rows; remove this file from the folder.")
-    return new, values
+    return new, values, missing
