@@ -333,7 +333,7 @@ def _write_parts(order: Order, model: Any, parts: Path, advance: Any) -> list[in
             result = sets_table(
                 model, table, layout, key=key, path=data, first_row=row, order=order, text=kind == "csv", new=new
             )
-            with written_beside(part) as beside:
+            with written_beside(part, within=parts) as beside:
                 write_arrow(_signed(result, order, model), beside, kind)
         elif model.predictor_.structure.condition_on is not None:  # rows of earlier runs count in the note about groups
             new.update(model.predictor_.new_groups(model_features(model, table, layout, path=data, first_row=row)))
@@ -507,13 +507,14 @@ def _check_part(file: Path, found: int, rows: int) -> None:
 def _predict_folder(
     order: Order, *, resume: bool, force: bool, jobs: int, scheduler: str | None, quiet: bool
 ) -> tuple[int, int, dict[str, Any]]:
-    """One output file a partition, each complete or absent, so that --resume skips those that are there."""
+    """One output file per partition. Finished ones wait in a folder, where --resume finds them, until all are there."""
     from dataclasses import replace
 
     from dco.calibration import tell_new_groups
     from dco.commands.layout import NewValues
     from dco.commands.model_files import open_model, stated, tell_level
     from dco.commands.reading import partitions, row_count
+    from dco.files import Written, take_places
 
     data, out = Path(order.data), Path(order.out)
     _check_out_folder(out, data)
@@ -529,16 +530,20 @@ def _predict_folder(
     unfinished = out / "_dco_unfinished"  # readers of Parquet folders pass over names that begin with _
     with _alone(unfinished, out):
         identity = _identity(order) | {"files": [str(file.relative_to(data)) for file in files]}
-        _begin_folder(out, unfinished / _PLAN, identity, list(targets.values()), resume=resume, force=force)
+        old = _begin_folder(out, unfinished / _PLAN, identity, list(targets.values()), resume=resume, force=force)
+        finished = {file: unfinished / file.relative_to(data) for file in files}
         orders = [
             _partition_order(order, file, target, first, unfinished)
-            for (file, target), first in zip(targets.items(), offsets[:-1], strict=True)
+            for (file, target), first in zip(finished.items(), offsets[:-1], strict=True)
             if not (resume and target.exists())
         ]
         found = _predict_partitions(orders, out, jobs=jobs, scheduler=scheduler, quiet=quiet)
-        lost = [file for file, target in targets.items() if not target.exists()]
+        lost = [file for file, target in finished.items() if not target.exists()]
         if lost:
             raise OSError(f"The sets of {lost[0]} were removed during the run; run again with --resume.")
+        for target in targets.values():
+            target.parent.mkdir(parents=True, exist_ok=True)
+        take_places([Written(finished[file], target, overwrite=True) for file, target in targets.items()], gone=old)
         shutil.rmtree(unfinished, ignore_errors=True)
     total = NewValues()
     for _, values in found:
@@ -595,11 +600,11 @@ def _predict_partitions(
 
 def _begin_folder(
     out: Path, plan: Path, identity: dict[str, Any], targets: list[Path], *, resume: bool, force: bool
-) -> None:
+) -> list[Path]:
     """Check that a folder is empty, may be replaced or belongs to the same order; then write the plan into it.
 
-    --force removes what a former run wrote, all of it: a reader of the folder would take it for sets of this run, and a
-    --resume for finished ones. The plan comes last, so that a kill in between leaves nothing to go on with.
+    Returns sets of a former run that --force removes when all is done: a reader of the folder would take them for sets of
+    this run. The plan comes last, so that a kill in between leaves nothing to go on with.
     """
     from dco.commands.reading import parquet_files
 
@@ -607,9 +612,10 @@ def _begin_folder(
     if begun and not (resume or force):
         raise ValueError(f"{out} is not empty and nothing is overwritten unasked; --resume goes on, --force writes anew.")
     if begun and resume and not _is_of(plan, identity):
-        raise ValueError(f"{out} does not belong to a stopped run with these options; --force without --resume writes anew.")
-    if begun and resume:
-        return
+        raise ValueError(
+            f"{out} does not belong to a stopped run with these options, this model and this table; --force without "
+            "--resume writes anew."
+        )
     old = [path for path in parquet_files(out) if path not in targets]
     foreign = [path for path in old if not _is_signed(path)]
     if foreign:
@@ -617,10 +623,12 @@ def _begin_folder(
             f"{out} holds {foreign[0].relative_to(out)}, which is neither an output of this run nor written by an earlier "
             "one; choose another folder, or take the file away."
         )
-    plan.unlink(missing_ok=True)
-    for path in [*old, *targets]:
-        path.unlink(missing_ok=True)
-    _write_plan(plan, identity)
+    if not (begun and resume):
+        plan.unlink(missing_ok=True)
+        for path in parquet_files(plan.parent):
+            path.unlink()
+        _write_plan(plan, identity)
+    return old
 
 
 def _is_signed(path: Path) -> bool:

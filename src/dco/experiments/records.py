@@ -127,6 +127,7 @@ def append(path: Path, lines: Iterable[str]) -> None:
 @contextmanager
 def _held(path: Path) -> Iterator[tuple[int, bool]]:
     """The file, open to append and held against all others who open it so; False where files cannot be locked."""
+    files.check_regular(path)
     while True:
         file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
         try:
