@@ -450,6 +450,43 @@ def test_a_folder_resumes_with_the_partitions_that_are_missing(
     assert done == [f"part-{i}.parquet" for i in range(4)], "each partition was done once"
 
 
+@pytest.mark.parametrize("folder", [False, True])
+def test_a_run_does_not_go_on_with_a_table_that_has_changed(
+    dco: Callable[..., Any], home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: bool
+) -> None:
+    """Its size and its time stamp are those that it had, and one cell is another."""
+    import dco.commands.predict as module
+
+    partitioned(home, tmp_path / "in")
+    data = tmp_path / "in" / "part-3.parquet"
+    if not folder:
+        data = tmp_path / "new.csv"
+        data.write_bytes((home / "new.csv").read_bytes())
+    whole, stamp, done = module._signed, data.stat().st_mtime_ns, []
+    out = tmp_path / ("out" if folder else "sets.csv")
+    arguments = ("predict", home / "numbers.dco", data.parent if folder else data, "--out", out, "--batch-rows", 50)
+
+    def stops(*given: Any) -> Any:
+        if len(done) == 2:
+            raise KeyboardInterrupt
+        done.append(1)
+        return whole(*given)
+
+    monkeypatch.setattr(module, "_signed", stops)
+    dco(*arguments, status=130)
+    monkeypatch.setattr(module, "_signed", whole)
+    original = data.read_bytes()
+    at = original.rindex(b"north")
+    data.write_bytes(original[:at] + b"south" + original[at + 5 :])
+    os.utime(data, ns=(stamp, stamp))
+    assert (data.stat().st_size, data.stat().st_mtime_ns) == (len(original), stamp)
+    told = " ".join(dco(*arguments, "--resume", status=2).output.split())
+    assert ("this table" if folder else "one that has changed since") in told
+    assert "--force without --resume" in told
+    data.write_bytes(original)  # the bytes count, and not the time
+    dco(*arguments, "--resume")
+
+
 def test_force_leaves_no_sets_of_an_earlier_run(
     dco: Callable[..., Any], home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

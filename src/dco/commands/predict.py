@@ -10,6 +10,7 @@ import errno
 import functools
 import hashlib
 import json
+import os
 import shutil
 import warnings
 from collections import Counter
@@ -142,21 +143,23 @@ def output_format(path: Path) -> str:
 
 
 def _identity(order: Order) -> dict[str, Any]:
-    """What must not change between a run and its continuation: the order, the model's bytes, the table's size and time."""
-    stat = Path(order.data).stat()
+    """What must not change between a run and its continuation: the order, and the bytes of the model and of a table."""
     described = asdict(order) | {"trust": list(order.trust)}
     for name in ("out", "model", "data", "unfinished"):
         del described[name]
-    return described | {
-        "model": _digest(order.model, Path(order.model).stat().st_mtime_ns),
-        "size": stat.st_size,
-        "modified": stat.st_mtime_ns,
-    }
+    described["model"] = _digest(order.model, Path(order.model).stat().st_mtime_ns)
+    return described if Path(order.data).is_dir() else described | {"data": fingerprint(order.data)}
+
+
+def fingerprint(path: str | Path) -> str:
+    """The SHA-256 of a file."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 @functools.lru_cache(maxsize=1)
 def _digest(path: str, modified: int) -> str:
-    return hashlib.sha256(Path(path).read_bytes()).hexdigest()
+    return fingerprint(path)
 
 
 def _signed(table: Any, order: Order, model: Any) -> Any:
@@ -259,8 +262,8 @@ def begin_parts(parts: Path, identity: dict[str, Any], *, resume: bool, force: b
     if begun and resume:
         if not _is_of(plan, identity):
             raise ValueError(
-                f"{parts} belongs to a run with other options, another model or another table; --force without --resume "
-                "starts anew."
+                f"{parts} belongs to a run with other options, another model or another table, or one that has changed "
+                "since; --force without --resume starts anew."
             )
         return
     for path in parts.iterdir():
@@ -515,6 +518,7 @@ def _predict_folder(
     from dco.commands.model_files import open_model, stated, tell_level
     from dco.commands.reading import partitions, row_count
     from dco.files import Written, take_places
+    from dco.parallel import run_many
 
     data, out = Path(order.data), Path(order.out)
     _check_out_folder(out, data)
@@ -529,7 +533,9 @@ def _predict_folder(
     out.mkdir(exist_ok=True)
     unfinished = out / "_dco_unfinished"  # readers of Parquet folders pass over names that begin with _
     with _alone(unfinished, out):
-        identity = _identity(order) | {"files": [str(file.relative_to(data)) for file in files]}
+        prints = run_many(fingerprint, map(os.path.abspath, files), n_jobs=jobs, scheduler=scheduler)
+        names = [str(file.relative_to(data)) for file in files]
+        identity = _identity(order) | {"files": dict(zip(names, prints, strict=True))}
         old = _begin_folder(out, unfinished / _PLAN, identity, list(targets.values()), resume=resume, force=force)
         finished = {file: unfinished / file.relative_to(data) for file in files}
         orders = [
@@ -568,7 +574,6 @@ def _check_out_folder(out: Path, data: Path) -> None:
 
 def _partition_order(order: Order, file: Path, target: Path, first_row: int, unfinished: Path) -> Order:
     """The order for one file; its paths are absolute, since a worker may stand elsewhere."""
-    import os
     from dataclasses import replace
 
     return replace(
