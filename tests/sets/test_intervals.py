@@ -147,3 +147,10 @@ def test_printed_sets_are_one_short_line():
 def test_responses_are_rounded_to_float64_before_they_are_compared():
     barely_above = np.array([1 + np.finfo(np.longdouble).eps], dtype=np.longdouble)
     assert Intervals([0.0], [1.0]).contains(barely_above) == Intervals([0.0], [1.0]).contains(barely_above.astype(float))
+
+
+def test_frames_of_single_precision_are_printed_in_full():
+    """float32 prints 0.1 for 0.100000001490116, and read as float64 that is another number, on the inner side."""
+    upper = np.float32([0.1])
+    text = Intervals(np.float32([0.0]), upper).to_frame().to_csv(index=False)
+    assert float(text.splitlines()[1].split(",")[1]) == float(upper[0]) > 0.1

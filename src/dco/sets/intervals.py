@@ -20,8 +20,8 @@ Member: TypeAlias = Callable[[ArrayLike], Bools]
 class Intervals:
     """One closed interval a row; lower > upper means the empty set.
 
-    `member` decides membership where it is given: sets that a score makes carry ``observed(prediction, y) <= threshold``,
-    because the ends, being rounded, can disagree with the score in the last bit. Without it the ends decide.
+    `member` decides membership where it is given: sets that a score makes carry ``observed(prediction, y) <= threshold``.
+    Their ends are rounded outwards: every member lies between them, and few other floats do. Without it the ends decide.
     """
 
     lower: Floats
@@ -93,7 +93,8 @@ class Intervals:
     def to_frame(self, index: Any = None) -> Any:
         """A pandas DataFrame with columns ``lower``, ``upper`` and ``size``."""
         pandas = require("pandas", extra="tables")
-        return pandas.DataFrame({"lower": self.lower, "upper": self.upper, "size": self.sizes()}, index=index)
+        ends = np.asarray(self, dtype=np.float64)  # float32 would be printed short, and the text means another float64
+        return pandas.DataFrame({"lower": ends[:, 0], "upper": ends[:, 1], "size": self.sizes()}, index=index)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -101,7 +102,7 @@ class IntervalUnions:
     """Any number of disjoint closed intervals a row, ascending.
 
     Row i is the union of [lower[j], upper[j]] for j from ``row_pointers[i]`` to ``row_pointers[i + 1] - 1``. `member`, where
-    it is given, decides membership by the score that made the sets; see `Intervals`.
+    it is given, decides membership by the score that made the sets, and every member lies in a piece; see `Intervals`.
     """
 
     row_pointers: Integers
@@ -181,7 +182,7 @@ class IntervalUnions:
         return IntervalUnions(pointers, low[kept], high[kept], _clipped(self, least, most))
 
     def hull(self) -> Intervals:
-        """The smallest interval around each row's set (lower = inf, upper = -inf for an empty one)."""
+        """The smallest interval around each row's set, members and gaps (lower = inf, upper = -inf for an empty one)."""
         lower, upper = np.full(len(self), np.inf), np.full(len(self), -np.inf)
         filled = ~self.is_empty()
         lower[filled] = self.lower[self.row_pointers[:-1][filled]]
