@@ -222,6 +222,21 @@ def test_frames_and_their_files_say_what_contains_says(name, tmp_path):
     assert alone <= 0.01 * 3 * 1000 * runs  # decimals that miss the threshold by a unit in the last place, and no others
 
 
+def test_sets_of_log_y_are_carried_to_y_whole():
+    """y = 0.1 in a fifth of the rows; exp(log(0.1)) is above 0.1, so exp of the lower end alone would lose them all."""
+    rng = np.random.default_rng(6)
+    for _ in range(100 if FULL else 10):
+        y = np.where(rng.uniform(size=1000) < 0.2, 10.0 ** int(rng.integers(-3, 3)), np.exp(rng.normal(size=1000) + 5))
+        mean = np.full(1000, np.log(y).mean()) + rng.integers(0, 2, 1000)
+        threshold = split_conformal(AbsoluteResidual().observed(Points(mean), np.log(y)), alpha=0.1)
+        logs = AbsoluteResidual().sets(Points(mean), threshold)
+        sets = logs.mapped(np.exp, np.log)
+        np.testing.assert_array_equal(sets.contains(y), logs.contains(np.log(y)))
+        assert np.all(between(sets.lower, sets.upper, y)[sets.contains(y)])
+        np.testing.assert_allclose(sets.lower, np.exp(logs.lower), rtol=1e-13)
+        np.testing.assert_allclose(sets.upper, np.exp(logs.upper), rtol=1e-13)
+
+
 @pytest.mark.parametrize("ending", ["csv", "parquet", "feather"])
 def test_files_of_the_command_say_what_contains_says(ending, tmp_path):
     """The rows at a detection limit, through `dco fit --models boosting` and `dco predict`."""
