@@ -209,10 +209,10 @@ def outer_level_sets(mixtures: GaussianMixtures, levels: Floats) -> LevelSets:
     They lie beyond the outermost such y by about what `log_density` rounds, 1e-14, over its slope there.
     """
     wanted = np.broadcast_to(np.asarray(levels, dtype=np.float64), (len(mixtures),))
-    return moved_out(mixtures, level_sets(mixtures, wanted - 2 * _rounding(mixtures, wanted)), wanted)
+    return _moved_out(mixtures, level_sets(mixtures, wanted - 2 * _rounding(mixtures, wanted)), wanted)
 
 
-def moved_out(mixtures: GaussianMixtures, found: LevelSets, levels: F64) -> LevelSets:
+def _moved_out(mixtures: GaussianMixtures, found: LevelSets, levels: F64) -> LevelSets:
     """The pieces with their ends where log f is below the level by what it rounds; f falls from there on outwards."""
     rows, smallest_sd = found.rows(), _smallest_sd(mixtures)
     margin = _rounding(mixtures, levels)

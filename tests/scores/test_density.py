@@ -540,3 +540,15 @@ def test_ends_that_were_not_polished_are_searched_for_again(monkeypatch):
     np.testing.assert_allclose(found.lower, expected.lower, atol=1e-7)
     np.testing.assert_allclose(found.upper, expected.upper, atol=1e-7)
     assert len(found.lower) >= 40
+
+
+@both
+def test_a_second_mode_that_just_reaches_the_level_is_in_a_piece(score):
+    """The threshold is the score of that mode: a peak of no width, right to rounding, belongs to the set."""
+    rng = np.random.default_rng(12)
+    means, sds = rng.uniform(0, 9, (200, 3)) + [0, 100, 200], rng.uniform(1, 2, (200, 3)) * [1, 3, 9]
+    for draw in range(3):
+        mixtures, mode = GaussianMixtures(means, sds), means[:, draw]
+        sets = score.sets(mixtures, score.observed(mixtures, mode))
+        assert all(any(low <= y <= high for low, high in pieces) for pieces, y in zip(sets, mode, strict=True))
+        assert np.all(np.abs(sets.sizes() - score.sizes(mixtures, score.observed(mixtures, mode))) < 1e-4)

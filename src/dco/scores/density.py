@@ -25,7 +25,6 @@ from dco.mixtures import (
     log_density,
     log_density_and_slope,
     mean_and_sd,
-    moved_out,
     outer_level_sets,
 )
 from dco.predictions import GaussianMixtures, Prediction, take
@@ -123,24 +122,20 @@ def _regions(mixtures: GaussianMixtures, masses: Floats, slack: Floats | None = 
     everything = np.flatnonzero(aim >= 1)
     segments: list[Segments] = [(everything, np.full(everything.size, -np.inf), np.full(everything.size, np.inf))]
     rows = np.flatnonzero((masses >= 0) & (aim < 1))
-    levels = np.zeros(len(masses))
+    levels = np.where(aim >= 1, -np.inf, np.inf)
     if rows.size:
         some = take(mixtures, rows)
         assert isinstance(some, GaussianMixtures)
         short = 1e-12 if slack is None else np.minimum(1e-12, slack[rows] / 2)
         solved, levels[rows] = _solve_mass(some, aim[rows], np.broadcast_to(short, rows.shape))
-        if slack is not None and masses[rows].min() < 1e-3:  # so near a mode the level rounds, not the mass: search below it
-            near = masses[rows] < 1e-3
-            outer = outer_level_sets(some, np.where(near, levels[rows], np.inf))
-            solved = [(row[~near[row]], low[~near[row]], high[~near[row]]) for row, low, high in solved]
-            solved += [(outer.rows(), outer.lower, outer.upper)]
         segments += [(rows[owner], lower, upper) for owner, lower, upper in solved]
+    if slack is not None:  # searched again a little below: the mass of a peak that just reaches the level grows as a root
+        return outer_level_sets(mixtures, levels)
     owner, lower, upper = (np.concatenate(part) for part in zip(*segments, strict=True))
     order = np.argsort(owner, kind="stable")  # all pieces of a row are in one segment, ascending
     pointers = np.zeros(len(masses) + 1, dtype=np.int64)
     np.cumsum(np.bincount(owner, minlength=len(masses)), out=pointers[1:])
-    found = LevelSets(pointers, lower[order], upper[order])
-    return found if slack is None else moved_out(mixtures, found, levels)
+    return LevelSets(pointers, lower[order], upper[order])
 
 
 def _solve_mass(mixtures: GaussianMixtures, masses: Floats, short: Floats) -> tuple[list[Segments], Floats]:
