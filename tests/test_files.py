@@ -21,12 +21,6 @@ from sklearn.linear_model import LinearRegression
 
 import dco
 from dco.cli.printing import print_json
-from dco.foundations.files import plain, written_beside
-from dco.cli.printing import print_json
-from dco.reproduction.datasets.images import _claim, _write
-from dco.reproduction.experiment import Experiment, Options
-from dco.reproduction.records import plain as records_plain
-from dco.reproduction.records import run_splits
 from dco.foundations.files import plain, written_beside, written_together
 from dco.report.rendering import strict_json, write_text
 from dco.reproduction.datasets.images import _claim, _write

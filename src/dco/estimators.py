@@ -15,7 +15,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from dco.evaluation.evaluate import Evaluation
-from dco.evaluation.evaluate.on_rows import evaluate_on_rows
+from dco.evaluation.on_rows import evaluate_on_rows
 from dco.foundations.arrays import AnyArray, Floats, check_floats_hold
 from dco.foundations.notes import Message, Note, show
 from dco.foundations.ranks import Level, as_count, as_rational
@@ -24,11 +24,11 @@ from dco.guarantees.certificate import Certificate
 from dco.models.adapt import input_tags, is_frozen, is_pair, named_models, predict_record, seeded_models, takes_nan
 from dco.predictions import ClassProbabilities
 from dco.predictor import DecoupledPredictor, fit_decoupled
-from dco.rows.groups import as_labels, check_condition, condition_values, is_label
+from dco.rows.groups import check_condition, condition_values, is_label
 from dco.rows.roles import Split
-from dco.rows.rows import Rows, check_table, given_rows, is_frame, n_rows
+from dco.rows.rows import Rows, as_labels, check_table, given_rows, is_frame, n_rows
 from dco.rows.splits import Splits, as_seed
-from dco.rows.rows.targets import check_label_kinds, check_not_missing, check_one_kind, note_unknown_labels, one_column
+from dco.rows.targets import check_label_kinds, check_not_missing, check_one_kind, note_unknown_labels, one_column
 from dco.scores.score import Score
 from dco.tuning import Ranking
 from dco.tuning.selection import Choosing, named_scores

@@ -32,6 +32,7 @@ from dco.scores.score import Score
 from dco.sets import LabelSets
 from dco.sets.prediction_sets import PredictionSets
 from dco.tuning import Ranking
+from dco.tuning.candidates import check_inverse, is_ours
 from dco.tuning.selection import Choosing, Selection, Workbench, fit_model, grow_tuning_rows, predicted, score_label, select
 
 
@@ -84,7 +85,7 @@ class Structure:
 
     def prediction(self, X: Any) -> Prediction:
         """What the model says about the rows of X, as the record that the score reads."""
-        uniforms = row_uniforms(X, seed=self.uniform_seed) if self.score.randomised else None
+        uniforms = row_uniforms(X, seed=self.uniform_seed) if getattr(self.score, "randomised", False) else None
         return predicted(self.model, X, self.kind, uniforms=uniforms, classes=self.classes)
 
     def scores(self, X: Any, y: AnyArray) -> Floats:
@@ -93,8 +94,8 @@ class Structure:
 
     def check_sets(self, X: Any, y: AnyArray, scores: Floats) -> None:
         """Refuse a user's score whose sets do not agree with its scores."""
-        if not self.score.is_ours():
-            self.score.check_inverse(self.prediction(X), y, scores)
+        if not is_ours(self.score):
+            check_inverse(self.score, self.prediction(X), y, scores)
 
     def conditions(self, X: Any, y: AnyArray | None = None) -> AnyArray | None:
         """The condition of each row; for "label" the label itself, where it is known."""
@@ -188,7 +189,8 @@ class DecoupledPredictor:
             return self.calibration.p_values(scores, self.structure.conditions(X, labels))
         if self.structure.classes is None:
             raise ValueError("p-values of a regression are for given values: pass y.")
-        every = self.structure.score.every_label(record)
+        score: Any = self.structure.score
+        every = score.every_label(record)
         by_label = is_label(self.structure.condition_on)
         conditions = record.labels()[None, :] if by_label else self.structure.conditions(X)
         if conditions is not None and not by_label:

@@ -15,8 +15,6 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from dco.cli.layout import Layout, features, make_layout, targets
-from dco.cli.reading import batches, column_names, even_batches, read_table
 from dco.cli.layout import Layout, checked_columns, columns_by_kind, features, make_layout, targets
 from dco.cli.reading import batches, column_names, even_batches, read_table
 

@@ -14,10 +14,6 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from dco.reproduction import catalogue
-from dco.reproduction.experiment import Experiment, Options, Records
-from dco.reproduction.records import append, packed, plain, read, run_splits, unpacked
-from dco.reproduction.tables import Measured, ResultTable
 from dco.cli import main
 from dco.reproduction import catalogue
 from dco.reproduction.experiment import Experiment, Options, Records

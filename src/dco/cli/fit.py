@@ -70,9 +70,6 @@ def command(data: Path, target: str, as_json: bool, **options: Any) -> None:
     calibration rows are opened once, for the winner. Missing values and categories are handled inside each model.
     """
     from dco.cli.outputs import check_page_name
-    from dco.foundations.files import written_beside
-    from dco.storage.saving import save
-    from dco.cli.outputs import check_page_name
     from dco.foundations.files import written_beside, written_together
     from dco.storage.saving import save
 

@@ -326,7 +326,8 @@ def _write_parts(order: Order, model: Any, parts: Path, advance: Any) -> list[in
     from dco.cli.model_files import model_features
     from dco.cli.reading import even_batches
     from dco.foundations.files import written_beside
-    from dco.guarantees.calibration import tell_new_groups
+    from dco.foundations.notes import show
+    from dco.guarantees.calibration import note_new_conditions
 
     data, kind = Path(order.data), output_format(Path(order.out))
     layout, columns, key = _columns(order, model)
@@ -355,15 +356,15 @@ def _write_parts(order: Order, model: Any, parts: Path, advance: Any) -> list[in
                 write_arrow(_signed(result, order, model), beside, kind)
         else:  # rows of earlier runs count in the notes
             X = model_features(model, table, layout, path=data, first_row=row)
-            new.update(model.predictor_.new_groups(X))
-            missing.update(model.predictor_.new_gaps(X))
+            new.update(model.predictor_.new_conditions(X))
+            missing.update(model.predictor_.kept.gaps(X))
         row += table.num_rows
         written.append(table.num_rows)
         advance(table.num_rows)
     if row == 0:
         raise ValueError(f"{data} has column names and no rows; give a table with rows.")
-    tell_new_groups(new, counted(row, "row"))
-    model.predictor_.tell_new_gaps(missing, row)
+    show(note_new_conditions(new, counted(row, "row")))
+    show(model.predictor_.kept.note_gaps(missing, row))
     values.tell()
     return written
 
@@ -398,11 +399,11 @@ def sets_table(
     arrow = require("pyarrow", extra="tables")
     X = model_features(model, table, layout, path=path, first_row=first_row)
     if new is not None:
-        new.update(model.predictor_.new_groups(X))
+        new.update(model.predictor_.new_conditions(X))
     if missing is not None:
-        missing.update(model.predictor_.new_gaps(X))
+        missing.update(model.predictor_.kept.gaps(X))
     record = model.predictor_.structure.prediction(X)
-    sets = model.predictor_.sets(X, **order.statement, prediction=record)
+    sets = model.predictor_.sets(X, model.predictor_.stated(**order.statement), prediction=record)
     start = order.first_row + first_row
     columns: dict[str, Any] = {}
     if key is None:
@@ -575,13 +576,10 @@ def _predict_folder(
     from dco.cli.layout import NewValues
     from dco.cli.model_files import open_model, stated, tell_level
     from dco.cli.reading import partitions, row_count
-    from dco.guarantees.calibration import tell_new_groups
-    from dco.guarantees.calibration import tell_new_groups
-    from dco.cli.layout import NewValues
-    from dco.cli.model_files import open_model, stated, tell_level
-    from dco.cli.reading import partitions, row_count
     from dco.foundations.files import Written, take_places
+    from dco.foundations.notes import show
     from dco.foundations.parallel import run_many
+    from dco.guarantees.calibration import note_new_conditions
 
     data, out = Path(order.data), Path(order.out)
     _check_out_folder(out, data)
@@ -618,8 +616,8 @@ def _predict_folder(
     for _, values, _ in found:
         total.add(values)
     now = " predicted now" if len(orders) < len(files) else ""
-    tell_new_groups(sum((groups for groups, _, _ in found), Counter()), counted(total.rows, "row") + now)
-    model.predictor_.tell_new_gaps(sum((missing for _, _, missing in found), Counter()), total.rows)
+    show(note_new_conditions(sum((groups for groups, _, _ in found), Counter()), counted(total.rows, "row") + now))
+    show(model.predictor_.kept.note_gaps(sum((missing for _, _, missing in found), Counter()), total.rows))
     total.tell()
     return offsets[-1], len(files), stated(model, order.statement)
 

@@ -10,8 +10,6 @@ from typing import Any
 
 import click
 
-from dco.cli.options import FILE, LEVEL, JobsType, WholeType, example
-from dco.cli.printing import as_json, note, noted_warnings, print_json, print_table, progress, say
 from dco.cli.options import FILE, LEVEL, JobsType, WholeType, example, force_option
 from dco.cli.printing import as_json, note, noted_warnings, print_json, print_table, progress, say
 

@@ -16,7 +16,7 @@ from dco.foundations.ranks import Threshold
 from dco.guarantees.theory import Consistency, coverage_consistency
 from dco.rows.groups import group_names, rows_by_group
 from dco.rows.rows import as_labels
-from dco.rows.rows.targets import check_not_missing
+from dco.rows.targets import check_not_missing
 from dco.sets.intervals import Intervals, IntervalUnions
 from dco.sets.labels import LabelSets
 from dco.sets.prediction_sets import PredictionSets, size_quantile

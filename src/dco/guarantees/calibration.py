@@ -246,13 +246,13 @@ def note_unseen_labels(
         notes.append(Note("infeasible", text, f"At least {least} rows of each label are needed."))
 
 
-def note_new_conditions(new: Counter[Any], n: int) -> list[Note]:
-    """A note on how many of n rows fall under conditions that no calibration row falls under."""
+def note_new_conditions(new: Counter[Any], rows: str) -> list[Note]:
+    """A note on how many of the rows ("200 rows") fall under conditions that no calibration row falls under."""
     if not new:
         return []
     conditions, lost = first_few([repr(name) for name, _ in new.most_common()]), new.total()
     text = (
-        f"{lost} of {counted(n, 'row')} {'belongs' if lost == 1 else 'belong'} to {counted(len(new), 'group')} that "
+        f"{lost} of {rows} {'belongs' if lost == 1 else 'belong'} to {counted(len(new), 'group')} that "
         f"{have(len(new))} no calibration rows ({conditions}): {'its set is' if lost == 1 else 'their sets are'} full "
         "(valid, but useless)."
     )

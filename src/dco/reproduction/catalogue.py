@@ -13,19 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from dco.foundations.errors import MissingExtraError
-from dco.foundations.files import written_beside
+from dco.foundations.files import Written, written_beside, written_together
 from dco.foundations.ranks import as_rational
-from dco.reproduction.coverage_z import all_z
-from dco.reproduction.experiment import Experiment, Options, Records
-from dco.reproduction.records import machine, run_splits
-from dco.reproduction.tables import ResultTable
-from dco.foundations.errors import MissingExtraError
 from dco.reproduction.coverage_z import all_z
 from dco.reproduction.experiment import Experiment, Options, Records
 from dco.reproduction.records import machine, recorded_settings, run_splits
 from dco.reproduction.tables import ResultTable
-from dco.foundations.files import Written, written_beside, written_together
-from dco.foundations.ranks import as_rational
 
 # Each has a tuple EXPERIMENTS. One that is not installed offers nothing.
 MODULES = ("regression", "classification", "theory_checks", "beyond_regression")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-from dco.foundations.files import written_beside
+from dco.foundations.files import written_beside, written_together
 from dco.reproduction.beyond_classification import set_aside_table
 from dco.reproduction.classification_figures import gain_figures, level_figures, main_figures, ratio_figures
 from dco.reproduction.classification_splits import (
@@ -40,9 +40,6 @@ from dco.reproduction.classification_tables import (
 from dco.reproduction.datasets.images import CIFAR100_FEATURES
 from dco.reproduction.experiment import Experiment, Options, Records, needs_file
 from dco.reproduction.tables import ResultTable
-from dco.reproduction.experiment import Experiment, Options, Records, needs_file
-from dco.reproduction.tables import ResultTable
-from dco.foundations.files import written_beside, written_together
 
 CIFAR100 = Study(
     "cifar100", "CIFAR-100", "CIFAR-100 features from a frozen EfficientNet-Lite2 (the paper's are ResNet-50's).",

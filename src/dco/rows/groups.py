@@ -111,8 +111,8 @@ def check_condition(rule: Any, X: Any, *, parameter: str = "condition_on") -> No
         return
     if not isinstance(rule, Hashable):
         text = (
-            f"⟨{parameter}⟩ must be one column or a callable, got {type(rule).__name__}: for several columns, or groups made "
-            "elsewhere, pass a callable that takes X and gives each row's group."
+            f"⟨{parameter}⟩ must be one column or a callable, got {type(rule).__name__}: for several columns, or groups "
+            "made elsewhere, pass a callable that takes X and gives each row's group."
         )
         raise ValueError(Message(text))
     if is_frame(X):

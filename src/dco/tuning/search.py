@@ -19,7 +19,8 @@ from numpy.typing import ArrayLike
 from dco.foundations.arrays import AnyArray, Floats, Integers
 from dco.foundations.ranks import Level, as_count, as_rational, order_statistic, tuning_rank
 from dco.rows.fingerprints import codes_of_values
-from dco.rows.groups import as_labels, group_names, rows_by_group
+from dco.rows.groups import group_names, rows_by_group
+from dco.rows.rows import as_labels
 from dco.sets.prediction_sets import size_quantile
 from dco.tuning.candidates import (
     Candidates,
