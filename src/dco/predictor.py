@@ -224,8 +224,5 @@ class DecoupledPredictor:
         for statement in statements:
             if statement != self.statement:
                 statement.note_infeasible(self.calibration, self.thresholds(statement), notes)
-        return [
-            *notes,
-            *note_new_conditions(self.new_conditions(X), n_rows(X)),
-            *self.kept.note_gaps(self.kept.gaps(X), n_rows(X)),
-        ]
+        new, gaps = self.new_conditions(X), self.kept.gaps(X)
+        return [*notes, *note_new_conditions(new, counted(n_rows(X), "row")), *self.kept.note_gaps(gaps, n_rows(X))]

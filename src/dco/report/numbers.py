@@ -12,6 +12,7 @@ import numpy as np
 
 from dco.evaluation.evaluate import Evaluation, GroupEvaluation, evaluate
 from dco.foundations.arrays import AnyArray, Bools, Floats, Integers
+from dco.foundations.notes import Note, show
 from dco.foundations.ranks import Level, as_rational
 from dco.guarantees.certificate import Certificate
 from dco.guarantees.facts import CertifiedThreshold, certified_thresholds
