@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dco.foundations.arrays import AnyArray, Floats
+from dco.foundations.display import counted
 from dco.foundations.notes import Note
 from dco.foundations.ranks import Level, Threshold
 from dco.guarantees.calibration import Calibration, Statement, calibrate, note_new_conditions, note_unseen_labels
