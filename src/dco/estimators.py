@@ -34,7 +34,7 @@ from dco.tuning import Ranking
 from dco.tuning.selection import Choosing, named_scores
 
 
-class _Decoupled(BaseEstimator, ABC):
+class Decoupled(BaseEstimator, ABC):
     """What the classifier and the regressor share: checks of what scikit-learn users bring, and a call of `predictor`."""
 
     predictor_: DecoupledPredictor
@@ -364,7 +364,7 @@ class _Decoupled(BaseEstimator, ABC):
         return None
 
 
-class DecoupledClassifier(ClassifierMixin, _Decoupled):
+class DecoupledClassifier(ClassifierMixin, Decoupled):
     """Prediction sets of labels with a guarantee, the smallest found among models x scores.
 
     Parameters
@@ -450,7 +450,7 @@ class DecoupledClassifier(ClassifierMixin, _Decoupled):
         return classes
 
 
-class DecoupledRegressor(RegressorMixin, _Decoupled):
+class DecoupledRegressor(RegressorMixin, Decoupled):
     """Prediction intervals (or unions of them) with a guarantee, the smallest found among models x scores.
 
     Parameters and attributes are those of `DecoupledClassifier`; ``condition_on="label"`` is for classes only.

@@ -70,9 +70,11 @@ SKLEARN: tuple[str, ...] = (
 
 # The classes of this library that end up in a fitted estimator.
 OWN: tuple[str, ...] = (
+    "dco.foundations.notes.Note",
     "dco.guarantees.calibration.Calibration",
+    "dco.guarantees.calibration.Statement",
     "dco.guarantees.certificate.Certificate",
-    "dco.guarantees.certificate.CertifiedThreshold",
+    "dco.guarantees.facts.CertifiedThreshold",
     "dco.estimators.DecoupledClassifier",
     "dco.estimators.DecoupledRegressor",
     "dco.models.averaged.AveragedModel",
@@ -87,7 +89,6 @@ OWN: tuple[str, ...] = (
     "dco.predictions.PointsWithSpread",
     "dco.predictions.Quantiles",
     "dco.predictor.DecoupledPredictor",
-    "dco.predictor.Statement",
     "dco.predictor.Structure",
     "dco.scores.bayesian_classes.AddOneIn",
     "dco.scores.bayesian_classes.PosteriorNLL",
@@ -105,7 +106,8 @@ OWN: tuple[str, ...] = (
     "dco.scores.regression.AbsoluteResidual",
     "dco.scores.regression.NormalisedResidual",
     "dco.scores.regression.QuantileResidual",
-    "dco.rows.rows.splits.Splits",
+    "dco.rows.rows.KeptRows",
+    "dco.rows.splits.Splits",
     "dco.foundations.ranks.Threshold",
     "dco.tuning.candidates.FailedCandidate",
     "dco.tuning.candidates.Ranking",
