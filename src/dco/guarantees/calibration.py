@@ -38,12 +38,17 @@ class Statement:
     condition_on: Any = None
     on_infeasible: Literal["warn", "raise"] = "warn"
 
+    def __post_init__(self) -> None:
+        as_rational(self.alpha)
+        as_rational(self.delta, name="delta")
+        for name, offered in (("guarantee", tuple(RULES)), ("on_infeasible", ("warn", "raise"))):
+            if getattr(self, name) not in offered:
+                known = " or ".join(f'"{value}"' for value in offered)
+                raise ValueError(f"{name} must be {known}, got {getattr(self, name)!r}.")
+
     def changed(self, given: Mapping[str, Any]) -> Statement:
-        """Another statement, checked; a delta must go with a guarantee that has one."""
+        """Another statement; a delta must go with a guarantee that has one."""
         statement = replace(self, **given)
-        if statement.guarantee not in RULES:
-            known = " or ".join(f'"{name}"' for name in RULES)
-            raise ValueError(f"guarantee must be {known}, got {statement.guarantee!r}.")
         if "delta" in given and not statement.rule.needs_delta:
             raise ValueError('delta belongs to the guarantee "pac"; pass guarantee="pac" with it.')
         return statement
@@ -345,8 +350,8 @@ def _check_repeatable(structure: Scored, X: Any, y: AnyArray, scores: Floats, n:
                 "fixed function of a row: the model learns, draws at random, compares rows or changes them in place in "
                 "predict. Fix its seed, let it copy, or freeze it."
             )
-    for rows in (some, half, some[:1]) if names is not None else ():
-        if rows.size and np.any(structure.conditions(take_features(X, rows), y[rows]) != names[rows]):
+    for rows in (part for part in (some, half, some[:1]) if part.size):
+        if names is not None and np.any(structure.conditions(take_features(X, rows), y[rows]) != names[rows]):
             raise SealBrokenError(
                 "condition_on gives a row another group when it comes with other rows, so groups are not those of one "
                 "fixed function of a row. Fix what it compares with (a median of the training rows, say) beforehand."

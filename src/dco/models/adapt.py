@@ -415,6 +415,20 @@ def is_pair(entry: Any) -> bool:
     return isinstance(entry, (tuple, list)) and len(entry) == 2 and isinstance(entry[0], str)
 
 
+def with_model_param(models: Any, key: str, value: Any) -> Any:
+    """The models with one of them replaced (`key` is its name), or with a parameter of one set (``name__param``)."""
+    names = named_models(models)
+    name = next((name for name in sorted(names, key=len, reverse=True) if key == name or key.startswith(f"{name}__")), None)
+    if name is None:
+        raise ValueError(f"There is no model for {key!r}; the models are {', '.join(names)}.")
+    if key != name:
+        names[name].set_params(**{key.removeprefix(f"{name}__"): value})
+        return models
+    names[name] = value
+    named = isinstance(models, Mapping) or any(map(is_pair, [models, *models]))
+    return names if named else list(names.values())
+
+
 def seeded_models(models: Any, seed: int) -> dict[str, Any]:
     """Copies of the models by name; those without a seed get one, so that the certificate's seed repeats the fit."""
     from sklearn.base import clone

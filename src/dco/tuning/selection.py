@@ -176,6 +176,12 @@ class Workbench:
     choosing: Choosing = Choosing()
     prefitted: Mapping[str, Any] = field(default_factory=dict)  # models that growing the tuning split has fitted already
 
+    def __post_init__(self) -> None:
+        if self.n_folds is not None and not self.choosing.refit:
+            raise ValueError(
+                Message("⟨tune_folds⟩ needs refit=True: no single model was fitted on all the rows that tuned.")
+            )
+
     @cached_property
     def uniform_seed(self) -> int:
         """The seed of randomised scores."""
@@ -273,6 +279,23 @@ _SOURCES: dict[type, str] = {
     ),
     Quantiles: "Quantiles come from dco.models.QuantilePair(model).",
 }
+
+
+def given_scores(scores: Any) -> dict[str, Score] | None:
+    """{name: score} of a score, a list or a dict of them; None for every score that suits the models."""
+    if scores is None:
+        return None
+    listed = list(scores) if isinstance(scores, (list, tuple)) else [scores]
+    named = dict(scores) if isinstance(scores, Mapping) else None
+    for score in listed if named is None else named.values():
+        if isinstance(score, type):
+            raise ValueError(f"scores holds the class {score.__name__}: make a score of it, {score.__name__}(...).")
+        if not isinstance(score, Score):
+            raise ValueError(f"scores must hold scores such as those of dco.scores, got {score!r:.200}.")
+    named = named_scores(listed) if named is None else named
+    if not named:
+        raise ValueError("scores is empty: pass None for all scores that suit the models, or name some.")
+    return named
 
 
 def named_scores(scores: Iterable[Score]) -> dict[str, Score]:
