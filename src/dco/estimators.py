@@ -33,10 +33,10 @@ from dco.rows.roles import Growth, Roles, Sizes, deal_roles, given_roles
 from dco.rows.rows import KeptRows, Rows, check_table, is_frame, n_rows
 from dco.rows.seal import SealedRows
 from dco.rows.splits import Splits, as_seed
-from dco.scores.score import Score
+from dco.scores.score import checked_score, named_scores
 from dco.tuning import Ranking
-from dco.tuning.allocation import grow_tuning_split
-from dco.tuning.selection import Workbench, growing_candidates, named_scores
+from dco.tuning.allocation import grow_tuning_split, growing_candidates
+from dco.tuning.selection import Workbench
 
 
 class _Decoupled(BaseEstimator, ABC):
@@ -340,10 +340,7 @@ class _Decoupled(BaseEstimator, ABC):
         if scores is not None and not scores:
             raise ValueError("scores is empty: pass None for all scores that suit the models, or name some.")
         for score in (scores or {}).values():
-            if isinstance(score, type):
-                raise ValueError(f"scores holds the class {score.__name__}: make a score of it, {score.__name__}(...).")
-            if not isinstance(score, Score):
-                raise ValueError(f"scores must hold scores such as those of dco.scores, got {score!r:.200}.")
+            checked_score(score)
 
     def _check_condition(self, X: Any, rule: Any, *, parameter: str = "condition_on") -> None:
         """A column of an array is a number; columns of frames are looked up by name, where they are used."""

@@ -23,6 +23,7 @@ from dco.foundations.arrays import AnyArray, Floats, Integers
 from dco.foundations.display import counted, first_few, have
 from dco.foundations.errors import DcoError, SealBrokenError
 from dco.foundations.extras import installed
+from dco.foundations.notes import Notes, show
 from dco.foundations.ranks import Level, as_rational, smallest_marginal_n, smallest_pac_n
 from dco.guarantees.calibration import (
     Calibration,
@@ -47,12 +48,11 @@ from dco.rows.groups import group_names, is_label
 from dco.rows.rounding import batch_rounding, same_but_for_rounding, usual_size
 from dco.rows.rows import KeptRows, UsedRows, n_rows, take_features
 from dco.rows.seal import SealedRows
-from dco.scores.score import Score
+from dco.scores.score import Score, check_inverse, is_ours, score_label
 from dco.sets import LabelSets
 from dco.sets.prediction_sets import PredictionSets
 from dco.tuning import Ranking
-from dco.tuning.candidates import check_inverse, is_ours
-from dco.tuning.selection import Selection, Workbench, fit_model, predicted, score_label, select
+from dco.tuning.selection import Selection, Workbench, fit_model, predicted, select
 
 IN_GROUPS = "the law of coverage is for independent rows, and rows of this fit belong together in groups"
 
@@ -115,8 +115,7 @@ class Structure:
 
     def prediction(self, X: Any) -> Prediction:
         """What the model says about the rows of X, as the record that the score reads."""
-        randomised = getattr(self.score, "randomised", False)
-        uniforms = row_uniforms(X, seed=self.uniform_seed) if randomised else None
+        uniforms = row_uniforms(X, seed=self.uniform_seed) if self.score.randomised else None
         return predicted(self.model, X, self.kind, uniforms=uniforms, classes=self.classes)
 
     def scores(self, X: Any, y: AnyArray) -> Floats:
@@ -261,11 +260,6 @@ class DecoupledPredictor:
             )
         if self.structure.classes is None:
             raise ValueError("p-values of a regression are for given values: pass y.")
-        if not hasattr(self.structure.score, "every_label"):
-            raise ValueError(
-                f"p-values of every label need a score that has every_label(prediction), which "
-                f"{type(self.structure.score).__name__} does not have."
-            )
         every = self.structure.score.every_label(record)
         by_label = is_label(self.structure.condition_on)
         conditions = record.labels()[None, :] if by_label else self.structure.conditions(X)
@@ -335,7 +329,11 @@ def fit_decoupled(
     conditions: Any = None
     if len(tuning):
         conditions = "label" if is_label(condition_on) else _codes(condition_values(condition_on, tuning.X, tuning.y))
-    selection = select(models, scores, bench, alpha=statement.alpha, conditions=conditions, ensemble=ensemble, search=search)
+    notes = Notes()
+    selection = select(
+        models, scores, bench, alpha=statement.alpha, notes=notes, conditions=conditions, ensemble=ensemble, search=search
+    )
+    show(notes)
     if holds_frozen(selection.winner.model):  # one that a search has proposed, too
         facts = replace(facts, training_rows_checked=False)
     structure = freeze(selection, bench, refit=refit, condition_on=condition_on, facts=facts)
@@ -561,7 +559,7 @@ def certify(
         model=describe(selection.winner.model),
         score=score_label(structure.score),
         condition_on=None if structure.condition_on is None else describe(structure.condition_on),
-        tuning_threshold=selection.ranking.threshold_of(structure.name),
+        tuning_threshold=selection.tuning_threshold,
         selection=f"smallest mean size on {n_tuned} tuning rows{folds}" if n_tuned else "",
         refit=refit and not is_frozen(selection.winner.model),
         rows=dict(facts.rows),

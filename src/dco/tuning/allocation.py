@@ -8,18 +8,21 @@ exchangeable. Deciding by anything seen on the untouched rows (the resulting wid
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Literal, SupportsIndex, TypeAlias
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal, SupportsIndex, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dco.foundations.arrays import Integers
+from dco.foundations.arrays import AnyArray, Integers
 from dco.foundations.ranks import Level, as_count, smallest_marginal_n, smallest_pac_n
 from dco.rows.fingerprints import codes_of_values
 from dco.rows.groups import as_labels
-from dco.tuning.candidates import Candidates
+from dco.rows.rows import Rows
+from dco.scores.score import Score
+from dco.tuning.search import Candidates
+from dco.tuning.selection import Workbench, expand, fit_models, try_models
 from dco.tuning.stability import Stability, bootstrap_stability
 
 CandidatesOn: TypeAlias = Callable[[Integers], tuple[Candidates, ArrayLike]]
@@ -138,6 +141,31 @@ def grow_tuning_split(
         tolerance=tolerance,
         groups=codes,
     )
+
+
+def growing_candidates(
+    models: Mapping[str, Any], scores: Mapping[str, Score] | None, bench: Workbench, rows: Rows
+) -> tuple[CandidatesOn, dict[str, Any]]:
+    """For a tuning split that grows: models fitted once on training rows, and their candidates on any rows taken so far."""
+    candidates = expand(models, scores)
+    outcomes = fit_models(models, bench)
+    fitted = {name: outcome.fitted for name, outcome in outcomes.items() if outcome.failure is None}
+
+    def look(taken: Integers) -> tuple[Candidates, AnyArray]:
+        now = replace(bench, tune=rows.take(taken), n_folds=None, prefitted=fitted)
+        tried = try_models([c for c in candidates if c.model_name in fitted], now)
+        table = {
+            c.name: (c.score, tried[c.model_name].predictions[c.kind].records[0])
+            for c in candidates
+            if c.model_name in tried and tried[c.model_name].failure is None
+        }
+        if not table:
+            lost = {name: outcome for name, outcome in outcomes.items() if outcome.failure is not None} | tried
+            reasons = "; ".join(f"{name}: {found.failure}" for name, found in lost.items())
+            raise ValueError(f"Every candidate failed on the training and tuning rows: {reasons}")
+        return table, now.tune.y
+
+    return look, fitted
 
 
 def _permutation(order: ArrayLike) -> Integers:
