@@ -24,7 +24,7 @@ import numpy as np
 from scipy.special import logsumexp
 
 from dco import split_conformal
-from dco.foundations.threshold import order_statistic
+from dco.foundations.ranks import order_statistic
 from dco.models.bayesian_linear import effective_sample_size
 from dco.predictions import Points
 from dco.reproduction.experiment import Options

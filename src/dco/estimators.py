@@ -1,59 +1,43 @@
-"""scikit-learn dress over `predictor`: bring models and scores, call ``fit``, get the smallest certified sets found."""
+"""scikit-learn's interface to `predictor`: bring models and scores, call ``fit``, get the smallest certified sets found."""
 
 from __future__ import annotations
 
-import warnings
 from abc import ABC, abstractmethod
-from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping
-from dataclasses import replace
-from functools import partial
-from types import FunctionType
-from typing import Any, Literal, overload
+from collections.abc import Mapping
+from typing import Any, Literal
 
 import numpy as np
 from sklearn import get_config
-from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, clone
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils import get_tags
 from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, process_routing
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_array, check_is_fitted, column_or_1d, validate_data
+from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
-from dco.evaluation.evaluate import Evaluation, check_not_missing, evaluate
-from dco.foundations.arrays import AnyArray, Floats, Integers
-from dco.foundations.display import counted, first_few
+from dco.evaluation.evaluate import Evaluation
+from dco.evaluation.on_rows import evaluate_on_rows
+from dco.foundations.arrays import AnyArray, Floats, check_floats_hold
+from dco.foundations.notes import Message, Note, show
 from dco.foundations.ranks import Level, as_count, as_rational
+from dco.guarantees.calibration import Statement
 from dco.guarantees.certificate import Certificate
-from dco.models.adapt import holds_frozen, is_frozen, predict_record
+from dco.models.adapt import input_tags, is_frozen, is_pair, named_models, predict_record, seeded_models, takes_nan
 from dco.predictions import ClassProbabilities
-from dco.predictor import DecoupledPredictor, Facts, Statement, condition_values, fit_decoupled
-from dco.rows.fingerprints import role_fingerprint
-from dco.rows.groups import as_labels, is_label
-from dco.rows.roles import Growth, Roles, Sizes, deal_roles, given_roles
-from dco.rows.rows import KeptRows, Rows, check_table, is_frame, n_rows
-from dco.rows.seal import SealedRows
+from dco.predictor import DecoupledPredictor, fit_decoupled
+from dco.rows.groups import check_condition, condition_values, is_label
+from dco.rows.roles import Split
+from dco.rows.rows import Rows, as_labels, check_table, given_rows, is_frame, n_rows
 from dco.rows.splits import Splits, as_seed
+from dco.rows.targets import check_label_kinds, check_not_missing, check_one_kind, note_unknown_labels, one_column
 from dco.scores.score import checked_score, named_scores
 from dco.tuning import Ranking
-from dco.tuning.allocation import grow_tuning_split, growing_candidates
-from dco.tuning.selection import Workbench
+from dco.tuning.selection import Choosing
 
 
 class _Decoupled(BaseEstimator, ABC):
-    """What the classifier and the regressor share: roles, search, calibration, sets."""
+    """What the classifier and the regressor share: checks of what scikit-learn users bring, and a call of `predictor`."""
 
     predictor_: DecoupledPredictor
-    splits_: Splits
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Name ``__init__`` after the class: Python quotes that name when a keyword is wrong."""
-        super().__init_subclass__(**kwargs)
-        shared = _Decoupled.__init__
-        if cls.__init__ is shared:
-            own = FunctionType(shared.__code__, shared.__globals__, shared.__name__, shared.__defaults__)
-            own.__kwdefaults__, own.__annotations__ = shared.__kwdefaults__, shared.__annotations__
-            own.__qualname__ = f"{cls.__qualname__}.__init__"
-            cls.__init__ = own  # type: ignore[method-assign]
 
     def __init__(
         self,
@@ -61,7 +45,7 @@ class _Decoupled(BaseEstimator, ABC):
         scores: Any = None,
         *,
         alpha: Level = 0.1,
-        guarantee: Literal["marginal", "pac"] = "marginal",
+        guarantee: str = "marginal",
         delta: Level = 0.05,
         tune_size: float | int | Literal["auto"] = 0.25,
         calibrate_size: float | int = 0.25,
@@ -103,40 +87,40 @@ class _Decoupled(BaseEstimator, ABC):
 
         Alone, the rows of X are dealt to roles by `tune_size`, `calibrate_size` and `random_state`. ``calibrate=(X, y)``
         and ``tune=(X, y)`` bring the caller's own rows (a third entry, a dict, holds their fit parameters and groups).
-        `groups` has one label a row: whole groups stay in one role, and the statement is about a row picked at random from a
-        new group. Other keyword arguments (``sample_weight`` ...) are cut by role and handed to the models' ``fit``; they
-        never weight the calibration.
+        `groups` has one label per row: whole groups stay in one role, and the statement is about a row picked at random
+        from a new group. Other keyword arguments (``sample_weight`` ...) are cut by role and passed to the models' ``fit``;
+        they never weight the calibration. A fit that fails leaves the estimator as it was.
         """
         self._check_parameters(tune=tune, groups=groups)
         if params and get_config().get("enable_metadata_routing") and self.search is None:
             process_routing(self, "fit", **params)  # an unset or unknown request is an error here, not a failed candidate
+        new = object.__new__(type(self))  # takes what is fitted, until all of it is
+        new.__dict__.update(self.__dict__)
         seed = as_seed(self.random_state)
-        rows = self._rows(X, y, groups, params, reset=True)
-        self._check_condition(rows.X, self.condition_on)
-        self.__dict__.pop("predictor_", None)  # should this fit fail, no earlier one stays beside new classes and roles
-        roles = self._roles(rows, tune=tune, calibrate=calibrate, seed=seed)
-        self.splits_ = roles.splits
-        self._set_classes([roles.train.y, roles.tune.y, roles.calibrate.y])
-        models = self._seeded_models(seed)
-        bench = self._bench(roles.train, roles.tune, seed, roles.prefitted)
-        facts = self._facts(roles, models, seed)
-        sealed = SealedRows(roles.calibrate.X, roles.calibrate.y, fingerprint=facts.fingerprints.get("calibrate"))
-        self.predictor_ = fit_decoupled(
-            models,
-            self._scores(),
-            bench,
-            sealed,
-            self._statement(),
-            refit=self.refit,
-            ensemble=self.ensemble,
-            condition_on=self.condition_on,
-            search=self.search,
-            groups=roles.calibrate.groups,
-            seed=seed,
-            facts=facts,
+        rows = new._rows(X, y, groups, params, reset=True)
+        check_condition(self.condition_on, rows.X)
+        split = Split(
+            self.tune_size,
+            self.calibrate_size,
+            self.tune_folds,
+            self.stratify,
+            self.duplicates,
+            frozen=self._all_frozen(),
+            given_tune=new._given("tune", tune),
+            given_calibrate=new._given("calibrate", calibrate),
         )
-        if self.predictor_.structure.classes is not None:
-            self._set_classes([self.predictor_.structure.classes])  # a frozen model may know more labels than the rows hold
+        new.predictor_ = fit_decoupled(
+            seeded_models(self.models, seed),
+            self._named_scores(),
+            rows,
+            Statement(self.alpha, self.guarantee, self.delta, self.simultaneous, self.condition_on, self.on_infeasible),
+            classes=new._known_classes(rows, split),
+            split=split,
+            choosing=Choosing(self.search, self.ensemble, self.refit, self.n_jobs, self.scheduler),
+            seed=seed,
+        )
+        show(new.predictor_.notes, raising=self.on_infeasible == "raise")
+        self.__dict__ = new.__dict__
         return self
 
     def predict(self, X: Any) -> AnyArray:
@@ -144,53 +128,20 @@ class _Decoupled(BaseEstimator, ABC):
         X = self._features(X)
         return np.asarray(self.predictor_.structure.model.predict(X))
 
-    def predict_set(
-        self,
-        X: Any,
-        alpha: Any = None,
-        *,
-        guarantee: Literal["marginal", "pac"] | None = None,
-        delta: Level | None = None,
-    ) -> Any:
+    def predict_set(self, X: Any, alpha: Any = None, *, guarantee: str | None = None, delta: Level | None = None) -> Any:
         """The prediction set of each row; with a list of levels, a list of sets from the one calibration.
 
         `guarantee` and `delta` ask for the other statement from the same calibration scores, in place of that of the fit.
         Each level is guaranteed if it was fixed without looking at calibration or test results; for a level picked by its
         result, ``certificate_.simultaneous_slack()`` is what coverage may lack.
         """
-        X = self._features(X)
-        one = alpha is None or np.ndim(alpha) == 0
-        levels = [alpha] if one else list(alpha)
-        for level in levels:
-            self.predictor_.tell_infeasible(self.predictor_.stated(level, guarantee=guarantee, delta=delta), stacklevel=3)
-        self.predictor_.tell_new_groups(X, stacklevel=3)
-        prediction = self.predictor_.structure.prediction(X)
-        sets = [self.predictor_.sets(X, level, guarantee=guarantee, delta=delta, prediction=prediction) for level in levels]
-        return sets[0] if one else sets
-
-    @overload
-    def evaluate(
-        self,
-        X: Any,
-        y: Any,
-        *,
-        alpha: Level | None = None,
-        guarantee: Literal["marginal", "pac"] | None = None,
-        delta: Level | None = None,
-        by: Any = None,
-    ) -> Evaluation: ...
-
-    @overload
-    def evaluate(
-        self,
-        X: Any,
-        y: Any,
-        *,
-        alpha: list[Any] | tuple[Any, ...],
-        guarantee: Literal["marginal", "pac"] | None = None,
-        delta: Level | None = None,
-        by: Any = None,
-    ) -> list[Evaluation]: ...
+        X, own = self._features(X), self.predictor_
+        levels = [alpha] if alpha is None or np.ndim(alpha) == 0 else list(alpha)
+        statements = [own.stated(level, guarantee=guarantee, delta=delta) for level in levels]
+        show(own.notes_on(X, statements), raising=self.on_infeasible == "raise")
+        prediction = own.structure.prediction(X)
+        sets = [own.sets(X, statement, prediction=prediction) for statement in statements]
+        return sets[0] if alpha is None or np.ndim(alpha) == 0 else sets
 
     def evaluate(
         self,
@@ -198,59 +149,28 @@ class _Decoupled(BaseEstimator, ABC):
         y: Any,
         *,
         alpha: Any = None,
-        guarantee: Literal["marginal", "pac"] | None = None,
+        guarantee: str | None = None,
         delta: Level | None = None,
         by: Any = None,
-    ) -> Evaluation | list[Evaluation]:
-        """Coverage, sizes and consistency with the coverage law on rows that were used for nothing else.
+    ) -> Any:
+        """Coverage, sizes and consistency with the coverage law on rows that were used for nothing else: an `Evaluation`.
 
         `alpha`, `guarantee` and `delta` are those of `predict_set`: with a list of levels, a list of evaluations. `by` has
-        one label a row, or names groups as `condition_on` does: the table by group. Under `condition_on` the groups of the
-        conditions are taken, each compared with the law of its own threshold. Rows that took part in the fit are counted in
-        a warning, and in ``no_verdict``: there is then no verdict. There is none either after a fit with `groups`: the law
-        is for independent rows. Labels that are not in ``classes_`` are counted in a warning too, and in the verdict, which
-        is about the other rows and says that the assumption of the guarantee fails; in `coverage` their rows are misses.
+        one label per row, or names groups as `condition_on` does: the table by group. Under `condition_on` the groups of
+        the conditions are taken, each compared with the law of its own threshold. Rows that took part in the fit are
+        counted in a warning, and in ``no_verdict``: there is then no verdict. There is none either after a fit with
+        `groups`: the law is for independent rows. Labels that are not in ``classes_`` are counted in a warning too; their
+        rows are misses.
         """
-        features, own = self._features(X), self.predictor_
-        target = self._known_targets(y, stacklevel=3)
-        same = by is not None and np.ndim(by) == 0 and by == own.structure.condition_on  # groups with laws of their own
-        groups = None if same else self._groups_by(by, features, target)
-        one = alpha is None or np.ndim(alpha) == 0
-        statements = [own.stated(level, guarantee=guarantee, delta=delta) for level in ([alpha] if one else alpha)]
-        for statement in statements:
-            own.tell_infeasible(statement, stacklevel=3)
-        own.tell_new_groups(features, stacklevel=3)
-        used, spoilt = own.tell_used_rows(features, target, stacklevel=3)
-        prediction, conditions = own.structure.prediction(features), own.structure.conditions(features, target)
-        found = []
-        for statement in statements:
-            asked: dict[str, Any] = {"alpha": statement.alpha, "guarantee": guarantee, "delta": delta}
-            every = own.thresholds(**asked)
-            thresholds = {name: threshold for name, threshold in every.items() if name not in spoilt}
-            made = evaluate(
-                own.sets(features, **asked, prediction=prediction),
-                target,
-                threshold=thresholds.get(None),
-                groups=conditions if groups is None else groups,
-                thresholds=thresholds if groups is None else None,
-                tied=own.is_tied(statement),
-            )
-            found.append(made if used is None else replace(made, no_verdict=used))
-        return found[0] if one else found
-
-    def _groups_by(self, by: Any, X: Any, y: AnyArray) -> AnyArray | None:
-        """The label of each row that `by` gives, or names: a column of X, "label", or a callable of X."""
-        if by is not None and (np.ndim(by) == 0 or callable(by)):
-            self._check_condition(X, by, parameter="by")
-            if is_label(by) and not hasattr(self, "classes_"):
-                raise ValueError(
-                    'by="label" is for classes; a regression takes a column, a callable of X, or a label a row.'
-                )
-            return condition_values(by, X, y, parameter="by")
-        groups = None if by is None else as_labels(by)
-        if groups is not None and groups.shape != y.shape:
-            raise ValueError(f"by must hold one label for each of {len(y)} rows, got shape {groups.shape}.")
-        return groups
+        X, own, notes = self._features(X), self.predictor_, list[Note]()
+        target = self._known_targets(y, notes)
+        levels = [alpha] if alpha is None or np.ndim(alpha) == 0 else list(alpha)
+        statements = [own.stated(level, guarantee=guarantee, delta=delta) for level in levels]
+        found: list[Evaluation] = evaluate_on_rows(
+            own, X, target, statements, slices=self._slices(by, X, target), notes=notes
+        )
+        show(notes, raising=self.on_infeasible == "raise")
+        return found[0] if alpha is None or np.ndim(alpha) == 0 else found
 
     @property
     def certificate_(self) -> Certificate:
@@ -269,6 +189,18 @@ class _Decoupled(BaseEstimator, ABC):
         """The name of the candidate that was calibrated."""
         check_is_fitted(self, "predictor_")
         return self.predictor_.structure.name
+
+    @property
+    def splits_(self) -> Splits:
+        """Which row of X had which role."""
+        check_is_fitted(self, "predictor_")
+        return self.predictor_.splits
+
+    @property
+    def notes_(self) -> list[Note]:
+        """What ``fit`` found on its way, each with what to try."""
+        check_is_fitted(self, "predictor_")
+        return list(self.predictor_.notes)
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Parameters by name; models in a list or a dict are reached as ``models__name`` and ``models__name__param``."""
@@ -292,6 +224,20 @@ class _Decoupled(BaseEstimator, ABC):
         super().set_params(**params)
         return self
 
+    def _set_model_param(self, key: str, value: Any) -> None:
+        names = named_models(self.models)
+        name = next(
+            (name for name in sorted(names, key=len, reverse=True) if key == name or key.startswith(f"{name}__")), None
+        )
+        if name is None:
+            raise ValueError(f"There is no model for {key!r}; the models are {', '.join(names)}.")
+        if key != name:
+            names[name].set_params(**{key.removeprefix(f"{name}__"): value})
+            return
+        names[name] = value
+        named = isinstance(self.models, Mapping) or any(map(is_pair, [self.models, *self.models]))
+        self.models = names if named else list(names.values())
+
     def get_metadata_routing(self) -> MetadataRouter:
         """Fit parameters go to the models that ask for them."""
         router = MetadataRouter(owner=type(self).__name__).add_self_request(self)
@@ -302,61 +248,53 @@ class _Decoupled(BaseEstimator, ABC):
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        models = [model for model in named_models(self.models).values() if _input_tags(model) is not None]
+        models = [model for model in named_models(self.models).values() if input_tags(model) is not None]
         # one that takes NaN is enough: others fail as candidates, with their own words; a search may propose any model
-        tags.input_tags.allow_nan = self.search is not None or any(_takes_nan(model) for model in models)
-        tags.input_tags.sparse = bool(models) and all(_input_tags(model).sparse for model in models)
+        tags.input_tags.allow_nan = self.search is not None or any(takes_nan(model) for model in models)
+        tags.input_tags.sparse = bool(models) and all(input_tags(model).sparse for model in models)
         return tags
 
-    # ------------------------------------------------------------------------------------------ checks
+    # ------------------------------------------------------------------------------------------ what callers bring
 
     def _check_parameters(self, *, tune: Any, groups: Any) -> None:
+        Statement(self.alpha).changed({"guarantee": self.guarantee})
         as_rational(self.alpha)
         as_rational(self.delta, name="delta")
-        if self.guarantee not in ("marginal", "pac"):
-            raise ValueError(f'guarantee must be "marginal" or "pac", got {self.guarantee!r}.')
-        if self.on_infeasible not in ("warn", "raise"):
-            raise ValueError(f'on_infeasible must be "warn" or "raise", got {self.on_infeasible!r}.')
-        if self.duplicates not in ("natural", "drop", "allow"):
-            raise ValueError(f'duplicates must be "natural", "drop" or "allow", got {self.duplicates!r}.')
+        for name, offered in (("on_infeasible", ("warn", "raise")), ("duplicates", ("natural", "drop", "allow"))):
+            if getattr(self, name) not in offered:
+                *others, last = (f'"{value}"' for value in offered)
+                raise ValueError(f"{name} must be {', '.join(others)} or {last}, got {getattr(self, name)!r}.")
         if self.tune_folds is not None and as_count(self.tune_folds, name="tune_folds") < 2:
-            raise ValueError(f"tune_folds must be at least 2, got {self.tune_folds}.")
-        if self.tune_folds is not None and not self.refit:
-            raise ValueError("tune_folds needs refit=True: no single model was fitted on all the rows that tuned.")
-        if self.tune_folds is not None and tune is not None:
-            raise ValueError("tune_folds tunes on all rows that are not calibration rows; leave tune= out.")
-        if groups is not None and self.condition_on is not None:
-            raise ValueError("groups= and condition_on= cannot be combined: no threshold is known to be valid for both.")
-        if groups is not None and self.stratify:
-            raise ValueError("groups= and stratify=True cannot be combined: whole groups cannot also be balanced.")
+            raise ValueError(Message(f"⟨tune_folds⟩ must be at least 2, got {self.tune_folds}."))
+        folds, clusters, conditions = self.tune_folds is not None, groups is not None, self.condition_on is not None
+        for clash, text in (
+            (folds and not self.refit, "⟨tune_folds⟩ needs refit=True: no model was fitted on all the rows that tuned."),
+            (folds and tune is not None, "⟨tune_folds⟩ tunes on all rows but the calibration rows; leave tune= out."),
+            (clusters and conditions, "⟨groups=⟩ and ⟨condition_on=⟩ cannot be combined: no threshold is valid for both."),
+            (clusters and self.stratify, "⟨groups=⟩ and stratify=True cannot be combined: groups stay whole."),
+        ):
+            if clash:
+                raise ValueError(Message(text))
         if self.search is not None and not hasattr(self.search, "search"):
             raise ValueError(f"search must be None, dco.search.Random(...) or dco.search.Optuna(...), got {self.search!r}.")
         if not named_models(self.models) and self.search is None:
             raise ValueError("models is empty: pass an estimator, a list of estimators or a dict of them.")
-        self._check_scores()
 
-    def _check_scores(self) -> None:
-        scores = self._scores()
-        if scores is not None and not scores:
+    def _named_scores(self) -> dict[str, Any] | None:
+        """{name: score}, or None for every score that suits the models."""
+        if self.scores is None:
+            return None
+        if isinstance(self.scores, Mapping):
+            named = {name: checked_score(score) for name, score in self.scores.items()}
+        else:
+            named = named_scores(self.scores if isinstance(self.scores, (list, tuple)) else [self.scores])
+        if not named:
             raise ValueError("scores is empty: pass None for all scores that suit the models, or name some.")
-        for score in (scores or {}).values():
-            checked_score(score)
+        return named
 
-    def _check_condition(self, X: Any, rule: Any, *, parameter: str = "condition_on") -> None:
-        """A column of an array is a number; columns of frames are looked up by name, where they are used."""
-        if rule is None or callable(rule) or is_label(rule):
-            return
-        if not isinstance(rule, Hashable):
-            raise ValueError(
-                f"{parameter} must be one column or a callable, got {type(rule).__name__}: for several columns, or groups "
-                "made elsewhere, pass a callable that takes X and gives each row's group."
-            )
-        if is_frame(X):
-            return
-        if isinstance(rule, bool) or not isinstance(rule, (int, np.integer)) or not -X.shape[1] <= rule < X.shape[1]:
-            raise ValueError(
-                f"{parameter} must be a column number below {X.shape[1]} or a callable, as X is an array; got {rule!r}."
-            )
+    def _all_frozen(self) -> bool:
+        models = named_models(self.models)
+        return bool(models) and self.search is None and all(is_frozen(model) for model in models.values())
 
     def _features(self, X: Any) -> Any:
         """New rows for a fitted estimator: the same columns as in ``fit``."""
@@ -372,27 +310,18 @@ class _Decoupled(BaseEstimator, ABC):
                 raise ValueError("Found array with 0 sample(s): X has no rows.")
             return X
         allow_nan = "allow-nan" if get_tags(self).input_tags.allow_nan else True
-        dtype = None if _is_object_array(X) and _holds_text(X) else "numeric"
+        texts = isinstance(X, np.ndarray) and X.dtype.kind in "OUS"
+        texts = texts and (X.dtype.kind in "US" or any(isinstance(value, str) for value in X.flat))
+        dtype = None if texts else "numeric"
         return validate_data(self, X, reset=reset, accept_sparse="csr", ensure_all_finite=allow_nan, dtype=dtype)
 
     def _rows(self, X: Any, y: Any, groups: Any, params: Mapping[str, Any], *, reset: bool) -> Rows:
         if y is None:
             raise ValueError(f"This {type(self).__name__} estimator requires y to be passed, but the target y is None.")
-        features = self._checked(X, reset=reset)
-        target = self._targets(y)
-        if len(target) != n_rows(features):
-            raise ValueError(f"X has {counted(n_rows(features), 'row')} and y has {len(target)}: give one target a row.")
-        if isinstance(groups, str):
-            raise ValueError(f"groups must hold one label a row, got the text {groups!r}: pass X[{groups!r}].")
-        labels = None if groups is None else as_labels(groups)
-        if labels is not None and labels.shape != target.shape:
-            raise ValueError(f"groups must hold one label for each of {len(target)} rows, got shape {labels.shape}.")
-        given = {name: value for name, value in params.items() if value is not None}  # None is as good as not given
-        rows = Rows(features, target, labels, given)
-        rows.check_weights()
-        return rows
+        return given_rows(self._checked(X, reset=reset), self._targets(y), groups, params)
 
     def _given(self, role: str, given: Any) -> Rows | None:
+        """The rows (X, y) or (X, y, {fit parameters}) that the caller brings for a role."""
         if given is None:
             return None
         if not isinstance(given, (tuple, list)) or len(given) not in (2, 3):
@@ -403,128 +332,32 @@ class _Decoupled(BaseEstimator, ABC):
         groups = extra.pop("groups", None)
         return self._rows(given[0], given[1], groups, extra, reset=False)
 
-    # ------------------------------------------------------------------------------------------ roles
-
-    def _roles(self, rows: Rows, *, tune: Any, calibrate: Any, seed: int) -> Roles:
-        sizes = Sizes(self.tune_size, self.calibrate_size, self.tune_folds)
-        given_tune, given_calibrate = self._given("tune", tune), self._given("calibrate", calibrate)
-        shared: dict[str, Any] = {"seed": seed, "frozen": self._all_frozen()}
-        shared |= {"stratify": self.stratify, "duplicates": self.duplicates}
-        if given_tune is None and given_calibrate is None:
-            return deal_roles(rows, sizes, grow=partial(self._grow, seed=seed), **shared)
-        return given_roles(rows, sizes, tune=given_tune, calibrate=given_calibrate, **shared)
-
-    def _grow(self, growth: Growth, *, seed: int) -> tuple[Integers, Integers, Mapping[str, Any]]:
-        """The rows that tune and that calibrate, and the models fitted to find out."""
-        if self.search is not None or self.condition_on is not None:
-            raise ValueError('tune_size="auto" works with the exhaustive search and without condition_on.')
-        rows = growth.rows
-        self._set_classes([rows.y])
-        bench = self._bench(rows.take(growth.train), rows.take(growth.tune), seed, {})
-        look, prefitted = growing_candidates(self._seeded_models(seed), self._scores(), bench, rows)
-        allocation = grow_tuning_split(
-            growth.order,
-            look,
-            alpha=self.alpha,
-            delta=self.delta if self.guarantee == "pac" else None,
-            calibrate_size=growth.least,
-            seed=seed,
-            groups=rows.groups,
-        )
-        return allocation.tune, allocation.calibrate, prefitted
-
-    # ------------------------------------------------------------------------------------------ parts
-
-    def _statement(self) -> Statement:
-        return Statement(self.alpha, self.guarantee, self.delta, self.simultaneous, self.on_infeasible)
-
-    def _bench(self, train: Rows, tune: Rows, seed: int, prefitted: Mapping[str, Any]) -> Workbench:
-        uniform_seed, fold_seed = np.random.SeedSequence(seed).generate_state(2).tolist()
-        classes = getattr(self, "classes_", None)
-        return Workbench(
-            train, tune, self.tune_folds, uniform_seed, fold_seed, classes, prefitted, self.n_jobs, self.scheduler
-        )
-
-    def _scores(self) -> dict[str, Any] | None:
-        if self.scores is None:
+    def _slices(self, by: Any, X: Any, y: AnyArray) -> AnyArray | None:
+        """The slice of each row that `by` gives, or names; None where it names the conditions, with laws of their own."""
+        if by is None or (np.ndim(by) == 0 and by == self.predictor_.structure.condition_on):
             return None
-        if isinstance(self.scores, Mapping):
-            return dict(self.scores)
-        listed = list(self.scores) if isinstance(self.scores, (list, tuple)) else [self.scores]
-        return named_scores(listed)
-
-    def _seeded_models(self, seed: int) -> dict[str, Any]:
-        """Copies of the models; those without a seed get one, so that the certificate's seed repeats the fit."""
-        models = named_models(self.models)
-        numbers = np.random.SeedSequence([seed, 1]).generate_state(max(len(models), 1)).tolist()
-        seeded = {}
-        for number, (name, model) in zip(numbers, models.items(), strict=False):
-            if is_frozen(model):
-                seeded[name] = model
-                continue
-            if not (hasattr(model, "get_params") or hasattr(model, "__sklearn_clone__")):
-                raise TypeError(
-                    f"The model {name!r} has no get_params, so it cannot be copied and fitted: derive it from "
-                    "sklearn.base.BaseEstimator, or pass sklearn.frozen.FrozenEstimator(model) if it is fitted already."
-                )
-            copy = clone(model)
-            params = copy.get_params() if hasattr(copy, "get_params") else {}
-            for splitter in filter(_is_free_splitter, params.values()):
-                splitter.random_state = number % 2**31  # the copy's own: `clone` copies what is no estimator
-            free = {key: number % 2**31 for key, value in params.items() if _is_free_seed(key, value)}
-            seeded[name] = copy.set_params(**free) if free else copy
-        return seeded
-
-    def _all_frozen(self) -> bool:
-        models = named_models(self.models)
-        return bool(models) and self.search is None and all(is_frozen(model) for model in models.values())
-
-    def _facts(self, roles: Roles, models: Mapping[str, Any], seed: int) -> Facts:
-        voided = None
-        balanced = roles.splits.stratified and roles.splits.calibrate.size > 0  # rows given for calibration are as they were
-        if balanced and not is_label(self.condition_on):
-            voided = (
-                "roles were balanced over labels (stratify=True), so calibration rows are not exchangeable with a new row "
-                "and coverage is only approximately at its level"
-            )
-        return Facts(
-            rows=roles.sizes,
-            fingerprints={name: role_fingerprint(own) for name, own in roles.hashes.items()},
-            kept=KeptRows.of(roles.hashes),
-            repeats_shared=roles.shared,
-            training_rows_checked=not any(map(holds_frozen, models.values())),
-            seed=seed,
-            voided=voided,
-            dealt_from=roles.dealt_from(),
-            grouped=roles.calibrate.groups is not None,
-            distinct=self.duplicates == "drop",
-        )
-
-    def _set_model_param(self, key: str, value: Any) -> None:
-        names = named_models(self.models)
-        name = next(
-            (name for name in sorted(names, key=len, reverse=True) if key == name or key.startswith(f"{name}__")), None
-        )
-        if name is None:
-            raise ValueError(f"There is no model for {key!r}; the models are {', '.join(names)}.")
-        if key != name:
-            names[name].set_params(**{key.removeprefix(f"{name}__"): value})
-            return
-        names[name] = value
-        named = isinstance(self.models, Mapping) or any(map(_is_pair, [self.models, *self.models]))
-        self.models = names if named else list(names.values())
+        if np.ndim(by) == 0 or callable(by):
+            check_condition(by, X, parameter="by")
+            if is_label(by) and self.predictor_.structure.classes is None:
+                raise ValueError('by="label" is for classes; a regression takes a column or a callable of X.')
+            return condition_values(by, X, y, parameter="by")
+        slices = as_labels(by)
+        if slices.shape != y.shape:
+            raise ValueError(f"by must hold one label for each of {len(y)} rows, got shape {slices.shape}.")
+        return slices
 
     @abstractmethod
     def _targets(self, y: Any) -> AnyArray:
         """y as this estimator takes it, or an error."""
 
-    def _known_targets(self, y: Any, *, stacklevel: int = 2) -> AnyArray:
+    def _known_targets(self, y: Any, notes: list[Note]) -> AnyArray:
         """The targets of rows to be evaluated."""
         check_not_missing(y, "coverage needs rows whose target is known. Leave such rows out.")
-        return _one_column(y)
+        return one_column(y)
 
-    def _set_classes(self, targets: list[AnyArray]) -> None:
+    def _known_classes(self, rows: Rows, split: Split) -> AnyArray | None:
         """Regression has no classes."""
+        return None
 
 
 class DecoupledClassifier(ClassifierMixin, _Decoupled):
@@ -548,7 +381,7 @@ class DecoupledClassifier(ClassifierMixin, _Decoupled):
     ensemble : bool
         Let the average of the best few models be a candidate too.
     condition_on : None, "label", a column, or a callable of X
-        A threshold for each group (Mondrian). With "pac", delta holds for each group separately; `simultaneous` spends
+        One threshold for each group (Mondrian). With "pac", delta holds for each group separately; `simultaneous` spends
         delta / G on each.
     search : None, dco.search.Random, dco.search.Optuna
     stratify : bool
@@ -562,16 +395,19 @@ class DecoupledClassifier(ClassifierMixin, _Decoupled):
 
     Attributes
     ----------
-    certificate_, ranking_, best_candidate_, splits_, predictor_, classes_
+    certificate_, ranking_, best_candidate_, splits_, notes_, predictor_, classes_
     """
 
-    classes_: AnyArray
+    @property
+    def classes_(self) -> AnyArray:
+        """Every label of any row or model of the fit, ascending."""
+        check_is_fitted(self, "predictor_")
+        return np.asarray(self.predictor_.structure.classes)
 
     def predict_proba(self, X: Any) -> Floats:
         """The chosen model's class probabilities, in the order of ``classes_``; labels it never saw have 0."""
         features = self._features(X)
-        record = predict_record(self.predictor_.structure.model, features, ClassProbabilities)
-        assert isinstance(record, ClassProbabilities)
+        record: Any = predict_record(self.predictor_.structure.model, features, ClassProbabilities)
         result = np.zeros((len(record), len(self.classes_)), dtype=record.probabilities.dtype)
         result[:, np.searchsorted(self.classes_, np.asarray(record.classes))] = record.probabilities
         return result
@@ -586,40 +422,28 @@ class DecoupledClassifier(ClassifierMixin, _Decoupled):
 
     def _targets(self, y: Any) -> AnyArray:
         check_not_missing(y, "every row needs a label. Leave such rows out.")
-        labels = _one_column(y, warn=True)
+        check_one_kind(y)
+        labels = one_column(y, warn=True)
         check_classification_targets(labels)
         return labels
 
-    def _known_targets(self, y: Any, *, stacklevel: int = 2) -> AnyArray:
-        labels = super()._known_targets(y)
-        counts, known = Counter(labels.tolist()), dict.fromkeys(self.classes_.tolist())
-        unknown = {label: count for label, count in counts.most_common() if label not in known}
-        if counts and len(unknown) == len(counts):
-            raise ValueError(
-                f"None of y's labels is among classes_: y holds {_listed(counts)}, the classes are {_listed(known)}. "
-                "Spell labels as in fit, and give them the same type."
-            )
-        if unknown:
-            n = sum(unknown.values())
-            shown = first_few([f"{label!r}: {count}" for label, count in unknown.items()])
-            warnings.warn(
-                f"{n} of {counted(len(labels), 'row')} {'has a label that is' if n == 1 else 'have labels that are'} not in "
-                f"classes_ ({shown}): no set holds such a label, so these rows are "
-                "misses. Are labels spelt as in fit?",
-                UserWarning,
-                stacklevel=stacklevel,
-            )
+    def _known_targets(self, y: Any, notes: list[Note]) -> AnyArray:
+        labels = super()._known_targets(y, notes)
+        notes += note_unknown_labels(labels, self.classes_)
         return labels
 
-    def _set_classes(self, targets: list[AnyArray]) -> None:
-        rows = dict(zip(("the train rows", "the tune rows", "the calibrate rows"), targets, strict=False))
+    def _known_classes(self, rows: Rows, split: Split) -> AnyArray:
+        given = {"the train rows": rows, "the tune rows": split.given_tune, "the calibrate rows": split.given_calibrate}
+        labels = {place: own.y for place, own in given.items() if own is not None and len(own)}
         frozen = {name: model for name, model in named_models(self.models).items() if is_frozen(model)}
-        known = {f"the model {name!r}": getattr(model, "classes_", None) for name, model in frozen.items()}
-        _check_label_kinds(rows | {name: labels for name, labels in known.items() if isinstance(labels, np.ndarray)})
-        self.classes_ = np.unique(np.concatenate([target for target in targets if len(target)]))
-        if len(self.classes_) < 2:
-            only = self.classes_.tolist()[0]
-            raise ValueError(f"The data holds one class only ({only!r}): a classifier needs at least two classes in y.")
+        known = {f"the model {name!r}": np.asarray(getattr(model, "classes_", [])) for name, model in frozen.items()}
+        check_label_kinds(labels | known)
+        classes = np.unique(np.concatenate(list(labels.values())))
+        if len(classes) < 2:
+            raise ValueError(
+                f"The data holds one class only ({classes.tolist()[0]!r}): a classifier needs at least two classes in y."
+            )
+        return classes
 
 
 class DecoupledRegressor(RegressorMixin, _Decoupled):
@@ -641,107 +465,18 @@ class DecoupledRegressor(RegressorMixin, _Decoupled):
 
     def _targets(self, y: Any) -> AnyArray:
         check_not_missing(y, "every row needs a number. Leave such rows out.")
-        column = _one_column(y, warn=True)
+        check_floats_hold(y, name="y")
+        column = one_column(y, warn=True)
         try:
             values: AnyArray = check_array(column, ensure_2d=False, input_name="y", dtype=np.float64)
         except ValueError:
             text = next((value for value in column.tolist() if isinstance(value, str)), None)
             if text is None:
                 raise
-            raise ValueError(
-                f"y holds text ({text!r}), and a regressor needs numbers. Classes: DecoupledClassifier."
-            ) from None
+            said = f"y holds text ({text!r}), and a regressor needs numbers. Classes: DecoupledClassifier."
+            raise ValueError(said) from None
         return values
 
-
-def named_models(models: Any) -> dict[str, Any]:
-    """{name: model}: the names given, in a dict or in pairs, or class names in lower case, numbered where they repeat."""
-    if models is None:
-        return {}
-    if isinstance(models, Mapping):
-        return {str(name): model for name, model in models.items()}
-    listed = list(models) if isinstance(models, (list, tuple)) and not _is_pair(models) else [models]
-    pairs = [entry for entry in listed if _is_pair(entry)]
-    if pairs:
-        if len(dict(pairs)) < len(listed):
-            raise ValueError("models must be estimators, or (name, estimator) pairs throughout, each name once.")
-        return dict(pairs)
-    stems = [type(model).__name__.lower() for model in listed]
-    seen: dict[str, int] = {}
-    names = []
-    for stem in stems:
-        seen[stem] = seen.get(stem, 0) + 1
-        names.append(stem if stems.count(stem) == 1 else f"{stem}-{seen[stem]}")
-    return dict(zip(names, listed, strict=True))
-
-
-def _one_column(y: Any, *, warn: bool = False) -> AnyArray:
-    """y as one target a row, or a word about the others."""
-    try:
-        column: AnyArray = column_or_1d(y, warn=warn)
-    except ValueError:
-        if np.ndim(y) != 2:
-            raise
-        columns = np.shape(y)[1]
-        raise ValueError(
-            f"y has {columns} columns, and an estimator has one target: fit one estimator for each column, "
-            "or control a risk of several tags with dco.losses."
-        ) from None
-    return column
-
-
-def _is_pair(entry: Any) -> bool:
-    """Whether it is (name, model), as the steps of a Pipeline are."""
-    return isinstance(entry, (tuple, list)) and len(entry) == 2 and isinstance(entry[0], str)
-
-
-def _check_label_kinds(labels: Mapping[str, AnyArray]) -> None:
-    """Refuse text in one place and numbers in another: joined, numbers would become texts, and classes of their own."""
-    kinds = {place: "text" if isinstance(own[0], (str, bytes)) else "numbers" for place, own in labels.items() if len(own)}
-    if len(set(kinds.values())) > 1:
-        found = "; ".join(
-            f"those of {place} are {kind} ({_listed(dict.fromkeys(labels[place].tolist()))})"
-            for place, kind in kinds.items()
-        )
-        raise ValueError(f"Labels must be of one kind in all roles and models, but {found}. Spell them in one way.")
-
-
-def _listed(labels: Iterable[Any]) -> str:
-    return first_few([repr(label) for label in labels])
-
-
-def _is_free_seed(key: str, value: Any) -> bool:
-    return value is None and (key == "random_state" or key.endswith("__random_state"))
-
-
-def _is_free_splitter(value: Any) -> bool:
-    """Folds that a search or a stack inside a model shuffles without a seed."""
-    shuffles = hasattr(value, "split") and getattr(value, "shuffle", True)
-    return bool(shuffles) and getattr(value, "random_state", 0) is None
-
-
-def _takes_nan(model: Any) -> bool:
-    """Whether a model may take NaN; a Pipeline has no tag for it, so its first step (an imputer, say) is asked."""
-    if hasattr(model, "steps"):
-        steps = [step for _, step in model.steps if step is not None and not isinstance(step, str)]
-        return bool(steps) and _takes_nan(steps[0])
-    if hasattr(model, "transformers") or hasattr(model, "transformer_list"):  # several at once, each with columns of its own
-        return True
-    tags = _input_tags(model)
-    return tags is not None and bool(tags.allow_nan)
-
-
-def _input_tags(model: Any) -> Any:
-    """What scikit-learn's tags say of the input; None for a model without tags, inside a frozen wrapper too."""
-    try:
-        return get_tags(model).input_tags
-    except AttributeError:
-        return None
-
-
-def _is_object_array(X: Any) -> bool:
-    return isinstance(X, np.ndarray) and X.dtype.kind in "OUS"
-
-
-def _holds_text(X: AnyArray) -> bool:
-    return X.dtype.kind in "US" or any(isinstance(value, str) for value in X.flat)
+    def _known_targets(self, y: Any, notes: list[Note]) -> AnyArray:
+        check_floats_hold(y, name="y")
+        return super()._known_targets(y, notes)

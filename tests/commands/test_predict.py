@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import csv
 import errno
 import hashlib
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -313,14 +315,14 @@ def test_a_full_disk_is_named_and_finished_parts_are_kept(
     monkeypatch.setattr(module, "_signed", full)
     told = " ".join(dco(*arguments, "--out", out, status=2).output.split())
     assert f"no space left at {tmp_path}; make room, then run again with --resume." in told
-    kept = sorted((out if folder else tmp_path / "s.csv.parts").glob("part-*" if folder else "0*"))
+    kept = sorted((out / "_dco_unfinished" if folder else tmp_path / "s.csv.parts").glob("part-*" if folder else "0*"))
     assert len(kept) == 2
     before = [path.stat().st_mtime_ns for path in kept]
     monkeypatch.setattr(module, "_signed", lambda *given: (done.append(1), whole(*given))[1])
     dco(*arguments, "--out", out, "--resume")
     assert len(done) == 4, "finished parts are not made again"
     if folder:
-        assert [path.stat().st_mtime_ns for path in kept] == before
+        assert [(out / path.name).stat().st_mtime_ns for path in kept] == before
     dco(*arguments, "--out", tmp_path / f"again{out.suffix}")
     for path in out.iterdir() if folder else [out]:
         again = tmp_path / f"again{out.suffix}"
@@ -437,8 +439,10 @@ def test_a_folder_resumes_with_the_partitions_that_are_missing(
     monkeypatch.setattr(module, "predict_partition", stops)
     arguments = ("predict", home / "numbers.dco", tmp_path / "in", "--out", tmp_path / "out")
     assert "Stopped" in dco(*arguments, status=130).output
-    assert sorted(path.name for path in (tmp_path / "out").glob("p*")) == ["part-0.parquet", "part-1.parquet"]
-    plan = tmp_path / "out" / "_dco_unfinished" / "plan.json"
+    unfinished = tmp_path / "out" / "_dco_unfinished"
+    assert sorted(path.name for path in unfinished.glob("part-*")) == ["part-0.parquet", "part-1.parquet"]
+    assert list((tmp_path / "out").iterdir()) == [unfinished], "no output until all are there"
+    plan = unfinished / "plan.json"
     asked = plan.read_text()
     plan.write_text(asked[:10])  # cut short
     assert "does not belong to a stopped run" in dco(*arguments, "--resume", status=2).output
@@ -446,6 +450,43 @@ def test_a_folder_resumes_with_the_partitions_that_are_missing(
     monkeypatch.setattr(module, "predict_partition", lambda order: (done.append(Path(order.data).name), whole(order))[1])
     dco(*arguments, "--resume")
     assert done == [f"part-{i}.parquet" for i in range(4)], "each partition was done once"
+
+
+@pytest.mark.parametrize("folder", [False, True])
+def test_a_run_does_not_go_on_with_a_table_that_has_changed(
+    dco: Callable[..., Any], home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: bool
+) -> None:
+    """Its size and its time stamp are those that it had, and one cell is another."""
+    import dco.cli.predict as module
+
+    partitioned(home, tmp_path / "in")
+    data = tmp_path / "in" / "part-3.parquet"
+    if not folder:
+        data = tmp_path / "new.csv"
+        data.write_bytes((home / "new.csv").read_bytes())
+    whole, stamp, done = module._signed, data.stat().st_mtime_ns, []
+    out = tmp_path / ("out" if folder else "sets.csv")
+    arguments = ("predict", home / "numbers.dco", data.parent if folder else data, "--out", out, "--batch-rows", 50)
+
+    def stops(*given: Any) -> Any:
+        if len(done) == 2:
+            raise KeyboardInterrupt
+        done.append(1)
+        return whole(*given)
+
+    monkeypatch.setattr(module, "_signed", stops)
+    dco(*arguments, status=130)
+    monkeypatch.setattr(module, "_signed", whole)
+    original = data.read_bytes()
+    at = original.rindex(b"north")
+    data.write_bytes(original[:at] + b"south" + original[at + 5 :])
+    os.utime(data, ns=(stamp, stamp))
+    assert (data.stat().st_size, data.stat().st_mtime_ns) == (len(original), stamp)
+    told = " ".join(dco(*arguments, "--resume", status=2).output.split())
+    assert ("this table" if folder else "one that has changed since") in told
+    assert "--force without --resume" in told
+    data.write_bytes(original)  # the bytes count, and not the time
+    dco(*arguments, "--resume")
 
 
 def test_force_leaves_no_sets_of_an_earlier_run(
@@ -470,6 +511,7 @@ def test_force_leaves_no_sets_of_an_earlier_run(
     whole = module.predict_partition
     monkeypatch.setattr(module, "predict_partition", stops)
     dco(*arguments, "--force", "--alpha", "0.3", status=130)
+    assert len(list((tmp_path / "out").glob("part-*"))) == 4, "a run that does not end changes nothing"
     monkeypatch.setattr(module, "predict_partition", whole)
     dco(*arguments, "--resume", "--alpha", "0.3")
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["notes.txt", "part-0.parquet", "part-1.parquet"]
@@ -699,6 +741,26 @@ def test_categories_that_the_fit_never_saw_are_told(dco: Callable[..., Any], hom
         assert json.loads(dco(*folder).output)["notes"] == said
 
 
+def test_columns_that_were_never_missing_and_now_are_get_a_note(dco: Callable[..., Any], home: Path, tmp_path: Path) -> None:
+    model = home / "numbers.dco"
+    new = pd.read_csv(home / "new.csv")
+    new.loc[::3, "dose"] = np.nan
+    new.loc[::20, "site"] = None
+    new.to_csv(tmp_path / "new.csv", index=False)
+    said = [
+        "2 columns had no missing value in the fit and have some in 200 new rows ('dose' in 67, 'site' in 10): such rows "
+        "are not like those of the fit, which the guarantee is for."
+    ]
+    arguments = ("predict", model, tmp_path / "new.csv", "--out", tmp_path / "s.csv", "--batch-rows", 20)
+    assert json.loads(dco(*arguments, "--json").output)["notes"] == said
+    assert json.loads(dco("evaluate", model, tmp_path / "new.csv", "--json").output)["notes"] == said
+    (tmp_path / "parts").mkdir()
+    for place in range(2):
+        new.iloc[100 * place : 100 * place + 100].to_parquet(tmp_path / "parts" / f"{place}.parquet")
+    folder = ("predict", model, tmp_path / "parts", "--out", tmp_path / "sets", "--jobs", 2, "--json")
+    assert json.loads(dco(*folder).output)["notes"] == said
+
+
 def test_many_categories_are_not_kept(dco: Callable[..., Any], home: Path, tmp_path: Path) -> None:
     from dco.cli.layout import NewValues, told_columns, with_categories
 
@@ -733,3 +795,60 @@ def test_a_model_of_another_version_gets_one_note(
         assert len(told) == 1
         assert f"written with scikit-learn {here['scikit-learn']} (here: 99.0)" in told[0]
     assert "Note: " in dco("audit", model).output
+
+
+def test_no_text_of_a_csv_begins_as_a_formula(dco: Callable[..., Any], tmp_path: Path) -> None:
+    """Labels, keys and column names get an apostrophe, which can be taken off again; numbers and other files get none."""
+    rng = np.random.default_rng(0)
+    labels = ["=cmd()", "+sum", "-sum", "@now", "\tx", "'=y", "plain"]
+    keys = ["=1+1", "-1", "+3.5", "-1,5e3", "+49 30", "plain", "'@", "-", None]
+    n = 420
+    table = pd.DataFrame({"@id": [keys[row % len(keys)] for row in range(n)], "x": rng.normal(size=n)})
+    table["y"] = [labels[row % len(labels)] for row in range(n)]
+    table["x"] += np.arange(n) % len(labels) * 9
+    table.to_csv(tmp_path / "rows.csv", index=False)
+    model = tmp_path / "model.dco"
+    dco("fit", tmp_path / "rows.csv", "--target", "y", "--key", "@id", "--models", "linear", "--out", model)
+    order = ("predict", model, tmp_path / "rows.csv", "--json", "--out")
+    told = json.loads(dco(*order, tmp_path / "s.csv").output)["notes"]
+    assert [note for note in told if "apostrophe" in note] == [
+        "Text that begins with =, +, - or @ has an apostrophe in front in the CSV, so that no spreadsheet runs it as a "
+        "formula; --no-escape keeps it as it is."
+    ]
+    kept = json.loads(dco(*order, tmp_path / "kept.csv", "--no-escape").output)["notes"]
+    assert not any("apostrophe" in note for note in kept)
+    dco(*order, tmp_path / "s.parquet")
+    with open(tmp_path / "s.csv", newline="") as file:
+        cells = list(csv.reader(file))
+    with open(tmp_path / "kept.csv", newline="") as file:
+        raw = list(csv.reader(file))
+    assert cells[0][0] == "'@id"
+    risky = re.compile("[=+\\-@\\t\\r\\n]")
+    numbers = re.compile(r"[+-][0-9.,]+(e[0-9]+)?")
+    assert all(not risky.match(cell) or numbers.fullmatch(cell) for row in cells for cell in row)
+    assert {row[0] for row in cells} >= {"-1", "+3.5", "-1,5e3", "'=1+1", "'+49 30", "''@", "'-", "plain"}
+    assert {row[1] for row in cells} >= {"'=cmd()", "'+sum", "'-sum", "'@now", "'\tx", "''=y", "plain"}
+    assert [[re.sub("^'(?='*[=+\\-@\\t\\r\\n])", "", cell) for cell in row] for row in cells] == raw
+    stored = pd.read_parquet(tmp_path / "s.parquet")
+    assert stored.columns[0] == "@id"
+    assert set(stored["prediction"]) == set(labels)
+
+
+def test_text_of_every_arrow_type_is_escaped() -> None:
+    from dco.cli.predict import _escaped
+
+    for kind in (pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())):
+        column = pa.array(["=a", "-1", None, "b"]).cast(kind)
+        with pytest.warns(UserWarning, match="apostrophe"):
+            assert _escaped(pa.table({"key": column})).column(0).to_pylist() == ["'=a", "-1", None, "b"]
+
+
+def test_sets_of_negative_numbers_are_no_formulas(dco: Callable[..., Any], tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame({"x": rng.normal(size=200)})
+    table["y"] = np.where(table["x"] + rng.normal(size=200) > 0, 1, -1)
+    table.to_csv(tmp_path / "rows.csv", index=False)
+    model = tmp_path / "model.dco"
+    dco("fit", tmp_path / "rows.csv", "--target", "y", "--models", "linear", "--out", model)
+    dco("predict", model, tmp_path / "rows.csv", "--out", tmp_path / "s.csv")
+    assert set(pd.read_csv(tmp_path / "s.csv")["set"]) == {"-1", "1", "-1|1"}

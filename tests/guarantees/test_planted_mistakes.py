@@ -10,7 +10,6 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
-from importlib import import_module
 
 import numpy as np
 import pytest
@@ -21,10 +20,12 @@ import dco
 import dco.estimators
 import dco.foundations.ranks
 import dco.guarantees.calibration
+import dco.guarantees.rules.order_statistics
+import dco.guarantees.rules.rule
 import dco.predictor
 from dco.scores.classification import LAC
 
-RULE = import_module("dco.guarantees.rules.split_conformal")  # the package has a function of the same name
+RULE = dco.guarantees.rules.order_statistics
 
 
 def check_ranks() -> None:
@@ -143,7 +144,7 @@ def _calibrate_on_tuning_rows(structure, sealed, *, groups, seed, _right=dco.pre
 
 MISTAKES = {
     "float ceil": Mistake(RULE, "conformal_rank", _float_ceil, check_ranks),
-    "np.quantile higher": Mistake(RULE, "order_statistic", _higher_quantile, check_beta_law),
+    "np.quantile higher": Mistake(dco.guarantees.rules.rule, "order_statistic", _higher_quantile, check_beta_law),
     "rank clamped to n": Mistake(RULE, "conformal_rank", _clamped, check_too_few_rows),
     "strict inequality": Mistake(LAC, "sets", _strict, check_ties),
     "reversed comparison": Mistake(LAC, "sets", _reversed, check_sizes),

@@ -14,10 +14,8 @@ from hypothesis.extra import numpy as hnp
 from scipy.stats import beta, binomtest, kstest
 
 from dco.foundations.errors import InfeasibleLevelWarning, NonFiniteScoreError
-from dco.foundations.ranks import conformal_rank, pac_rank
-from dco.foundations.threshold import Threshold
-from dco.guarantees.rules.bayesian_quadrature import bayesian_quadrature
-from dco.guarantees.rules.split_conformal import split_conformal
+from dco.foundations.ranks import Threshold, conformal_rank, pac_rank
+from dco.guarantees.rules.order_statistics import bayesian_quadrature, split_conformal
 from dco.predictions import ClassProbabilities
 from dco.scores import APS
 

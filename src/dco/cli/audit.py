@@ -162,7 +162,6 @@ class _Table:
         import numpy as np
 
         from dco.rows.fingerprints import row_fingerprints
-        from dco.rows.rows import KeptRows
 
         stored = getattr(estimator, "table_", None)
         fitted: Any = np.arange(len(y))
@@ -172,7 +171,7 @@ class _Table:
             aside = stored["rows"] - len(places)
             fitted = places if len(y) == stored["rows"] else np.arange(len(y)) if len(y) == len(places) else None
         predictor = estimator.predictor_
-        kept = KeptRows(predictor.row_hashes)
+        kept = predictor.kept
         rows = None if stored is None else stored["rows"]
         wanted = predictor.certificate.row_fingerprints
         return cls(row_fingerprints(X, y), estimator.splits_, fitted, rows, aside, kept, wanted)

@@ -135,10 +135,14 @@ def condition_column(model: Any) -> str | None:
 
 def tell_level(model: Any, alpha: float | None, *, guarantee: str | None = None, delta: float | None = None) -> None:
     """Warn where the level asked for now needs more calibration rows than there are: sets are then full."""
+    from dco.foundations.notes import Note, show
+
     predictor = model.predictor_
     chosen_delta(guarantee or predictor.statement.guarantee, delta)
     asked = predictor.stated(alpha, guarantee=guarantee, delta=delta)
-    replace(asked, on_infeasible="warn").tell_infeasible(predictor.calibration)
+    notes: list[Note] = []
+    asked.note_infeasible(predictor.calibration, predictor.thresholds(asked), notes)
+    show(notes)
 
 
 def stated(model: Any, asked: Mapping[str, Any]) -> dict[str, Any]:

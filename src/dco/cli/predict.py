@@ -10,6 +10,7 @@ import errno
 import functools
 import hashlib
 import json
+import os
 import shutil
 import warnings
 from collections import Counter
@@ -37,6 +38,9 @@ from dco.cli.printing import as_json, note, noted_warnings, print_json, progress
 from dco.foundations.display import counted
 
 _PLAN = "plan.json"
+# What spreadsheets take for a formula at the begin of a cell, also behind apostrophes, so that one can be taken off again.
+_FORMULA = "^'*[=+\\-@\t\r\n＝＋－＠]"
+_NUMBER = r"[+-]?([0-9]+([.,][0-9]*)?|[.,][0-9]+)([eE][+-]?[0-9]+)?"
 _SIGNATURE = "dco"  # the key of the metadata in Parquet and Feather outputs
 
 
@@ -52,6 +56,7 @@ _SIGNATURE = "dco"  # the key of the metadata in Parquet and Feather outputs
 @click.option("--batch-rows", type=WholeType(min=1), default=50_000, show_default=True, help="Rows in memory at a time.")
 @decimal_option(default=None)
 @click.option("--ignore-new", is_flag=True, help="Leave out columns that the model was not fitted on.")
+@click.option("--no-escape", is_flag=True, help="CSV: keep text that begins with = + - @, which spreadsheets run.")
 @click.option("--resume", is_flag=True, help="Go on with a run that was stopped; the options must be the same.")
 @work_options
 @force_option
@@ -73,16 +78,16 @@ def command(
     """Write the prediction set of every row of DATA, in order; memory stays flat however long the table is.
 
     The output has the row's key (or its number, from 0), the point prediction, the set and its size: labels, or the ends
-    lower and upper (and all pieces, where a set has several). A folder of Parquet files gives a folder with one output a
-    file, on a Dask cluster if --scheduler names one; its machines must see the same paths. A run that is killed leaves no
-    half-written file.
+    lower and upper (and all pieces, where a set has several). In a CSV, text that a spreadsheet would run as a formula gets
+    an apostrophe in front. A folder of Parquet files gives a folder with one output a file, on a Dask cluster if --scheduler
+    names one; its machines must see the same paths. A run that is killed leaves no half-written file.
     """
     from dco.cli.reading import table_format
 
     level = chosen_alpha(alpha, confidence, default=None)
     order = Order(str(model), str(data), str(out), level, options["key"], options["batch_rows"], options["ignore_new"],
                   tuple(options["trust"]), guarantee=options["guarantee"], delta=options["delta"],
-                  decimal=options["decimal"])  # fmt: skip
+                  decimal=options["decimal"], escape=not options["no_escape"])  # fmt: skip
     notes: list[str] = []
     with noted_warnings(notes):
         if table_format(data) == "folder":
@@ -123,6 +128,7 @@ class Order:
     guarantee: str | None = None
     delta: float | None = None
     decimal: str | None = None
+    escape: bool = True
 
     @property
     def statement(self) -> dict[str, Any]:
@@ -142,21 +148,23 @@ def output_format(path: Path) -> str:
 
 
 def _identity(order: Order) -> dict[str, Any]:
-    """What must not change between a run and its continuation: the order, the model's bytes, the table's size and time."""
-    stat = Path(order.data).stat()
+    """What must not change between a run and its continuation: the order, and the bytes of the model and of a table."""
     described = asdict(order) | {"trust": list(order.trust)}
     for name in ("out", "model", "data", "unfinished"):
         del described[name]
-    return described | {
-        "model": _digest(order.model, Path(order.model).stat().st_mtime_ns),
-        "size": stat.st_size,
-        "modified": stat.st_mtime_ns,
-    }
+    described["model"] = _digest(order.model, Path(order.model).stat().st_mtime_ns)
+    return described if Path(order.data).is_dir() else described | {"data": fingerprint(order.data)}
+
+
+def fingerprint(path: str | Path) -> str:
+    """The SHA-256 of a file."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 @functools.lru_cache(maxsize=1)
 def _digest(path: str, modified: int) -> str:
-    return hashlib.sha256(Path(path).read_bytes()).hexdigest()
+    return fingerprint(path)
 
 
 def _signed(table: Any, order: Order, model: Any) -> Any:
@@ -259,8 +267,8 @@ def begin_parts(parts: Path, identity: dict[str, Any], *, resume: bool, force: b
     if begun and resume:
         if not _is_of(plan, identity):
             raise ValueError(
-                f"{parts} belongs to a run with other options, another model or another table; --force without --resume "
-                "starts anew."
+                f"{parts} belongs to a run with other options, another model or another table, or one that has changed "
+                "since; --force without --resume starts anew."
             )
         return
     for path in parts.iterdir():
@@ -318,31 +326,45 @@ def _write_parts(order: Order, model: Any, parts: Path, advance: Any) -> list[in
     from dco.cli.model_files import model_features
     from dco.cli.reading import even_batches
     from dco.foundations.files import written_beside
-    from dco.guarantees.calibration import tell_new_groups
+    from dco.foundations.notes import show
+    from dco.guarantees.calibration import note_new_conditions
 
     data, kind = Path(order.data), output_format(Path(order.out))
     layout, columns, key = _columns(order, model)
     row = 0
     written: list[int] = []
     new: Counter[Any] = Counter()
+    missing: Counter[Any] = Counter()
     values = NewValues()
     for index, table in enumerate(even_batches(data, columns, rows=order.batch_rows)):
         part = _part(parts, index)
         values.count(table, layout)
         if not part.exists():
             result = sets_table(
-                model, table, layout, key=key, path=data, first_row=row, order=order, text=kind == "csv", new=new
+                model,
+                table,
+                layout,
+                key=key,
+                path=data,
+                first_row=row,
+                order=order,
+                text=kind == "csv",
+                new=new,
+                missing=missing,
             )
-            with written_beside(part) as beside:
+            with written_beside(part, within=parts) as beside:
                 write_arrow(_signed(result, order, model), beside, kind)
-        elif model.predictor_.structure.condition_on is not None:  # rows of earlier runs count in the note about groups
-            new.update(model.predictor_.new_groups(model_features(model, table, layout, path=data, first_row=row)))
+        else:  # rows of earlier runs count in the notes
+            X = model_features(model, table, layout, path=data, first_row=row)
+            new.update(model.predictor_.new_conditions(X))
+            missing.update(model.predictor_.kept.gaps(X))
         row += table.num_rows
         written.append(table.num_rows)
         advance(table.num_rows)
     if row == 0:
         raise ValueError(f"{data} has column names and no rows; give a table with rows.")
-    tell_new_groups(new, counted(row, "row"))
+    show(note_new_conditions(new, counted(row, "row")))
+    show(model.predictor_.kept.note_gaps(missing, row))
     values.tell()
     return written
 
@@ -362,8 +384,12 @@ def sets_table(
     order: Order,
     text: bool,
     new: Counter[Any] | None = None,
+    missing: Counter[Any] | None = None,
 ) -> Any:
-    """Key, point prediction, set and size of each row, as an Arrow table; rows of groups without calibration go to `new`."""
+    """Key, point prediction, set and size of each row, as an Arrow table.
+
+    Rows of groups without calibration are counted in `new`, missing cells of columns that had none in `missing`.
+    """
     import numpy as np
 
     from dco.cli.model_files import model_features
@@ -373,9 +399,11 @@ def sets_table(
     arrow = require("pyarrow", extra="tables")
     X = model_features(model, table, layout, path=path, first_row=first_row)
     if new is not None:
-        new.update(model.predictor_.new_groups(X))
+        new.update(model.predictor_.new_conditions(X))
+    if missing is not None:
+        missing.update(model.predictor_.kept.gaps(X))
     record = model.predictor_.structure.prediction(X)
-    sets = model.predictor_.sets(X, **order.statement, prediction=record)
+    sets = model.predictor_.sets(X, model.predictor_.stated(**order.statement), prediction=record)
     start = order.first_row + first_row
     columns: dict[str, Any] = {}
     if key is None:
@@ -393,7 +421,42 @@ def sets_table(
         if isinstance(sets, IntervalUnions):
             columns[_free("pieces", taken)] = arrow.array([_pieces(sets.pieces(row)) for row in range(len(sets))])
     columns[_free("size", taken)] = arrow.array(sets.sizes())
-    return arrow.table(columns)
+    return _escaped(arrow.table(columns)) if text and order.escape else arrow.table(columns)
+
+
+def _escaped(table: Any) -> Any:
+    """The table with an apostrophe before every text and column name that a spreadsheet would run as a formula.
+
+    Numbers, and labels that are numbers, stay as they are; taking one apostrophe off what matches `_FORMULA` with one in
+    front gives the text back.
+    """
+    from dco.cli.cells import is_text
+    from dco.foundations.extras import require
+
+    arrow, compute = require("pyarrow", extra="tables"), require("pyarrow.compute", extra="tables")
+
+    def told(column: Any) -> Any:
+        if arrow.types.is_dictionary(column.type):
+            column = column.cast(column.type.value_type)
+        if not is_text(column.type):
+            return column
+        plain = compute.match_substring_regex(column, rf"^{_NUMBER}(\|{_NUMBER})*$")
+        risky = compute.and_not(compute.match_substring_regex(column, _FORMULA), plain)
+        if compute.any(risky).as_py():
+            warnings.warn(
+                "Text that begins with =, +, - or @ has an apostrophe in front in the CSV, so that no spreadsheet runs it "
+                "as a formula; --no-escape keeps it as it is.",
+                UserWarning,
+                stacklevel=2,
+            )
+        sign, nothing = (arrow.scalar(text, column.type) for text in ("'", ""))
+        return compute.if_else(risky, compute.binary_join_element_wise(sign, column, nothing), column)
+
+    made = [name for name in table.column_names[1:] if name.startswith("pieces")]  # of numbers, by `_pieces`
+    columns = [
+        column if name in made else told(column) for name, column in zip(table.column_names, table.columns, strict=True)
+    ]
+    return arrow.table(columns, names=told(arrow.array(table.column_names)).to_pylist())
 
 
 def _free(name: str, taken: set[str]) -> str:
@@ -507,13 +570,16 @@ def _check_part(file: Path, found: int, rows: int) -> None:
 def _predict_folder(
     order: Order, *, resume: bool, force: bool, jobs: int, scheduler: str | None, quiet: bool
 ) -> tuple[int, int, dict[str, Any]]:
-    """One output file a partition, each complete or absent, so that --resume skips those that are there."""
+    """One output file per partition. Finished ones wait in a folder, where --resume finds them, until all are there."""
     from dataclasses import replace
 
     from dco.cli.layout import NewValues
     from dco.cli.model_files import open_model, stated, tell_level
     from dco.cli.reading import partitions, row_count
-    from dco.guarantees.calibration import tell_new_groups
+    from dco.foundations.files import Written, take_places
+    from dco.foundations.notes import show
+    from dco.foundations.parallel import run_many
+    from dco.guarantees.calibration import note_new_conditions
 
     data, out = Path(order.data), Path(order.out)
     _check_out_folder(out, data)
@@ -528,23 +594,30 @@ def _predict_folder(
     out.mkdir(exist_ok=True)
     unfinished = out / "_dco_unfinished"  # readers of Parquet folders pass over names that begin with _
     with _alone(unfinished, out):
-        identity = _identity(order) | {"files": [str(file.relative_to(data)) for file in files]}
-        _begin_folder(out, unfinished / _PLAN, identity, list(targets.values()), resume=resume, force=force)
+        prints = run_many(fingerprint, map(os.path.abspath, files), n_jobs=jobs, scheduler=scheduler)
+        names = [str(file.relative_to(data)) for file in files]
+        identity = _identity(order) | {"files": dict(zip(names, prints, strict=True))}
+        old = _begin_folder(out, unfinished / _PLAN, identity, list(targets.values()), resume=resume, force=force)
+        finished = {file: unfinished / file.relative_to(data) for file in files}
         orders = [
             _partition_order(order, file, target, first, unfinished)
-            for (file, target), first in zip(targets.items(), offsets[:-1], strict=True)
+            for (file, target), first in zip(finished.items(), offsets[:-1], strict=True)
             if not (resume and target.exists())
         ]
         found = _predict_partitions(orders, out, jobs=jobs, scheduler=scheduler, quiet=quiet)
-        lost = [file for file, target in targets.items() if not target.exists()]
+        lost = [file for file, target in finished.items() if not target.exists()]
         if lost:
             raise OSError(f"The sets of {lost[0]} were removed during the run; run again with --resume.")
+        for target in targets.values():
+            target.parent.mkdir(parents=True, exist_ok=True)
+        take_places([Written(finished[file], target, overwrite=True) for file, target in targets.items()], gone=old)
         shutil.rmtree(unfinished, ignore_errors=True)
     total = NewValues()
-    for _, values in found:
+    for _, values, _ in found:
         total.add(values)
     now = " predicted now" if len(orders) < len(files) else ""
-    tell_new_groups(sum((groups for groups, _ in found), Counter()), counted(total.rows, "row") + now)
+    show(note_new_conditions(sum((groups for groups, _, _ in found), Counter()), counted(total.rows, "row") + now))
+    show(model.predictor_.kept.note_gaps(sum((missing for _, _, missing in found), Counter()), total.rows))
     total.tell()
     return offsets[-1], len(files), stated(model, order.statement)
 
@@ -563,7 +636,6 @@ def _check_out_folder(out: Path, data: Path) -> None:
 
 def _partition_order(order: Order, file: Path, target: Path, first_row: int, unfinished: Path) -> Order:
     """The order for one file; its paths are absolute, since a worker may stand elsewhere."""
-    import os
     from dataclasses import replace
 
     return replace(
@@ -578,7 +650,7 @@ def _partition_order(order: Order, file: Path, target: Path, first_row: int, unf
 
 def _predict_partitions(
     orders: list[Order], out: Path, *, jobs: int, scheduler: str | None, quiet: bool
-) -> list[tuple[Counter[Any], Any]]:
+) -> list[tuple[Counter[Any], Any, Counter[Any]]]:
     """What `predict_partition` gives for each order, wherever they run."""
     from dco.foundations.parallel import run_many
 
@@ -595,11 +667,11 @@ def _predict_partitions(
 
 def _begin_folder(
     out: Path, plan: Path, identity: dict[str, Any], targets: list[Path], *, resume: bool, force: bool
-) -> None:
+) -> list[Path]:
     """Check that a folder is empty, may be replaced or belongs to the same order; then write the plan into it.
 
-    --force removes what a former run wrote, all of it: a reader of the folder would take it for sets of this run, and a
-    --resume for finished ones. The plan comes last, so that a kill in between leaves nothing to go on with.
+    Returns sets of a former run that --force removes when all is done: a reader of the folder would take them for sets of
+    this run. The plan comes last, so that a kill in between leaves nothing to go on with.
     """
     from dco.cli.reading import parquet_files
 
@@ -607,9 +679,10 @@ def _begin_folder(
     if begun and not (resume or force):
         raise ValueError(f"{out} is not empty and nothing is overwritten unasked; --resume goes on, --force writes anew.")
     if begun and resume and not _is_of(plan, identity):
-        raise ValueError(f"{out} does not belong to a stopped run with these options; --force without --resume writes anew.")
-    if begun and resume:
-        return
+        raise ValueError(
+            f"{out} does not belong to a stopped run with these options, this model and this table; --force without "
+            "--resume writes anew."
+        )
     old = [path for path in parquet_files(out) if path not in targets]
     foreign = [path for path in old if not _is_signed(path)]
     if foreign:
@@ -617,10 +690,12 @@ def _begin_folder(
             f"{out} holds {foreign[0].relative_to(out)}, which is neither an output of this run nor written by an earlier "
             "one; choose another folder, or take the file away."
         )
-    plan.unlink(missing_ok=True)
-    for path in [*old, *targets]:
-        path.unlink(missing_ok=True)
-    _write_plan(plan, identity)
+    if not (begun and resume):
+        plan.unlink(missing_ok=True)
+        for path in parquet_files(plan.parent):
+            path.unlink()
+        _write_plan(plan, identity)
+    return old
 
 
 def _is_signed(path: Path) -> bool:
@@ -634,10 +709,11 @@ def _is_signed(path: Path) -> bool:
     return _SIGNATURE.encode() in (metadata or {})
 
 
-def predict_partition(order: Order) -> tuple[Counter[Any], Any]:
+def predict_partition(order: Order) -> tuple[Counter[Any], Any, Counter[Any]]:
     """The sets of one Parquet file, streamed into one Parquet file that appears when it is complete.
 
-    Returns how many of its rows belong to each group that has no calibration rows, and the categories that are new.
+    Returns how many of its rows belong to each group that has no calibration rows, the categories that are new, and the
+    missing cells of columns that had none in the fit.
     """
     from dco.cli.layout import NewValues
     from dco.cli.reading import even_batches
@@ -649,13 +725,23 @@ def predict_partition(order: Order) -> tuple[Counter[Any], Any]:
     layout, columns, key = _columns(order, model)
     data, row, writer = Path(order.data), 0, None
     new: Counter[Any] = Counter()
+    missing: Counter[Any] = Counter()
     values = NewValues()
     with written_beside(Path(order.out), within=Path(order.unfinished)) as beside:
         try:
             for table in even_batches(data, columns, rows=order.batch_rows):
                 values.count(table, layout)
                 result = sets_table(
-                    model, table, layout, key=key, path=data, first_row=row, order=order, text=False, new=new
+                    model,
+                    table,
+                    layout,
+                    key=key,
+                    path=data,
+                    first_row=row,
+                    order=order,
+                    text=False,
+                    new=new,
+                    missing=missing,
                 )
                 result = _signed(result, order, model)
                 writer = parquet.ParquetWriter(str(beside), result.schema) if writer is None else writer
@@ -666,4 +752,4 @@ def predict_partition(order: Order) -> tuple[Counter[Any], Any]:
                 writer.close()
         if writer is None:
             raise ValueError(f"{data} has no rows; remove this file from the folder.")
-    return new, values
+    return new, values, missing

@@ -7,6 +7,7 @@ import csv
 import gzip
 import io
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -33,11 +34,14 @@ def table_format(path: Path) -> str:
 
 
 def parquet_files(folder: Path) -> list[Path]:
-    """The Parquet files of a folder, in the order of their names; hidden files and those that begin with _ are left out."""
+    """The Parquet files of a folder, in the order of their names; names of files and folders that begin with . or _ are not
+    read, by custom."""
     return sorted(
         path
         for path in folder.rglob("*")
-        if path.name.lower().endswith(_PARQUET) and path.is_file() and not path.name.startswith((".", "_"))
+        if path.name.lower().endswith(_PARQUET)
+        and path.is_file()
+        and not any(name.startswith((".", "_")) for name in path.relative_to(folder).parts)
     )
 
 
@@ -54,7 +58,7 @@ def column_names(path: Path) -> list[str]:
     with _told(path):
         names = _column_names(path)
     named = [name for name in names if not _is_row_number(name)]
-    twice = sorted({name for name in named if named.count(name) > 1})
+    twice = sorted(name for name, count in Counter(named).items() if count > 1)
     if twice:
         raise ValueError(f"{path} has more than one column called {twice[0]!r}; give each column its own name.")
     if not named:

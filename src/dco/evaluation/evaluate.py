@@ -12,9 +12,11 @@ from numpy.typing import ArrayLike
 
 from dco.foundations.arrays import AnyArray, Bools, Floats, real_numbers
 from dco.foundations.display import ShownAsPrinted, counted
-from dco.foundations.threshold import Threshold
+from dco.foundations.ranks import Threshold
 from dco.guarantees.theory import Consistency, coverage_consistency
-from dco.rows.groups import as_labels, group_names, is_missing, rows_by_group
+from dco.rows.groups import group_names, rows_by_group
+from dco.rows.rows import as_labels
+from dco.rows.targets import check_not_missing
 from dco.sets.intervals import Intervals, IntervalUnions
 from dco.sets.labels import LabelSets
 from dco.sets.prediction_sets import PredictionSets, size_quantile
@@ -200,20 +202,6 @@ def _by_group(
         _group(name, hits[rows], known[rows], sizes[rows], thresholds.get(name), tied=tied)
         for name, rows in rows_by_group(group_names(groups)).items()
     )
-
-
-def check_not_missing(y: ArrayLike, why: str) -> None:
-    """Refuse targets that are NaN, None, NaT or pandas.NA, naming the first row."""
-    array = np.asarray(y, dtype=object if isinstance(y, (list, tuple)) else None)  # else NaN among text would be "nan"
-    if array.dtype.kind == "O":
-        rows = np.flatnonzero([is_missing(value) for value in array.ravel().tolist()])
-    elif array.dtype.kind in "fcmM":
-        rows = np.flatnonzero(array != array)
-    else:
-        return
-    if rows.size:
-        count = f" ({rows.size} rows in all)" if rows.size > 1 else ""
-        raise ValueError(f"y is missing in row {rows[0]}{count}: {why}")
 
 
 def _group(

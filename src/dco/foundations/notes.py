@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from dco.foundations.errors import InfeasibleLevelError, InfeasibleLevelWarning
@@ -47,6 +47,10 @@ class Note:
     def __str__(self) -> str:
         return f"{self.text} {self.remedy}".rstrip()
 
+    def plain(self) -> Note:
+        """The note with plain text, as Python spells it, to be kept."""
+        return Note(self.kind, str.__str__(self.text), str.__str__(self.remedy))
+
     def spelled(self, spell: Callable[[str, str | None], str]) -> str:
         """Text and remedy with parameters as `spell` writes them."""
         parts = [part.spelled(spell) if isinstance(part, Message) else part for part in (self.text, self.remedy)]
@@ -65,31 +69,13 @@ class InfeasibleNoteWarning(NoteWarning, InfeasibleLevelWarning):
     """A note about a level that cannot be met."""
 
 
-class Notes:
-    """Notes in the order in which they were found. `refuse` names kinds that are errors instead."""
-
-    def __init__(self, *, refuse: Iterable[str] = ()) -> None:
-        self._found: list[Note] = []
-        self._refuse = frozenset(refuse)
-
-    def add(self, kind: str, text: str, remedy: str = "") -> None:
-        """Keep a note; a kind that is refused is an InfeasibleLevelError."""
-        note = Note(kind, text, remedy)
-        if kind in self._refuse:
-            raise InfeasibleLevelError(Message(" ".join(getattr(part, "template", part) for part in (text, remedy) if part)))
-        self._found.append(note)
-
-    def __iter__(self) -> Iterator[Note]:
-        return iter(self._found)
-
-    def __len__(self) -> int:
-        return len(self._found)
-
-
-def show(notes: Iterable[Note]) -> None:
-    """Each note as a warning at the line of the caller that called dco."""
+def show(notes: Iterable[Note], *, raising: bool = False) -> None:
+    """Each note as a warning at the line of the caller that called dco; if `raising`, full sets are an error instead."""
     level = _first_outside()
     for note in notes:
+        if raising and note.kind == "infeasible":
+            parts = [getattr(part, "template", part) for part in (note.text, note.remedy) if part]
+            raise InfeasibleLevelError(Message(" ".join(parts)))
         warnings.warn(_warning(note), stacklevel=level)
 
 

@@ -1,4 +1,4 @@
-"""The only place where a level becomes a rank: exact integer arithmetic.
+"""From a level to a `Threshold`: level, exact rank, order statistic. The only place where a level becomes a rank.
 
 A decimal typed by a person means that decimal. ``alpha=0.1`` is one tenth, and so is ``1 - 0.9``, although neither is
 one tenth in binary. Ranks are then integers computed from integers; no float is ever rounded up.
@@ -8,19 +8,28 @@ from __future__ import annotations
 
 import math
 import operator
+from dataclasses import dataclass
 from decimal import Decimal, localcontext
 from fractions import Fraction
 from functools import lru_cache
-from typing import SupportsIndex, TypeAlias
+from typing import Literal, SupportsIndex, TypeAlias
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.special import bdtrik, betainc, betaincc, errstate
 
+from dco.foundations.arrays import Floats, to_numpy
+from dco.foundations.display import are, counted
+from dco.foundations.errors import NonFiniteScoreError
+from dco.foundations.notes import Note, show
+
 Level: TypeAlias = float | str | Decimal | Fraction | np.floating
+Guarantee: TypeAlias = Literal["marginal", "pac", "pac-conjectured", "expected_risk", "none"]
 
 _SPOKEN_DIGITS = 12  # a repr this short was typed by a person and means the decimal it shows
 _ROUNDING = Fraction(1, 2**52)  # 1 - 0.9 misses 0.1 by less than this; pi / 10 misses every short fraction by more
 _ROUNDING_32 = Fraction(1, 2**23)  # the same for float32
+_LARGEST_EXPONENT = 5_000  # of a decimal; 1e-1000000000 as a fraction would fill the memory
 _EXACT_TAIL_LIMIT = 4_000  # up to this n an undecided binomial tail is summed in integers (about 10 ms)
 
 
@@ -42,8 +51,12 @@ def as_rational(level: Level, *, name: str = "alpha") -> Fraction:
 
 @lru_cache(maxsize=1024, typed=True)  # typed: Fraction(0.1) == 0.1 == Decimal(0.1), but only the float means one tenth
 def rational(level: Level) -> Fraction | None:
-    """The rational number that `level` means, of any size; None for what is not a number."""
+    """The rational number that `level` means, of any usual size; None for what is not a number."""
     if isinstance(level, (bool, np.bool_)):
+        return None
+    if isinstance(level, str) and "/" not in level:
+        level = Decimal(level)
+    if isinstance(level, Decimal) and abs(level.adjusted()) > _LARGEST_EXPONENT:
         return None
     if isinstance(level, (str, Decimal, Fraction)):
         return Fraction(level)
@@ -183,3 +196,69 @@ def _log(value: Fraction) -> Decimal:
 
 def _digits(*values: Fraction) -> int:
     return 50 + 2 * max(len(str(value.denominator)) for value in values)
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """A cut-off with its statement: sets made with it are {y : score(x, y) <= value}.
+
+    ``value`` is the `rank`-th smallest of `n` calibration scores (+inf when rank is n + 1). ``rank`` is None for rules
+    that do not deploy an order statistic of `n` exchangeable scores (loss matrices, grouped rows). ``guarantee`` names
+    what is certified; what certifies nothing says "none".
+    """
+
+    value: float
+    rank: int | None
+    n: int
+    guarantee: Guarantee
+    alpha: float
+    delta: float | None = None
+
+    def __post_init__(self) -> None:
+        if math.isnan(self.value):
+            raise ValueError("a threshold must be a number and not NaN.")
+        object.__setattr__(self, "value", float(self.value))
+
+    @property
+    def expected_coverage(self) -> float | None:
+        """rank / (n + 1): the mean coverage when scores are distinct, a lower bound otherwise."""
+        return None if self.rank is None else self.rank / (self.n + 1)
+
+    def __float__(self) -> float:
+        return self.value
+
+
+def checked_scores(scores: ArrayLike) -> Floats:
+    """Calibration scores as a one-dimensional array; NaN is refused, +inf is legal."""
+    array = to_numpy(scores)
+    if array.dtype.kind in "iub":
+        array = array.astype(np.float64)
+    if array.dtype.kind != "f":
+        raise ValueError(f"scores must be real numbers, got dtype {array.dtype}.")
+    if array.ndim != 1:
+        raise ValueError(f"scores must be one number per row, got an array of shape {array.shape}.")
+    bad = np.flatnonzero(np.isnan(array))
+    if bad.size:
+        raise NonFiniteScoreError(
+            f"{bad.size} of {array.size} scores are NaN (first: row {bad[0]}); a NaN cannot be ordered. Find out why the "
+            "model or the score gives NaN there; dropping the rows would change the population that is certified."
+        )
+    return array
+
+
+def order_statistic(scores: Floats, rank: int) -> float:
+    """The `rank`-th smallest score (1-based), +inf for rank n + 1."""
+    if rank > scores.size:
+        return float("inf")
+    score = np.partition(scores, rank - 1)[rank - 1]
+    value = float(score)
+    return value if value >= score else math.nextafter(value, math.inf)  # a longdouble must not be rounded below itself
+
+
+def warn_infeasible(n: int, smallest: int, statement: str, *, unit: str = "row") -> None:
+    """Warn that the threshold is infinite, and say how many rows (or what `unit` names) give a finite one."""
+    text = (
+        f"{counted(n, f'calibration {unit}')} {are(n)} too few for {statement}: the threshold is infinite and every set is "
+        "full (valid, but useless)."
+    )
+    show([Note("infeasible", text, f"At least {counted(smallest, unit)} {are(smallest)} needed.")])

@@ -1,85 +1,179 @@
-"""Calibration scores of one fixed structure, and every threshold and p-value that follows from them."""
+"""From sealed rows to thresholds: the statement and its rule, the calibration scores, and what follows from them."""
 
 from __future__ import annotations
 
 import math
-import warnings
 from collections import Counter
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
 from fractions import Fraction
 from functools import cached_property
 from itertools import accumulate
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 
-from dco.foundations.arrays import AnyArray, Floats, Integers
+from dco.foundations.arrays import AnyArray, Bools, Floats, Integers
 from dco.foundations.display import are, counted, first_few, have
-from dco.foundations.errors import InfeasibleLevelError, InfeasibleLevelWarning
-from dco.foundations.ranks import Level, as_rational
-from dco.foundations.threshold import Threshold, checked_scores
-from dco.guarantees.rules.bayesian_quadrature import quadrature_threshold
-from dco.guarantees.rules.grouped import grouped_threshold
-from dco.guarantees.rules.split_conformal import split_threshold
+from dco.foundations.errors import DcoError, SealBrokenError
+from dco.foundations.notes import Message, Note
+from dco.foundations.ranks import Level, Threshold, as_rational, checked_scores
+from dco.guarantees.rules.grouped import one_row_per_group
+from dco.guarantees.rules.rule import RULES, Rule
 from dco.guarantees.theory import ranks_near_threshold
 from dco.rows.fingerprints import codes_of_values
-from dco.rows.groups import rows_by_group
+from dco.rows.groups import is_label, rows_by_group
+from dco.rows.rows import take_features
+from dco.rows.seal import SealedRows
+
+
+@dataclass(frozen=True)
+class Statement:
+    """What is to be guaranteed, for which conditions, and what to do when there are too few rows for it."""
+
+    alpha: Level
+    guarantee: str = "marginal"
+    delta: Level = 0.05
+    simultaneous: bool = False
+    condition_on: Any = None
+    on_infeasible: Literal["warn", "raise"] = "warn"
+
+    def changed(self, given: Mapping[str, Any]) -> Statement:
+        """Another statement, checked; a delta must go with a guarantee that has one."""
+        statement = replace(self, **given)
+        if statement.guarantee not in RULES:
+            known = " or ".join(f'"{name}"' for name in RULES)
+            raise ValueError(f"guarantee must be {known}, got {statement.guarantee!r}.")
+        if "delta" in given and not statement.rule.needs_delta:
+            raise ValueError('delta belongs to the guarantee "pac"; pass guarantee="pac" with it.')
+        return statement
+
+    @property
+    def rule(self) -> Rule:
+        """What turns calibration scores into a threshold."""
+        return RULES[self.guarantee]
+
+    def delta_of(self, parts: int) -> Fraction:
+        """The failure probability that each of `parts` conditions may spend."""
+        delta = as_rational(self.delta, name="delta")
+        return delta / parts if self.simultaneous else delta
+
+    def smallest_n(self, parts: int = 1) -> int:
+        """The least number of rows (for each condition) with a finite threshold."""
+        return self.rule.smallest_n(alpha=self.alpha, delta=self.delta_of(parts))
+
+    def thresholds(self, calibration: Calibration) -> dict[Any, Threshold]:
+        """The threshold of each condition, or one under the key None."""
+        delta = self.delta_of(len(calibration.parts))
+        found = {}
+        for name, rows in calibration.parts.items():
+            scores, clusters = calibration.used(rows, self.rule)
+            found[name] = self.rule.threshold(scores, clusters=clusters, alpha=self.alpha, delta=delta)
+        return found
+
+    def note_infeasible(
+        self,
+        calibration: Calibration,
+        thresholds: Mapping[Any, Threshold],
+        notes: list[Note],
+        *,
+        dealt_from: int | None = None,
+    ) -> None:
+        """Note which thresholds are infinite, and why: too few rows, or too many scores that are infinite themselves.
+
+        `dealt_from`: how many rows (or clusters) `fit` dealt to roles itself, for advice on their sizes.
+        """
+        infinite = {name: entry for name, entry in thresholds.items() if math.isinf(entry.value)}
+        if not infinite:
+            return
+        smallest = self.smallest_n(len(thresholds))
+        short = {name: entry for name, entry in infinite.items() if entry.n < smallest}
+        unit = "row" if calibration.clusters is None else "group"
+        needed = f"At least {counted(smallest, unit)} {are(smallest)} needed"
+        if None in short:
+            n, advice = short[None].n, ""
+            if calibration.clusters is not None and self.rule.one_per_cluster:
+                advice = f" (a {self.guarantee.upper()} statement uses one row of each)"
+            if dealt_from is not None:
+                within = smallest + 2 <= dealt_from  # one row each is left to train and to tune on
+                advice += f": pass ⟨calibrate_size={smallest}⟩" if within else f", and there are {dealt_from} in all"
+            notes.append(
+                Note(
+                    "infeasible",
+                    f"{counted(n, f'calibration {unit}')} {are(n)} too few for alpha = {short[None].alpha:g}: the threshold "
+                    "is infinite and every set is full (valid, but useless).",
+                    Message(f"{needed}{advice}."),
+                )
+            )
+        elif short:
+            sizes = first_few([f"{name!r}: {counted(entry.n, 'row')}" for name, entry in short.items()])
+            notes.append(
+                Note(
+                    "infeasible",
+                    f"{len(short)} of {counted(len(thresholds), 'group')} {have(len(short))} too few calibration rows for "
+                    f"alpha = {next(iter(short.values())).alpha:g} ({sizes}): their thresholds are infinite and rule "
+                    "nothing out (valid, but useless).",
+                    f"{needed} in each group.",
+                )
+            )
+        ruled_out = [name for name in infinite if name not in short]
+        if ruled_out:
+            groups = f" of {counted(len(ruled_out), 'group')} ({first_few(list(map(repr, ruled_out)))})"
+            notes.append(
+                Note(
+                    "infeasible",
+                    f"At alpha = {infinite[ruled_out[0]].alpha:g} the threshold{'' if None in thresholds else groups} is "
+                    "infinite and sets are full (valid, but useless), since too many calibration scores are infinite: the "
+                    "model rules out what happened in these rows.",
+                )
+            )
 
 
 @dataclass(frozen=True, eq=False)
 class Calibration:
     """The scores of the calibration rows under the one structure they were opened for.
 
-    `conditions` gives each row's Mondrian group: thresholds are then one a group. `groups` gives the row groups of
-    clustered data: the marginal threshold is then by group, and a PAC threshold uses `one_per_group`, rows that were
-    picked by seed before any score was seen.
+    `conditions` gives the condition of each row: each has a threshold of its own. `clusters` says which rows belong
+    together: the marginal threshold then weighs every cluster the same, and a PAC threshold uses `one_per_cluster`, rows
+    that were picked by seed before any score was seen.
     """
 
     scores: Floats
     conditions: AnyArray | None = None
-    groups: AnyArray | None = None
-    one_per_group: Integers | None = None
-
-    def thresholds(self, *, alpha: Level, guarantee: str, delta: Level, simultaneous: bool = False) -> dict[Any, Threshold]:
-        """One threshold a Mondrian group, or one under the key None."""
-        parts = self.parts()
-        failure = as_rational(delta, name="delta") / len(parts) if simultaneous else as_rational(delta, name="delta")
-        return {name: self._threshold(rows, alpha=alpha, guarantee=guarantee, delta=failure) for name, rows in parts.items()}
-
-    def parts(self) -> dict[Any, Integers]:
-        """The rows of each Mondrian group, or all rows under the key None."""
-        return dict(self._parts)
+    clusters: AnyArray | None = None
+    one_per_cluster: Integers | None = None
 
     @cached_property
-    def _parts(self) -> dict[Any, Integers]:
-        """Taken once: every set that is asked for needs them."""
+    def parts(self) -> dict[Any, Integers]:
+        """The rows of each condition, or all rows under the key None."""
         return {None: np.arange(self.scores.size)} if self.conditions is None else rows_by_group(self.conditions)
 
     @cached_property
-    def _group_codes(self) -> Integers:
+    def _cluster_codes(self) -> Integers:
         """Taken once: texts are slow to compare."""
-        return codes_of_values(self.groups)[0]
+        return codes_of_values(self.clusters)[0]
 
     def __getstate__(self) -> dict[str, Any]:
         """The fields alone: files and copies hold nothing that follows from them."""
         return {entry.name: getattr(self, entry.name) for entry in fields(self)}
 
-    def group_labels(self) -> dict[Any, str | None]:
-        """What a certificate calls each group: its text, or its repr where two groups share a text (1 and "1")."""
-        names = list(self.parts())
-        if names == [None]:
+    def condition_labels(self) -> dict[Any, str | None]:
+        """What a certificate calls each condition: its text, or its repr where two share a text (1 and "1")."""
+        if self.conditions is None:
             return {None: None}
-        texts = {name: str(name) for name in names}
+        texts = {name: str(name) for name in self.parts}
         count = Counter(texts.values())
         return {name: text if count[text] == 1 else repr(name) for name, text in texts.items()}
 
-    def used(self, rows: Integers, *, guarantee: str) -> Floats:
-        """The scores whose order statistic is deployed."""
-        if self.one_per_group is not None and guarantee == "pac":
-            rows = np.intersect1d(rows, self.one_per_group)
-        return self.scores[rows]
+    def used(self, rows: Integers, rule: Rule) -> tuple[Floats, Integers | None]:
+        """The scores that the rule takes its threshold from, and the cluster of each where it weighs clusters."""
+        if self.clusters is None or self.one_per_cluster is None:
+            return self.scores[rows], None
+        if rule.one_per_cluster:
+            return self.scores[np.intersect1d(rows, self.one_per_cluster)], None
+        return self.scores[rows], self._cluster_codes[rows]
 
-    def is_tied(self, rows: Integers, threshold: Threshold, *, guarantee: str) -> bool:
+    def is_tied(self, rows: Integers, threshold: Threshold, rule: Rule) -> bool:
         """Whether two scores are equal where thresholds fall (`theory.ranks_near_threshold`): at the threshold or around it.
 
         Coverage has the law of distinct scores unless the threshold is at an atom of theirs, and is higher if it is. Equal
@@ -88,7 +182,7 @@ class Calibration:
         """
         if threshold.rank is None or not np.isfinite(threshold.value):
             return False
-        scores = np.sort(self.used(rows, guarantee=guarantee))
+        scores = np.sort(self.used(rows, rule)[0])
         equal = scores[1:] == scores[:-1]
         if not equal.any():
             return False
@@ -96,22 +190,21 @@ class Calibration:
         return bool(equal[max(first - 2, 0) : last].any())  # every pair with a score of these ranks in it
 
     def p_values(self, scores: Floats, conditions: AnyArray | None = None) -> Floats:
-        """(1 + #{calibration scores >= s}) / (n + 1), within each Mondrian group; by group weights for clustered rows.
+        """(1 + #{calibration scores >= s}) / (n + 1), within each condition; by weights where rows belong together.
 
         ``p > alpha`` is the same event as ``s <= threshold`` of `split_conformal`, which reads alpha as it was written:
         compare with 0.1, not with the float 1 - 0.9.
         """
         values = np.asarray(scores, dtype=np.float64)
         result = np.ones(values.size)
-        parts = self.parts()
-        code_of = {name: code for code, name in enumerate(parts)}
+        code_of = {name: code for code, name in enumerate(self.parts)}
         given = np.asarray([None], dtype=object) if conditions is None else np.asarray(conditions)
         codes = np.asarray([code_of.get(name, -1) for name in given.ravel().tolist()]).reshape(given.shape)
         flat = np.broadcast_to(codes, values.shape).ravel()
-        by_group = np.argsort(flat, kind="stable")
-        ends = np.searchsorted(flat[by_group], np.arange(len(parts) + 1))
-        for code, rows in enumerate(parts.values()):
-            asked = by_group[ends[code] : ends[code + 1]]
+        by_condition = np.argsort(flat, kind="stable")
+        ends = np.searchsorted(flat[by_condition], np.arange(len(self.parts) + 1))
+        for code, rows in enumerate(self.parts.values()):
+            asked = by_condition[ends[code] : ends[code + 1]]
             own = self.scores[rows].astype(np.float64)
             order = np.argsort(own, kind="stable")
             result[asked] = self._steps(rows[order])[np.searchsorted(own[order], values.ravel()[asked], side="left")]
@@ -119,101 +212,173 @@ class Calibration:
 
     def _steps(self, ordered: Integers) -> Floats:
         """The p-value of a score above i of the ordered ones, i = 0 ... n: one division each, so ``p > alpha`` is exact."""
-        if self.groups is None:
+        if self.clusters is None:
             return np.arange(ordered.size + 1, 0, -1) / (ordered.size + 1)
-        codes, _ = codes_of_values(self._group_codes[ordered])
+        codes, _ = codes_of_values(self._cluster_codes[ordered])
         counts = np.bincount(codes)
         unit = math.lcm(*counts.tolist())
-        weights = [unit // int(counts[code]) for code in codes]  # whole numbers: a group weighs `unit`, whatever its size
+        weights = [unit // int(counts[code]) for code in codes]  # whole numbers: a cluster weighs `unit`, whatever its size
         at_least = [unit, *(unit + total for total in accumulate(reversed(weights)))]
         return np.asarray([total / (unit * (counts.size + 1)) for total in reversed(at_least)])
 
-    def _threshold(self, rows: Integers, *, alpha: Level, guarantee: str, delta: Fraction) -> Threshold:
-        """The rules without their warnings: `tell_infeasible` tells once for all groups."""
-        if guarantee == "pac":
-            return quadrature_threshold(self.used(rows, guarantee=guarantee), alpha=alpha, delta=delta)
-        if self.groups is not None:
-            return grouped_threshold(self.scores[rows], self._group_codes[rows], alpha=alpha)
-        return split_threshold(self.scores[rows], alpha=alpha)
 
-
-def tell_infeasible(
-    thresholds: dict[Any, Threshold],
-    *,
-    smallest: int,
-    on_infeasible: Literal["warn", "raise"],
-    unit: Literal["rows", "groups"] | None = None,
-    advice: str = "",
-    stacklevel: int = 2,
+def note_unseen_labels(
+    structure: Scored, y: AnyArray, thresholds: Mapping[Any, Threshold], statement: Statement, notes: list[Note]
 ) -> None:
-    """Say once which thresholds are infinite, and why: too few rows, or too many scores that are infinite themselves.
-
-    `unit` is what a threshold's n counts, "groups" where rows belong together (None: told by the threshold, if it has no
-    rank). `advice` says what to do about too few.
-    """
-    short = {name: entry for name, entry in thresholds.items() if _is_short(entry, smallest)}
-    if None in short:
-        entry = short[None]
-        noun = (unit or ("groups" if entry.rank is None else "rows")).removesuffix("s")
-        warn_or_raise(
-            f"{counted(entry.n, f'calibration {noun}')} {are(entry.n)} too few for alpha = {entry.alpha:g}: the threshold "
-            f"is infinite and every set is full (valid, but useless). At least {counted(smallest, noun)} {are(smallest)} "
-            f"needed{advice}.",
-            on_infeasible,
-            stacklevel=stacklevel + 1,
-        )
-    elif short:
-        sizes = first_few([f"{name!r}: {counted(entry.n, 'row')}" for name, entry in short.items()])
-        warn_or_raise(
-            f"{len(short)} of {counted(len(thresholds), 'group')} {have(len(short))} too few calibration rows for alpha = "
-            f"{next(iter(short.values())).alpha:g} ({sizes}): their thresholds are infinite and rule nothing out "
-            f"(valid, but useless). At least {counted(smallest, 'row')} {are(smallest)} needed in each group.",
-            on_infeasible,
-            stacklevel=stacklevel + 1,
-        )
-    ruled_out = [name for name, entry in thresholds.items() if np.isinf(entry.value) and name not in short]
-    if ruled_out:
-        groups = f" of {counted(len(ruled_out), 'group')} ({first_few(list(map(repr, ruled_out)))})"
-        where = "" if None in thresholds else groups
-        warn_or_raise(
-            f"At alpha = {thresholds[ruled_out[0]].alpha:g} the threshold{where} is infinite and sets are full (valid, but "
-            "useless), since too many calibration scores are infinite: the model rules out what happened in these rows.",
-            on_infeasible,
-            stacklevel=stacklevel + 1,
-        )
-
-
-def tell_new_groups(
-    new: Counter[Any], rows: str, *, on_infeasible: Literal["warn", "raise"] = "warn", stacklevel: int = 2
-) -> None:
-    """Say once how many of the rows ("200 rows") belong to Mondrian groups that no calibration row belongs to."""
-    if not new:
+    """Labels that the model never saw score +inf; labels without a threshold of their own are in every set."""
+    if structure.classes is None:
         return
-    groups = first_few([repr(name) for name, _ in new.most_common()])
-    n = new.total()
-    warn_or_raise(
-        f"{n} of {rows} {'belongs' if n == 1 else 'belong'} to {counted(len(new), 'group')} that {have(len(new))} no "
-        f"calibration rows ({groups}): {'its set is' if n == 1 else 'their sets are'} full (valid, but useless). Calibrate "
-        "with rows of these groups.",
-        on_infeasible,
-        stacklevel=stacklevel + 1,
+    known = set(np.asarray(getattr(structure.model, "classes_", structure.classes)).tolist())
+    rows = Counter(label for label in y.tolist() if label not in known)
+    if rows:
+        labels = first_few([f"{label!r}: {counted(count, 'row')}" for label, count in rows.most_common()])
+        verb = "has a label" if rows.total() == 1 else "have labels"
+        text = f"{rows.total()} of {counted(len(y), 'calibration row')} {verb} that the chosen model never saw ({labels})"
+        why = "such scores are infinite, so the statement stays valid and sets are larger."
+        notes.append(Note("unseen-labels", f"{text}: {why}", "Bring training rows of them."))
+    absent = [label for label in structure.classes.tolist() if label not in thresholds]
+    if is_label(statement.condition_on) and absent:
+        text = (
+            f"{len(absent)} of {len(structure.classes)} labels ({first_few(list(map(repr, absent)))}) {have(len(absent))} "
+            "no calibration rows: such a label is in every set (valid, but useless)."
+        )
+        least = statement.smallest_n(len(thresholds))
+        notes.append(Note("infeasible", text, f"At least {least} rows of each label are needed."))
+
+
+def note_new_conditions(new: Counter[Any], rows: str) -> list[Note]:
+    """A note on how many of the rows ("200 rows") fall under conditions that no calibration row falls under."""
+    if not new:
+        return []
+    conditions, lost = first_few([repr(name) for name, _ in new.most_common()]), new.total()
+    text = (
+        f"{lost} of {rows} {'belongs' if lost == 1 else 'belong'} to {counted(len(new), 'group')} that "
+        f"{have(len(new))} no calibration rows ({conditions}): {'its set is' if lost == 1 else 'their sets are'} full "
+        "(valid, but useless)."
     )
+    return [Note("infeasible", text, "Calibrate with rows of these groups.")]
 
 
-def warn_or_raise(message: str, on_infeasible: Literal["warn", "raise"], *, stacklevel: int = 2) -> None:
-    """One sentence about sets that are full, as a warning or as an error."""
-    if on_infeasible == "raise":
-        raise InfeasibleLevelError(message)
-    warnings.warn(message, InfeasibleLevelWarning, stacklevel=stacklevel)
+# ---------------------------------------------------------------------------------------------- opening the rows
 
 
-def _is_short(threshold: Threshold, smallest: int) -> bool:
-    return bool(np.isinf(threshold.value)) and threshold.n < smallest
+class Scored(Protocol):
+    """What calibration asks of a frozen structure."""
+
+    @property
+    def name(self) -> str: ...  # noqa: D102
+    @property
+    def model(self) -> Any: ...  # noqa: D102
+    @property
+    def classes(self) -> AnyArray | None: ...  # noqa: D102
+    @property
+    def fingerprint(self) -> str: ...  # noqa: D102
+
+    def scores(self, X: Any, y: AnyArray) -> Floats:
+        """The score of each row with its y."""
+        ...
+
+    def conditions(self, X: Any, y: AnyArray | None = None) -> AnyArray | None:
+        """The condition of each row, or None."""
+        ...
+
+    def check_sets(self, X: Any, y: AnyArray, scores: Floats) -> None:
+        """Refuse a user's score whose sets do not agree with its scores."""
+        ...
 
 
-def checked_calibration_scores(scores: Floats, *, structure: str) -> Floats:
-    """Calibration scores without NaN; once the seal is open there is no other structure to fall back to."""
+def calibrate(
+    structure: Scored, sealed: SealedRows, *, clusters: AnyArray | None, seed: int
+) -> tuple[Calibration, AnyArray, float]:
+    """Open the calibration rows for this structure, score them, and check that the scores are those of a fixed function.
+
+    Where scores are distinct they are kept as they are. Where some are tied, many rows may share the score at the
+    threshold, and a last digit could cost all of them when they come alone: every score is then raised by what batches round
+    differently, which keeps their order. The targets come back with the calibration, and what was added.
+    """
+    picks = np.random.default_rng([seed, 2])  # not the draws that dealt the roles
+    one_per_cluster = None if clusters is None else one_row_per_group(clusters, seed=picks)
+    X, y = sealed.open_for(structure.fingerprint)
+    scores = _opened_scores(structure, X, y)
+    structure.check_sets(X, y, scores)
+    _check_repeatable(structure, X, y, scores)
+    rounding = 0.0 if len(np.unique(scores)) == len(scores) else batch_rounding(structure.scores, X, y, scores)
     try:
-        return checked_scores(scores)
-    except ValueError as error:
-        raise type(error)(f"The chosen structure ({structure}) cannot be calibrated: {error}") from None
+        kept = checked_scores(scores + rounding)
+    except ValueError as error:  # once the seal is open there is no other structure to fall back to
+        raise type(error)(f"The chosen structure ({structure.name}) cannot be calibrated: {error}") from None
+    return Calibration(kept, structure.conditions(X, y), clusters, one_per_cluster), y, rounding
+
+
+def _opened_scores(structure: Scored, X: Any, y: AnyArray) -> Floats:
+    """The scores of the calibration rows; a model that cannot predict them is an error, and no other takes its place.
+
+    Which structure is calibrated may not depend on what the calibration rows hold, a missing value in them included.
+    """
+    try:
+        return structure.scores(X, y)
+    except DcoError:
+        raise
+    except Exception as error:  # whatever a user's model raises
+        raise ValueError(
+            f"{structure.name} was chosen on training and tuning rows and cannot score the calibration rows "
+            f"({type(error).__name__}: {error}). They are open now, so no other candidate may take its place: leave this "
+            "model out, or put what it needs (an imputer, say) before it."
+        ) from error
+
+
+def _check_repeatable(structure: Scored, X: Any, y: AnyArray, scores: Floats, n: int = 256) -> None:
+    """Score some rows again: a model that learns in predict, or leaves dropout on, gives other scores the second time.
+
+    They come in smaller batches, so that a model is seen that compares the rows of a batch. Those may round otherwise, in
+    single precision to a few digits where features are large: that is not held against a model that gives the same scores
+    to the same batch, up to a hundredth of a score's usual size.
+    """
+    some = np.arange(min(n, (len(y) + 1) // 2))
+    names = structure.conditions(X, y)
+    for rows in [part for part in (some, some[: len(some) // 2], some[:1]) if part.size]:
+        batch = take_features(X, rows)
+        again = structure.scores(batch, y[rows])
+        same = same_but_for_rounding(again, scores[rows]).all()
+        near = np.isclose(again, scores[rows], rtol=1e-5, atol=1e-8 + 0.01 * usual_size(scores), equal_nan=True).all()
+        if not same and not (near and same_but_for_rounding(structure.scores(batch, y[rows]), again).all()):
+            raise SealBrokenError(
+                f"The scores of {structure.name} change when the same rows are scored again, so they are not those of one "
+                "fixed function of a row: the model learns, draws at random, compares rows or changes them in place in "
+                "predict. Fix its seed, let it copy, or freeze it."
+            )
+        if names is not None and np.any(structure.conditions(batch, y[rows]) != names[rows]):
+            raise SealBrokenError(
+                "condition_on gives a row another group when it comes with other rows, so groups are not those of one "
+                "fixed function of a row. Fix what it compares with (a median of the training rows, say) beforehand."
+            )
+
+
+def batch_rounding(
+    scores_of: Callable[[Any, AnyArray], Floats], X: Any, y: AnyArray, scores: Floats, *, n: int = 32
+) -> float:
+    """Four times the largest difference between a row's score alone and among the others, over n of the rows.
+
+    A matrix product of one row may round otherwise than one of many. A larger jump is none of that (two labels that change
+    places, in a score of ranks) and does not count.
+    """
+    some = np.unique(np.linspace(0, len(y) - 1, min(n, len(y))).astype(np.int64))
+    alone = np.asarray([scores_of(take_features(X, row), y[row])[0] for row in some[:, None]])
+    together = scores[some]
+    near = same_but_for_rounding(alone, together) & np.isfinite(together)
+    return 4 * float(np.abs(alone[near] - together[near]).max(initial=0.0))
+
+
+def same_but_for_rounding(again: Floats, scores: Floats) -> Bools:
+    """Where scores differ by no more than batches of another size may round differently.
+
+    A small residual is the difference of large numbers and keeps their rounding (seven digits, in single precision), so
+    what counts is the size that scores usually have.
+    """
+    return np.isclose(again, scores, rtol=1e-5, atol=1e-8 + 1e-4 * usual_size(scores), equal_nan=True)
+
+
+def usual_size(scores: Floats) -> float:
+    """The median of the finite scores without their sign; 0 where there is none."""
+    finite = np.abs(scores[np.isfinite(scores)])
+    return float(np.quantile(finite, 0.5, method="lower")) if finite.size else 0.0

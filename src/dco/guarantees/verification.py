@@ -16,27 +16,30 @@ import numpy as np
 
 from dco.foundations.arrays import AnyArray, Floats
 from dco.foundations.display import ShownAsPrinted
-from dco.foundations.ranks import as_rational, conformal_rank, pac_rank
-from dco.foundations.threshold import Threshold, order_statistic
-from dco.guarantees.calibration import Calibration
-from dco.guarantees.certificate import (
+from dco.foundations.ranks import Threshold, as_rational, order_statistic
+from dco.guarantees.calibration import Calibration, Statement, batch_rounding
+from dco.guarantees.facts import (
     VOIDED_BY,
-    Certificate,
     CertifiedThreshold,
+    Facts,
     certified_threshold,
     certified_thresholds,
     model_fingerprint,
     scores_fingerprint,
-    words,
+    statement_facts,
+    structure_digest,
 )
+from dco.guarantees.rules.rule import RULES
+from dco.guarantees.words import as_plain, words
 from dco.rows.fingerprints import role_fingerprint, row_fingerprints
-from dco.rows.rounding import batch_rounding, some_rows
+from dco.rows.rows import take_features
+from dco.scores.score import score_label
 
 _LAW_DIGITS = 1e-9  # points of a Beta law, from one version of SciPy to the next
 _ROUNDING = {np.dtype(np.float64): 1e-12, np.dtype(np.float32): 1e-5}  # the same rows in another order or memory layout
 
 
-def verify(certificate: Certificate, X_cal: Any = None, y_cal: Any = None, *, predictor: Any = None) -> VerificationReport:
+def verify(certificate: Facts, X_cal: Any = None, y_cal: Any = None, *, predictor: Any = None) -> VerificationReport:
     """`Certificate.verify`: what holds, what does not, and what could not be checked."""
     own: Scorer | None = getattr(predictor, "predictor_", predictor)
     checks = [*_arithmetic(certificate)]
@@ -93,16 +96,12 @@ class Scorer(Protocol):
 
     structure: Any
     calibration: Calibration
-    statement: Any
-    certificate: Certificate
+    statement: Statement
+    certificate: Facts
     ranking: Any
 
     def thresholds(self) -> Mapping[Any, Threshold]:
         """The threshold of each group, or one under the key None."""
-        ...
-
-    def structure_fingerprint(self) -> str:
-        """The fingerprint of the fixed structure, taken again."""
         ...
 
     def calibration_scores(self, X: Any, y: Any) -> tuple[Floats, AnyArray | None]:
@@ -113,20 +112,20 @@ class Scorer(Protocol):
 # ---------------------------------------------------------------------------------------------- the certificate alone
 
 
-def _arithmetic(certificate: Certificate) -> Iterator[Check]:
+def _arithmetic(certificate: Facts) -> Iterator[Check]:
     """What follows from other fields of the certificate: the guarantee's name, ranks, laws, words, the seal."""
-    aim = "marginal" if certificate.delta is None else "pac"
-    promised = aim if certificate.reason is None else "none"
-    yield _same("guarantee", certificate.guarantee, promised, "guarantee that goes with delta and reason")
-    if certificate.simultaneous:
-        yield Check("simultaneous", aim == "pac", "all groups at once is a PAC statement")
     wrong = _wrong_levels(certificate)
     yield from wrong
     if not wrong:
+        rule = RULES[certificate.rule]
+        promised = rule.certifies if certificate.reason is None else "none"
+        yield _same("guarantee", certificate.guarantee, promised, "guarantee that goes with rule and reason")
+        if certificate.simultaneous:
+            yield Check("simultaneous", rule.needs_delta, "all groups at once is a PAC statement")
         for entry in certificate.thresholds:
             yield from _law_checks(certificate, entry)
         for name, text in words(certificate).items():
-            yield Check(name, getattr(certificate, name) == text, f"the other fields say: {text}")
+            yield Check(name, certificate.written.get(name, text) == text, f"the other fields say: {text}")
     calibrate, total = certificate.rows.get("calibrate", 0), sum(entry.n for entry in certificate.thresholds)
     possible = total <= calibrate if certificate.grouped else total == calibrate
     unit = "groups" if certificate.grouped else "scores"
@@ -140,7 +139,14 @@ def _arithmetic(certificate: Certificate) -> Iterator[Check]:
     yield Check("voided_by", certificate.voided_by == VOIDED_BY, "the ways to lose the guarantee that this format lists")
 
 
-def _wrong_levels(certificate: Certificate) -> list[Check]:
+def _wrong_levels(certificate: Facts) -> list[Check]:
+    """A rule that is not known, a delta that its rule does not have or need, levels that are no probabilities."""
+    if certificate.rule not in RULES:
+        return [Check("rule", False, f"there is no rule {certificate.rule!r}")]
+    if RULES[certificate.rule].needs_delta == (certificate.delta is None):
+        return [
+            Check("delta", False, f"the rule {certificate.rule} {'has' if certificate.delta is None else 'has no'} delta")
+        ]
     levels = {"alpha": certificate.alpha, "delta": certificate.delta}
     return [
         Check(name, False, f"{value} is not between 0 and 1")
@@ -149,17 +155,16 @@ def _wrong_levels(certificate: Certificate) -> list[Check]:
     ]
 
 
-def _law_checks(certificate: Certificate, entry: CertifiedThreshold) -> Iterator[Check]:
+def _law_checks(certificate: Facts, entry: CertifiedThreshold) -> Iterator[Check]:
     name = "rank" if entry.group is None else f"rank of group {entry.group}"
-    if (entry.rank is None) != (certificate.grouped and certificate.delta is None):
+    rule = RULES[certificate.rule]
+    if (entry.rank is None) != (certificate.grouped and not rule.one_per_cluster):
         yield Check(name, False, "marginal thresholds of rows that belong together have no rank, and all others have one")
     elif entry.rank is not None:
-        if certificate.delta is None:
-            right = conformal_rank(entry.n, alpha=certificate.alpha)
-        else:
-            delta = as_rational(certificate.delta, name="delta")
-            parts = len(certificate.thresholds) if certificate.simultaneous else 1
-            right = pac_rank(entry.n, alpha=certificate.alpha, delta=delta / parts)
+        delta = None if certificate.delta is None else as_rational(certificate.delta, name="delta")
+        if delta is not None and certificate.simultaneous:
+            delta /= len(certificate.thresholds)
+        right = rule.rank(entry.n, alpha=certificate.alpha, delta=delta)
         yield _same(name, entry.rank, right, f"rank for n = {entry.n}, alpha = {certificate.alpha:g}")
         if right > entry.n:
             yield Check(f"{name}: infinite", entry.value == math.inf, "rank n + 1 asks for an infinite threshold")
@@ -183,20 +188,28 @@ def _close(stated: Any, right: Any) -> bool:
 # ---------------------------------------------------------------------------------------------- with the predictor
 
 
-def _predictor_checks(certificate: Certificate, own: Scorer) -> Iterator[Check]:
+def _predictor_checks(certificate: Facts, own: Scorer) -> Iterator[Check]:
     """What the predictor itself tells: its structure, its model, the level it was asked for, and what it deploys."""
     structure, asked = own.structure, own.statement
-    found = own.structure_fingerprint()
+    rows = own.certificate.row_fingerprints
+    found = structure_digest(
+        candidate=structure.name,
+        model=own.certificate.model,
+        score=score_label(structure.score),
+        condition_on=structure.condition_on,
+        fitted_on=[rows.get("train", ""), rows.get("tune", "") if own.certificate.refit else ""],
+        seed=structure.uniform_seed,
+    )
     yield _same("structure", certificate.structure_fingerprint, found, "fingerprint of the structure")
     if certificate.model_fingerprint is not None:
         model = model_fingerprint(structure.model)
         yield _same("model", certificate.model_fingerprint, model, "fingerprint of the fitted model")
-    pac = asked.guarantee == "pac"
-    delta = float(as_rational(asked.delta, name="delta")) if pac else None
-    yield _same("alpha", certificate.alpha, float(as_rational(asked.alpha)), "level that the predictor has")
-    yield _same("delta", certificate.delta, delta, "delta that the predictor has")
-    yield _same("simultaneous", certificate.simultaneous, pac and bool(asked.simultaneous), "all groups at once")
-    yield _same("grouped", certificate.grouped, own.calibration.groups is not None, "rows belong together")
+    stated = statement_facts(asked, voided=certificate.reason)
+    yield _same("rule", certificate.rule, stated["rule"], "rule that the predictor has")
+    yield _same("alpha", certificate.alpha, stated["alpha"], "level that the predictor has")
+    yield _same("delta", certificate.delta, stated["delta"], "delta that the predictor has")
+    yield _same("simultaneous", certificate.simultaneous, stated["simultaneous"], "all groups at once")
+    yield _same("grouped", certificate.grouped, own.calibration.clusters is not None, "rows belong together")
     labels = None if structure.classes is None else len(structure.classes)
     yield _same("labels", certificate.labels, labels, "number of labels that the predictor knows")
     yield _same("candidate", certificate.candidate, structure.name, "name of the structure")
@@ -205,14 +218,14 @@ def _predictor_checks(certificate: Certificate, own: Scorer) -> Iterator[Check]:
     yield from _deployed_checks(certificate, own)
 
 
-def _deployed_checks(certificate: Certificate, own: Scorer) -> Iterator[Check]:
+def _deployed_checks(certificate: Facts, own: Scorer) -> Iterator[Check]:
     """The predictor's own calibration: the scores it keeps, and the thresholds that it deploys, to the last bit."""
     kept = own.calibration
     found = scores_fingerprint(kept.scores)
     yield _same("scores kept", certificate.scores_fingerprint, found, "fingerprint of the scores kept")
     yield _same("rows.calibrate", certificate.rows.get("calibrate"), kept.scores.size, "number of scores kept")
     stated = {entry.group: entry for entry in certificate.thresholds}
-    found_now = certified_thresholds(kept, own.thresholds(), guarantee=own.statement.guarantee)
+    found_now = certified_thresholds(kept, own.thresholds(), own.statement)
     deployed = {entry.group: entry for entry in found_now}
     yield _same("groups", sorted(map(str, stated)), sorted(map(str, deployed)), "groups with a threshold")
     for group in [group for group in stated if group in deployed]:
@@ -231,7 +244,7 @@ _CHECKED_AS = {
 }
 
 
-def _other_fields(certificate: Certificate, own: Scorer, failed: Iterable[str]) -> Iterator[Check]:
+def _other_fields(certificate: Facts, own: Scorer, failed: Iterable[str]) -> Iterator[Check]:
     """A line for each field in which the certificate differs from the predictor's own, unless it has failed already."""
     if own.certificate is certificate:
         return
@@ -247,10 +260,10 @@ def _other_fields(certificate: Certificate, own: Scorer, failed: Iterable[str]) 
             yield Check(name, False, f"the certificate says {says}, the predictor's own says {right}")
 
 
-def _flat(certificate: Certificate) -> dict[str, str]:
+def _flat(certificate: Facts) -> dict[str, str]:
     """Every field as JSON text; entries of mappings and of thresholds under names of their own."""
     result: dict[str, Any] = {}
-    for name, value in json.loads(certificate.to_json()).items():
+    for name, value in as_plain(certificate).items():
         entries = [(name, value)]
         if name == "thresholds":
             entries = [(f"{name}.{place}.{key}", part) for place, one in enumerate(value) for key, part in one.items()]
@@ -263,7 +276,7 @@ def _flat(certificate: Certificate) -> dict[str, str]:
 # ---------------------------------------------------------------------------------------------- with the rows
 
 
-def _rows_checks(certificate: Certificate, X: Any, y: Any) -> list[Check]:
+def _rows_checks(certificate: Facts, X: Any, y: Any) -> list[Check]:
     hashes = row_fingerprints(X, y)
     return [
         _same("calibration rows", certificate.rows.get("calibrate"), len(hashes), "number of rows"),
@@ -276,7 +289,7 @@ def _rows_checks(certificate: Certificate, X: Any, y: Any) -> list[Check]:
     ]
 
 
-def _score_checks(certificate: Certificate, X: Any, y: Any, own: Scorer, *, rounding: bool) -> list[Check]:
+def _score_checks(certificate: Facts, X: Any, y: Any, own: Scorer, *, rounding: bool) -> list[Check]:
     """Scores of the rows, and the thresholds they give: to the last bit, or to rounding where rows and model are known.
 
     Linear algebra may round differently for rows in another order or memory layout. What is deployed is compared exactly
@@ -288,7 +301,7 @@ def _score_checks(certificate: Certificate, X: Any, y: Any, own: Scorer, *, roun
     slack = _rounding_slack(own, X, y, scores) if rounding and not checks[0].holds else 0.0
     if not checks[0].holds and certificate.scores_fingerprint == scores_fingerprint(kept) and _agree(kept, found, slack):
         checks = [Check("scores", True, f"they agree with the scores kept, to rounding (within {slack:.1g})")]
-    if own.calibration.groups is not None:
+    if own.calibration.clusters is not None:
         return checks  # which row speaks for its group is known to the predictor alone: see `_deployed_checks`
     for entry in certificate.thresholds:
         if entry.rank is None:
@@ -317,7 +330,7 @@ def _rounding_slack(own: Scorer, X: Any, y: Any, scores: Floats) -> float:
     """
     seen = batch_rounding(lambda rows, targets: own.calibration_scores(rows, targets)[0], X, np.asarray(y), scores)
     kept = np.abs(own.calibration.scores[np.isfinite(own.calibration.scores)])
-    record = own.structure.prediction(some_rows(X, np.arange(1)))
+    record = own.structure.prediction(take_features(X, np.arange(1)))
     parts = [part.dtype for part in vars(record).values() if isinstance(part, np.ndarray)]
     digits = max((_ROUNDING[dtype] for dtype in parts if dtype in _ROUNDING), default=_ROUNDING[np.dtype(np.float64)])
     target, offset = np.asarray(y), 0.0
@@ -338,24 +351,23 @@ def _agree(a: Any, b: Any, slack: float) -> bool:
 # ---------------------------------------------------------------------------------------------- what is left open
 
 
-_FOLLOWS = {"alpha", "delta", "simultaneous", "seal_opened", "voided_by"}
+_FOLLOWS = {"rule", "alpha", "delta", "simultaneous", "seal_opened", "voided_by"}
 _REST_ON_FACTS = {"statement", "assumption", "guarantee"}  # such as `reason` and `distinct`, which no number shows
 _TOLD = {"thresholds", "candidate", "tuning_threshold", "structure_fingerprint", "model_fingerprint", "scores_fingerprint"}
 _TOLD |= {"grouped", "labels"}
 
 
-def _unchecked(certificate: Certificate, own: Scorer | None, *, rows: bool) -> dict[str, str]:
+def _unchecked(certificate: Facts, own: Scorer | None, *, rows: bool) -> dict[str, str]:
     """{what: why}: fields that nothing given here speaks for."""
     result: dict[str, str] = {}
     alone = "without the predictor"
     if own is not None:
         alone = "by anything but this certificate (compare a copy that was kept elsewhere)"
-    for name in [entry.name for entry in fields(Certificate)]:
-        if name in _FOLLOWS or name == "format" or (own is not None and name in _TOLD):
+    for name in ["statement", "assumption", *(entry.name for entry in fields(Facts))]:
+        if name in _FOLLOWS or name in ("format", "written") or (own is not None and name in _TOLD):
             continue
         if own is not None and own.certificate is not certificate:
             continue
-        value = getattr(certificate, name)
         if name in _REST_ON_FACTS:
             result[name] = "beyond the facts that this certificate states"
             continue
@@ -363,7 +375,7 @@ def _unchecked(certificate: Certificate, own: Scorer | None, *, rows: bool) -> d
             result["threshold values" if name == "thresholds" else name] = alone
             continue
         told = rows or (name == "rows" and own is not None)  # of calibration rows
-        result |= {f"{name}.{role}": alone for role in value if not (told and role == "calibrate")}
+        result |= {f"{name}.{role}": alone for role in getattr(certificate, name) if not (told and role == "calibrate")}
     if own is not None and certificate.model_fingerprint is None and own.certificate.model_fingerprint is None:
         result["fitted model"] = "since it is too large or cannot be written down (its calibration scores speak for it)"
     if not rows:

@@ -138,10 +138,15 @@ def is_frozen(model: Any) -> bool:
 
 
 def holds_frozen(model: Any) -> bool:
-    """Whether a model is frozen, or any part of it: a vote, a stack or a `CalibratedClassifierCV` around a frozen model."""
-    from sklearn.frozen import FrozenEstimator
+    """Whether a model is frozen, or any part of it: a vote, a stack or a `CalibratedClassifierCV` around a frozen model.
 
-    if isinstance(model, FrozenEstimator):
+    A model that is its own clone counts as frozen: it may have been fitted before, on rows that are unknown here.
+    """
+    from sklearn.base import BaseEstimator, clone
+
+    own_clone = None if isinstance(model, type) else getattr(model, "__sklearn_clone__", None)  # a FrozenEstimator has one
+    usual = getattr(own_clone, "__func__", None) is BaseEstimator.__sklearn_clone__
+    if own_clone is not None and not usual and clone(model) is model:
         return True
     if isinstance(model, Mapping):  # the values that a search tries, say
         model = list(model.values())
@@ -273,7 +278,7 @@ def _classes(model: Any) -> AnyArray:
     classes = getattr(model, "classes_", None)
     if classes is None:
         classes = getattr(last_model(model), "classes_", None)
-    if classes is None or isinstance(classes, list):
+    if classes is None or (isinstance(classes, list) and any(np.ndim(own) > 0 for own in classes)):  # of several outputs
         raise ValueError(f"{name_of(model)} has no classes_ that names its columns: its fit must set it, from one y a row.")
     return np.asarray(classes)
 
@@ -378,3 +383,85 @@ def _peel(model: Any, X: Any) -> tuple[Any, Any]:
                 if step is not None and not isinstance(step, str):  # None and "passthrough" leave X alone
                     X = step.transform(X)
     return model, X
+
+
+def named_models(models: Any) -> dict[str, Any]:
+    """{name: model}: the names given, in a dict or in pairs, or class names in lower case, numbered where they repeat."""
+    if models is None:
+        return {}
+    if isinstance(models, Mapping):
+        return {str(name): model for name, model in models.items()}
+    listed = list(models) if isinstance(models, (list, tuple)) and not is_pair(models) else [models]
+    pairs = [entry for entry in listed if is_pair(entry)]
+    if pairs:
+        if len(dict(pairs)) < len(listed):
+            raise ValueError("models must be estimators, or (name, estimator) pairs throughout, each name once.")
+        return dict(pairs)
+    stems = [type(model).__name__.lower() for model in listed]
+    seen: dict[str, int] = {}
+    names = []
+    for stem in stems:
+        seen[stem] = seen.get(stem, 0) + 1
+        names.append(stem if stems.count(stem) == 1 else f"{stem}-{seen[stem]}")
+    return dict(zip(names, listed, strict=True))
+
+
+def is_pair(entry: Any) -> bool:
+    """Whether it is (name, model), as the steps of a Pipeline are."""
+    return isinstance(entry, (tuple, list)) and len(entry) == 2 and isinstance(entry[0], str)
+
+
+def seeded_models(models: Any, seed: int) -> dict[str, Any]:
+    """Copies of the models by name; those without a seed get one, so that the certificate's seed repeats the fit."""
+    from sklearn.base import clone
+
+    named = named_models(models)
+    numbers = np.random.SeedSequence([seed, 1]).generate_state(max(len(named), 1)).tolist()
+    seeded = {}
+    for number, (name, model) in zip(numbers, named.items(), strict=False):
+        if is_frozen(model):
+            seeded[name] = model
+            continue
+        if not (hasattr(model, "get_params") or hasattr(model, "__sklearn_clone__")):
+            raise TypeError(
+                f"The model {name!r} has no get_params, so it cannot be copied and fitted: derive it from "
+                "sklearn.base.BaseEstimator, or pass sklearn.frozen.FrozenEstimator(model) if it is fitted already."
+            )
+        copy = clone(model)
+        params = copy.get_params() if hasattr(copy, "get_params") else {}
+        for splitter in filter(_is_free_splitter, params.values()):
+            splitter.random_state = number % 2**31  # the copy's own: `clone` copies what is no estimator
+        free = {key: number % 2**31 for key, value in params.items() if _is_free_seed(key, value)}
+        seeded[name] = copy.set_params(**free) if free else copy
+    return seeded
+
+
+def _is_free_seed(key: str, value: Any) -> bool:
+    return value is None and (key == "random_state" or key.endswith("__random_state"))
+
+
+def _is_free_splitter(value: Any) -> bool:
+    """Folds that a search or a stack inside a model shuffles without a seed."""
+    shuffles = hasattr(value, "split") and getattr(value, "shuffle", True)
+    return bool(shuffles) and getattr(value, "random_state", 0) is None
+
+
+def takes_nan(model: Any) -> bool:
+    """Whether a model may take NaN; a Pipeline has no tag for it, so its first step (an imputer, say) is asked."""
+    if hasattr(model, "steps"):
+        steps = [step for _, step in model.steps if step is not None and not isinstance(step, str)]
+        return bool(steps) and takes_nan(steps[0])
+    if hasattr(model, "transformers") or hasattr(model, "transformer_list"):  # several at once, each with columns of its own
+        return True
+    tags = input_tags(model)
+    return tags is not None and bool(tags.allow_nan)
+
+
+def input_tags(model: Any) -> Any:
+    """What scikit-learn's tags say of the input; None for a model without tags, inside a frozen wrapper too."""
+    from sklearn.utils import get_tags
+
+    try:
+        return get_tags(model).input_tags
+    except AttributeError:
+        return None

@@ -13,8 +13,10 @@ import numpy as np
 from dco.evaluation.evaluate import Evaluation, GroupEvaluation, evaluate
 from dco.foundations.arrays import AnyArray, Bools, Floats, Integers
 from dco.foundations.errors import IncompatibleScoreError
+from dco.foundations.notes import Note, show
 from dco.foundations.ranks import Level, as_rational
-from dco.guarantees.certificate import Certificate, CertifiedThreshold, certified_thresholds
+from dco.guarantees.certificate import Certificate
+from dco.guarantees.facts import CertifiedThreshold, certified_thresholds
 from dco.guarantees.theory import Consistency, coverage_consistency
 from dco.predictor import DecoupledPredictor
 from dco.rows.fingerprints import role_fingerprint, row_fingerprints
@@ -182,8 +184,8 @@ def level_grid(alpha: Level) -> tuple[Level, ...]:
 
 def thresholds_at(predictor: DecoupledPredictor, alpha: Level) -> tuple[CertifiedThreshold, ...]:
     """The thresholds at one level with the numbers of their coverage law, as the certificate has them at its own level."""
-    guarantee = predictor.statement.guarantee
-    return certified_thresholds(predictor.calibration, predictor.thresholds(alpha), guarantee=guarantee)
+    statement = predictor.stated(alpha)
+    return certified_thresholds(predictor.calibration, predictor.thresholds(statement), statement)
 
 
 def picked_bound(thresholds: tuple[CertifiedThreshold, ...], certificate: Certificate, alpha: float) -> float | None:
@@ -212,7 +214,7 @@ def _largest(conditions: tuple[ConditionNumbers, ...]) -> tuple[ConditionNumbers
 
 def _largest_parts(predictor: DecoupledPredictor) -> tuple[Any, ...]:
     """The Mondrian groups with the most calibration rows."""
-    parts = predictor.calibration.parts()
+    parts = predictor.calibration.parts
     return tuple(sorted(parts, key=lambda name: -parts[name].size)[:MOST_GROUPS])
 
 
@@ -264,7 +266,9 @@ class _GivenRows:
         features, target = estimator._features(X), np.asarray(y)
         if target.shape != (n_rows(features),):
             raise ValueError(f"X has {n_rows(features)} rows and y has shape {target.shape}: give one true value a row.")
-        target = estimator._known_targets(target, stacklevel=4)
+        notes: list[Note] = []
+        target = estimator._known_targets(target, notes)
+        show(notes)
         predictor: DecoupledPredictor = estimator.predictor_
         _refuse_used_rows(predictor, features, target)
         found = predictor.structure.conditions(features, target)
@@ -291,7 +295,7 @@ class _GivenRows:
         )
 
     def sets(self, alpha: Level) -> PredictionSets:
-        return self.predictor.sets(self.X, alpha, prediction=self.prediction)
+        return self.predictor.sets(self.X, self.predictor.stated(alpha), prediction=self.prediction)
 
     def numbers(self, levels: tuple[Level, ...], start: int) -> tuple[tuple[LevelNumbers, ...], tuple[Example, ...], Floats]:
         sizes = self._sizes_to_look_at(levels, start)
@@ -342,11 +346,11 @@ class _GivenRows:
     def _level(self, alpha: Level, made: PredictionSets, edges: Floats) -> LevelNumbers:
         value, thresholds = float(as_rational(alpha)), thresholds_at(self.predictor, alpha)
         # rows of a group are not independent: their coverage has no law
-        one_law = self.conditions is None and self.predictor.calibration.groups is None
+        one_law = self.conditions is None and self.predictor.calibration.clusters is None
         evaluation = evaluate(
             made,
             self.y,
-            threshold=self.predictor.thresholds(alpha)[None] if one_law else None,
+            threshold=self.predictor.thresholds(self.predictor.stated(alpha))[None] if one_law else None,
             groups=None if self.table is None else self.table.codes,
             tied=any(not entry.expected_is_exact for entry in thresholds),
         )
@@ -355,7 +359,7 @@ class _GivenRows:
         conditions: tuple[ConditionNumbers, ...] = ()
         if self.conditions is not None:
             by_condition = self.conditions.named(evaluate(made, self.y, groups=self.conditions.codes).by_group)
-            called = self.predictor.calibration.group_labels()
+            called = self.predictor.calibration.condition_labels()
             shown = {called[entry.group]: entry for entry in by_condition}
             listed = {called[name] for name in self.conditions.names}
             conditions = tuple(_condition(entry, shown.get(entry.group)) for entry in thresholds if entry.group in listed)
@@ -381,7 +385,7 @@ def _refuse_used_rows(predictor: DecoupledPredictor, X: Any, y: AnyArray) -> Non
     for role, stated in predictor.certificate.row_fingerprints.items():
         if stated == digest:  # also where rows repeat so much that single ones prove nothing
             raise ValueError(f"These are the {role} rows of this predictor: coverage on them proves nothing. Give new rows.")
-    found = predictor.used_rows(X, y)
+    found = predictor.kept.used(row_fingerprints(X, y))
     if found is not None and found.total >= 0.1 * len(y):
         roles = ", ".join(f"{count} {role}" for role, count in found.counts.items())
         raise ValueError(
@@ -458,7 +462,7 @@ def _score_histograms(predictor: DecoupledPredictor) -> tuple[Floats, tuple[Scor
     step = nice_step(top - low, BINS)
     first = math.floor(low / step + 1e-9)
     edges = step * np.arange(first, math.floor(top / step + 1e-9) + 2)
-    parts, called = predictor.calibration.parts(), predictor.calibration.group_labels()
+    parts, called = predictor.calibration.parts, predictor.calibration.condition_labels()
     found = []
     for name in _largest_parts(predictor):
         rows = parts[name]

@@ -10,7 +10,7 @@ from itertools import pairwise
 import numpy as np
 
 from dco.foundations.arrays import Floats, Integers
-from dco.guarantees.certificate import CertifiedThreshold
+from dco.guarantees.facts import CertifiedThreshold
 from dco.report.numbers import ExampleSet, LevelNumbers, ReportNumbers, exponential, nice_step, number
 
 WIDTH, HEIGHT = 420, 244

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from dco.guarantees.certificate import CertifiedThreshold
+from dco.guarantees.facts import CertifiedThreshold
 from dco.report.numbers import LevelNumbers, ReportNumbers, decimals_for, fixed, number
 
 LONGEST_LABEL = 60

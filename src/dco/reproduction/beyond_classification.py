@@ -21,8 +21,7 @@ import numpy as np
 from scipy.special import log_softmax
 
 from dco.foundations.arrays import Floats, Integers
-from dco.foundations.ranks import tuning_rank
-from dco.foundations.threshold import order_statistic
+from dco.foundations.ranks import order_statistic, tuning_rank
 from dco.predictions import ClassProbabilities
 from dco.reproduction.heads import ScoreTable
 from dco.reproduction.tables import Cell, Measured, ResultTable

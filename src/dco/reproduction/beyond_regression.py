@@ -23,8 +23,7 @@ import numpy as np
 
 from dco.evaluation.evaluate import paired_comparison
 from dco.foundations.arrays import Floats, Integers
-from dco.foundations.ranks import tuning_rank
-from dco.foundations.threshold import order_statistic
+from dco.foundations.ranks import order_statistic, tuning_rank
 from dco.guarantees.rules import bayesian_quadrature, split_conformal
 from dco.predictions import Points, PointsWithSpread, Prediction, Quantiles, take
 from dco.reproduction import figures

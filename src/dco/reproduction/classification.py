@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-from dco.foundations.files import written_beside
+from dco.foundations.files import written_beside, written_together
 from dco.reproduction.beyond_classification import set_aside_table
 from dco.reproduction.classification_figures import gain_figures, level_figures, main_figures, ratio_figures
 from dco.reproduction.classification_splits import (
@@ -78,9 +78,10 @@ def write_rows_set_aside(data_home: str | None, folder: str | Path) -> ResultTab
     """
     rows = cifar100_rows_set_aside(data_home)
     table = set_aside_table(rows.features, rows.labels, seeds=range(6), alphas=LEVELS)
-    for suffix, text in ((".md", table.to_markdown()), (".csv", table.to_csv())):
-        with written_beside(Path(folder) / f"rows-set-aside{suffix}") as path:
-            path.write_text(text, encoding="utf-8")
+    with written_together():
+        for suffix, text in ((".md", table.to_markdown()), (".csv", table.to_csv())):
+            with written_beside(Path(folder) / f"rows-set-aside{suffix}") as path:
+                path.write_text(text, encoding="utf-8")
     return table
 
 

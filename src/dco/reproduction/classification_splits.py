@@ -23,8 +23,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from dco.foundations.arrays import Integers
-from dco.foundations.ranks import as_rational
-from dco.foundations.threshold import Guarantee, Threshold
+from dco.foundations.ranks import Guarantee, Threshold, as_rational
 from dco.guarantees.rules import bayesian_quadrature, split_conformal
 from dco.guarantees.rules.bq_confidence import bq_confidence
 from dco.reproduction.beyond_classification import FIXED as STRONG_FIXED

@@ -21,8 +21,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dco.foundations.errors import IncompatibleScoreError
-from dco.foundations.ranks import Level, as_rational
-from dco.foundations.threshold import Guarantee, Threshold
+from dco.foundations.ranks import Guarantee, Level, Threshold, as_rational
 from dco.guarantees.rules import bayesian_quadrature, split_conformal
 from dco.predictions import ClassDraws, ClassProbabilities, Prediction
 from dco.scores.decision import DecisionScore, RiskOptimal

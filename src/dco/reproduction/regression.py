@@ -21,8 +21,7 @@ import numpy as np
 
 from dco.evaluation.evaluate import paired_wilcoxon
 from dco.foundations.arrays import Floats, Integers
-from dco.foundations.ranks import as_rational
-from dco.foundations.threshold import Threshold
+from dco.foundations.ranks import Threshold, as_rational
 from dco.guarantees.rules import bayesian_quadrature, split_conformal
 from dco.predictions import Points
 from dco.reproduction import figures

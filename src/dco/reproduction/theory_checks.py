@@ -16,8 +16,7 @@ import numpy as np
 from scipy.special import ndtr, ndtri
 
 from dco.foundations.arrays import Floats
-from dco.foundations.ranks import conformal_rank, pac_rank, tuning_rank
-from dco.foundations.threshold import order_statistic
+from dco.foundations.ranks import conformal_rank, order_statistic, pac_rank, tuning_rank
 from dco.guarantees.theory import coverage_law_of_rank, pac_gap, quantile_accuracy, size_after_recalibration, tuning_accuracy
 from dco.reproduction import figures
 from dco.reproduction.coverage_z import target

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import Any
 
 import numpy as np
 
 from dco.foundations.arrays import AnyArray, Integers
+from dco.foundations.display import first_few
+from dco.foundations.notes import Message
+from dco.rows.rows import as_labels, is_frame, n_rows
 
 MISSING = "(missing)"  # the group of the rows whose label is missing
-
-
-def as_labels(values: Any) -> AnyArray:
-    """Labels as an array, each of the kind it was given in: of a list [1, "a"] NumPy alone would make "1" and "a"."""
-    array = np.asarray(values)
-    if array.dtype.kind in "US" and isinstance(values, (list, tuple)):
-        array = np.array(values, dtype=object)
-    return array
 
 
 def group_names(values: Any) -> AnyArray:
@@ -80,3 +76,47 @@ def is_missing(value: Any) -> bool:
         return value is None or bool(value != value)
     except TypeError:  # pandas.NA refuses to be compared
         return True
+
+
+def condition_values(condition_on: Any, X: Any, y: AnyArray | None, *, parameter: str = "condition_on") -> AnyArray | None:
+    """The group of each row: None, the label, a column of X, or what a function of X says; `parameter` is for messages."""
+    if condition_on is None:
+        return None
+    if is_label(condition_on):
+        return y
+    if callable(condition_on):
+        values = group_names(condition_on(X))
+    elif hasattr(X, "columns"):
+        if condition_on not in X.columns:
+            there = first_few([repr(name) for name in X.columns])
+            text = f"⟨{parameter}⟩ names the column {condition_on!r}, which X does not have; it has {there}."
+            raise ValueError(Message(text))
+        values = group_names(X[condition_on])
+    else:
+        if not isinstance(condition_on, (int, np.integer)):
+            text = f"⟨{parameter}⟩ names the column {condition_on!r}, but X is an array: pass a frame, as in fit."
+            raise ValueError(Message(text))
+        column = X[:, [condition_on]]
+        dense: Any = column.toarray() if hasattr(column, "toarray") else np.asarray(column)
+        values = group_names(dense[:, 0])
+    if values.shape != (n_rows(X),):
+        text = f"⟨{parameter}⟩ must give one group for each of {n_rows(X)} rows, got shape {values.shape}."
+        raise ValueError(Message(text))
+    return values
+
+
+def check_condition(rule: Any, X: Any, *, parameter: str = "condition_on") -> None:
+    """A column of an array is a number; columns of frames are looked up by name, where they are used."""
+    if rule is None or callable(rule) or is_label(rule):
+        return
+    if not isinstance(rule, Hashable):
+        text = (
+            f"⟨{parameter}⟩ must be one column or a callable, got {type(rule).__name__}: for several columns, or groups "
+            "made elsewhere, pass a callable that takes X and gives each row's group."
+        )
+        raise ValueError(Message(text))
+    if is_frame(X):
+        return
+    if isinstance(rule, bool) or not isinstance(rule, (int, np.integer)) or not -X.shape[1] <= rule < X.shape[1]:
+        text = f"⟨{parameter}⟩ must be a column number below {X.shape[1]} or a callable, as X is an array; got {rule!r}."
+        raise ValueError(Message(text))

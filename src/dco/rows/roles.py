@@ -6,16 +6,17 @@ No model is looked at, but for a tuning split that grows: the caller then says h
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from dco.foundations.arrays import Integers
+from dco.foundations.arrays import AnyArray, Bools, Integers
 from dco.foundations.display import counted
 from dco.foundations.errors import OverlappingRolesError
+from dco.foundations.notes import Message
 from dco.foundations.ranks import as_rational
 from dco.rows.fingerprints import (
     Duplicates,
@@ -24,21 +25,32 @@ from dco.rows.fingerprints import (
     codes_of_values,
     drop_repeats,
     overlap,
+    role_fingerprint,
     row_fingerprints,
 )
-from dco.rows.rows import Rows
+from dco.rows.rows import Rows, missing_cells
+from dco.rows.seal import SealedRows
 from dco.rows.splits import Splits, assign_roles, random_order
 
 _NOTHING = np.empty(0, dtype=np.int64)
 
 
-@dataclass(frozen=True)
-class Sizes:
-    """Shares or counts of rows (of groups, for grouped rows); `folds`: tuning takes place on folds of the training rows."""
+@dataclass(frozen=True, eq=False)
+class Split:
+    """How rows come to their roles: sizes of the roles that are dealt here, and rows that the caller brings.
+
+    `tune` and `calibrate` are shares or counts of rows (of clusters, where rows belong together); `folds`: tuning takes
+    place on folds of the training rows. `frozen` models need no training rows.
+    """
 
     tune: float | int | Literal["auto"] = 0.25  # 0: one candidate, which is not compared
     calibrate: float | int = 0.25
     folds: int | None = None
+    stratify: bool = False
+    duplicates: Duplicates = "natural"
+    frozen: bool = False
+    given_tune: Rows | None = None
+    given_calibrate: Rows | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,43 +69,52 @@ Grow: TypeAlias = Callable[[Growth], tuple[Integers, Integers, Mapping[str, Any]
 
 @dataclass(frozen=True, eq=False)
 class Roles:
-    """Rows by role, where they came from, their fingerprints (of roles with rows), and how many repeats they share."""
+    """Rows by role, those for calibration under seal, with their fingerprints and how many repeats roles share.
+
+    `clusters` are those of the calibration rows. `distinct`: repeats were dropped before rows were dealt. `complete`: which
+    columns have no missing cell in any role.
+    """
 
     train: Rows
     tune: Rows
-    calibrate: Rows
+    sealed: SealedRows
+    clusters: AnyArray | None
     splits: Splits
     hashes: Mapping[str, Hashes]
     shared: Mapping[str, int | str]
-    prefitted: Mapping[str, Any] = field(default_factory=dict)
+    dealt_from: int | None  # rows (or clusters) dealt to calibration and other roles; None if calibration rows were given
+    prefitted: Mapping[str, Any]
+    distinct: bool
+    complete: Bools
 
     @property
     def sizes(self) -> dict[str, int]:
         """How many rows each role has."""
-        return {"train": len(self.train), "tune": len(self.tune), "calibrate": len(self.calibrate)}
+        return {"train": len(self.train), "tune": len(self.tune), "calibrate": len(self.sealed)}
 
-    def dealt_from(self) -> int | None:
-        """How many rows (or groups) were dealt to calibration and other roles here; None if calibration rows were given."""
-        if not self.splits.calibrate.size:
-            return None
-        parts = [getattr(self, name) for name in ("train", "tune", "calibrate") if self.splits[name].size]
-        if self.calibrate.groups is None:
-            return sum(map(len, parts))
-        return sum(codes_of_values(rows.groups)[1] for rows in parts if rows.groups is not None)
+    @cached_property
+    def fingerprints(self) -> dict[str, str]:
+        """A digest of the rows of each role that has some."""
+        return {name: role_fingerprint(own) for name, own in self.hashes.items()}
 
 
-def deal_roles(
-    rows: Rows,
-    sizes: Sizes,
-    *,
-    seed: int,
-    frozen: bool = False,
-    stratify: bool = False,
-    duplicates: Duplicates = "natural",
-    grow: Grow | None = None,
-) -> Roles:
-    """Deal all rows to roles; `frozen` models need no training rows. Repeats are counted, or dropped first."""
-    uses = {"train": not frozen, "tune": sizes.tune != 0 or sizes.folds is not None, "calibrate": True}
+def deal_roles(rows: Rows, split: Split, *, seed: int, grow: Grow | None = None) -> Roles:
+    """Rows by role, checked: dealt here by sizes and a seed, or brought by the caller."""
+    if split.given_tune is None and split.given_calibrate is None:
+        return _dealt(rows, split, seed=seed, grow=grow)
+    if split.duplicates == "drop":
+        raise ValueError('duplicates="drop" is for roles made here; drop repeats before you cut the rows yourself.')
+    splits = _splits_beside(rows, split, seed=seed)
+    train = _taken(rows, splits.train)
+    tune = _taken(rows, splits.tune) if split.given_tune is None else split.given_tune
+    calibrate = _taken(rows, splits.calibrate) if split.given_calibrate is None else split.given_calibrate
+    _check_groups(train, tune, calibrate)
+    return _sealed(train, tune, calibrate, splits, split)
+
+
+def _dealt(rows: Rows, split: Split, *, seed: int, grow: Grow | None) -> Roles:
+    """All rows dealt to roles. Repeats are counted, or dropped first."""
+    uses = {"train": not split.frozen, "tune": split.tune != 0 or split.folds is not None, "calibrate": True}
     needed = [use for use, needs in uses.items() if needs]
     if len(rows) < len(needed):
         *others, last = needed
@@ -101,90 +122,90 @@ def deal_roles(
             f"n_samples={len(rows)} is too few to {', '.join(others)} and {last}: give at least {len(needed)} rows."
         )
     keep: Integers = np.arange(len(rows))
-    if duplicates == "drop":
+    if split.duplicates == "drop":
         keep = drop_repeats(rows.X, rows.y)
         rows = rows.take(keep)
     if rows.groups is not None:
         rows = replace(rows, groups=codes_of_values(rows.groups)[0])  # texts are hashed here and never again
     prefitted: Mapping[str, Any] = {}
-    labels = rows.y if stratify else None
-    dealt = partial(assign_roles, len(rows), calibrate=sizes.calibrate, groups=rows.groups, stratify=labels, seed=seed)
-    if sizes.folds is not None:
-        made = dealt(tune=0)
-    elif sizes.tune == "auto":
-        assert grow is not None, 'Sizes(tune="auto") needs grow='
-        if stratify:
-            raise ValueError('tune_size="auto" and stratify=True cannot be combined: the split grows along a random order.')
-        made, prefitted = _grown(rows, sizes, seed=seed, frozen=frozen, grow=grow)
-    elif frozen:
-        made = _without_training(rows, sizes, stratify=labels, seed=seed)
+    labels = rows.y if split.stratify else None
+    deal = partial(assign_roles, len(rows), calibrate=split.calibrate, groups=rows.groups, stratify=labels, seed=seed)
+    if split.folds is not None:
+        made = deal(tune=0)
+    elif split.tune == "auto":
+        assert grow is not None, 'Split(tune="auto") needs grow='
+        if split.stratify:
+            raise ValueError(
+                Message("⟨tune_size=auto⟩ and stratify=True cannot be combined: the split grows along a random order.")
+            )
+        made, prefitted = _grown(rows, split, seed=seed, grow=grow)
+    elif split.frozen:
+        made = _without_training(rows, split, seed=seed)
     else:
-        made = dealt(tune=sizes.tune)
+        made = deal(tune=split.tune)
     splits = Splits(
         keep[made.train], keep[made.tune], keep[made.calibrate], _NOTHING, made.seed, made.stratified, made.grouped
     )
-    _check_stratify(splits, stratify)
-    train, tuned, calibration = (rows.take(made[name]) for name in ("train", "tune", "calibrate"))
-    _check_not_empty(train, tuned, calibration, sizes, frozen=frozen)
-    hashes = _hashes(train, tuned, calibration)
-    shared = {
-        f"{name} and calibrate": overlap(hashes["calibrate"], hashes[name]).count
-        for name in ("train", "tune")
-        if name in hashes
-    }
-    return Roles(train, tuned, calibration, splits, hashes, shared, prefitted)
+    train, tune, calibrate = (rows.take(made[name]) for name in ("train", "tune", "calibrate"))
+    return _sealed(train, tune, calibrate, splits, split, prefitted)
 
 
-def given_roles(
-    rows: Rows,
-    sizes: Sizes,
-    *,
-    tune: Rows | None = None,
-    calibrate: Rows | None = None,
-    seed: int,
-    frozen: bool = False,
-    stratify: bool = False,
-    duplicates: Duplicates = "natural",
+def _sealed(
+    train: Rows, tune: Rows, calibrate: Rows, splits: Splits, split: Split, prefitted: Mapping[str, Any] | None = None
 ) -> Roles:
-    """The roles that the caller brings, what is left of `rows` dealt to the others, and all of them checked for leaks."""
-    if duplicates == "drop":
-        raise ValueError('duplicates="drop" is for roles made here; drop repeats before you cut the rows yourself.')
-    splits = _splits_beside(rows, sizes, tune=tune, calibrate=calibrate, seed=seed, frozen=frozen, stratify=stratify)
-    _check_stratify(splits, stratify)
-    train = _taken(rows, splits.train)
-    tuned = _taken(rows, splits.tune) if tune is None else tune
-    calibration = _taken(rows, splits.calibrate) if calibrate is None else calibrate
-    _check_not_empty(train, tuned, calibration, sizes, frozen=frozen)
-    _check_groups(train, tuned, calibration)
-    hashes = _hashes(train, tuned, calibration)
-    shared = check_overlap(
-        (calibration.X, calibration.y),
-        train=(train.X, train.y) if len(train) else None,
-        tune=(tuned.X, tuned.y) if len(tuned) else None,
-        duplicates=duplicates,
-        hashes=hashes,
+    """The roles, checked for empty ones and for leaks; from here on calibration rows are under seal."""
+    parts = {"train": train, "tune": tune, "calibrate": calibrate}
+    _check_not_empty(train, tune, calibrate, split)
+    dealt = [name for name, count in splits.sizes.items() if count]
+    if split.stratify and len(dealt) == 1:
+        raise ValueError(f"stratify=True has no effect here: all rows of X go to the role {dealt[0]}. Leave it out.")
+    filled = {name: rows for name, rows in parts.items() if len(rows)}
+    hashes = {
+        name: row_fingerprints(rows.X, rows.y) for name, rows in filled.items()
+    }  # once: they cost more than many a fit
+    if split.given_tune is None and split.given_calibrate is None:
+        shared = {name: overlap(hashes["calibrate"], hashes[name]).count for name in hashes if name != "calibrate"}
+    else:
+        pairs = {name: (rows.X, rows.y) for name, rows in filled.items()}
+        shared = check_overlap(
+            pairs["calibrate"], train=pairs.get("train"), tune=pairs.get("tune"), duplicates=split.duplicates, hashes=hashes
+        )
+    units = None
+    if splits.calibrate.size:
+        from_x = [parts[name] for name in dealt]
+        units = sum(len(rows) if rows.groups is None else codes_of_values(rows.groups)[1] for rows in from_x)
+    return Roles(
+        train,
+        tune,
+        SealedRows(calibrate.X, calibrate.y, fingerprint=role_fingerprint(hashes["calibrate"])),
+        calibrate.groups,
+        splits,
+        hashes,
+        {f"{name} and calibrate": count for name, count in shared.items()},
+        units,
+        prefitted or {},
+        split.duplicates == "drop",
+        np.sum([missing_cells(rows.X) for rows in filled.values()], axis=0) == 0,
     )
-    counts = {f"{name} and calibrate": count for name, count in shared.items()}
-    return Roles(train, tuned, calibration, splits, hashes, counts)
 
 
-def _splits_beside(
-    rows: Rows, sizes: Sizes, *, tune: Rows | None, calibrate: Rows | None, seed: int, frozen: bool, stratify: bool
-) -> Splits:
+def _splits_beside(rows: Rows, split: Split, *, seed: int) -> Splits:
     """How `rows` are dealt to the roles that the caller has not brought."""
-    if sizes.tune == "auto":
-        raise ValueError('tune_size="auto" needs both tuning and calibration rows from X; leave tune= and calibrate= out.')
-    every, labels = np.arange(len(rows)), rows.y if stratify else None
+    if split.tune == "auto":
+        raise ValueError(
+            Message("⟨tune_size=auto⟩ needs both tuning and calibration rows from X; leave tune= and calibrate= out.")
+        )
+    every, labels = np.arange(len(rows)), rows.y if split.stratify else None
     deal = partial(assign_roles, len(rows), groups=rows.groups, stratify=labels, seed=seed)
-    if calibrate is None:
-        if frozen:
+    if split.given_calibrate is None:
+        if split.frozen:
             return Splits(_NOTHING, _NOTHING, every, _NOTHING, grouped=rows.groups is not None)
-        return deal(tune=0, calibrate=sizes.calibrate)
-    if tune is not None or sizes.folds is not None:
+        return deal(tune=0, calibrate=split.calibrate)
+    if split.given_tune is not None or split.folds is not None:
         return Splits(every, _NOTHING, _NOTHING, _NOTHING)
-    if frozen:
+    if split.frozen:
         return Splits(_NOTHING, every, _NOTHING, _NOTHING)
-    return deal(tune=sizes.tune, calibrate=0)
+    return deal(tune=split.tune, calibrate=0)
 
 
 def _taken(rows: Rows, places: Integers) -> Rows:
@@ -192,20 +213,24 @@ def _taken(rows: Rows, places: Integers) -> Rows:
     return rows if np.array_equal(places, np.arange(len(rows))) else rows.take(places)
 
 
-def _without_training(rows: Rows, sizes: Sizes, *, stratify: Any, seed: int) -> Splits:
+def _without_training(rows: Rows, sizes: Split, *, seed: int) -> Splits:
     """Frozen models need no training rows: tuning and calibration share all rows.
 
     Two shares are a proportion; a count is kept, and the other role gets the rest.
     """
-    deal = partial(assign_roles, len(rows), groups=rows.groups, stratify=stratify, seed=seed)
+    labels = rows.y if sizes.stratify else None
+    deal = partial(assign_roles, len(rows), groups=rows.groups, stratify=labels, seed=seed)
     assert sizes.tune != "auto", "a tuning split that grows is dealt by _grown"
     tune, calibrate = _share(sizes.tune, name="tune_size"), _share(sizes.calibrate, name="calibrate_size")
     if tune is None:  # a count
         made = deal(tune=sizes.tune, calibrate=0 if calibrate is not None else sizes.calibrate)
         if calibrate is None and made.train.size:
             raise ValueError(
-                f"tune_size={sizes.tune} and calibrate_size={sizes.calibrate} leave {counted(made.train.size, 'row')} over, "
-                "and frozen models need none for training: give one of the two, and the other gets the rest."
+                Message(
+                    f"⟨tune_size={sizes.tune}⟩ and ⟨calibrate_size={sizes.calibrate}⟩ leave "
+                    f"{counted(made.train.size, 'row')} over, and frozen models need none for training: give one of the "
+                    "two, and the other gets the rest."
+                )
             )
         tuning, calibration = made.tune, made.train if calibrate is not None else made.calibrate
     else:
@@ -221,11 +246,11 @@ def _share(size: float, *, name: str) -> Fraction | None:
     return Fraction(1) if size == 1 else as_rational(size, name=name)
 
 
-def _grown(rows: Rows, sizes: Sizes, *, seed: int, frozen: bool, grow: Grow) -> tuple[Splits, Mapping[str, Any]]:
+def _grown(rows: Rows, sizes: Split, *, seed: int, grow: Grow) -> tuple[Splits, Mapping[str, Any]]:
     """Train on half of what calibration does not need; grow the tuning split from the rest until selection settles."""
     made = assign_roles(len(rows), tune=0.25, calibrate=sizes.calibrate, groups=rows.groups, seed=seed)
     pool, train = np.concatenate([made.tune, made.calibrate]), made.train
-    if frozen:  # nothing to train
+    if sizes.frozen:  # nothing to train
         pool, train = np.arange(len(rows)), _NOTHING
     labels = None if rows.groups is None else rows.groups[pool]
     order = random_order(pool, groups=labels, seed=seed + 1).rows  # fixed before any row is looked at
@@ -235,29 +260,19 @@ def _grown(rows: Rows, sizes: Sizes, *, seed: int, frozen: bool, grow: Grow) -> 
     return splits, prefitted
 
 
-def _check_not_empty(train: Rows, tune: Rows, calibrate: Rows, sizes: Sizes, *, frozen: bool) -> None:
+def _check_not_empty(train: Rows, tune: Rows, calibrate: Rows, sizes: Split) -> None:
     if len(calibrate) == 0:
-        raise ValueError(f"no row is left for the role calibrate: calibrate_size={sizes.calibrate}. Raise it.")
-    if len(train) == 0 and not frozen:
-        tuning = "" if sizes.folds is not None else f"tune_size={sizes.tune} and "
+        raise ValueError(Message(f"no row is left for the role calibrate: ⟨calibrate_size={sizes.calibrate}⟩. Raise it."))
+    if len(train) == 0 and not sizes.frozen:
+        tuning = "" if sizes.folds is not None else f"⟨tune_size={sizes.tune}⟩ and "
         raise ValueError(
-            f"no row is left for the role train, with {tuning}calibrate_size={sizes.calibrate}: lower a size, or bring rows "
-            "for that role."
+            Message(
+                f"no row is left for the role train, with {tuning}⟨calibrate_size={sizes.calibrate}⟩: lower a size, or "
+                "bring rows for that role."
+            )
         )
     if len(tune) == 0 and sizes.folds is None and sizes.tune != 0:  # 0 is for a single candidate, which needs none
-        raise ValueError("No row is left for tuning: raise tune_size, or tune by folds with tune_folds=5.")
-
-
-def _check_stratify(splits: Splits, stratify: bool) -> None:
-    dealt = [role for role, count in splits.sizes.items() if count]
-    if stratify and len(dealt) == 1:
-        raise ValueError(f"stratify=True has no effect here: all rows of X go to the role {dealt[0]}. Leave it out.")
-
-
-def _hashes(train: Rows, tune: Rows, calibrate: Rows) -> dict[str, Hashes]:
-    """The fingerprints of each role that has rows: taken once, since they cost more than many a fit."""
-    parts = {"train": train, "tune": tune, "calibrate": calibrate}
-    return {name: row_fingerprints(rows.X, rows.y) for name, rows in parts.items() if len(rows)}
+        raise ValueError(Message("No row is left for tuning: raise ⟨tune_size⟩, or tune by folds with ⟨tune_folds=5⟩."))
 
 
 def _check_groups(train: Rows, tune: Rows, calibrate: Rows) -> None:

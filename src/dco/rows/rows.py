@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,8 +13,11 @@ from numpy.typing import NDArray
 from scipy.sparse import issparse, vstack
 
 from dco.foundations.arrays import AnyArray, Bools, Integers
+from dco.foundations.display import counted, first_few, have
+from dco.foundations.notes import Note
 from dco.rows.fingerprints import Hashes
 
+_BY_CHANCE = 0.01  # probability under exchangeability below which missing values are noted
 KEPT_ROWS = 2**16  # of each role, half a megabyte at most
 
 
@@ -74,6 +78,28 @@ class Rows:
         return not isinstance(value, (str, bytes, Mapping)) and hasattr(value, "__len__") and len(value) == n
 
 
+def given_rows(X: Any, y: AnyArray, groups: Any, params: Mapping[str, Any]) -> Rows:
+    """Rows as a caller brings them, with lengths checked."""
+    if len(y) != n_rows(X):
+        raise ValueError(f"X has {counted(n_rows(X), 'row')} and y has {len(y)}: give one target per row.")
+    if isinstance(groups, str):
+        raise ValueError(f"groups must hold one label per row, got the text {groups!r}: pass X[{groups!r}].")
+    labels = None if groups is None else as_labels(groups)
+    if labels is not None and labels.shape != y.shape:
+        raise ValueError(f"groups must hold one label for each of {len(y)} rows, got shape {labels.shape}.")
+    rows = Rows(X, y, labels, {name: value for name, value in params.items() if value is not None})  # None: not given
+    rows.check_weights()
+    return rows
+
+
+def as_labels(values: Any) -> AnyArray:
+    """Labels as an array, each of the kind it was given in: of a list [1, "a"] NumPy alone would make "1" and "a"."""
+    array = np.asarray(values)
+    if array.dtype.kind in "US" and isinstance(values, (list, tuple)):
+        array = np.array(values, dtype=object)
+    return array
+
+
 def check_table(X: Any) -> None:
     """Refuse tables that cannot be cut by rows, naming what they become."""
     kind = type(X).__name__
@@ -95,11 +121,33 @@ def n_rows(X: Any) -> int:
     return int(X.shape[0]) if hasattr(X, "shape") else len(X)
 
 
+def missing_cells(X: Any) -> Integers:
+    """How many cells of each column of X are missing: NaN, None, or what a frame calls so."""
+    if hasattr(X, "isna"):
+        return np.asarray(X.isna().sum(), dtype=np.int64)
+    if is_frame(X):  # polars, which tells NaN from null
+        nan = [int(column.is_nan().sum() or 0) if column.dtype.is_float() else 0 for column in X.get_columns()]
+        return np.asarray(X.null_count().row(0), dtype=np.int64) + np.asarray(nan, dtype=np.int64)
+    if issparse(X):
+        table: Any = X
+        table = table.tocsr()
+        return np.bincount(table.indices[np.isnan(table.data)], minlength=table.shape[1])
+    cells = np.asarray(X)
+    if cells.dtype.kind not in "fO":
+        return np.zeros(cells.shape[1], dtype=np.int64)
+    gaps = np.isnan(cells) if cells.dtype.kind == "f" else np.frompyfunc(_is_gap, 1, 1)(cells).astype(bool)
+    return np.asarray(gaps.sum(axis=0, dtype=np.int64))
+
+
+def _is_gap(cell: Any) -> bool:
+    return cell is None or bool(cell != cell)
+
+
 def take_features(X: Any, rows: Integers) -> Any:
     """Some rows of X, which keeps its type."""
     if hasattr(X, "iloc"):
         return X.iloc[rows]
-    return X[rows]
+    return X[rows] if hasattr(X, "shape") else [X[row] for row in rows]
 
 
 def _with_all_categories(frame: Any, other: Any, pandas: Any) -> Any:
@@ -152,15 +200,16 @@ class KeptRows:
     hashes: Mapping[str, NDArray[np.uint64]] = field(default_factory=dict)
     repeated: float = 0.0
     n: int = 0
+    complete: Bools | None = None  # which columns had no missing cell
 
     @classmethod
-    def of(cls, roles: Mapping[str, Hashes]) -> KeptRows:
+    def of(cls, roles: Mapping[str, Hashes], complete: Bools | None = None) -> KeptRows:
         """All that is kept, from the fingerprints of the rows of each role."""
         numbers = {role: _numbers(hashes) for role, hashes in roles.items()}
         every = np.concatenate(list(numbers.values()))
         copies = np.unique(every, return_counts=True)[1]
         repeated = float(copies[copies > 1].sum()) / every.size
-        return cls({role: np.unique(own)[:KEPT_ROWS] for role, own in numbers.items()}, repeated, every.size)
+        return cls({role: np.unique(own)[:KEPT_ROWS] for role, own in numbers.items()}, repeated, every.size, complete)
 
     def among(self, hashes: Hashes) -> UsedRows:
         """Which of these rows took part in the fit."""
@@ -178,6 +227,36 @@ class KeptRows:
         """How many of the rows that are kept of each role are not among these."""
         numbers = _numbers(hashes)
         return {role: int(np.count_nonzero(~np.isin(own, numbers))) for role, own in self.hashes.items()}
+
+    def used(self, hashes: Hashes) -> UsedRows | None:
+        """The rows that took part in the fit; None if there are no more than new rows share with it by chance."""
+        found = self.among(hashes)
+        return found if found.total > self.by_chance(len(hashes)) else None
+
+    def gaps(self, X: Any) -> Counter[Any]:
+        """How many cells of X are missing in each column that had no missing cell in the rows of the fit."""
+        if self.complete is None or not self.complete.any():
+            return Counter()
+        missing = missing_cells(X) * self.complete
+        names = list(X.columns) if is_frame(X) else range(len(missing))
+        return Counter({names[place]: int(missing[place]) for place in np.flatnonzero(missing)})
+
+    def note_gaps(self, gaps: Counter[Any], n: int) -> list[Note]:
+        """A note where so many of n new rows lack such a column that rows like those of the fit hardly would.
+
+        If all rows are exchangeable, c rows of N + n without a value are all among the n new ones with probability at most
+        (n / (N + n))**c, N rows being in the fit.
+        """
+        share = n / (n + self.n)
+        found = [f"{name!r} in {count}" for name, count in gaps.most_common() if share**count < _BY_CHANCE]
+        if not found:
+            return []
+        text = (
+            f"{counted(len(found), 'column')} had no missing value in the fit and {have(len(found))} some in "
+            f"{counted(n, 'new row')} ({first_few(found)}): such rows are not like those of the fit, which the guarantee is "
+            "for."
+        )
+        return [Note("new-gaps", text)]
 
     def by_chance(self, n: int) -> float:
         """How many of n new rows may have a copy in the fit by chance: the mean and five standard deviations."""

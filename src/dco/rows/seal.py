@@ -19,6 +19,9 @@ class Access:
     purpose: str
     granted: bool
 
+    def __str__(self) -> str:
+        return f"{self.when:%Y-%m-%d %H:%M:%S} UTC, {self.purpose}, structure {self.structure}"
+
 
 class SealedRows:
     """Calibration rows that open once, for one frozen structure.

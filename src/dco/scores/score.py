@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 
 from dco.foundations.arrays import Floats, Integers
 from dco.foundations.errors import IncompatibleScoreError
-from dco.foundations.threshold import Threshold
+from dco.foundations.ranks import Threshold
 from dco.predictions import Prediction
 from dco.rows.fingerprints import object_fingerprint
 from dco.sets.prediction_sets import PredictionSets

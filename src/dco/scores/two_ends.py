@@ -7,8 +7,18 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dco.foundations.ranks import Level, as_rational, conformal_rank, pac_rank, smallest_marginal_n, smallest_pac_n
-from dco.foundations.threshold import Threshold, checked_scores, order_statistic, warn_infeasible
+from dco.foundations.ranks import (
+    Level,
+    Threshold,
+    as_rational,
+    checked_scores,
+    conformal_rank,
+    order_statistic,
+    pac_rank,
+    smallest_marginal_n,
+    smallest_pac_n,
+    warn_infeasible,
+)
 
 
 def two_ends(

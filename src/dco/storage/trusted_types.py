@@ -92,7 +92,7 @@ OWN: tuple[str, ...] = (
     "dco.predictor.Statement",
     "dco.predictor.Structure",
     "dco.rows.splits.Splits",
-    "dco.foundations.threshold.Threshold",
+    "dco.foundations.ranks.Threshold",
     "dco.tuning.ranking.FailedCandidate",
     "dco.tuning.ranking.Ranking",
     "dco.tuning.ranking.RankingRow",

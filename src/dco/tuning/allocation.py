@@ -16,10 +16,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dco.foundations.arrays import AnyArray, Integers
+from dco.foundations.notes import Message
 from dco.foundations.ranks import Level, as_count, smallest_marginal_n, smallest_pac_n
 from dco.rows.fingerprints import codes_of_values
-from dco.rows.groups import as_labels
-from dco.rows.rows import Rows
+from dco.rows.roles import Growth
+from dco.rows.rows import Rows, as_labels
 from dco.scores.score import Score
 from dco.tuning.search import Candidates
 from dco.tuning.selection import Workbench, expand, fit_models, try_models
@@ -141,6 +142,31 @@ def grow_tuning_split(
         tolerance=tolerance,
         groups=codes,
     )
+
+
+def grow_tuning_rows(
+    models: Mapping[str, Any], scores: Mapping[str, Score] | None, bench: Workbench, statement: Any
+) -> Callable[[Growth], tuple[Integers, Integers, Mapping[str, Any]]]:
+    """How `deal_roles` grows a tuning split: models fitted on training rows, then rows taken until the choice settles."""
+
+    def grow(growth: Growth) -> tuple[Integers, Integers, Mapping[str, Any]]:
+        if bench.choosing.strategy is not None or statement.condition_on is not None:
+            raise ValueError(Message("⟨tune_size=auto⟩ works with the exhaustive search and without ⟨condition_on⟩."))
+        rows = growth.rows
+        grown = replace(bench, train=rows.take(growth.train), tune=rows.take(growth.tune))
+        look, prefitted = growing_candidates(models, scores, grown, rows)
+        allocation = grow_tuning_split(
+            growth.order,
+            look,
+            alpha=statement.alpha,
+            delta=statement.delta if statement.rule.needs_delta else None,
+            calibrate_size=growth.least,
+            seed=bench.seed,
+            groups=rows.groups,
+        )
+        return allocation.tune, allocation.calibrate, prefitted
+
+    return grow
 
 
 def growing_candidates(

@@ -5,8 +5,7 @@ from __future__ import annotations
 from numpy.typing import ArrayLike
 
 from dco.foundations.arrays import Floats
-from dco.foundations.ranks import Level, as_rational, tuning_rank
-from dco.foundations.threshold import Threshold, order_statistic
+from dco.foundations.ranks import Level, Threshold, as_rational, order_statistic, tuning_rank
 from dco.predictions import Prediction
 from dco.scores.score import Score
 from dco.tuning.search import checked_targets, evaluate_candidate

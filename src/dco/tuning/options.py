@@ -15,7 +15,8 @@ from dco.foundations.arrays import AnyArray, Floats, Integers
 from dco.foundations.ranks import as_count
 from dco.predictions import ClassRecord, Prediction
 from dco.rows.fingerprints import codes_of_values
-from dco.rows.groups import as_labels, group_names, rows_by_group
+from dco.rows.groups import group_names, rows_by_group
+from dco.rows.rows import as_labels
 from dco.sets.labels import codes_of
 
 Grid: TypeAlias = int | Sequence[float] | Floats

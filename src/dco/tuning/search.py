@@ -20,8 +20,7 @@ from numpy.typing import ArrayLike
 
 from dco.foundations.arrays import AnyArray, Floats, Integers
 from dco.foundations.errors import DcoError
-from dco.foundations.ranks import Level, as_rational, tuning_rank
-from dco.foundations.threshold import checked_scores, order_statistic
+from dco.foundations.ranks import Level, as_rational, checked_scores, order_statistic, tuning_rank
 from dco.predictions import ClassRecord, Prediction
 from dco.scores.classification import RankScore, observed_together, sizes_together
 from dco.scores.score import Score, check_inverse, checked_score, is_ours, set_sizes

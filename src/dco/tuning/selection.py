@@ -8,19 +8,21 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from functools import cached_property
+from typing import Any, Protocol
 
 import numpy as np
 
 from dco.foundations.arrays import AnyArray, Floats, Integers
 from dco.foundations.errors import IncompatibleScoreError
-from dco.foundations.notes import Message, Notes
+from dco.foundations.notes import Message, Note
 from dco.foundations.parallel import run_many
 from dco.foundations.ranks import Level, as_rational
-from dco.models.adapt import CLASS_RECORDS, is_frozen, last_model, predict_record, records_of
+from dco.models.adapt import CLASS_RECORDS, holds_frozen, is_frozen, last_model, predict_record, records_of
 from dco.models.averaged import AveragedModel
 from dco.predictions import Points, PointsWithSpread, Prediction, Quantiles
 from dco.rows.fingerprints import row_uniforms
+from dco.rows.groups import condition_values, is_label
 from dco.rows.rows import Rows
 from dco.rows.splits import folds
 from dco.scores.registry import default_scores
@@ -50,18 +52,45 @@ class Candidate:
 
 
 @dataclass(frozen=True, eq=False)
+class Choosing:
+    """How one structure is chosen and fitted, and by how many processes."""
+
+    strategy: Strategy | None = None  # None: every candidate is tried
+    ensemble: bool = False
+    refit: bool = True
+    n_jobs: int | None = None
+    scheduler: str | None = None
+
+
+@dataclass(frozen=True, eq=False)
 class Workbench:
     """Training and tuning rows, and all that a search may look at."""
 
     train: Rows
     tune: Rows
     n_folds: int | None
-    uniform_seed: int
-    fold_seed: int
     classes: AnyArray | None
+    seed: int
+    choosing: Choosing = Choosing()
     prefitted: Mapping[str, Any] = field(default_factory=dict)  # models that growing the tuning split has fitted already
-    n_jobs: int | None = None
-    scheduler: str | None = None
+
+    @cached_property
+    def uniform_seed(self) -> int:
+        """The seed of randomised scores."""
+        return int(np.random.SeedSequence(self.seed).generate_state(2)[0])
+
+    @cached_property
+    def fold_seed(self) -> int:
+        """The seed of the folds."""
+        return int(np.random.SeedSequence(self.seed).generate_state(2)[1])
+
+    def conditions(self, condition_on: Any) -> AnyArray | str | None:
+        """The condition of each tuning row as a number, or "label": a search need not know what they are called."""
+        if condition_on is None or is_label(condition_on) or not len(self.tuning_rows()):
+            return "label" if is_label(condition_on) else None
+        names: Any = condition_values(condition_on, self.tuning_rows().X, None)
+        seen: dict[Any, int] = {}
+        return np.asarray([seen.setdefault(name, len(seen)) for name in names.tolist()], dtype=np.int64)
 
     def pieces(self) -> list[tuple[Rows, Integers]]:
         """(rows to fit on, places of the tuning rows to predict), one pair, or one per fold."""
@@ -164,9 +193,10 @@ def fit_models(models: Mapping[str, Any], bench: Workbench) -> dict[str, Outcome
 
 
 def _run(jobs: list[Job], bench: Workbench) -> list[Outcome]:
-    if len(jobs) == 1 and bench.n_jobs is None and bench.scheduler is None:
+    n_jobs, scheduler = bench.choosing.n_jobs, bench.choosing.scheduler
+    if len(jobs) == 1 and n_jobs is None and scheduler is None:
         return [_fit_and_predict(jobs[0])]
-    return run_many(_fit_and_predict, jobs, n_jobs=bench.n_jobs, scheduler=bench.scheduler)
+    return run_many(_fit_and_predict, jobs, n_jobs=n_jobs, scheduler=scheduler)
 
 
 def _by_model(candidates: Sequence[Candidate]) -> dict[str, list[Candidate]]:
@@ -361,6 +391,20 @@ def _routed_name(model: Any, name: str) -> str:
     return name
 
 
+class Aim(Protocol):
+    """What a search asks of a statement."""
+
+    @property
+    def alpha(self) -> Level:
+        """The miscoverage that sets are compared at."""
+        ...
+
+    @property
+    def condition_on(self) -> Any:
+        """What names the condition of a row, or None."""
+        ...
+
+
 @dataclass(frozen=True, eq=False)
 class Selection:
     """The outcome of a search: the ranking, the candidate that won, and its fit on the training rows."""
@@ -370,43 +414,42 @@ class Selection:
     fitted: Any
     candidates: int
     failures: Mapping[str, str]
-    tuning_threshold: float | None = None
+    training_rows_known: bool = True  # no candidate came fitted on rows unknown here
 
 
 def select(
-    models: Mapping[str, Any],
-    scores: Mapping[str, Score] | None,
-    bench: Workbench,
-    *,
-    alpha: Level,
-    notes: Notes,
-    conditions: Conditions | None = None,
-    ensemble: bool = False,
-    search: Strategy | None = None,
+    models: Mapping[str, Any], scores: Mapping[str, Score] | None, bench: Workbench, statement: Aim, notes: list[Note]
 ) -> Selection:
     """Try the candidates on training and tuning rows and keep the one with the smallest sets."""
+    search = bench.choosing.strategy
     candidates = expand(models, scores) if models else []
     check_task(candidates, bench)
     if not len(bench.tuning_rows()):
-        return _the_only(candidates, alpha=alpha, searched=search is not None)
-    trials = Trials(bench, alpha, conditions)
+        only = _the_only(candidates, alpha=statement.alpha, searched=search is not None)
+        return replace(only, training_rows_known=_rows_known(models, only.winner))
+    trials = Trials(bench, statement.alpha, bench.conditions(statement.condition_on))
     if search is not None:
         candidates = searched(search, candidates, trials)
     ranking = trials.rank(candidates)
-    if ensemble:
+    if bench.choosing.ensemble:
         candidates = with_ensemble(candidates, trials.tried, ranking)
         ranking = trials.rank(candidates)
     failures = {c.name: str(trials.failure(c)) for c in candidates if trials.failure(c) is not None}
     lost = {c.model_name: failures[c.name] for c in candidates if c.name in failures}
     lost |= {entry.name: entry.reason for entry in ranking.failed}
-    ranking = replace(ranking, failed=(*(FailedCandidate(*item) for item in failures.items()), *ranking.failed))
     if lost:
-        _note_failed(lost, notes)
-    best = ranking.table[0]
-    winner = next(candidate for candidate in candidates if candidate.name == best.name)
+        notes.append(failed_note(lost))
+    ranking = replace(ranking, failed=(*(FailedCandidate(*item) for item in failures.items()), *ranking.failed))
+    reasons = {entry.name: entry.reason for entry in ranking.failed}
+    winner = next(candidate for candidate in candidates if candidate.name == ranking.table[0].name)
     fits = trials.tried[winner.model_name].fits
-    failures = {entry.name: entry.reason for entry in ranking.failed}
-    return Selection(ranking, winner, fits[0] if len(fits) == 1 else None, len(candidates), failures, best.ranking_threshold)
+    fitted = fits[0] if len(fits) == 1 else None
+    return Selection(ranking, winner, fitted, len(candidates), reasons, _rows_known(models, winner))
+
+
+def _rows_known(models: Mapping[str, Any], winner: Candidate) -> bool:
+    """Whether every model was fitted here, the winner of a search too."""
+    return not any(map(holds_frozen, (*models.values(), winner.model)))
 
 
 def _the_only(candidates: Sequence[Candidate], *, alpha: Level, searched: bool) -> Selection:
@@ -425,11 +468,9 @@ def _the_only(candidates: Sequence[Candidate], *, alpha: Level, searched: bool) 
     return Selection(Ranking((), (), float(as_rational(alpha)), 0), candidates[0], None, 1, {})
 
 
-def _note_failed(lost: Mapping[str, str], notes: Notes, *, most: int = 5) -> None:
+def failed_note(lost: Mapping[str, str], *, most: int = 5) -> Note:
     """Which models (or candidates, where only a score failed) were left out of the comparison, and why."""
     shown = [f"{name} ({reason.splitlines()[0]})" for name, reason in list(lost.items())[:most]]
     more = f"; and {len(lost) - most} more, see ranking_.failed" if len(lost) > most else ""
-    notes.add(
-        "failed-candidates",
-        f"{len(lost)} failed on the training and tuning rows and took no part in the comparison: {'; '.join(shown)}{more}.",
-    )
+    text = f"{len(lost)} failed on the training and tuning rows and took no part in the comparison"
+    return Note("failed-candidates", f"{text}: {'; '.join(shown)}{more}.")

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from numpy.typing import ArrayLike
 
-from dco.foundations.ranks import Level, as_rational, pac_rank
-from dco.foundations.threshold import Threshold
+from dco.foundations.ranks import Level, Threshold, as_rational, pac_rank
 from dco.guarantees.rules.bq_confidence import bq_failure
 from dco.guarantees.rules.loss_matrix import (
     absolute_level,

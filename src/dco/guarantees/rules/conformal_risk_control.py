@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from numpy.typing import ArrayLike
 
-from dco.foundations.ranks import Level
-from dco.foundations.threshold import Threshold
+from dco.foundations.ranks import Level, Threshold
 from dco.guarantees.rules.loss_matrix import (
     absolute_level,
     check_monotone,

@@ -12,8 +12,15 @@ from numpy.typing import ArrayLike
 from dco.foundations.arrays import Floats, Integers
 from dco.foundations.display import are, counted
 from dco.foundations.errors import InfeasibleLevelWarning
-from dco.foundations.ranks import Level, as_rational, conformal_rank, smallest_marginal_n
-from dco.foundations.threshold import Threshold, checked_scores, order_statistic
+from dco.foundations.ranks import (
+    Level,
+    Threshold,
+    as_rational,
+    checked_scores,
+    conformal_rank,
+    order_statistic,
+    smallest_marginal_n,
+)
 from dco.rows.fingerprints import codes_of_values
 from dco.rows.splits import Seed, as_seed
 

@@ -14,8 +14,7 @@ from numpy.typing import ArrayLike
 from dco.foundations.arrays import AnyArray, Bools, Floats, Integers, real_numbers
 from dco.foundations.display import ShownAsPrinted
 from dco.foundations.errors import InfeasibleLevelWarning
-from dco.foundations.ranks import Level, as_rational
-from dco.foundations.threshold import Guarantee
+from dco.foundations.ranks import Guarantee, Level, as_rational
 from dco.guarantees.rules.loss_matrix import absolute_level, checked_bound, checked_losses, relative_level
 from dco.guarantees.rules.risk_tests import RiskTest, risk_test
 

@@ -17,8 +17,7 @@ from numpy.typing import ArrayLike
 from dco.foundations.arrays import Floats, real_numbers
 from dco.foundations.display import counted
 from dco.foundations.errors import InfeasibleLevelWarning, NonFiniteScoreError
-from dco.foundations.ranks import Level, as_rational, rational
-from dco.foundations.threshold import Guarantee, Threshold
+from dco.foundations.ranks import Guarantee, Level, Threshold, as_rational, rational
 
 
 def checked_losses(losses: ArrayLike, *, bound: float, name: str = "losses", ndim: int = 2) -> Floats:

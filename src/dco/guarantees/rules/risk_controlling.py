@@ -6,8 +6,7 @@ from typing import Literal
 
 from numpy.typing import ArrayLike
 
-from dco.foundations.ranks import Level, as_rational
-from dco.foundations.threshold import Threshold
+from dco.foundations.ranks import Level, Threshold, as_rational
 from dco.guarantees.rules.loss_matrix import (
     absolute_level,
     checked_bound,

@@ -1,0 +1,67 @@
+"""Evaluate a fitted predictor on rows with known targets, by the laws of its thresholds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from dco.evaluation.evaluate import Evaluation, evaluate
+from dco.foundations.arrays import AnyArray
+from dco.foundations.notes import Note
+from dco.guarantees.calibration import Statement
+from dco.rows.fingerprints import row_fingerprints
+
+if TYPE_CHECKING:
+    from dco.predictor import DecoupledPredictor
+
+IN_GROUPS = "the law of coverage is for independent rows, and rows of this fit belong together in groups"
+
+
+def evaluate_on_rows(
+    own: DecoupledPredictor,
+    X: Any,
+    y: AnyArray,
+    statements: Sequence[Statement],
+    *,
+    slices: AnyArray | None = None,
+    notes: list[Note],
+) -> list[Evaluation]:
+    """One evaluation for each statement; by condition, or by `slices` of the rows if these are given."""
+    notes += own.notes_on(X, statements)
+    no_verdict, spoilt = _proves_nothing(own, X, y, notes)
+    prediction, conditions = own.structure.prediction(X), own.structure.conditions(X, y)
+    found = []
+    for statement in statements:
+        thresholds = {name: entry for name, entry in own.thresholds(statement).items() if name not in spoilt}
+        made = evaluate(
+            own.sets(X, statement, prediction=prediction),
+            y,
+            threshold=thresholds.get(None),
+            groups=conditions if slices is None else slices,
+            thresholds=thresholds if slices is None else None,
+            tied=own.is_tied(statement),
+        )
+        found.append(replace(made, no_verdict=no_verdict))
+    return found
+
+
+def _proves_nothing(own: DecoupledPredictor, X: Any, y: AnyArray, notes: list[Note]) -> tuple[str | None, set[Any]]:
+    """Why there is no verdict, if there is none, and the conditions it spoils.
+
+    Rows that took part in the fit prove nothing; rows that belong together are covered together.
+    """
+    every = set(own.calibration.parts)
+    used = own.kept.used(row_fingerprints(X, y))
+    if used is None:
+        return (None, set()) if own.calibration.clusters is None else (IN_GROUPS, every)
+    said, spoilt, names = "the coverage", every, own.structure.conditions(X, y)
+    if names is not None and used.exact:
+        conditions = list(dict.fromkeys(names[used.known].tolist()))
+        said = f"the coverage of {', '.join(map(repr, conditions[:5]))}{', ...' if len(conditions) > 5 else ''}"
+        spoilt = set(conditions)
+    roles = ", ".join(f"{count} {role}" for role, count in used.counts.items())
+    count = f"{'' if used.exact else 'about '}{used.total} of {len(y)} rows took part in the fit"
+    text = f"{count[0].upper()}{count[1:]} ({roles}): {said} proves nothing about new rows."
+    notes.append(Note("used-rows", text, "Evaluate rows that were used for nothing else."))
+    return count, spoilt

@@ -1,0 +1,280 @@
+"""The facts of a certificate: numbers, names and fingerprints. Words are made from them in `words`."""
+
+from __future__ import annotations
+
+import json
+import math
+import pickle
+import platform
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cache
+from hashlib import blake2b
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.special import betaincinv
+
+from dco.foundations.extras import installed
+from dco.foundations.ranks import Guarantee, Threshold, as_rational
+from dco.guarantees.calibration import Calibration, Statement
+from dco.models.adapt import is_frozen
+from dco.rows.fingerprints import object_fingerprint
+from dco.rows.groups import is_label
+from dco.rows.roles import Roles
+from dco.scores.score import score_label
+from dco.tuning.selection import Selection, Workbench
+
+FORMAT = 3
+_LARGEST_MODEL = 2**26  # bytes of a pickle: beyond, reading it takes longer than most people want to wait
+
+VOIDED_BY = (
+    "choosing the level, the seed, the split or the model after looking at results on calibration or test rows",
+    "a search or a fitted transformer wrapped around the estimator (GridSearchCV, feature selection, scaling in an outer "
+    "Pipeline): it has seen the calibration rows. Search with dco.grid or search=, and give a Pipeline as a model",
+    "models, scalers, encoders or temperatures that were fitted on calibration rows before they came here",
+    "calibration rows that were filtered, weighted, sorted or chosen by the model's output",
+    "new rows from another population, time or device than the calibration rows",
+    "new rows whose label the fit does not know, where targets are labels: no set can hold such a label",
+)
+
+
+@dataclass(frozen=True)
+class CertifiedThreshold:
+    """One threshold: the `rank`-th smallest of `n` calibration scores, for all rows or for one group of them.
+
+    `expected_coverage` is rank / (n + 1): the mean coverage when scores are distinct, a lower bound when some near the
+    threshold are tied (`expected_is_exact` says which). `coverage_low` and `coverage_high` are the 5 % and 95 % points of
+    coverage given the calibration rows, Beta(rank, n + 1 - rank); they need i.i.d. rows, and with ties only the lower one
+    holds.
+    """
+
+    group: str | None
+    n: int
+    rank: int | None
+    value: float
+    expected_coverage: float | None
+    expected_is_exact: bool
+    coverage_low: float | None
+    coverage_high: float | None
+
+
+def certified_threshold(
+    value: float, *, rank: int | None, n: int, tied: bool, group: str | None = None
+) -> CertifiedThreshold:
+    """The numbers that follow from a rank: expected coverage and its 5 % and 95 % points; full sets cover everything."""
+    if rank is None:
+        return CertifiedThreshold(group, n, None, value, None, False, None, None)
+    if rank > n or value == math.inf:
+        return CertifiedThreshold(group, n, rank, value, 1.0, True, 1.0, 1.0)
+    low, high = betaincinv(rank, n + 1 - rank, [0.05, 0.95])
+    return CertifiedThreshold(group, n, rank, value, rank / (n + 1), not tied, float(low), None if tied else float(high))
+
+
+def certified_thresholds(
+    calibration: Calibration, thresholds: Mapping[Any, Threshold], statement: Statement
+) -> tuple[CertifiedThreshold, ...]:
+    """The thresholds of a calibration with the numbers that follow, each condition by its name on the certificate."""
+    called = calibration.condition_labels()
+    return tuple(
+        certified_threshold(
+            threshold.value,
+            rank=threshold.rank,
+            n=threshold.n,
+            tied=calibration.is_tied(calibration.parts[name], threshold, statement.rule),
+            group=called[name],
+        )
+        for name, threshold in thresholds.items()
+    )
+
+
+@dataclass(frozen=True)
+class Facts:
+    """All that a certificate states, as plain data.
+
+    `rule` names the rule that was asked for. `reason` says why nothing is guaranteed (None if something is), `grouped`
+    that rows belong together, `distinct` that repeats were dropped, `labels` how many labels the fit knows (None for
+    numbers).
+    """
+
+    rule: str
+    guarantee: Guarantee
+    reason: str | None
+    alpha: float
+    delta: float | None
+    simultaneous: bool
+    grouped: bool
+    distinct: bool
+    labels: int | None
+    thresholds: tuple[CertifiedThreshold, ...]
+    candidate: str
+    candidates: int
+    failed_candidates: Mapping[str, str]
+    model: str
+    score: str
+    condition_on: str | None
+    tuning_threshold: float | None
+    selection: str
+    refit: bool
+    rows: Mapping[str, int]
+    row_fingerprints: Mapping[str, str]
+    repeats_shared: Mapping[str, int | str]
+    training_rows_checked: bool
+    structure_fingerprint: str
+    model_fingerprint: str | None
+    scores_fingerprint: str
+    seal_opened: int
+    seal_log: tuple[str, ...]
+    seed: int | None
+    versions: Mapping[str, str]
+    voided_by: tuple[str, ...] = VOIDED_BY
+    format: int = FORMAT
+    written: Mapping[str, str] = field(default_factory=dict)  # the words as they stand in a file, which may be edited
+
+
+def statement_facts(statement: Statement, *, voided: str | None) -> dict[str, Any]:
+    """What the certificate says of the statement."""
+    return {
+        "rule": statement.guarantee,
+        "guarantee": statement.rule.certifies if voided is None else "none",
+        "reason": voided,
+        "alpha": float(as_rational(statement.alpha)),
+        "delta": float(as_rational(statement.delta, name="delta")) if statement.rule.needs_delta else None,
+        "simultaneous": statement.simultaneous and statement.rule.needs_delta,
+    }
+
+
+def certified_facts(
+    statement: Statement,
+    structure: Any,
+    selection: Selection,
+    calibration: Calibration,
+    thresholds: Mapping[Any, Threshold],
+    roles: Roles,
+    bench: Workbench,
+) -> dict[str, Any]:
+    """All that is known when one structure has been calibrated."""
+    n_tuned = len(bench.tuning_rows())
+    folds = "" if bench.n_folds is None else f", predicted by {bench.n_folds} folds"
+    return statement_facts(statement, voided=_voided(statement, roles)) | {
+        "grouped": calibration.clusters is not None,
+        "distinct": roles.distinct,
+        "labels": None if structure.classes is None else len(structure.classes),
+        "thresholds": certified_thresholds(calibration, thresholds, statement),
+        "candidate": structure.name,
+        "candidates": selection.candidates,
+        "failed_candidates": dict(selection.failures),
+        "model": describe(selection.winner.model),
+        "score": score_label(structure.score),
+        "condition_on": None if structure.condition_on is None else describe(structure.condition_on),
+        "tuning_threshold": selection.ranking.threshold_of(structure.name),
+        "selection": f"smallest mean size on {n_tuned} tuning rows{folds}" if n_tuned else "",
+        "refit": bench.choosing.refit and not is_frozen(selection.winner.model),
+        "rows": roles.sizes,
+        "row_fingerprints": dict(roles.fingerprints),
+        "repeats_shared": dict(roles.shared),
+        "training_rows_checked": selection.training_rows_known,
+        "structure_fingerprint": structure.fingerprint,
+        "model_fingerprint": model_fingerprint(structure.model),
+        "scores_fingerprint": scores_fingerprint(calibration.scores),
+        "seal_opened": len(roles.sealed.log),
+        "seal_log": tuple(map(str, roles.sealed.log)),
+        "seed": bench.seed,
+        "versions": dict(versions()),
+    }
+
+
+def _voided(statement: Statement, roles: Roles) -> str | None:
+    """Why nothing is guaranteed, if it is not; calibration rows that were given are as they were."""
+    if roles.splits.stratified and roles.splits.calibrate.size and not is_label(statement.condition_on):
+        return (
+            "roles were balanced over labels (stratify=True), so calibration rows are not exchangeable with a new row and "
+            "coverage is only approximately at its level"
+        )
+    return None
+
+
+def structure_digest(
+    *, candidate: str, model: str, score: str, condition_on: Any, fitted_on: Sequence[str], seed: int
+) -> str:
+    """A fingerprint of all that fixes a structure."""
+    described = {
+        "candidate": candidate,
+        "model": model,
+        "score": score,
+        "condition": _rule_in_words(condition_on),
+        "fitted on": list(fitted_on),
+        "seed": seed,
+    }
+    return blake2b(json.dumps(described, sort_keys=True).encode(), digest_size=16).hexdigest()
+
+
+def _rule_in_words(condition_on: Any) -> str:
+    """What names the conditions; a function by what it does, if that can be written down."""
+    if callable(condition_on):
+        with suppress(Exception):  # whatever a user's object raises when it is written down
+            return object_fingerprint(condition_on)
+    return describe(condition_on)
+
+
+def describe(thing: Any) -> str:
+    """A model, score or rule in words that are the same in every run: no memory addresses."""
+    if thing is None or isinstance(thing, (str, int, float, bool, np.generic)):
+        return repr(thing.item() if isinstance(thing, np.generic) else thing)
+    if isinstance(thing, (list, tuple)):
+        return "[" + ", ".join(describe(entry) for entry in thing) + "]"
+    if isinstance(thing, Mapping):
+        return "{" + ", ".join(f"{describe(key)}: {describe(value)}" for key, value in thing.items()) + "}"
+    if isinstance(thing, np.ndarray):
+        return f"array of shape {thing.shape}, {blake2b(np.ascontiguousarray(thing).tobytes(), digest_size=8).hexdigest()}"
+    if hasattr(thing, "get_params") and not isinstance(thing, type):
+        params = ", ".join(f"{name}={describe(value)}" for name, value in sorted(thing.get_params(deep=False).items()))
+        return f"{type(thing).__name__}({params})"
+    if callable(thing):
+        return str(getattr(thing, "__qualname__", type(thing).__name__))
+    return type(thing).__name__
+
+
+@cache
+def versions() -> Mapping[str, str]:
+    """The versions that make a result; read once, since reading them takes longer than many a fit."""
+    from dco import __version__
+
+    return {"python": platform.python_version(), "dco": __version__} | installed("numpy", "scipy", "scikit-learn")
+
+
+def model_fingerprint(model: Any, *, largest: int = _LARGEST_MODEL) -> str | None:
+    """A digest of all that a fitted model holds; None if it is too large or cannot be written down.
+
+    Without it a change of the model is still seen in its calibration scores.
+    """
+    size = _Size(largest)
+    try:
+        pickle.Pickler(size, protocol=5, buffer_callback=size.count).dump(model)
+        return object_fingerprint(model)
+    except Exception:  # whatever a user's model raises when it is written down
+        return None
+
+
+class _Size:
+    """A file that keeps nothing of what is written to it, and refuses more than `largest` bytes in all."""
+
+    def __init__(self, largest: int) -> None:
+        self.left = largest
+
+    def write(self, data: Any) -> int:
+        self.count(data)
+        return memoryview(data).nbytes
+
+    def count(self, data: Any) -> None:
+        """Arrays come here as they lie in memory: nothing is copied."""
+        self.left -= memoryview(data).nbytes
+        if self.left < 0:
+            raise ValueError("This is larger than was allowed.")
+
+
+def scores_fingerprint(scores: ArrayLike) -> str:
+    """A digest of calibration scores, whatever their order."""
+    return blake2b(np.sort(np.asarray(scores, dtype=np.float64)).tobytes(), digest_size=16).hexdigest()

@@ -1,0 +1,68 @@
+"""What every rule of `guarantee=` offers: calibration scores in, one `Threshold` out, and the facts that its words need.
+
+A member gives a rank for each number of calibration rows; its threshold is the order statistic of that rank. It says what it
+certifies, whether it needs a delta, and whether exchangeable rows are enough. A new rule is one class with `rank` and
+`smallest_n`, registered by `register_rule`: estimators, command line, certificate and verification then know it by its name.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import ClassVar
+
+from dco.foundations.arrays import Floats, Integers
+from dco.foundations.ranks import Guarantee, Level, Threshold, as_rational, order_statistic
+
+
+class Rule(ABC):
+    """A rule whose threshold is one order statistic of the calibration scores.
+
+    `alpha` is the miscoverage, `delta` the failure probability; rules that do not need a delta ignore it.
+    """
+
+    name: ClassVar[str]  # what guarantee= says
+    certifies: ClassVar[Guarantee]
+    needs_delta: ClassVar[bool]
+    exchangeable: ClassVar[bool]  # whether exchangeable rows are enough; if not, rows must be i.i.d.
+    one_per_cluster: ClassVar[bool]  # of rows that belong together, the caller hands over one, picked before scores are seen
+    claim: ClassVar[str]  # what is claimed, as messages name it: "marginal coverage"
+    # The guarantee in one sentence. {level} and {sure} are 1 - alpha and 1 - delta in percent, {who} is the new row, {many}
+    # are new rows; {where} is empty, or says in which conditions it holds.
+    sentence: ClassVar[str]
+
+    @abstractmethod
+    def rank(self, n: int, *, alpha: Level, delta: Level | None = None) -> int:
+        """The rank of the score that is deployed, of n; n + 1 if no finite threshold has this guarantee."""
+
+    @abstractmethod
+    def smallest_n(self, *, alpha: Level, delta: Level | None = None) -> int:
+        """The least n with a finite threshold."""
+
+    def threshold(
+        self, scores: Floats, *, alpha: Level, delta: Level | None = None, clusters: Integers | None = None
+    ) -> Threshold:
+        """The threshold of checked scores, without a warning if it is infinite.
+
+        `clusters` holds a code for each row; rows that belong together share one. None if rows are not clustered.
+        """
+        if clusters is not None:
+            raise ValueError(f'the rule "{self.name}" takes one score for each cluster of rows, and no clusters.')
+        rank = self.rank(scores.size, alpha=alpha, delta=delta)
+        return Threshold(
+            order_statistic(scores, rank),
+            rank=rank,
+            n=scores.size,
+            guarantee=self.certifies,
+            alpha=float(as_rational(alpha)),
+            delta=float(as_rational(delta, name="delta")) if self.needs_delta and delta is not None else None,
+        )
+
+
+RULES: dict[str, Rule] = {}
+
+
+def register_rule(rule: Rule) -> Rule:
+    """Make the rule known by its name; another rule of that name is an error."""
+    if RULES.setdefault(rule.name, rule) != rule:
+        raise ValueError(f'there is a rule named "{rule.name}" already; give this one another name.')
+    return rule

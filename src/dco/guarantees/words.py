@@ -1,0 +1,126 @@
+"""The words of a certificate, made from its facts: for terminal, page and JSON alike."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import asdict
+from fractions import Fraction
+from typing import Any
+
+from dco.foundations.display import counted
+from dco.foundations.files import plain
+from dco.foundations.ranks import Level, as_rational
+from dco.guarantees.facts import CertifiedThreshold, Facts
+from dco.guarantees.rules.rule import RULES
+
+
+def statement_in_words(
+    rule: str,
+    *,
+    alpha: Level,
+    delta: Level | None = None,
+    simultaneous: bool = False,
+    conditional: bool = False,
+    grouped: bool = False,
+    distinct: bool = False,
+) -> str:
+    """The guarantee of a rule in one plain sentence.
+
+    `conditional`: a threshold for each condition. `grouped`: rows belong together. `distinct`: repeats were dropped.
+    """
+    like = " drawn like the distinct rows given here"  # rows not yet seen are not like these: what is rare is seen late
+    who, many = ("a row" + like, "rows" + like) if distinct else ("a new row", "new rows")
+    if grouped:  # a group weighs the same whatever its size, so this is not a share of all rows
+        group = "new group" + (f" of rows{like}" if distinct else "")
+        who, many = f"a row picked at random from a {group}", f"rows picked at random, one from each {group}"
+    where = ""
+    if conditional:
+        where = ", whichever of the groups it belongs to"
+        if RULES[rule].needs_delta:
+            where = " in all groups at once" if simultaneous else ", in each group separately"
+    sure = "" if delta is None else _all_but(as_rational(delta, name="delta"))
+    return RULES[rule].sentence.format(level=_all_but(as_rational(alpha)), sure=sure, who=who, many=many, where=where)
+
+
+def _all_but(level: Fraction) -> str:
+    """1 - level in percent, rounded down: four places, or three figures of a level that these would not show."""
+    places = max(4, -math.floor(math.log10(level)))
+    whole, rest = divmod(math.floor(100 * (1 - level) * 10**places), 10**places)
+    return f"{whole}.{rest:0{places}d}".rstrip("0").rstrip(".") + " %"
+
+
+def assumption_in_words(rule: str, *, grouped: bool = False, frozen: bool = False, labels: bool = False) -> str:
+    """What must be true of the rows for the statement to hold.
+
+    `frozen`: a model came fitted, on rows unknown here. `labels`: sets are of labels. Full ones hold known labels only, so
+    this is needed whatever the threshold: the mean over calibrations counts infinite thresholds as coverage of every row.
+    """
+    unit = "groups of rows" if grouped else "rows"
+    how = "exchangeable" if RULES[rule].exchangeable else "independent and identically distributed"
+    text = f"Calibration {unit} and the new one are {how}, given the training and tuning rows."
+    if grouped:
+        text += " A row that is not picked at random (the last visit, say) needs rows exchangeable within groups as well."
+    if frozen:
+        text += " The frozen model was not fitted on calibration rows; this cannot be checked here."
+    if labels:
+        text += " The label of the new row is known to the fit: sets hold known labels only."
+    return text
+
+
+def words(facts: Facts) -> dict[str, str]:
+    """The statement and the assumption that the facts give."""
+    statement = f"Nothing is guaranteed: {facts.reason}."
+    if facts.reason is None:
+        statement = statement_in_words(
+            facts.rule,
+            alpha=facts.alpha,
+            delta=facts.delta,
+            simultaneous=facts.simultaneous,
+            conditional=any(entry.group is not None for entry in facts.thresholds),
+            grouped=facts.grouped,
+            distinct=facts.distinct,
+        )
+    frozen, labels = not facts.training_rows_checked, facts.labels is not None
+    assumption = assumption_in_words(facts.rule, grouped=facts.grouped, frozen=frozen, labels=labels)
+    return {"statement": statement, "assumption": assumption}
+
+
+def as_plain(facts: Facts) -> dict[str, Any]:
+    """Words and facts as plain values, for JSON; infinity as the string "inf"."""
+    found: dict[str, Any] = plain(asdict(facts), nan=ValueError("a certificate holds no NaN"))
+    return {**words(facts), **found.pop("written"), **found}
+
+
+def lines(facts: Facts) -> Iterator[str]:
+    """The certificate as it is printed."""
+    certified = facts.guarantee != "none"
+    statement, assumption = (words(facts) | dict(facts.written)).values()
+    yield statement
+    if certified:  # without a statement there is nothing that an assumption or a law would make true
+        yield f"Assumption: {assumption}"
+    if facts.reason and facts.reason not in statement:
+        yield f"Why no guarantee: {facts.reason}"
+    for entry in facts.thresholds:
+        yield threshold_in_words(entry, certified=certified)
+    failed = f" ({len(facts.failed_candidates)} failed)" if facts.failed_candidates else ""
+    chosen = f"chosen out of {facts.candidates}{failed} by {facts.selection}" if facts.selection else "the only candidate"
+    yield f"Structure: {facts.candidate}, {chosen}"
+    yield "Rows: " + ", ".join(f"{count} {role}" for role, count in facts.rows.items())
+    repeats = [f"{roles} share {count}" for roles, count in facts.repeats_shared.items() if count]
+    if repeats:
+        yield f"Repeats, taken to be natural: {', '.join(repeats)} rows"
+
+
+def threshold_in_words(entry: CertifiedThreshold, *, certified: bool) -> str:
+    """One threshold, its rank, and the law of coverage that follows where something is certified."""
+    name = f"{entry.group}: " if entry.group is not None else ""
+    rank = f"rank {entry.rank} of {entry.n}" if entry.rank is not None else counted(entry.n, "group")
+    law = ""
+    if certified and entry.expected_coverage is not None:
+        word = "expected coverage" if entry.expected_is_exact else "expected coverage at least"
+        law = f", {word} {entry.expected_coverage:.4f}"
+    if certified and entry.coverage_low is not None:
+        high = f" to {entry.coverage_high:.3f}" if entry.coverage_high is not None else " or more"
+        law += f", 90 % range {entry.coverage_low:.3f}{high}"
+    return f"{name}threshold {entry.value:.6g}, {rank}{law}"
