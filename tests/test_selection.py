@@ -25,7 +25,7 @@ from dco.tuning.allocation import growing_candidates
 from dco.tuning.proposals import with_ensemble
 from dco.tuning.ranking import Ranking, RankingRow
 from dco.tuning.search import Pieces
-from dco.tuning.selection import Candidate, Tried, Workbench
+from dco.tuning.selection import Candidate, Choosing, Tried, Workbench
 from dco.tuning.strategies import Found, Optuna, Trial
 
 rng = np.random.default_rng(0)
@@ -124,7 +124,8 @@ class Failing(Shifted):
 
 def bench(**options: Any) -> Workbench:
     rows = Rows(X, Y)
-    return Workbench(rows.take(np.arange(100)), rows.take(np.arange(100, 120)), None, 1, 2, None, **options)
+    train, tune = rows.take(np.arange(100)), rows.take(np.arange(100, 120))
+    return Workbench(train, tune, None, None, seed=0, choosing=Choosing(**options))
 
 
 def test_a_growing_split_runs_where_it_was_told_to(monkeypatch: pytest.MonkeyPatch) -> None:
