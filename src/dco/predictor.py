@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -52,7 +52,7 @@ def fit_decoupled(
     notes: list[Note] = []
     # 1. Roles first, before anything is fitted; the calibration rows are sealed.
     bench = Workbench(rows, rows, split.folds, classes, seed, choosing)
-    roles = deal_roles(rows, split, seed=seed, grow=grow_tuning_rows(models, scores, bench, statement))
+    roles = deal_roles(rows, split, seed=seed, grow=partial(grow_tuning_rows, models, scores, bench, statement))
     # 2. Search freely: only training and tuning rows are visible.
     bench = replace(bench, train=roles.train, tune=roles.tune, prefitted=roles.prefitted)
     selection = select(models, scores, bench, statement, notes)

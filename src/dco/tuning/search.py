@@ -274,7 +274,8 @@ def rank_pairs(
     """The ranking by each rule; scores are computed once for all rules."""
     done, lost = evaluate_pairs(pairs, y)
     if conditions is None:
-        done = _with_sizes(done, pairs, rules)
+        if len(pairs) > 1 or len(rules) > 1:
+            done = _with_sizes(done, pairs, rules)
         return tuple(_ranked(done, lost, rule) for rule in rules)
     members = {}
     for name in (entry.name for entry in done):
