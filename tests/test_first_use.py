@@ -16,6 +16,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 import dco
+from dco.foundations.errors import IncompatibleScoreError
 from dco.scores import LAC
 
 RNG = np.random.default_rng(0)
@@ -231,7 +232,7 @@ def test_tables_that_must_be_collected_or_converted_are_told_so():
     assert len(est.predict_set(pl.from_arrow(table))) == 600
 
 
-class Plain:
+class Plain(dco.scores.Score):
     """A score of one's own that says nothing about all labels at once."""
 
     needs = (dco.ClassProbabilities,)
@@ -248,7 +249,7 @@ class Plain:
 
 def test_p_values_of_a_score_without_every_label_are_refused():
     est = dco.DecoupledClassifier(LogisticRegression(), Plain(), random_state=0).fit(X, LABELS)
-    with pytest.raises(ValueError, match=r"need a score that has every_label\(prediction\), which Plain does not have"):
+    with pytest.raises(IncompatibleScoreError, match=r"Plain does not give .* no every_label\(prediction\)"):
         est.predict_p(X)
 
 

@@ -18,20 +18,14 @@ from sklearn.linear_model import LogisticRegression, Ridge
 
 import dco
 from dco.rows.rows import Rows
-from dco.scores import AbsoluteResidual
+from dco.scores import AbsoluteResidual, Score
+from dco.scores.score import check_inverse, named_scores, score_label
 from dco.sets import Intervals
-from dco.tuning.candidates import Ranking, RankingRow, check_inverse
-from dco.tuning.selection import (
-    Candidate,
-    PiecedPrediction,
-    PiecedScore,
-    Tried,
-    Workbench,
-    _with_ensemble,
-    growing_candidates,
-    named_scores,
-    score_label,
-)
+from dco.tuning.allocation import growing_candidates
+from dco.tuning.proposals import with_ensemble
+from dco.tuning.ranking import Ranking, RankingRow
+from dco.tuning.search import Pieces
+from dco.tuning.selection import Candidate, Choosing, Tried, Workbench
 from dco.tuning.strategies import Found, Optuna, Trial
 
 rng = np.random.default_rng(0)
@@ -130,7 +124,8 @@ class Failing(Shifted):
 
 def bench(**options: Any) -> Workbench:
     rows = Rows(X, Y)
-    return Workbench(rows.take(np.arange(100)), rows.take(np.arange(100, 120)), None, 1, 2, None, **options)
+    train, tune = rows.take(np.arange(100)), rows.take(np.arange(100, 120))
+    return Workbench(train, tune, None, None, seed=0, choosing=Choosing(**options))
 
 
 def test_a_growing_split_runs_where_it_was_told_to(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -163,7 +158,7 @@ def test_when_no_model_can_be_fitted_or_predict_each_reason_is_told() -> None:
 
 
 @dataclass(frozen=True)
-class LogResidual:
+class LogResidual(Score):
     """A user's own score, written by the protocol alone; `shrunk` cuts its sets below what its scores say."""
 
     shrunk: float = 1.0
@@ -205,7 +200,7 @@ class NeverEmptyOf(LogResidual):
         return self.inner.sets(prediction, threshold)
 
 
-class Plain:
+class Plain(Score):
     """A score that is no dataclass."""
 
     needs = (dco.Points,)
@@ -274,7 +269,7 @@ def test_scores_that_share_a_label_are_different_candidates() -> None:
 
 @pytest.mark.parametrize("score", [Unhashable(), Unhashable(weights=np.ones(3)), Slotted(1)])
 @pytest.mark.parametrize("search", [None, dco.search.Random(2, 0)])
-def test_any_object_with_the_two_methods_is_a_score(score: Any, search: Any) -> None:
+def test_any_object_that_derives_from_score_is_one(score: Any, search: Any) -> None:
     est = dco.DecoupledRegressor([Ridge(), Ridge(2.0)], score, search=search, random_state=0).fit(X, Y)
     assert type(score).__name__ in est.best_candidate_
 
@@ -294,10 +289,11 @@ def test_an_ensemble_is_made_of_the_models_with_the_best_candidates() -> None:
     ]
     order = [f"{model} / good" for model in names] + [f"{model} / bad" for model in reversed(names)]
     ranking = Ranking(tuple(RankingRow(name, 1.0, 0.1, size, size, True) for size, name in enumerate(order)), (), 0.1, 5)
-    tried = {model: Tried((Ridge(),), {dco.Points: dco.Points(np.full(5, place))}) for place, model in enumerate(names)}
-    found, outcomes = _with_ensemble(candidates, tried, ranking)
+    predictions = [Pieces((dco.Points(np.full(5, place)),)) for place in range(4)]
+    tried = {model: Tried((Ridge(),), {dco.Points: each}) for model, each in zip(names, predictions, strict=True)}
+    found = with_ensemble(candidates, tried, ranking)
     assert [candidate.name for candidate in found[8:]] == ["average of a, b, c / good", "average of a, b, c / bad"]
-    assert outcomes["average of a, b, c"].predictions[dco.Points].mean.tolist() == [1.0] * 5
+    assert tried["average of a, b, c"].predictions[dco.Points].records[0].mean.tolist() == [1.0] * 5
 
 
 def test_an_average_of_models_that_know_different_classes_fails_alone() -> None:
@@ -323,12 +319,12 @@ def test_thresholds_by_label_follow_the_labels_of_each_fold(limits) -> None:
     two = dco.ClassProbabilities(rng.dirichlet([1, 1], size=30), classes=[0, 2], unseen=[1])
     three = dco.ClassProbabilities(rng.dirichlet([1, 1, 1], size=30), classes=[0, 1, 2])
     assert two.labels().tolist() == [0, 2, 1]
-    pieced = PiecedPrediction((two, three), (np.arange(30), np.arange(30, 60)), np.arange(3))
+    pieces = Pieces((two, three), (np.arange(30), np.arange(30, 60)))
     expected = []
     for record in (two, three):
         own = np.array([limits[label] for label in record.labels()])
         expected += (dco.scores.LAC().every_label(record) <= own).sum(axis=1).tolist()
-    assert PiecedScore(dco.scores.LAC()).sizes(pieced, np.array([limits])).tolist() == expected
+    assert pieces.sizes(dco.scores.LAC(), np.array([limits])).tolist() == expected
 
 
 def test_a_score_of_ones_own_goes_through_folds_and_single_precision() -> None:

@@ -5,9 +5,10 @@ A record knows nothing of the model that made it, so people who have only logits
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -15,20 +16,47 @@ from numpy.typing import ArrayLike
 from dco.foundations.arrays import AnyArray, Floats, Integers, to_numpy
 from dco.sets.labels import as_labels, codes_of
 
+Record = TypeVar("Record", bound="Prediction")
 
-class ClassRecord(ABC):
-    """What records about classes share: the names of their labels."""
 
-    classes: AnyArray | None
-    unseen: AnyArray | None
+class Prediction(ABC):
+    """What every record offers: its rows, and its labels if it is about classes (none otherwise)."""
+
+    uniforms: Floats | None = None  # one number in [0, 1) per row, for randomised scores
 
     @abstractmethod
     def __len__(self) -> int: ...
 
     @property
+    def n_classes(self) -> int:
+        """How many labels there are, 0 for a record about numbers."""
+        return 0
+
+    def labels(self) -> AnyArray | None:
+        """The names of all labels, or None if labels are the integers 0..K-1 or there are none."""
+        return None
+
+
+class ClassRecord(Prediction):
+    """What records about classes share: labels, and uniforms for randomised scores.
+
+    `classes` (K,) names the columns: y and prediction sets then speak labels. Without it y must be integers 0..K-1.
+    `uniforms` (n,) in [0, 1) serve randomised scores, one per row: they must not depend on y.
+    `unseen` lists labels that exist but that the model has never seen; every score gives them +inf, so they are in a set
+    only when its threshold is infinite.
+    """
+
+    classes: AnyArray | None
+    unseen: AnyArray | None
+
+    @property
     @abstractmethod
     def n_known(self) -> int:
         """How many labels have a probability."""
+
+    @abstractmethod
+    def mean(self) -> ClassProbabilities:
+        """One probability per row and label: the mean over draws, where there are several."""
 
     @property
     def n_classes(self) -> int:
@@ -37,22 +65,51 @@ class ClassRecord(ABC):
 
     def labels(self) -> AnyArray | None:
         """The names of all labels, known first, or None if labels are the integers 0..K-1."""
-        return _all_labels(self.classes, self.unseen)
+        if self.classes is None or self.unseen is None:
+            return self.classes
+        parts = [self.classes, self.unseen]
+        if len({part.dtype.kind in "US" for part in parts}) > 1:  # joined as they are, numbers would turn into text
+            parts = [part.astype(object) for part in parts]
+        return np.concatenate(parts)
 
     def codes(self, y: ArrayLike) -> Integers:
         """Each label's column; a column >= `n_known` belongs to a label the model has never seen."""
-        return _codes(y, len(self), self.n_known, self.classes, self.unseen)
+        labels, names, k = as_labels(y), self.labels(), self.n_known
+        if labels.shape != (len(self),):
+            raise ValueError(f"y must hold one label for each of the {len(self)} rows, got shape {labels.shape}.")
+        if names is None:
+            use = "Pass classes= to the prediction record to use other labels."
+            if labels.dtype.kind not in "iu":
+                raise ValueError(
+                    f"y has dtype {labels.dtype}, but without classes= labels are the column numbers 0..{k - 1}. {use}"
+                )
+            if labels.size and (labels.min() < 0 or labels.max() >= k):
+                raise ValueError(
+                    f"y holds labels from {labels.min()} to {labels.max()}, but there are {k} columns, counted from 0. {use}"
+                )
+            return labels.astype(np.int64)
+        codes = codes_of(labels, names)
+        if np.any(codes < 0):
+            row = int(np.flatnonzero(codes < 0)[0])
+            raise ValueError(
+                f"y holds the label {labels.tolist()[row]!r} (row {row}), which is not among the {len(names)} classes. If "
+                "the model has never seen it, list it in unseen= of the prediction record: it then scores +inf."
+            )
+        return codes
+
+    def labelled(
+        self: ClassRecordT, classes: ArrayLike | None, uniforms: ArrayLike | None, unseen: ArrayLike | None
+    ) -> ClassRecordT:
+        """The same probabilities, which are not checked again, with these labels and uniforms."""
+        return _with_labels(copy.copy(self), classes, uniforms, unseen)
+
+
+ClassRecordT = TypeVar("ClassRecordT", bound=ClassRecord)
 
 
 @dataclass(frozen=True, eq=False)
 class ClassProbabilities(ClassRecord):
-    """Class probabilities, (n, K).
-
-    `classes` (K,) names the columns: y and prediction sets then speak labels. Without it y must be integers 0..K-1.
-    `uniforms` (n,) in [0, 1) serve randomised scores, one a row: they must not depend on y.
-    `unseen` lists labels that exist but that the model has never seen; every score gives them +inf, so they are in a set
-    only when its threshold is infinite.
-    """
+    """Class probabilities, (n, K); see `ClassRecord` for the other fields."""
 
     probabilities: Floats
     classes: AnyArray | None = None
@@ -71,7 +128,7 @@ class ClassProbabilities(ClassRecord):
             raise ValueError(f"probabilities must be an (n, K) matrix with K >= 1, got shape {matrix.shape}.")
         _check_probabilities(matrix, "probabilities")
         _set(self, "probabilities", matrix)
-        _set_labels(self, matrix.shape[0], matrix.shape[1], classes, uniforms, unseen)
+        _with_labels(self, classes, uniforms, unseen)
 
     def __len__(self) -> int:
         return int(self.probabilities.shape[0])
@@ -80,6 +137,10 @@ class ClassProbabilities(ClassRecord):
     def n_known(self) -> int:
         """How many labels have a probability."""
         return int(self.probabilities.shape[1])
+
+    def mean(self) -> ClassProbabilities:
+        """The record itself."""
+        return self
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,7 +164,7 @@ class ClassDraws(ClassRecord):
             raise ValueError(f"draws must have shape (T, n, K) with T, K >= 1, got shape {array.shape}.")
         _check_probabilities(array, "draws")
         _set(self, "draws", array)
-        _set_labels(self, array.shape[1], array.shape[2], classes, uniforms, unseen)
+        _with_labels(self, classes, uniforms, unseen)
 
     def __len__(self) -> int:
         return int(self.draws.shape[1])
@@ -122,8 +183,8 @@ class ClassDraws(ClassRecord):
 
 
 @dataclass(frozen=True, eq=False)
-class Points:
-    """A point prediction a row, (n,)."""
+class Points(Prediction):
+    """A point prediction per row, (n,)."""
 
     mean: Floats
 
@@ -135,8 +196,8 @@ class Points:
 
 
 @dataclass(frozen=True, eq=False)
-class PointsWithSpread:
-    """A point prediction and a spread (a scale of the error, >= 0) a row."""
+class PointsWithSpread(Prediction):
+    """A point prediction and a spread (a scale of the error, >= 0) per row."""
 
     mean: Floats
     spread: Floats
@@ -153,8 +214,8 @@ class PointsWithSpread:
 
 
 @dataclass(frozen=True, eq=False)
-class Quantiles:
-    """A lower and an upper predicted quantile a row, and the median where a score asks for it.
+class Quantiles(Prediction):
+    """A lower and an upper predicted quantile per row, and the median where a score asks for it.
 
     Crossed quantiles (lower > upper) are sorted.
     """
@@ -180,7 +241,7 @@ class Quantiles:
 
 
 @dataclass(frozen=True, eq=False)
-class GaussianMixtures:
+class GaussianMixtures(Prediction):
     """The posterior predictive of a Bayesian regression: row i is an even mixture of N(means[i, t], sds[i, t]^2).
 
     `means` is (n, T); `sds` is (T,), shared by all rows, or (n, T).
@@ -206,25 +267,24 @@ class GaussianMixtures:
         return int(self.means.shape[0])
 
 
-Prediction: TypeAlias = ClassProbabilities | ClassDraws | Points | PointsWithSpread | Quantiles | GaussianMixtures
-
-
-def take(prediction: Prediction, rows: Integers | slice) -> Prediction:
+def take(prediction: Record, rows: Integers | slice) -> Record:
     """The same record for some of its rows."""
+    parts: dict[str, Floats | None]
     match prediction:
-        case ClassProbabilities(probabilities, classes, uniforms, unseen):
-            return ClassProbabilities(probabilities[rows], classes, None if uniforms is None else uniforms[rows], unseen)
-        case ClassDraws(draws, classes, uniforms, unseen):
-            return ClassDraws(draws[:, rows], classes, None if uniforms is None else uniforms[rows], unseen)
-        case Points(mean):
-            return Points(mean[rows])
-        case PointsWithSpread(mean, spread):
-            return PointsWithSpread(mean[rows], spread[rows])
-        case Quantiles(lower, upper, median):
-            return Quantiles(lower[rows], upper[rows], None if median is None else median[rows])
+        case ClassProbabilities(probabilities, _, uniforms):
+            parts = {"probabilities": probabilities[rows], "uniforms": None if uniforms is None else uniforms[rows]}
+        case ClassDraws(draws, _, uniforms):
+            parts = {"draws": draws[:, rows], "uniforms": None if uniforms is None else uniforms[rows]}
         case GaussianMixtures(means, sds):
-            return GaussianMixtures(means[rows], sds if sds.ndim == 1 else sds[rows])
-    raise TypeError(f"not a prediction record: {type(prediction).__name__}")
+            parts = {"means": means[rows], "sds": sds if sds.ndim == 1 else sds[rows]}
+        case Points() | PointsWithSpread() | Quantiles():
+            parts = {name: None if part is None else part[rows] for name, part in vars(prediction).items()}
+        case _:
+            raise TypeError(f"not a prediction record: {type(prediction).__name__}")
+    some = copy.copy(prediction)  # what was checked as a whole needs no check in part
+    for name, part in parts.items():
+        _set(some, name, part)
+    return some
 
 
 def _set(record: object, name: str, value: object) -> None:
@@ -243,7 +303,7 @@ def _floats(values: ArrayLike, name: str) -> Floats:
 def _finite_column(values: ArrayLike, name: str, like: Floats | None = None) -> Floats:
     array = _floats(values, name)
     if array.ndim != 1:
-        raise ValueError(f"{name} must be one number a row, got shape {array.shape}.")
+        raise ValueError(f"{name} must be one number per row, got shape {array.shape}.")
     if like is not None and array.shape != like.shape:
         raise ValueError(f"{name} has {array.size} rows where {like.size} were expected.")
     if not np.all(np.isfinite(array)):
@@ -269,17 +329,13 @@ def _check_probabilities(array: Floats, name: str) -> None:
     raise ValueError(f"{name} must lie in [0, 1], got values from {least} to {most}. Logits go through a softmax first.")
 
 
-def _set_labels(
-    record: object,
-    n: int,
-    k: int,
-    classes: ArrayLike | None,
-    uniforms: ArrayLike | None,
-    unseen: ArrayLike | None,
-) -> None:
+def _with_labels(
+    record: ClassRecordT, classes: ArrayLike | None, uniforms: ArrayLike | None, unseen: ArrayLike | None
+) -> ClassRecordT:
+    n, k = len(record), record.n_known
     names = None if classes is None else as_labels(classes)
     if names is not None and (names.shape != (k,) or not _distinct(names)):
-        raise ValueError(f"classes must hold {k} distinct labels, one a column, got {names.tolist()!r:.200}.")
+        raise ValueError(f"classes must hold {k} distinct labels, one per column, got {names.tolist()!r:.200}.")
     draws = None if uniforms is None else _floats(uniforms, "uniforms")
     if draws is not None:
         if draws.shape != (n,):
@@ -289,53 +345,18 @@ def _set_labels(
     extra = None if unseen is None else as_labels(unseen)
     if extra is not None and extra.ndim != 1:
         raise ValueError(f"unseen must be a list of labels, got {unseen!r:.200}.")
-    extra = None if extra is None or len(extra) == 0 else extra
+    if extra is not None and not len(extra):
+        extra = None
     if extra is not None and names is None:
         raise ValueError("unseen= lists labels by name, so classes= must name the columns too.")
     if extra is not None and names is not None and (np.any(codes_of(extra, names) >= 0) or not _distinct(extra)):
         raise ValueError("unseen must hold distinct labels that are not among classes.")
-    _set(record, "classes", names)
-    _set(record, "uniforms", draws)
-    _set(record, "unseen", extra)
+    for name, value in (("classes", names), ("uniforms", draws), ("unseen", extra)):
+        _set(record, name, value)
+    return record
 
 
 def _distinct(labels: AnyArray) -> bool:
     """Whether no label occurs twice and none is NaN, which equals no label, not even itself."""
     values = labels.tolist()
     return len(set(values)) == len(values) and all(value == value for value in values)
-
-
-def _all_labels(classes: AnyArray | None, unseen: AnyArray | None) -> AnyArray | None:
-    if classes is None or unseen is None:
-        return classes
-    if (classes.dtype.kind in "US") != (unseen.dtype.kind in "US"):  # joined as they are, numbers would turn into text
-        return np.concatenate([classes.astype(object), unseen.astype(object)])
-    return np.concatenate([classes, unseen])
-
-
-def _codes(y: ArrayLike, n: int, k: int, classes: AnyArray | None, unseen: AnyArray | None) -> Integers:
-    labels = as_labels(y)
-    if labels.shape != (n,):
-        raise ValueError(f"y must hold one label for each of the {n} rows, got shape {labels.shape}.")
-    if classes is None:
-        if labels.dtype.kind not in "iu":
-            raise ValueError(
-                f"y has dtype {labels.dtype}, but without classes= labels are the column numbers 0..{k - 1}. Pass "
-                "classes= to the prediction record to use other labels."
-            )
-        if n and (labels.min() < 0 or labels.max() >= k):
-            raise ValueError(
-                f"y holds labels from {labels.min()} to {labels.max()}, but there are {k} columns, numbered from 0. Pass "
-                "classes= to the prediction record to use other labels."
-            )
-        return labels.astype(np.int64)
-    names = _all_labels(classes, unseen)
-    assert names is not None
-    codes = codes_of(labels, names)
-    if np.any(codes < 0):
-        row = int(np.flatnonzero(codes < 0)[0])
-        raise ValueError(
-            f"y holds the label {labels.tolist()[row]!r} (row {row}), which is not among the {len(names)} classes. If the "
-            "model has never seen it, list it in unseen= of the prediction record: it then scores +inf."
-        )
-    return codes

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -29,12 +29,12 @@ from dco.rows.groups import condition_values, is_label
 from dco.rows.roles import Roles, Split, deal_roles
 from dco.rows.rows import KeptRows, Rows, n_rows
 from dco.rows.splits import Splits
-from dco.scores.score import Score
+from dco.scores.score import Score, check_inverse, is_ours, score_label
 from dco.sets import LabelSets
 from dco.sets.prediction_sets import PredictionSets
 from dco.tuning import Ranking
-from dco.tuning.candidates import check_inverse, is_ours
-from dco.tuning.selection import Choosing, Selection, Workbench, fit_model, grow_tuning_rows, predicted, score_label, select
+from dco.tuning.allocation import grow_tuning_rows
+from dco.tuning.selection import Choosing, Selection, Workbench, fit_model, predicted, select
 
 
 def fit_decoupled(
@@ -52,7 +52,7 @@ def fit_decoupled(
     notes: list[Note] = []
     # 1. Roles first, before anything is fitted; the calibration rows are sealed.
     bench = Workbench(rows, rows, split.folds, classes, seed, choosing)
-    roles = deal_roles(rows, split, seed=seed, grow=grow_tuning_rows(models, scores, bench, statement))
+    roles = deal_roles(rows, split, seed=seed, grow=partial(grow_tuning_rows, models, scores, bench, statement))
     # 2. Search freely: only training and tuning rows are visible.
     bench = replace(bench, train=roles.train, tune=roles.tune, prefitted=roles.prefitted)
     selection = select(models, scores, bench, statement, notes)
@@ -86,7 +86,7 @@ class Structure:
 
     def prediction(self, X: Any) -> Prediction:
         """What the model says about the rows of X, as the record that the score reads."""
-        uniforms = row_uniforms(X, seed=self.uniform_seed) if getattr(self.score, "randomised", False) else None
+        uniforms = row_uniforms(X, seed=self.uniform_seed) if self.score.randomised else None
         return predicted(self.model, X, self.kind, uniforms=uniforms, classes=self.classes)
 
     def scores(self, X: Any, y: AnyArray) -> Floats:
@@ -95,7 +95,7 @@ class Structure:
 
     def check_sets(self, X: Any, y: AnyArray, scores: Floats) -> None:
         """Refuse a user's score whose sets do not agree with its scores."""
-        if not is_ours(self.score):
+        if not is_ours(self.score):  # ours are compared in the tests
             check_inverse(self.score, self.prediction(X), y, scores)
 
     def conditions(self, X: Any, y: AnyArray | None = None) -> AnyArray | None:
@@ -190,8 +190,7 @@ class DecoupledPredictor:
             return self.calibration.p_values(scores, self.structure.conditions(X, labels))
         if self.structure.classes is None:
             raise ValueError("p-values of a regression are for given values: pass y.")
-        score: Any = self.structure.score
-        every = score.every_label(record)
+        every = self.structure.score.every_label(record)
         by_label = is_label(self.structure.condition_on)
         conditions = record.labels()[None, :] if by_label else self.structure.conditions(X)
         if conditions is not None and not by_label:

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dco import ClassDraws, ClassProbabilities, IncompatibleScoreError, Points, Threshold, split_conformal
-from dco.scores import APS, LAC, RAPS, SAPS, AddOneIn, LabelScore, Margin, PosteriorNLL, Score, TopK
-from dco.scores import classification as module
+from dco.scores import APS, LAC, RAPS, SAPS, AddOneIn, LabelScore, Margin, PosteriorNLL, Score, TopK, ranks
+from dco.scores.classification import RankScore
 
 SCORES: dict[str, Any] = {
     "LAC": LAC(),
@@ -159,7 +159,7 @@ def test_a_set_holds_exactly_the_labels_that_score_at_most_the_threshold(score, 
         assert np.array_equal(sets.to_dense(), every <= level)
         assert np.array_equal(sets.contains(y), seen <= level)
         assert np.array_equal(sets.sizes(), score.sizes(prediction, level))
-    assert np.array_equal(score.sizes_at(prediction, levels), [(every <= level).sum(axis=1) for level in levels])
+    assert np.array_equal(score.sizes_at_several(prediction, levels), [(every <= level).sum(axis=1) for level in levels])
 
     by_row = np.where(uniforms < 0.5, seen, every.max(axis=1))[:, None]
     assert np.array_equal(score.sets(prediction, by_row).to_dense(), every <= by_row)
@@ -236,7 +236,7 @@ def test_no_rows_give_no_sets(score):
     assert len(score.sets(prediction, 0.5)) == 0
     assert score.observed(prediction, np.empty(0, dtype=int)).shape == (0,)
     assert score.every_label(prediction).shape == (0, 4)
-    assert score.sizes_at(prediction, [0.1, 0.2]).shape == (2, 0)
+    assert score.sizes_at_several(prediction, [0.1, 0.2]).shape == (2, 0)
 
 
 @every_score
@@ -348,7 +348,7 @@ def test_rows_that_are_no_distribution_are_refused_where_masses_are_added(score)
 def test_masses_are_exact_in_any_order():
     """Sums of rounded probabilities equal their rational sum, whatever the order."""
     rng = np.random.default_rng(8)
-    rounded = module._rounded(softmax(rng, 1, 3000, spread=6.0))[0]
+    rounded = ranks.rounded(softmax(rng, 1, 3000, spread=6.0))[0]
     exact = sum(map(Fraction, rounded.tolist()), Fraction(0))
     for _ in range(20):
         order = rng.permutation(3000)
@@ -360,7 +360,7 @@ def test_masses_are_exact_in_any_order():
 @given(threshold=st.floats(-1.5, 1.5) | st.floats(allow_nan=False), single=st.booleans())
 def test_the_least_probability_of_a_threshold_is_the_least(threshold, single):
     kind = np.float32 if single else np.float64
-    least = module._least_probability(threshold, kind().itemsize)
+    least = ranks.least_probability(threshold, kind().itemsize)
     if np.isinf(least):
         assert threshold < -1.0
         return
@@ -440,7 +440,7 @@ def sure_and_unsure_rows(rng: np.random.Generator, n: int, k: int) -> np.ndarray
 
 
 LONG_ROWS = {**KINDS, "sure and unsure": sure_and_unsure_rows}
-RANK_SCORES = {name: score for name, score in SCORES.items() if isinstance(score, module.RankScore)}
+RANK_SCORES = {name: score for name, score in SCORES.items() if isinstance(score, RankScore)}
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -458,10 +458,10 @@ def test_long_rows_get_the_same_sets(score, kind, dtype):
     for level in map(float, levels):
         sets = score.sets(prediction, level)
         assert np.array_equal(sets.to_dense(), every <= level)
-    assert np.array_equal(score.sizes_at(prediction, levels), [(every <= level).sum(axis=1) for level in levels])
+    assert np.array_equal(score.sizes_at_several(prediction, levels), [(every <= level).sum(axis=1) for level in levels])
     for near, far in ((0, 4), (1, 7), (2, 6)):  # two thresholds that reach differently far
         both = [float(levels[near]), float(levels[far])]
-        assert np.array_equal(score.sizes_at(prediction, both), [(every <= level).sum(axis=1) for level in both])
+        assert np.array_equal(score.sizes_at_several(prediction, both), [(every <= level).sum(axis=1) for level in both])
     by_row = ranked[np.arange(130), rng.choice([0, 5, 30, 699], p=[0.4, 0.3, 0.29, 0.01], size=130)][:, None]
     assert np.array_equal(score.sets(prediction, by_row).to_dense(), every <= by_row)
     assert np.array_equal(score.sizes(prediction, by_row), (every <= by_row).sum(axis=1))

@@ -28,16 +28,16 @@ def test_a_record_and_a_number_are_one_cutoff():
         ((4,), 4, None, (4,)),
     ],
 )
-def test_one_a_row_or_one_a_label(shape, n, n_classes, becomes):
+def test_one_per_row_or_one_per_label(shape, n, n_classes, becomes):
     assert cutoff(np.zeros(shape), n, n_classes).shape == becomes
 
 
 @pytest.mark.parametrize(
     ("threshold", "n", "n_classes", "words"),
     [
-        (np.zeros(4), 4, 4, r"\(4, 1\) for one a row or \(1, 4\) for one a label"),
-        (np.zeros(5), 4, 3, r"\(4,\) a row or \(3,\) a label"),
-        (np.zeros((4, 3)), 4, 3, r"\(4,\) a row or \(3,\) a label"),
+        (np.zeros(4), 4, 4, r"\(4, 1\) for one per row or \(1, 4\) for one per label"),
+        (np.zeros(5), 4, 3, r"\(4,\), per row, or \(3,\), per label"),
+        (np.zeros((4, 3)), 4, 3, r"\(4,\), per row, or \(3,\), per label"),
         (np.zeros(5), 4, None, r"must have shape \(4,\)"),
         (np.nan, 4, 3, "not NaN"),
         ("0.5", 4, 3, "must be a number"),

@@ -215,7 +215,7 @@ def test_the_certified_loss_bound_holds():
 
 
 def test_bad_matrices_are_refused():
-    with pytest.raises(ValueError, match="a row an action"):
+    with pytest.raises(ValueError, match="one row per action"):
         RiskAverse([1.0, 2.0])
     with pytest.raises(ValueError, match="finite"):
         RiskAverse([[np.inf, 1.0]])

@@ -68,7 +68,7 @@ def test_a_score_is_one_number_whichever_way_it_is_asked_for(score, n, seed, dat
     a_row = np.array(data.draw(st.lists(some, min_size=n, max_size=n)))[:, None]
     a_label = np.array(data.draw(st.lists(some, min_size=5, max_size=5)))[None, :]
     thresholds = [data.draw(some), a_row, a_label]
-    for threshold, sizes in zip(thresholds, never_empty.sizes_at(prediction, thresholds), strict=True):
+    for threshold, sizes in zip(thresholds, never_empty.sizes_at_several(prediction, thresholds), strict=True):
         sets = never_empty.sets(prediction, threshold)
         np.testing.assert_array_equal(sets.to_dense(), expected <= threshold)
         np.testing.assert_array_equal(sets.contains(labels[y]), (expected <= threshold)[np.arange(n), y])
@@ -83,7 +83,7 @@ def test_a_score_is_one_number_whichever_way_it_is_asked_for(score, n, seed, dat
 
 @every_score
 def test_no_threshold_and_no_rows_and_one_label(score):
-    assert NeverEmpty(score).sizes_at(record(score, tied_rows(3, 0, 5), classes=list("abcde")), []).shape == (0, 3)
+    assert NeverEmpty(score).sizes_at_several(record(score, tied_rows(3, 0, 5), classes=list("abcde")), []).shape == (0, 3)
     nothing = record(score, np.empty((0, 5)), classes=list("abcde"))
     assert NeverEmpty(score).sets(nothing, 0.5).sizes().shape == (0,)
     if not isinstance(score, RiskAverse):

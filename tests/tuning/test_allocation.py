@@ -7,7 +7,6 @@ import pytest
 
 from dco.predictions import Points
 from dco.scores import AbsoluteResidual
-from dco.sets import Intervals
 from dco.tuning import allocation, grow_tuning_split, grow_until_settled, smallest_calibration
 from dco.tuning.stability import Stability, bootstrap_stability
 
@@ -90,21 +89,10 @@ def test_clear_winners_settle_early_and_near_ties_do_not_matter():
     assert again.steps == grow_tuning_split(np.arange(400), clear, alpha=0.1, seed=0, start=40, calibrate_size=100).steps
 
 
-class _Residual:
-    def observed(self, prediction, y):
-        return np.abs(y - prediction.mean)
-
-    def sets(self, prediction, threshold):
-        return Intervals(prediction.mean - threshold, prediction.mean + threshold)
-
-    def sizes(self, prediction, threshold):
-        return np.full(len(prediction), 2.0 * threshold)
-
-
 def _points(y):
     def decorate(means_on):
         def candidates_on(rows):
-            return {name: (_Residual(), Points(mean)) for name, mean in means_on(rows).items()}, y[rows]
+            return {name: (AbsoluteResidual(), Points(mean)) for name, mean in means_on(rows).items()}, y[rows]
 
         return candidates_on
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import pytest
 
@@ -42,7 +40,7 @@ def test_a_shared_pass_gives_what_each_score_gives(k, dtype):
         sizes = sizes_together(SCORES, prediction, thresholds)
         for score, scores, levels, each in zip(SCORES, together, thresholds, sizes, strict=True):
             assert np.array_equal(scores, score.observed(prediction, y))
-            assert np.array_equal(each, score.sizes_at(prediction, levels))
+            assert np.array_equal(each, score.sizes_at_several(prediction, levels))
             assert np.array_equal(each, [score.sets(prediction, level).sizes() for level in levels])
 
 
@@ -56,7 +54,7 @@ def test_labels_never_seen_and_draws_are_read_alike():
     assert np.isposinf(together[:, y == "e"]).all()
     for score, scores, each in zip(SCORES, together, sizes, strict=True):
         assert np.array_equal(scores, score.observed(prediction, y))
-        assert np.array_equal(each, score.sizes_at(prediction, [0.5, np.inf]))
+        assert np.array_equal(each, score.sizes_at_several(prediction, [0.5, np.inf]))
 
 
 @pytest.mark.parametrize("matching", [None, (45, 50)])
@@ -87,14 +85,11 @@ def test_one_that_fails_in_a_shared_pass_fails_alone():
     assert {row.name for row in ranking.table} == {"aps", "saps"}
 
 
-@dataclass(frozen=True)
 class OwnCurve(AbsoluteResidual):
     """A score with a pass of its own for many thresholds, which raises."""
 
-    problem: type[Exception] = ValueError
-
-    def sizes_at(self, prediction, thresholds):
-        raise self.problem("in the pass over many thresholds")
+    def sizes_at_several(self, prediction, thresholds):
+        raise ValueError("in the pass over many thresholds")
 
 
 @pytest.mark.parametrize("name", ["observed_together", "sizes_together"])
@@ -104,16 +99,16 @@ def test_a_fault_in_a_shared_pass_is_not_hidden(name, monkeypatch):
 
     rng = np.random.default_rng(5)
     prediction, y = ClassProbabilities(rng.dirichlet(np.ones(5), size=30)), rng.integers(5, size=30)
-    monkeypatch.setattr(f"dco.tuning.candidates.{name}", fault)
+    monkeypatch.setattr(f"dco.tuning.search.{name}", fault)
     with pytest.raises(IndexError, match="a fault of the pass"):
         tune_levels({"APS": (APS(), prediction), "TopK": (TopK(), prediction)}, y, alphas=["0.1", "0.2"])
 
 
-def test_a_pass_that_refuses_its_input_is_done_without_and_one_that_is_broken_is_told():
+def test_a_pass_over_many_thresholds_that_raises_costs_that_candidate_alone():
     rng = np.random.default_rng(6)
     points, y = Points(rng.normal(size=30)), rng.normal(size=30)
-    alphas = ["0.1", "0.2"]
-    plain = tune_levels({"a": (AbsoluteResidual(), points)}, y, alphas=alphas)
-    assert tune_levels({"a": (OwnCurve(), points)}, y, alphas=alphas) == plain
-    with pytest.warns(UserWarning, match="a: several thresholds at once failed .*many thresholds"):
-        assert tune_levels({"a": (OwnCurve(problem=IndexError), points)}, y, alphas=alphas) == plain
+    pairs = {"plain": (AbsoluteResidual(), points), "broken": (OwnCurve(), points)}
+    for ranking in tune_levels(pairs, y, alphas=["0.1", "0.2"]):
+        assert [row.name for row in ranking.table] == ["plain"]
+        assert ranking.failed[0].reason == "ValueError: in the pass over many thresholds"
+    assert len(tune(pairs, y, alpha="0.1").table) == 2  # one level needs no such pass

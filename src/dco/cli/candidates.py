@@ -29,10 +29,6 @@ DEFAULT_MODELS = {
     "classification": ("linear", "forest", "boosting"),
     "regression": ("linear", "forest", "boosting", "quantiles"),
 }
-SCORES = {
-    "classification": ("lac", "aps", "raps", "saps", "topk", "margin"),
-    "regression": ("absolute", "normalised", "quantile"),
-}
 _MOST_CATEGORIES = 30  # of a column; rarer ones share a place, so that an identifier cannot flood a model
 
 
@@ -55,24 +51,13 @@ def make_models(names: Sequence[str], layout: Layout, *, alpha: float) -> dict[s
     return {name: _model(name, layout, alpha) for name in names}
 
 
-def make_scores(names: Sequence[str] | None) -> list[Any] | None:
-    """The scores of the names; None lets every model try those that suit it."""
-    if names is None:
-        return None
-    from dco import scores as s
+def make_scores(text: str | None, task: str) -> list[Any] | None:
+    """The scores of a comma-separated list of short names; None lets every model try those that suit it."""
+    from dco.scores.registry import short_names
 
-    made: dict[str, list[Any]] = {
-        "lac": [s.LAC()],
-        "aps": [s.APS()],
-        "raps": [s.RAPS(penalty=0.01, rank_free=1), s.RAPS(penalty=0.1, rank_free=1)],
-        "saps": [s.SAPS(weight=0.1)],
-        "topk": [s.TopK()],
-        "margin": [s.Margin()],
-        "absolute": [s.AbsoluteResidual()],
-        "normalised": [s.NormalisedResidual()],
-        "quantile": [s.QuantileResidual(), s.QuantileResidual(kind="relative")],
-    }
-    return [score for name in names for score in made[name]]
+    offered = short_names(classes=task == "classification")
+    names = chosen_names(text, list(offered), option="--scores", default=None)
+    return None if names is None else [score for name in names for score in offered[name]]
 
 
 def _model(name: str, layout: Layout, alpha: float) -> Any:

@@ -225,16 +225,15 @@ def fit_table(
 
 def _unfitted(layout: Layout, *, alpha: Any, **o: Any) -> Any:
     """The estimator that the options ask for."""
-    from dco.cli.candidates import DEFAULT_MODELS, MODELS, SCORES, chosen_names, make_models, make_scores
+    from dco.cli.candidates import DEFAULT_MODELS, MODELS, chosen_names, make_models, make_scores
     from dco.estimators import DecoupledClassifier, DecoupledRegressor
 
     models = chosen_names(o["models"], tuple(MODELS[layout.task]), option="--models", default=DEFAULT_MODELS[layout.task])
-    scores = chosen_names(o["scores"], SCORES[layout.task], option="--scores", default=None)
     assert models is not None
     maker = DecoupledClassifier if layout.task == "classification" else DecoupledRegressor
     return maker(
         make_models(models, layout, alpha=alpha),
-        make_scores(scores),
+        make_scores(o["scores"], layout.task),
         alpha=alpha,
         guarantee=o["guarantee"],
         delta=o["delta"],

@@ -24,7 +24,8 @@ from dco.models.adapt import is_frozen
 from dco.rows.fingerprints import object_fingerprint
 from dco.rows.groups import is_label
 from dco.rows.roles import Roles
-from dco.tuning.selection import Selection, Workbench, score_label
+from dco.scores.score import score_label
+from dco.tuning.selection import Selection, Workbench
 
 FORMAT = 3
 _LARGEST_MODEL = 2**26  # bytes of a pickle: beyond, reading it takes longer than most people want to wait

@@ -33,7 +33,7 @@ from dco.guarantees.rules.rule import RULES
 from dco.guarantees.words import as_plain, words
 from dco.rows.fingerprints import role_fingerprint, row_fingerprints
 from dco.rows.rows import take_features
-from dco.tuning.selection import score_label
+from dco.scores.score import score_label
 
 _LAW_DIGITS = 1e-9  # points of a Beta law, from one version of SciPy to the next
 _ROUNDING = {np.dtype(np.float64): 1e-12, np.dtype(np.float32): 1e-5}  # the same rows in another order or memory layout

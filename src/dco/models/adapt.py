@@ -267,14 +267,10 @@ def _labelled(
     model: Any, record: ClassProbabilities | ClassDraws, uniforms: ArrayLike | None, unseen: ArrayLike | None
 ) -> ClassProbabilities | ClassDraws:
     classes = record.classes if record.classes is not None else _classes(model)
-    values = record.probabilities if isinstance(record, ClassProbabilities) else record.draws
-    if values.shape[-1] != len(classes):
-        raise ValueError(f"{name_of(model)} gave {values.shape[-1]} columns for the {len(classes)} classes in its classes_.")
-    return type(record)(
-        values,
-        classes,
-        record.uniforms if uniforms is None else uniforms,
-        record.unseen if unseen is None else unseen,
+    if record.n_known != len(classes):
+        raise ValueError(f"{name_of(model)} gave {record.n_known} columns for the {len(classes)} classes in its classes_.")
+    return record.labelled(
+        classes, record.uniforms if uniforms is None else uniforms, record.unseen if unseen is None else unseen
     )
 
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from dco.evaluation.evaluate import Evaluation, GroupEvaluation, evaluate
 from dco.foundations.arrays import AnyArray, Bools, Floats, Integers
+from dco.foundations.errors import IncompatibleScoreError
 from dco.foundations.notes import Note, show
 from dco.foundations.ranks import Level, as_rational
 from dco.guarantees.certificate import Certificate
@@ -331,12 +332,15 @@ class _GivenRows:
 
     def _label_order(self, rows: list[int]) -> dict[int, dict[Any, int]]:
         """For each example the place of each label, most plausible first."""
-        every = getattr(self.predictor.structure.score, "every_label", None)
-        if every is None or self.predictor.structure.classes is None:
+        if self.predictor.structure.classes is None:
             return {}
         record = self.predictor.structure.prediction(take_features(self.X, np.asarray(rows)))
         names = record.labels().tolist()  # type: ignore[union-attr]
-        order = np.argsort(np.asarray(every(record)), axis=1, kind="stable")
+        try:
+            every = self.predictor.structure.score.every_label(record)
+        except IncompatibleScoreError:
+            return {}
+        order = np.argsort(every, axis=1, kind="stable")
         return {row: {names[code]: place for place, code in enumerate(order[i].tolist())} for i, row in enumerate(rows)}
 
     def _level(self, alpha: Level, made: PredictionSets, edges: Floats) -> LevelNumbers:

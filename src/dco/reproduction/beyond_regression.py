@@ -46,7 +46,7 @@ from dco.rows.splits import Splits
 from dco.scores.regression import AbsoluteResidual, NormalisedResidual, QuantileResidual
 from dco.scores.score import Score
 from dco.tuning import grow_tuning_split
-from dco.tuning.candidates import Candidates
+from dco.tuning.search import Candidates
 
 BASE = "DCO (paper's class)"
 SEARCHED = "stronger class, searched, refit"

@@ -17,7 +17,7 @@ import numpy as np
 from dco.foundations.arrays import Floats, Integers
 from dco.scores.bayesian_classes import AddOneIn, NegativeLogScore, PosteriorNLL
 from dco.sets.prediction_sets import size_quantile
-from dco.tuning.candidates import EvaluatedCandidate
+from dco.tuning.ranking import EvaluatedCandidate
 
 DROPOUTS = (0.05, 0.1, 0.2, 0.3)
 WIDTHS = ((512, 256), (256, 128))

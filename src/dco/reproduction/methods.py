@@ -26,10 +26,9 @@ from dco.guarantees.rules import bayesian_quadrature, split_conformal
 from dco.predictions import ClassDraws, ClassProbabilities, Prediction
 from dco.scores.decision import DecisionScore, RiskOptimal
 from dco.scores.regression import QuantileResidual
-from dco.scores.score import Score
+from dco.scores.score import Score, set_sizes
 from dco.sets.prediction_sets import PredictionSets
 from dco.tuning import direct_tune, tune
-from dco.tuning.candidates import set_sizes
 
 Candidates: TypeAlias = Mapping[str, tuple[Score, Prediction, Prediction, Prediction]]
 Tuned: TypeAlias = Literal["nothing", "score", "structure", "structure and threshold"]

@@ -41,8 +41,7 @@ from dco.reproduction.tables import Cell, Measured, ResultTable, standard_errors
 from dco.rows.splits import Splits, assign_roles
 from dco.scores.density import PredictiveDensity
 from dco.scores.regression import AbsoluteResidual, QuantileResidual
-from dco.scores.score import Score
-from dco.tuning.candidates import set_sizes
+from dco.scores.score import Score, set_sizes
 from dco.tuning.direct_tune import tuning_threshold
 
 PRIOR_SCALES = (1.0, 0.02)
@@ -138,11 +137,10 @@ def sizes_of(candidate: Candidate, role: str, threshold: float) -> Floats:
 
 
 def know_sizes(candidate: Candidate, role: str, thresholds: Iterable[float]) -> None:
-    """Find set sizes at several thresholds together, where the score can."""
+    """Find set sizes at several thresholds together."""
     asked = [value for value in dict.fromkeys(thresholds) if (role, value) not in candidate.known_sizes]
-    together = getattr(candidate.score, "sizes_at_several", None)
-    if together is not None and len(asked) > 1:
-        found = together(getattr(candidate, role), asked)
+    if len(asked) > 1:
+        found = candidate.score.sizes_at_several(getattr(candidate, role), asked)
         candidate.known_sizes.update({(role, value): sizes for value, sizes in zip(asked, found, strict=True)})
 
 

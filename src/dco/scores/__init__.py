@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from dco.scores.decision import Actions, DecisionScore, RiskAverse, RiskOptimal, act
     from dco.scores.density import HighestDensityMass, PredictiveDensity
     from dco.scores.never_empty import NeverEmpty
+    from dco.scores.registry import register
     from dco.scores.regression import (
         AbsoluteResidual,
         EndThresholds,
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 _HOME = {
     "score": "Score",
+    "registry": "register",
     "classification": "APS LAC RAPS SAPS LabelScore Margin TopK",
     "bayesian_classes": "AddOneIn PosteriorNLL",
     "never_empty": "NeverEmpty",
@@ -58,6 +60,7 @@ __all__ = [
     "TopK",
     "act",
     "asymmetric_quantiles",
+    "register",
 ]
 
 

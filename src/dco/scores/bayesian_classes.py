@@ -13,9 +13,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dco.foundations.arrays import Floats, Integers
-from dco.predictions import ClassDraws, ClassProbabilities
-from dco.scores.classification import Doubles, LabelScore
-from dco.scores.score import expect
+from dco.predictions import ClassDraws, ClassProbabilities, ClassRecord
+from dco.scores.classification import LabelScore
+from dco.scores.ranks import Doubles, picked
+from dco.scores.registry import register
 
 _SCALE = 2.0**900  # a power of two, so nothing rounds: squares of probabilities down to 1e-289 stay above 0
 
@@ -32,12 +33,12 @@ class NegativeLogScore(LabelScore):
         return _negative_log(probabilities)
 
     def label_scores(self, probabilities: Floats, codes: Integers, uniforms: Doubles) -> Doubles:
-        """-log of one label's evidence a row."""
-        return _negative_log(np.take_along_axis(probabilities, codes[:, None], axis=1)[:, 0])
+        """-log of one label's evidence per row."""
+        return _negative_log(picked(probabilities, codes))
 
-    def _record(self, prediction: Any) -> ClassProbabilities | ClassDraws:
-        record: ClassProbabilities | ClassDraws = expect(self, prediction, *self.needs)
-        return record
+    def bound(self, prediction: Any) -> tuple[LabelScore, ClassRecord]:
+        """The score and the record with its passes."""
+        return self, self._expected(prediction)
 
     def _probabilities(self, record: Any, rows: slice) -> Floats:
         return self.evidence(_passes(record)[:, rows])
@@ -78,8 +79,8 @@ class AddOneIn(NegativeLogScore):
         return np.divide(weighted, total, out=np.zeros_like(total), where=total > 0) / _SCALE
 
 
-def _passes(record: ClassProbabilities | ClassDraws) -> Floats:
-    return record.draws if isinstance(record, ClassDraws) else record.probabilities[None]
+def _passes(record: ClassRecord) -> Floats:
+    return record.draws if isinstance(record, ClassDraws) else record.mean().probabilities[None]
 
 
 def _sum(values: Floats, *, squared: bool = False) -> Doubles:
@@ -96,3 +97,7 @@ def _sum(values: Floats, *, squared: bool = False) -> Doubles:
 def _negative_log(values: Doubles | Floats) -> Doubles:
     with np.errstate(divide="ignore"):
         return np.negative(np.log(values, dtype=np.float64))
+
+
+register(PosteriorNLL, defaults=(PosteriorNLL(),), records=(ClassDraws,))
+register(AddOneIn, defaults=(AddOneIn(),))

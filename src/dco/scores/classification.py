@@ -2,9 +2,7 @@
 
 A label's score is one float, whichever way it is asked for. Two facts make that cheap:
 
-* Masses are sums of probabilities rounded to multiples of 2**-50. Such sums are exact in double precision as long as they
-  stay below 8, so the order of summation cannot matter: the mass above one label may be summed as it stands in memory, and
-  the mass along the ranks may be summed in blocks.
+* The mass of labels can be summed in any order without rounding (`ranks`).
 * Along the ranks a score never falls, in floating point too. A set is therefore the first c labels of its row, and c is
   found in the sorted values alone: no index is ever sorted, and of long rows only the values that a set may reach.
 
@@ -14,47 +12,55 @@ Rows are handled in chunks that stay in the cache, so no second n x K matrix is 
 from __future__ import annotations
 
 import math
-import struct
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from numbers import Real
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from dco.foundations.arrays import Bools, Floats, Integers
 from dco.foundations.ranks import as_count
-from dco.predictions import ClassDraws, ClassProbabilities
-from dco.scores.score import Cutoff, cutoff, expect
+from dco.predictions import ClassDraws, ClassProbabilities, ClassRecord, Prediction
+from dco.scores.ranks import (
+    BLOCK,
+    Doubles,
+    Ranks,
+    checked_mass,
+    codes_of_members,
+    count_true,
+    falling_from,
+    falling_values,
+    first_labels,
+    least_probability,
+    native,
+    order_of_ranks,
+    picked,
+    place_of,
+    rounded,
+    two_largest,
+)
+from dco.scores.registry import register
+from dco.scores.score import Cutoff, Score, cutoff, expect
 from dco.sets.labels import LabelSets
 
-_CHUNK = 2**18  # elements a chunk: one megabyte in single precision
+_CHUNK = 2**18  # elements per chunk: one megabyte in single precision
 _SHARED_CHUNK = 2 * _CHUNK  # where many scores share a chunk, the steps of each are short and want longer rows of numbers
-_BLOCK = 32  # ranks summed together when the place of a threshold along the ranks is looked for
 _SHORT_ROW = 256  # labels; up to here a whole row is sorted by a fixed network, which nothing beats
 _SAMPLED = 8  # rows of a chunk that are sorted whole, to see which values the sets of the others may reach
 _MARGIN = 0.75  # of the smallest such value: so few other rows reach further that sorting those whole costs little
-_LARGEST_MASS = 8.0  # below it, sums of multiples of 2**-50 are exact
-
-Doubles = NDArray[np.float64]
 
 
-class LabelScore(ABC):
+class LabelScore(Score):
     """What the scores of labels share: chunks of rows, labels never seen, thresholds of every shape.
 
-    A subclass gives the scores of one chunk of rows; `row_sets` and `row_sizes` may be replaced by something faster that
+    A subclass gives the scores of one chunk of rows; `row_members` and `row_sizes` may be replaced by something faster that
     decides alike.
     """
 
     needs: ClassVar[tuple[type, ...]] = (ClassProbabilities, ClassDraws)
-
-    @property
-    def draws_uniforms(self) -> bool:
-        """Whether the score is randomised, and so needs one uniform a row."""
-        return bool(getattr(self, "randomised", False))
 
     @abstractmethod
     def row_scores(self, probabilities: Floats, uniforms: Doubles) -> Doubles:
@@ -71,89 +77,87 @@ class LabelScore(ABC):
     def row_sizes(self, probabilities: Floats, uniforms: Doubles, thresholds: Sequence[float | Doubles]) -> Integers:
         """How many labels of each row score at most each threshold, (J, rows)."""
         scores = self.row_scores(probabilities, uniforms)
-        return np.stack([_count(np.asarray(scores <= value)) for value in thresholds])
+        return np.stack([count_true(np.asarray(scores <= value)) for value in thresholds])
 
-    def observed(self, prediction: ClassProbabilities | ClassDraws, y: ArrayLike) -> Doubles:
+    def observed(self, prediction: ClassRecord, y: ArrayLike) -> Doubles:
         """The score of the label that happened, (n,); +inf for a label that the model has never seen."""
-        record = self._record(prediction)
+        score, record = self.bound(prediction)
         codes = record.codes(y)
         scores = np.empty(len(record))
         known = codes < record.n_known
         columns = np.where(known, codes, 0)
-        for rows, uniforms in self._chunks(record):
-            scores[rows] = self._observed(record, rows, columns[rows], uniforms)
+        for rows, uniforms in score._chunks(record):
+            scores[rows] = score._observed(record, rows, columns[rows], uniforms)
         scores[~known] = np.inf
         return scores
 
-    def every_label(self, prediction: ClassProbabilities | ClassDraws) -> Doubles:
+    def every_label(self, prediction: ClassRecord) -> Doubles:
         """The score of every label, (n, K); labels that the model has never seen come last and have +inf."""
-        record = self._record(prediction)
+        score, record = self.bound(prediction)
         scores = np.full((len(record), record.n_classes), np.inf)
-        for rows, uniforms in self._chunks(record):
-            scores[rows, : record.n_known] = self.row_scores(self._probabilities(record, rows), uniforms)
+        for rows, uniforms in score._chunks(record):
+            scores[rows, : record.n_known] = score.row_scores(score._probabilities(record, rows), uniforms)
         return scores
 
-    def sets(self, prediction: ClassProbabilities | ClassDraws, threshold: Cutoff) -> LabelSets:
+    def sets(self, prediction: ClassRecord, threshold: Cutoff) -> LabelSets:
         """All labels whose score is at most the threshold."""
-        record = self._record(prediction)
+        score, record = self.bound(prediction)
         limits = _limits(threshold, len(record), record.n_classes)
         pointers = np.zeros(len(record) + 1, dtype=np.int64)
         pieces, filled = [np.empty(0, dtype=np.int32)], 0
-        for rows, uniforms in self._chunks(record):
+        for rows, uniforms in score._chunks(record):
             known, unseen = _split(limits, rows, record.n_known)
-            members = self.row_members(self._probabilities(record, rows), uniforms, known)
+            members = score.row_members(score._probabilities(record, rows), uniforms, known)
             members = _with_unseen(members, unseen, record.n_classes)
-            codes, ends = _codes_of_members(members)
+            codes, ends = codes_of_members(members)
             pointers[rows.start + 1 : rows.stop + 1] = filled + ends
             filled += len(codes)
             pieces.append(codes)
         return LabelSets(pointers, np.concatenate(pieces), record.n_classes, record.labels())
 
-    def sizes(self, prediction: ClassProbabilities | ClassDraws, threshold: Cutoff) -> Integers:
+    def sizes(self, prediction: ClassRecord, threshold: Cutoff) -> Integers:
         """How many labels each set holds, (n,), without making the sets."""
-        return np.asarray(self.sizes_at(prediction, [threshold])[0])
+        return np.asarray(self.sizes_at_several(prediction, [threshold])[0])
 
-    def sizes_at(self, prediction: ClassProbabilities | ClassDraws, thresholds: Sequence[Cutoff] | Floats) -> Integers:
+    def sizes_at_several(self, prediction: ClassRecord, thresholds: Sequence[Cutoff] | Floats) -> Integers:
         """The sizes of the sets at several thresholds, (J, n), from one pass over the probabilities."""
-        record = self._record(prediction)
+        score, record = self.bound(prediction)
         limits = [_limits(threshold, len(record), record.n_classes) for threshold in thresholds]
         sizes = np.zeros((len(limits), len(record)), dtype=np.int64)
-        if not limits:
-            return sizes
-        for rows, uniforms in self._chunks(record):
+        for rows, uniforms in score._chunks(record) if limits else ():
             parts = [_split(limit, rows, record.n_known) for limit in limits]
-            sizes[:, rows] = self.row_sizes(self._probabilities(record, rows), uniforms, [known for known, _ in parts])
+            sizes[:, rows] = score.row_sizes(score._probabilities(record, rows), uniforms, [known for known, _ in parts])
             if record.n_classes > record.n_known:
                 for size, (_, unseen) in zip(sizes, parts, strict=True):
                     extra = np.broadcast_to(unseen, (rows.stop - rows.start, record.n_classes - record.n_known))
                     size[rows] += np.count_nonzero(extra, axis=1)
         return sizes
 
-    def _record(self, prediction: Any) -> ClassProbabilities | ClassDraws:
-        """The prediction in the form that `_probabilities` reads; class draws are averaged here, once."""
-        record: ClassProbabilities | ClassDraws = expect(self, prediction, *self.needs)
-        self._expect_uniforms(record)
-        return record.mean() if isinstance(record, ClassDraws) else record
+    def bound(self, prediction: Any) -> tuple[LabelScore, ClassRecord]:
+        """The score, and the prediction in the form that `_probabilities` reads: draws are averaged here, once."""
+        return self, self._expected(prediction).mean()
 
-    def _expect_uniforms(self, record: ClassProbabilities | ClassDraws) -> None:
-        if self.draws_uniforms and record.uniforms is None:
+    def _expected(self, prediction: Any) -> ClassRecord:
+        record: ClassRecord = expect(self, prediction, *self.needs)
+        if self.randomised and record.uniforms is None:
             raise ValueError(
-                f"{self!r} needs one uniform number a row: pass uniforms= to {type(record).__name__}, made without looking "
-                "at y, or use randomised=False."
+                f"{self!r} needs one uniform number per row: pass uniforms= to {type(record).__name__}, made without "
+                "looking at y, or use randomised=False."
             )
+        return record
 
-    def _chunks(self, record: ClassProbabilities | ClassDraws, elements: int = _CHUNK) -> Iterator[tuple[slice, Doubles]]:
+    def _chunks(self, record: ClassRecord, elements: int = _CHUNK) -> Iterator[tuple[slice, Doubles]]:
         """Slices of rows and their uniforms as a column (ones where the score is not randomised)."""
         n, step = len(record), max(1, elements // record.n_known)
         for start in range(0, n, step):
             rows = slice(start, min(start + step, n))
-            if self.draws_uniforms and record.uniforms is not None:
+            if self.randomised and record.uniforms is not None:
                 yield rows, record.uniforms[rows, None].astype(np.float64)
             else:
                 yield rows, np.ones((rows.stop - start, 1))
 
     def _probabilities(self, record: Any, rows: slice) -> Floats:
-        return _native(record.probabilities[rows])
+        return native(record.probabilities[rows])
 
     def _observed(self, record: Any, rows: slice, codes: Integers, uniforms: Doubles) -> Doubles:
         return self.label_scores(self._probabilities(record, rows), codes, uniforms)
@@ -168,18 +172,18 @@ class LAC(LabelScore):
         return np.subtract(1.0, probabilities, dtype=np.float64)
 
     def label_scores(self, probabilities: Floats, codes: Integers, uniforms: Doubles) -> Doubles:
-        """1 - p for one label a row."""
-        return np.subtract(1.0, _picked(probabilities, codes), dtype=np.float64)
+        """1 - p for one label per row."""
+        return np.subtract(1.0, picked(probabilities, codes), dtype=np.float64)
 
     def row_members(self, probabilities: Floats, uniforms: Doubles, threshold: float | Doubles) -> Bools:
         """One comparison with the least probability whose score is at most the threshold."""
         if not isinstance(threshold, float):
             return super().row_members(probabilities, uniforms, threshold)
-        return np.asarray(probabilities >= _least_probability(threshold, probabilities.dtype.itemsize))
+        return np.asarray(probabilities >= least_probability(threshold, probabilities.dtype.itemsize))
 
     def row_sizes(self, probabilities: Floats, uniforms: Doubles, thresholds: Sequence[float | Doubles]) -> Integers:
         """Members counted."""
-        return np.stack([_count(self.row_members(probabilities, uniforms, t)) for t in thresholds])
+        return np.stack([count_true(self.row_members(probabilities, uniforms, t)) for t in thresholds])
 
 
 @dataclass(frozen=True)
@@ -188,13 +192,13 @@ class Margin(LabelScore):
 
     def row_scores(self, probabilities: Floats, uniforms: Doubles) -> Doubles:
         """The margin of every label."""
-        first, second = _two_largest(probabilities)
+        first, second = two_largest(probabilities)
         return np.subtract(np.where(probabilities == first, second, first), probabilities, dtype=np.float64)
 
     def label_scores(self, probabilities: Floats, codes: Integers, uniforms: Doubles) -> Doubles:
-        """The margin of one label a row."""
-        first, second = _two_largest(probabilities)
-        own = _picked(probabilities, codes)
+        """The margin of one label per row."""
+        first, second = two_largest(probabilities)
+        own = picked(probabilities, codes)
         return np.subtract(np.where(own == first[:, 0], second[:, 0], first[:, 0]), own, dtype=np.float64)
 
 
@@ -214,9 +218,9 @@ class RankScore(LabelScore):
 
     def row_scores(self, probabilities: Floats, uniforms: Doubles) -> Doubles:
         """Scores along the ranks, put back where their labels stand."""
-        order = _order(probabilities)
-        own = _rounded(np.take_along_axis(probabilities, order, axis=1))
-        mass = _checked_mass(np.cumsum(own, axis=1)) if self.uses_mass else own
+        order = order_of_ranks(probabilities)
+        own = rounded(np.take_along_axis(probabilities, order, axis=1))
+        mass = checked_mass(np.cumsum(own, axis=1)) if self.uses_mass else own
         rank = np.arange(1.0, own.shape[1] + 1)
         top = probabilities.max(axis=1, keepdims=True).astype(np.float64)
         scores = np.empty(own.shape)
@@ -224,8 +228,8 @@ class RankScore(LabelScore):
         return scores
 
     def label_scores(self, probabilities: Floats, codes: Integers, uniforms: Doubles) -> Doubles:
-        """Rank and mass of one label a row, by one pass of comparisons: no sort."""
-        return self.formula(*_place(probabilities, codes, self.uses_mass), uniforms)[:, 0]
+        """Rank and mass of one label per row, by one pass of comparisons: no sort."""
+        return self.formula(*place_of(probabilities, codes, self.uses_mass), uniforms)[:, 0]
 
     def row_members(self, probabilities: Floats, uniforms: Doubles, threshold: float | Doubles) -> Bools:
         """The first c labels of each row: those at least as large as the c-th largest, ties counted off by column."""
@@ -233,7 +237,7 @@ class RankScore(LabelScore):
             return super().row_members(probabilities, uniforms, threshold)
         members = np.empty(probabilities.shape, dtype=bool)
         for rows, falling, lengths in self._sorted_parts(probabilities, uniforms, [threshold]):
-            members[rows] = _first_labels(probabilities[rows], falling, lengths[0])
+            members[rows] = first_labels(probabilities[rows], falling, lengths[0])
         return members
 
     def row_sizes(self, probabilities: Floats, uniforms: Doubles, thresholds: Sequence[float | Doubles]) -> Integers:
@@ -241,7 +245,7 @@ class RankScore(LabelScore):
         if not all(_is_by_row(threshold) for threshold in thresholds):
             return super().row_sizes(probabilities, uniforms, thresholds)
         if not self.uses_mass:
-            return self._lengths(_Ranks.along(probabilities, False), uniforms, thresholds)
+            return self._lengths(Ranks.along(probabilities, False), uniforms, thresholds)
         sizes = np.empty((len(thresholds), len(probabilities)), dtype=np.int64)
         for rows, _, lengths in self._sorted_parts(probabilities, uniforms, thresholds):
             sizes[:, rows] = lengths
@@ -255,12 +259,12 @@ class RankScore(LabelScore):
         The first part's values end somewhere beyond the last rank that counts; rows where they do not are sorted whole.
         """
         least = self._least_reached(probabilities, uniforms, thresholds)
-        head = None if least is None else _falling_from(probabilities, least)
+        head = None if least is None else falling_from(probabilities, least)
         if head is None:
             yield slice(None), *self._sorted_whole(probabilities, uniforms, thresholds)
             return
         falling, held = head
-        lengths = self._lengths(_Ranks.of(falling, falling.shape[1], self.uses_mass), uniforms, thresholds)
+        lengths = self._lengths(Ranks.of(falling, falling.shape[1], self.uses_mass), uniforms, thresholds)
         settled = (lengths < held).all(axis=0)
         if settled.all():
             yield slice(None), falling, lengths
@@ -286,26 +290,26 @@ class RankScore(LabelScore):
     def _sorted_whole(
         self, probabilities: Floats, uniforms: Doubles, thresholds: Sequence[float | Doubles]
     ) -> tuple[Floats, Integers]:
-        falling = _falling(probabilities)
-        return falling, self._lengths(_Ranks.of(falling, probabilities.shape[1], self.uses_mass), uniforms, thresholds)
+        falling = falling_values(probabilities)
+        return falling, self._lengths(Ranks.of(falling, probabilities.shape[1], self.uses_mass), uniforms, thresholds)
 
-    def _lengths(self, ranks: _Ranks, uniforms: Doubles, thresholds: Sequence[float | Doubles]) -> Integers:
+    def _lengths(self, ranks: Ranks, uniforms: Doubles, thresholds: Sequence[float | Doubles]) -> Integers:
         """How many ranks score at most each threshold, (J, rows).
 
         First whole blocks of ranks are placed by the score at their end, then ranks inside the one block that is cut.
         """
         n, n_blocks = ranks.ends.shape
         end_scores = self.formula(ranks.ends - ranks.last, ranks.last, ranks.top, ranks.last_rank, uniforms)
-        row, inside = np.arange(n), np.arange(1.0, _BLOCK + 1)
+        row, inside = np.arange(n), np.arange(1.0, BLOCK + 1)
         lengths = np.empty((len(thresholds), n), dtype=np.int64)
         for length, threshold in zip(lengths, thresholds, strict=True):
-            whole = _count(end_scores <= threshold)
+            whole = count_true(end_scores <= threshold)
             cut = np.minimum(whole, n_blocks - 1)
             own = ranks.masses[row, cut]
             mass = np.cumsum(own, axis=1) + np.where(cut > 0, ranks.ends[row, cut - 1], 0.0)[:, None]
-            rank = cut[:, None] * float(_BLOCK) + inside
-            partial = _count(self.formula(mass - own, own, ranks.top, rank, uniforms) <= threshold)
-            length[:] = np.where(whole == n_blocks, ranks.k, whole * _BLOCK + partial)
+            rank = cut[:, None] * float(BLOCK) + inside
+            partial = count_true(self.formula(mass - own, own, ranks.top, rank, uniforms) <= threshold)
+            length[:] = np.where(whole == n_blocks, ranks.k, whole * BLOCK + partial)
         return lengths
 
 
@@ -313,7 +317,7 @@ class RankScore(LabelScore):
 class APS(RankScore):
     """The mass of all labels ranked up to y, Romano, Sesia and Candes (2020).
 
-    Randomised: less U p(y), one uniform U a row; coverage is then not inflated by large steps, and sets may be empty.
+    Randomised: less U p(y), one uniform U per row; coverage is then not inflated by large steps, and sets may be empty.
     """
 
     randomised: bool = False
@@ -372,7 +376,7 @@ class TopK(RankScore):
         return rank + np.zeros_like(top)
 
 
-def observed_together(scores: Sequence[RankScore], prediction: ClassProbabilities | ClassDraws, y: ArrayLike) -> Doubles:
+def observed_together(scores: Sequence[RankScore], prediction: Prediction, y: ArrayLike) -> Doubles:
     """``score.observed(prediction, y)`` for several scores, (S, n): rank and mass of each label are found once for all."""
     record = _shared_record(scores, prediction)
     codes = record.codes(y)
@@ -380,32 +384,32 @@ def observed_together(scores: Sequence[RankScore], prediction: ClassProbabilitie
     columns, with_mass = np.where(known, codes, 0), any(score.uses_mass for score in scores)
     result = np.empty((len(scores), len(record)))
     for rows, drawn in _shared_chunks(scores, record):
-        place = _place(_native(record.probabilities[rows]), columns[rows], with_mass)
+        place = place_of(native(record.probabilities[rows]), columns[rows], with_mass)
         for observed, score in zip(result, scores, strict=True):
-            observed[rows] = score.formula(*place, drawn[score.draws_uniforms])[:, 0]
+            observed[rows] = score.formula(*place, drawn[score.randomised])[:, 0]
     result[:, ~known] = np.inf
     return result
 
 
 def sizes_together(
-    scores: Sequence[RankScore], prediction: ClassProbabilities | ClassDraws, thresholds: Sequence[Sequence[float]]
+    scores: Sequence[RankScore], prediction: Prediction, thresholds: Sequence[Sequence[float]]
 ) -> list[Integers]:
-    """``score.sizes_at(prediction, thresholds of that score)``, (J, n) for each score: rows are sorted once for all."""
+    """`sizes_at_several` of each score at its own thresholds, (J, n) each: rows are sorted once for all."""
     record = _shared_record(scores, prediction)
     result: list[Integers] = [np.empty((len(levels), len(record)), dtype=np.int64) for levels in thresholds]
     with_mass = any(score.uses_mass for score in scores)
     for rows, drawn in _shared_chunks(scores, record):
-        ranks = _Ranks.along(_native(record.probabilities[rows]), with_mass)
+        ranks = Ranks.along(native(record.probabilities[rows]), with_mass)
         reached = np.cumsum(ranks.masses.reshape(len(ranks.top), -1), axis=1)  # dear for one score, cheap for many
         for sizes, score, levels in zip(result, scores, thresholds, strict=True):
-            sizes[:, rows] = _lengths_by_bisection(score, ranks, reached, drawn[score.draws_uniforms], levels)
+            sizes[:, rows] = _lengths_by_bisection(score, ranks, reached, drawn[score.randomised], levels)
     for sizes, levels in zip(result, thresholds, strict=True):
         sizes[np.isposinf(levels)] = record.n_classes  # labels never seen are in a set whose threshold is infinite
     return result
 
 
 def _lengths_by_bisection(
-    score: RankScore, ranks: _Ranks, reached: Doubles, uniforms: Doubles, thresholds: Sequence[float]
+    score: RankScore, ranks: Ranks, reached: Doubles, uniforms: Doubles, thresholds: Sequence[float]
 ) -> Integers:
     """What `RankScore._lengths` finds, for all thresholds at once: ranks are bisected by the mass `reached` at each."""
     limits, top, drawn = np.asarray(thresholds, dtype=np.float64)[:, None], ranks.top[:, 0], uniforms[:, 0]
@@ -416,7 +420,7 @@ def _lengths_by_bisection(
     while step:
         rank = lengths + step
         place = before_first + np.minimum(rank, ranks.k)
-        if score.draws_uniforms and score.uses_mass:
+        if score.randomised and score.uses_mass:
             own = ranks.masses.take(place)
         before = reached.take(place) - own if score.uses_mass else none
         within = score.formula(before, own, top, rank.astype(np.float64), drawn) <= limits
@@ -425,22 +429,22 @@ def _lengths_by_bisection(
     return np.minimum(lengths, ranks.k)  # ranks beyond the last add no mass: scores do not fall there either
 
 
-def _shared_record(scores: Sequence[RankScore], prediction: Any) -> ClassProbabilities:
+def _shared_record(scores: Sequence[RankScore], prediction: Prediction) -> ClassProbabilities:
     """The prediction as class probabilities, if it suits every one of the scores."""
     for score in scores:
-        score._expect_uniforms(expect(score, prediction, *score.needs))
-    return prediction.mean() if isinstance(prediction, ClassDraws) else prediction
+        record = score._expected(prediction)
+    return record.mean()
 
 
-def _shared_chunks(scores: Sequence[RankScore], record: ClassProbabilities) -> Iterator[tuple[slice, dict[bool, Doubles]]]:
+def _shared_chunks(scores: Sequence[RankScore], record: ClassRecord) -> Iterator[tuple[slice, dict[bool, Doubles]]]:
     """Slices of rows; their uniforms for randomised scores are under True, ones for the others under False."""
-    drawing = next((score for score in scores if score.draws_uniforms), scores[0])
+    drawing = next((score for score in scores if score.randomised), scores[0])
     for rows, uniforms in drawing._chunks(record, _SHARED_CHUNK):
         yield rows, {True: uniforms, False: np.ones_like(uniforms)}
 
 
 def _limits(threshold: Cutoff, n: int, n_classes: int) -> float | Doubles:
-    """The threshold as a float, or as float64 of shape (n, 1) a row or (1, K) a label."""
+    """The threshold as a float, or as float64 of shape (n, 1) per row or (1, K) per label."""
     limits = cutoff(threshold, n, n_classes)
     if isinstance(limits, float):
         return limits
@@ -472,188 +476,15 @@ def _with_unseen(members: Bools, unseen: Bools, n_classes: int) -> Bools:
     return np.concatenate([members, np.broadcast_to(unseen, (n, n_classes - n_known))], axis=1)
 
 
-def _codes_of_members(members: Bools) -> tuple[NDArray[np.int32], Integers]:
-    """Column numbers of all members, row by row, and how many there are up to the end of each row."""
-    n, width = members.shape
-    places = np.flatnonzero(members)
-    starts = np.arange(n + 1) * width
-    ends = np.searchsorted(places, starts)
-    return (places - np.repeat(starts[:-1], np.diff(ends))).astype(np.int32), ends[1:]
-
-
-def _native(probabilities: Floats) -> Floats:
-    """Probabilities in single or double precision as this machine stores them."""
-    dtype = np.float32 if probabilities.dtype.itemsize == 4 else np.float64
-    return np.ascontiguousarray(probabilities, dtype=dtype)
-
-
-def _picked(probabilities: Floats, codes: Integers) -> Floats:
-    return np.take_along_axis(probabilities, codes[:, None], axis=1)[:, 0]
-
-
-def _two_largest(probabilities: Floats) -> tuple[Floats, Floats]:
-    """The largest and the second largest probability of each row, (rows, 1).
-
-    They are equal where the largest is tied; the second is 0 where there is one label only.
-    """
-    first = probabilities.max(axis=1, keepdims=True)
-    smaller = np.asarray(probabilities != first)
-    below = (probabilities * smaller).max(axis=1, keepdims=True)
-    tied = _count(smaller)[:, None] < probabilities.shape[1] - 1
-    return first, np.where(tied, first, below)
-
-
-def _rounded(probabilities: Floats) -> Doubles:
-    """Probabilities rounded to multiples of 2**-50, the spacing of doubles between 4 and 8."""
-    shifted = probabilities.astype(np.float64)
-    shifted += 4.0
-    shifted -= 4.0
-    return shifted
-
-
-def _checked_mass(mass: Doubles) -> Doubles:
-    if mass.size and mass[:, -1].max() >= _LARGEST_MASS:
-        raise ValueError(
-            f"the probabilities of a row sum to at least {mass[:, -1].max():g}, but this score adds them up as the mass of "
-            "one distribution. Divide each row by its sum first."
-        )
-    return mass
-
-
-def _order(probabilities: Floats) -> Integers:
-    """Columns by decreasing probability, equal ones by column."""
-    order = np.argsort(-probabilities, axis=1)  # fast and unstable: rows with ties are sorted again
-    falling = np.take_along_axis(probabilities, order, axis=1)
-    tied = (falling[:, 1:] == falling[:, :-1]).any(axis=1)
-    order[tied] = np.argsort(-probabilities[tied], axis=1, kind="stable")
-    return order
-
-
-def _count(mask: Bools) -> Integers:
-    """True values in each row; faster than np.count_nonzero along an axis."""
-    return np.asarray(mask.view(np.uint8).sum(axis=1, dtype=np.uint32), dtype=np.int64)
-
-
-def _equals_before(probabilities: Floats, own: Floats, codes: Integers) -> Integers:
-    """How many labels with the same probability stand in an earlier column than the label itself."""
-    same = np.asarray(probabilities == own)
-    earlier = _count(same) - 1
-    tied = np.flatnonzero(earlier)
-    earlier[tied] = _count(same[tied] & (np.arange(probabilities.shape[1]) < codes[tied, None]))
-    return earlier
-
-
-def _place(probabilities: Floats, codes: Integers, with_mass: bool) -> tuple[Doubles, Doubles, Doubles, Doubles]:
-    """Of one label a row: the mass ranked before it (0 unless asked for), its own, the largest, its rank; (rows, 1) each."""
-    own = _picked(probabilities, codes)[:, None]
-    greater = probabilities > own
-    ahead, earlier = _count(greater), _equals_before(probabilities, own, codes)
-    own_mass, before = _rounded(own), np.zeros((len(own), 1))
-    if with_mass:
-        before[:, 0] = np.vecdot(_rounded(probabilities), greater.astype(np.float64))
-        before += earlier[:, None] * own_mass
-        _checked_mass(before + own_mass)
-    top = probabilities.max(axis=1, keepdims=True).astype(np.float64)
-    return before, own_mass, top, (1 + ahead + earlier)[:, None].astype(np.float64)
-
-
-@dataclass(frozen=True, eq=False)
-class _Ranks:
-    """A chunk of rows along the ranks, in blocks: own masses, the mass up to the end of each block, its last rank."""
-
-    masses: Doubles  # (rows, blocks, _BLOCK), zeros if no score asks for masses
-    ends: Doubles  # (rows, blocks)
-    last: Doubles  # (rows, blocks): the own mass at the last rank
-    last_rank: Doubles  # (blocks,)
-    top: Doubles  # (rows, 1): the largest probability
-    k: int
-
-    @classmethod
-    def of(cls, falling: Floats, k: int, with_mass: bool) -> _Ranks:
-        """From what `_falling` returns."""
-        n, n_blocks = len(falling), falling.shape[1] // _BLOCK
-        own = _rounded(np.negative(falling)) if with_mass else np.zeros(falling.shape)
-        ends = _checked_mass(np.cumsum(own.reshape(-1, _BLOCK).dot(np.ones(_BLOCK)).reshape(n, n_blocks), axis=1))
-        last_rank = np.minimum(np.arange(1, n_blocks + 1) * _BLOCK, k)
-        last = np.take(own, last_rank - 1, axis=1)
-        top = -falling[:, :1].astype(np.float64)
-        return cls(own.reshape(n, n_blocks, _BLOCK), ends, last, last_rank.astype(np.float64), top, k)
-
-    @classmethod
-    def along(cls, probabilities: Floats, with_mass: bool) -> _Ranks:
-        """From probabilities, which are sorted only where masses are asked for."""
-        if with_mass:
-            return cls.of(_falling(probabilities), probabilities.shape[1], True)
-        falling = np.zeros((len(probabilities), _padded(probabilities.shape[1])), dtype=probabilities.dtype)
-        falling[:, 0] = -probabilities.max(axis=1)
-        return cls.of(falling, probabilities.shape[1], False)
-
-
-def _padded(k: int) -> int:
-    """The least multiple of a block that holds k ranks."""
-    return -(-k // _BLOCK) * _BLOCK
-
-
-def _falling(probabilities: Floats) -> Floats:
-    """Negated probabilities in ascending order, so that ranks run from left to right; zeros fill the last block."""
-    n, k = probabilities.shape
-    falling = np.zeros((n, _padded(k)), dtype=probabilities.dtype)
-    ranked = falling[:, :k]
-    np.negative(probabilities, out=ranked)
-    ranked.sort(axis=1)
-    return falling
-
-
-def _falling_from(probabilities: Floats, least: float) -> tuple[Floats, Integers] | None:
-    """What `_falling` returns of the probabilities >= least, and how many they are in each row; None if they are many."""
-    reached = probabilities >= probabilities.dtype.type(least)
-    held = _count(reached)
-    width = _padded(int(held.max()))
-    if 2 * width > probabilities.shape[1]:
-        return None
-    falling = np.zeros((len(held), width), dtype=probabilities.dtype)
-    values = probabilities.reshape(-1).take(np.flatnonzero(reached))  # many times faster than probabilities[reached]
-    falling[np.arange(width) < held[:, None]] = np.negative(values, out=values)
-    falling.sort(axis=1)
-    return falling, held
-
-
-def _first_labels(probabilities: Floats, falling: Floats, count: Integers) -> Bools:
-    """The `count` first labels of each row in the order of ranks, as a mask."""
-    row, k = np.arange(len(count)), min(probabilities.shape[1], falling.shape[1])
-    last = -falling[row, np.maximum(count, 1) - 1]
-    last[count == 0] = np.inf
-    members = np.asarray(probabilities >= last[:, None])
-    tied = np.flatnonzero((count > 0) & (count < k) & (-falling[row, np.minimum(count, k - 1)] == last))
-    if tied.size:
-        some, limit = probabilities[tied], last[tied, None]
-        same = some == limit
-        left = count[tied, None] - _count(some > limit)[:, None]
-        members[tied] = (some > limit) | (same & (np.cumsum(same, axis=1) <= left))
-    return members
-
-
-@lru_cache(maxsize=64)
-def _least_probability(threshold: float, itemsize: int) -> Any:
-    """The least floating-point number p >= 0 with 1 - p <= threshold, +inf if there is none up to 2.
-
-    1 - p never rises with p, in floating point too, and numbers that are not negative are ordered like their bit patterns:
-    bisection on the patterns is exact.
-    """
-    number, pattern, kind = ("<f", "<i", np.float32) if itemsize == 4 else ("<d", "<q", np.float64)
-    below, enough = -1, struct.unpack(pattern, struct.pack(number, 2.0))[0]
-    if threshold < 1.0 - 2.0:
-        return kind(np.inf)
-    while enough - below > 1:
-        middle = (below + enough) // 2
-        if 1.0 - struct.unpack(number, struct.pack(pattern, middle))[0] <= threshold:
-            enough = middle
-        else:
-            below = middle
-    return kind(struct.unpack(number, struct.pack(pattern, enough))[0])
-
-
 def _not_negative(value: float, name: str) -> float:
     if not (isinstance(value, Real) and math.isfinite(value) and value >= 0):
         raise ValueError(f"{name} must be a finite number that is not negative, got {value!r}.")
     return float(value)
+
+
+register(LAC, name="lac", defaults=(LAC(),), records=(ClassProbabilities,))
+register(APS, name="aps", defaults=(APS(),))
+register(RAPS, name="raps", defaults=(RAPS(penalty=0.01, rank_free=1), RAPS(penalty=0.1, rank_free=1)))
+register(SAPS, name="saps", defaults=(SAPS(weight=0.1),), records=(ClassProbabilities,))
+register(TopK, name="topk", defaults=(TopK(),), records=(ClassProbabilities,))
+register(Margin, name="margin", defaults=(Margin(),), records=(ClassProbabilities,))

@@ -6,8 +6,8 @@ q_t(a) be the t-quantile of loss[a, Y], Y ~ f, and M(a) the largest loss of acti
     RAC   V(x, t) = min over a of q_t(a)                             (risk-averse calibration, Kiyani et al. 2025)
     ROCP  V(x, t) = min over a of t q_t(a) + (1 - t) M(a)            (Wang and Dobriban 2026)
 
-with the set C(x, t) = {y : loss[a_t, y] <= q_t(a_t)} for the best action a_t. A price b >= 0 for coverage picks one t a row,
-g(x, b) = argmin over t of V(x, t) - b t (ties to the largest t): the vertices of the lower convex hull of (t, V).
+with the set C(x, t) = {y : loss[a_t, y] <= q_t(a_t)} for the best action a_t. A price b >= 0 for coverage picks one t per
+row, g(x, b) = argmin over t of V(x, t) - b t (ties to the largest t): the vertices of the lower convex hull of (t, V).
 
 The papers then search for one price b with the calibration rows and every candidate label, which is needed because the sets
 C(x, g(x, b)) are not always nested in b. Ours is the nested envelope: the score
@@ -22,16 +22,17 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from dco.foundations.arrays import AnyArray, Bools, Floats, Integers
 from dco.foundations.ranks import Level, as_rational
-from dco.predictions import ClassDraws, ClassProbabilities
-from dco.scores.classification import Doubles, LabelScore
-from dco.scores.score import Cutoff
+from dco.predictions import ClassRecord
+from dco.scores.classification import LabelScore
+from dco.scores.ranks import Doubles, picked
+from dco.scores.registry import register
 from dco.sets.labels import LabelSets, codes_of
 
 _POINTS_AT_ONCE = 2**20
@@ -71,30 +72,14 @@ class DecisionScore(LabelScore):
         return np.concatenate(pieces) if pieces else np.zeros(probabilities.shape)
 
     def label_scores(self, probabilities: Floats, codes: Integers, uniforms: Doubles) -> Doubles:
-        """The score of one label a row."""
-        return np.take_along_axis(self.row_scores(probabilities, uniforms), codes[:, None], axis=1)[:, 0]
+        """The score of one label per row."""
+        return np.asarray(picked(self.row_scores(probabilities, uniforms), codes), dtype=np.float64)
 
-    def observed(self, prediction: ClassProbabilities | ClassDraws, y: ArrayLike) -> Doubles:
-        """The score of the label that happened, (n,); +inf for a label that the model has never seen."""
-        return LabelScore.observed(self._aligned(prediction), prediction, y)
-
-    def every_label(self, prediction: ClassProbabilities | ClassDraws) -> Doubles:
-        """The score of every label, (n, K)."""
-        return LabelScore.every_label(self._aligned(prediction), prediction)
-
-    def sets(self, prediction: ClassProbabilities | ClassDraws, threshold: Cutoff) -> LabelSets:
-        """All labels whose score is at most the threshold."""
-        return LabelScore.sets(self._aligned(prediction), prediction, threshold)
-
-    def sizes_at(self, prediction: ClassProbabilities | ClassDraws, thresholds: Sequence[Cutoff] | Floats) -> Integers:
-        """The sizes of the sets at several thresholds, (J, n)."""
-        return LabelScore.sizes_at(self._aligned(prediction), prediction, thresholds)
-
-    def _aligned(self, prediction: ClassProbabilities | ClassDraws) -> Self:
-        """The same score with its columns in the order of the record's labels."""
-        record = self._record(prediction)
-        matrix = _matrix_for(self.loss_matrix, self.labels, record.labels(), record.n_classes, _has_unseen(record))
-        return self if self.labels is None else replace(self, loss_matrix=matrix, labels=None)
+    def bound(self, prediction: Any) -> tuple[LabelScore, ClassRecord]:
+        """The score with its columns in the order of the record's labels, and the record."""
+        record = self._expected(prediction).mean()
+        matrix = _matrix_for(self.loss_matrix, self.labels, record.labels(), record.n_classes, record.unseen is not None)
+        return self if self.labels is None else replace(self, loss_matrix=matrix, labels=None), record
 
     def _envelope(self, probabilities: Doubles, losses: Doubles) -> Doubles:
         """Walk along the lower hull of (t, V) from b = 0 upwards, for all rows at once.
@@ -143,7 +128,7 @@ class RiskAverse(DecisionScore):
         """The quantile."""
         return quantiles
 
-    def act(self, sets: LabelSets, prediction: ClassProbabilities | ClassDraws | None = None) -> Actions:
+    def act(self, sets: LabelSets, prediction: ClassRecord | None = None) -> Actions:
         """For each set the action with the least worst-case loss over the set; see `act`."""
         return act(sets, prediction, loss_matrix=self.loss_matrix, labels=self.labels)
 
@@ -160,14 +145,14 @@ class RiskOptimal(DecisionScore):
         """t q + (1 - t) M, written so that q = M gives q without rounding."""
         return quantiles + (1.0 - masses) * (worst - quantiles)
 
-    def act(self, sets: LabelSets, prediction: ClassProbabilities | ClassDraws | None = None, *, alpha: Level) -> Actions:
+    def act(self, sets: LabelSets, prediction: ClassRecord | None = None, *, alpha: Level) -> Actions:
         """For each set the action with the least of all largest expected losses at miscoverage alpha; see `act`."""
         return act(sets, prediction, loss_matrix=self.loss_matrix, labels=self.labels, alpha=alpha)
 
 
 @dataclass(frozen=True, eq=False)
 class Actions:
-    """One action a row: its number, the worst loss over the row's set, and the criterion that the action minimises.
+    """One action per row: its number, the worst loss over the row's set, and the criterion that the action minimises.
 
     `robust_loss` is the criterion: the worst loss over the set, or with a given alpha the largest expected loss under any
     law that gives the set at least 1 - alpha. For an empty set both are taken over all labels.
@@ -183,7 +168,7 @@ class Actions:
 
 def act(
     sets: LabelSets,
-    prediction: ClassProbabilities | ClassDraws | None = None,
+    prediction: ClassRecord | None = None,
     *,
     loss_matrix: ArrayLike,
     labels: Sequence[Any] | AnyArray | None = None,
@@ -197,11 +182,9 @@ def act(
     is treated as the set of all labels. Equal actions are told apart by their expected loss where `prediction` is given, and
     by their number after that.
     """
-    matrix = _checked_matrix(loss_matrix)
+    matrix, unseen = _checked_matrix(loss_matrix), prediction is not None and prediction.unseen is not None
     names = None if labels is None else tuple(np.asarray(labels).tolist())
-    losses = np.asarray(
-        _matrix_for(tuple(map(tuple, matrix.tolist())), names, sets.classes, sets.n_classes, _has_unseen(prediction))
-    )
+    losses = np.asarray(_matrix_for(tuple(map(tuple, matrix.tolist())), names, sets.classes, sets.n_classes, unseen))
     miss = None if alpha is None else float(as_rational(alpha))
     expected = None if prediction is None else _expected_losses(prediction, sets, losses)
     n, step = len(sets), max(1, _POINTS_AT_ONCE // losses.size)
@@ -223,10 +206,6 @@ def act(
     return Actions(actions, worst, robust)
 
 
-def _has_unseen(prediction: ClassProbabilities | ClassDraws | None) -> bool:
-    return prediction is not None and prediction.unseen is not None
-
-
 def _largest(losses: Floats, members: Bools) -> Floats:
     """The largest loss of each action over each row's members, (n, A); the overall least loss where there are none."""
     return np.asarray(np.where(members[:, None, :], losses[None], losses.min()).max(axis=2))
@@ -238,8 +217,8 @@ def _best(key: Floats, share: Floats) -> Integers:
     return np.asarray(np.argmax(np.where(key == least, share, -1.0), axis=1))
 
 
-def _expected_losses(prediction: ClassProbabilities | ClassDraws, sets: LabelSets, losses: Floats) -> Floats:
-    record = prediction.mean() if isinstance(prediction, ClassDraws) else prediction
+def _expected_losses(prediction: ClassRecord, sets: LabelSets, losses: Floats) -> Floats:
+    record = prediction.mean()
     if len(record) != len(sets) or record.n_classes != sets.n_classes:
         raise ValueError(
             f"the prediction has {len(record)} rows and {record.n_classes} labels, but the sets have {len(sets)} rows and "
@@ -251,7 +230,7 @@ def _expected_losses(prediction: ClassProbabilities | ClassDraws, sets: LabelSet
 def _checked_matrix(loss_matrix: ArrayLike) -> Floats:
     matrix = np.asarray(loss_matrix, dtype=np.float64)
     if matrix.ndim != 2 or 0 in matrix.shape:
-        raise ValueError(f"loss_matrix must have a row an action and a column a label, got shape {matrix.shape}.")
+        raise ValueError(f"loss_matrix must have one row per action and one column per label, got shape {matrix.shape}.")
     if not np.all(np.isfinite(matrix)):
         raise ValueError("loss_matrix must be finite.")
     return matrix
@@ -281,3 +260,7 @@ def _matrix_for(
         missing = wanted[int(np.flatnonzero(places < 0)[0])]
         raise ValueError(f"loss_matrix has no column for the label {missing!r}; its columns are {list(names)!r:.200}.")
     return tuple(tuple(row[place] for place in places) for row in matrix)
+
+
+register(RiskAverse)
+register(RiskOptimal)

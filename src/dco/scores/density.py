@@ -29,14 +29,15 @@ from dco.scores.mixtures import (
     mean_and_sd,
     outer_level_sets,
 )
-from dco.scores.score import Cutoff, cutoff, expect
+from dco.scores.registry import register
+from dco.scores.score import Cutoff, Score, cutoff, expect
 from dco.sets.intervals import IntervalUnions, responses
 
 STEPS = 3  # Newton steps that follow the ends of a level set to another level
 
 
 @dataclass(frozen=True)
-class PredictiveDensity:
+class PredictiveDensity(Score):
     """-log f(y | x), f the posterior predictive density (1 / T) sum_t N(y; mean_t, sd_t^2).
 
     The sets {y : f(y | x) >= exp(-t)} are bounded for every finite t; t = inf gives the whole line.
@@ -60,7 +61,7 @@ class PredictiveDensity:
         mixtures = expect(self, prediction, GaussianMixtures)
         return _unions(level_sets(mixtures, -np.asarray(cutoff(threshold, len(mixtures))))).sizes()
 
-    def sizes_at_several(self, prediction: Prediction, thresholds: Sequence[Cutoff]) -> Floats:
+    def sizes_at_several(self, prediction: Prediction, thresholds: Sequence[Cutoff] | Floats) -> Floats:
         """`sizes` at several thresholds, (J, n): the density is looked at once for all, and again near each end."""
         mixtures = expect(self, prediction, GaussianMixtures)
         n = len(mixtures)
@@ -70,7 +71,7 @@ class PredictiveDensity:
 
 
 @dataclass(frozen=True)
-class HighestDensityMass:
+class HighestDensityMass(Score):
     """The predictive mass of {y' : f(y' | x) > f(y | x)}, Izbicki et al. (2022), HPD-split.
 
     A probability integral: 0 at the mode, near 1 far out, and uniform if f is the true density, so thresholds compare over
@@ -209,3 +210,7 @@ def _foreseen(mixtures: GaussianMixtures, rows: Integers, lower: Floats, upper: 
 def _deviation(mass: Floats) -> Floats:
     """The z that has this mass between -z and z under a standard Gaussian."""
     return np.asarray(ndtri(0.5 + 0.5 * np.clip(mass, 0.0, 1 - 2.0**-52)))
+
+
+register(PredictiveDensity, defaults=(PredictiveDensity(),))
+register(HighestDensityMass, defaults=(HighestDensityMass(),))

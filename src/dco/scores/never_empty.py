@@ -9,16 +9,16 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dco.foundations.arrays import Bools, Floats, Integers
-from dco.predictions import ClassDraws, ClassProbabilities
-from dco.scores.classification import Doubles, LabelScore
-from dco.scores.score import Cutoff, cutoff
+from dco.predictions import ClassDraws, ClassProbabilities, ClassRecord
+from dco.scores.classification import LabelScore
+from dco.scores.ranks import Doubles
+from dco.scores.registry import register
+from dco.scores.score import LEAST, Cutoff, Score, cutoff
 from dco.sets.labels import LabelSets
-
-LEAST = -float(np.finfo(np.float64).max)  # not -inf: an infinite threshold means that there are too few calibration rows
 
 
 @dataclass(frozen=True)
-class NeverEmpty:
+class NeverEmpty(Score):
     """`score`, but the least float for the label of the largest probability (the first among equals; the mean over passes).
 
     That label is then in every calibrated set. It is a score like any other, so calibration is as exact as before, and the
@@ -34,28 +34,33 @@ class NeverEmpty:
             raise ValueError(f"NeverEmpty needs a score of labels such as dco.scores.APS(), got {self.score!r:.200}.")
 
     @property
-    def needs(self) -> tuple[type, ...]:
+    def needs(self) -> tuple[type, ...]:  # type: ignore[override]
         """The records that `score` reads."""
         return self.score.needs
 
     @property
     def randomised(self) -> bool:
-        """Whether `score` is, and so needs one uniform a row."""
-        return self.score.draws_uniforms
+        """Whether `score` is, and so needs one uniform per row."""
+        return self.score.randomised
 
-    def observed(self, prediction: ClassProbabilities | ClassDraws, y: ArrayLike) -> Doubles:
+    @property
+    def wrapped(self) -> tuple[Score, ...]:
+        """The score within."""
+        return (self.score,)
+
+    def observed(self, prediction: ClassRecord, y: ArrayLike) -> Doubles:
         """The score of the label that happened, (n,); `LEAST` for the most probable one."""
         scores = self.score.observed(prediction, y)
         scores[prediction.codes(y) == _top(prediction)] = LEAST
         return scores
 
-    def every_label(self, prediction: ClassProbabilities | ClassDraws) -> Doubles:
+    def every_label(self, prediction: ClassRecord) -> Doubles:
         """The score of every label, (n, K)."""
         scores = self.score.every_label(prediction)
         scores[np.arange(len(scores)), _top(prediction)] = LEAST
         return scores
 
-    def sets(self, prediction: ClassProbabilities | ClassDraws, threshold: Cutoff) -> LabelSets:
+    def sets(self, prediction: ClassRecord, threshold: Cutoff) -> LabelSets:
         """All labels whose score is at most the threshold: the set of `score`, and the most probable label."""
         sets, top = self.score.sets(prediction, threshold), _top(prediction)
         rows = np.flatnonzero(self._left_out(prediction, top, [threshold])[0])
@@ -65,17 +70,15 @@ class NeverEmpty:
         pointers[1:] += np.cumsum(np.bincount(rows, minlength=len(sets)))
         return LabelSets(pointers, np.insert(sets.codes, places, top[rows]), sets.n_classes, sets.classes)
 
-    def sizes(self, prediction: ClassProbabilities | ClassDraws, threshold: Cutoff) -> Integers:
+    def sizes(self, prediction: ClassRecord, threshold: Cutoff) -> Integers:
         """How many labels each set holds, (n,), without making the sets."""
-        return np.asarray(self.sizes_at(prediction, [threshold])[0])
+        return np.asarray(self.sizes_at_several(prediction, [threshold])[0])
 
-    def sizes_at(self, prediction: ClassProbabilities | ClassDraws, thresholds: Sequence[Cutoff] | Floats) -> Integers:
+    def sizes_at_several(self, prediction: ClassRecord, thresholds: Sequence[Cutoff] | Floats) -> Integers:
         """The sizes of the sets at several thresholds, (J, n)."""
-        return self.score.sizes_at(prediction, thresholds) + self._left_out(prediction, _top(prediction), thresholds)
+        return self.score.sizes_at_several(prediction, thresholds) + self._left_out(prediction, _top(prediction), thresholds)
 
-    def _left_out(
-        self, prediction: ClassProbabilities | ClassDraws, top: Integers, thresholds: Sequence[Cutoff] | Floats
-    ) -> Bools:
+    def _left_out(self, prediction: ClassRecord, top: Integers, thresholds: Sequence[Cutoff] | Floats) -> Bools:
         """Where `score` leaves the most probable label out of a set that is to hold it, (J, n)."""
         n, k, labels = len(top), prediction.n_classes, prediction.labels()
         scores = self.score.observed(prediction, top if labels is None else labels[top])
@@ -84,6 +87,8 @@ class NeverEmpty:
         return np.asarray((scores > limits) & (limits >= LEAST))
 
 
-def _top(prediction: ClassProbabilities | ClassDraws) -> Integers:
-    record = prediction.mean() if isinstance(prediction, ClassDraws) else prediction
-    return np.asarray(np.argmax(record.probabilities, axis=1))
+def _top(prediction: ClassRecord) -> Integers:
+    return np.asarray(np.argmax(prediction.mean().probabilities, axis=1))
+
+
+register(NeverEmpty, records=(ClassProbabilities, ClassDraws))

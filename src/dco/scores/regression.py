@@ -21,13 +21,14 @@ from dco.foundations.ranks import Guarantee, Level, Threshold
 from dco.predictions import GaussianMixtures, Points, PointsWithSpread, Prediction, Quantiles
 from dco.scores.membership import AtMost
 from dco.scores.mixtures import mean_and_sd
-from dco.scores.score import Cutoff, cutoff, expect
+from dco.scores.registry import register
+from dco.scores.score import Cutoff, Score, cutoff, expect
 from dco.scores.two_ends import two_ends
 from dco.sets.intervals import Intervals, responses
 
 
 @dataclass(frozen=True)
-class AbsoluteResidual:
+class AbsoluteResidual(Score):
     """|y - mean|: every interval has the same width, 2 t.
 
     Reads any record with a centre; for Gaussian mixtures that is the posterior predictive mean.
@@ -63,7 +64,7 @@ class AbsoluteResidual:
 
 
 @dataclass(frozen=True)
-class NormalisedResidual:
+class NormalisedResidual(Score):
     """|y - mean| / (spread + floor), Lei et al. (2018). A larger floor evens out the widths.
 
     Where spread + floor is 0 the score is 0 at the mean and +inf elsewhere. For Gaussian mixtures mean and spread are the
@@ -116,7 +117,7 @@ class NormalisedResidual:
 
 
 @dataclass(frozen=True)
-class QuantileResidual:
+class QuantileResidual(Score):
     """Conformalised quantile regression: how far y lies outside [lower, upper], negative inside.
 
     - ``"plain"``: max(lower - y, y - upper), Romano et al. (2019). Sets [lower - t, upper + t].
@@ -297,3 +298,14 @@ def _half_width(limit: float | Floats, scale: float | Floats) -> float | Floats:
             return limit * scale
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         return np.where(limit < 0, -np.inf, np.where(limit == np.inf, np.inf, limit.astype(np.float64) * scale))
+
+
+register(AbsoluteResidual, name="absolute", defaults=(AbsoluteResidual(),), records=(Points, PointsWithSpread))
+register(NormalisedResidual, name="normalised", defaults=(NormalisedResidual(),), records=(PointsWithSpread,))
+_PLAIN, _RELATIVE = QuantileResidual(), QuantileResidual(kind="relative")
+register(
+    QuantileResidual,
+    name="quantile",
+    defaults=(_PLAIN, _RELATIVE, QuantileResidual(kind="median")),
+    named=(_PLAIN, _RELATIVE),  # not every model that gives quantiles gives a median
+)

@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Protocol, TypeAlias, TypeVar, runtime_checkable
+from abc import ABC, abstractmethod
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import MISSING, Field, fields, is_dataclass
+from itertools import chain, count
+from typing import Any, ClassVar, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dco.foundations.arrays import Floats
+from dco.foundations.arrays import Floats, Integers
 from dco.foundations.errors import IncompatibleScoreError
 from dco.foundations.ranks import Threshold
 from dco.predictions import Prediction
+from dco.rows.fingerprints import object_fingerprint
 from dco.sets.prediction_sets import PredictionSets
 
 Cutoff: TypeAlias = Threshold | float | Floats
 
 Record = TypeVar("Record")
 
+LEAST = -float(np.finfo(np.float64).max)  # not -inf: an infinite threshold means that there are too few calibration rows
 
-@runtime_checkable
-class Score(Protocol):
-    """A fixed function of a prediction and a label; larger is stranger.
+
+class Score(ABC):
+    """A fixed function of a prediction and a label; larger is stranger. Scores of your own derive from it.
 
     `needs` lists the prediction records that the score can read, the most specific first. A score is a frozen dataclass
     whose fields are its parameters, so that it can be compared, hashed, printed and written into a certificate.
@@ -29,13 +35,37 @@ class Score(Protocol):
 
     needs: ClassVar[tuple[type, ...]]
 
+    @abstractmethod
     def observed(self, prediction: Any, y: ArrayLike) -> Floats:
         """The score of the label that happened, (n,)."""
-        ...
 
+    @abstractmethod
     def sets(self, prediction: Any, threshold: Cutoff) -> PredictionSets:
         """All labels whose score is at most the threshold."""
-        ...
+
+    @property
+    def randomised(self) -> bool:
+        """Whether the score needs one uniform number per row."""
+        return False
+
+    @property
+    def wrapped(self) -> tuple[Score, ...]:
+        """The scores that this one is made of."""
+        return ()
+
+    def sizes(self, prediction: Any, threshold: Cutoff) -> Floats | Integers:
+        """The size of each set, (n,)."""
+        return self.sets(prediction, threshold).sizes()
+
+    def sizes_at_several(self, prediction: Any, thresholds: Sequence[Cutoff] | Floats) -> Floats | Integers:
+        """The sizes of the sets at several thresholds, (J, n)."""
+        return np.reshape([self.sizes(prediction, each) for each in thresholds], (len(thresholds), len(prediction)))
+
+    def every_label(self, prediction: Any) -> Floats:
+        """The score of every label, (n, K); for scores of classes that offer it."""
+        raise IncompatibleScoreError(
+            f"{type(self).__name__} does not give the scores of every label: no every_label(prediction)."
+        )
 
 
 def expect(score: object, prediction: Prediction, *kinds: type[Record]) -> Record:
@@ -47,7 +77,7 @@ def expect(score: object, prediction: Prediction, *kinds: type[Record]) -> Recor
 
 
 def cutoff(threshold: Cutoff, n: int, n_classes: int | None = None) -> float | Floats:
-    """The threshold as a float, or as an array that broadcasts against (n, K): (n, 1) a row, (1, K) a label.
+    """The threshold as a float, or as an array that broadcasts against (n, K): (n, 1) per row, (1, K) per label.
 
     For regression (`n_classes` None) an array is returned as (n,).
     """
@@ -63,7 +93,7 @@ def cutoff(threshold: Cutoff, n: int, n_classes: int | None = None) -> float | F
     if n_classes is None:
         if values.shape == (n,):
             return values
-        raise ValueError(f"a threshold a row must have shape ({n},), got {values.shape}.")
+        raise ValueError(f"thresholds per row must have shape ({n},), got {values.shape}.")
     if values.shape in ((n, 1), (1, n_classes)):
         return values
     if values.shape == (n,) and (n != n_classes or n == 1):
@@ -72,6 +102,99 @@ def cutoff(threshold: Cutoff, n: int, n_classes: int | None = None) -> float | F
         return values[None, :]
     if values.shape == (n,):
         raise ValueError(
-            f"{n} thresholds for {n} rows and {n} labels: pass shape ({n}, 1) for one a row or (1, {n}) for one a label."
+            f"{n} thresholds for {n} rows and {n} labels: pass shape ({n}, 1) for one per row or (1, {n}) for one per label."
         )
-    raise ValueError(f"thresholds must have shape ({n},) a row or ({n_classes},) a label, got {values.shape}.")
+    raise ValueError(f"thresholds must have shape ({n},), per row, or ({n_classes},), per label, got {values.shape}.")
+
+
+def checked_score(score: Any) -> Score:
+    """The score, or one sentence on what it is instead."""
+    if isinstance(score, Score):
+        return score
+    if isinstance(score, type):
+        raise ValueError(f"a score is needed, got the class {score.__name__}: make a score of it, {score.__name__}(...).")
+    if callable(getattr(score, "observed", None)):
+        name = type(score).__name__
+        raise ValueError(f"{name} has observed but is no dco.scores.Score: write class {name}(dco.scores.Score).")
+    raise ValueError(f"a score must be a score such as those of dco.scores, got {score!r:.200}.")
+
+
+def is_ours(score: Score) -> bool:
+    """Whether the score and those that it wraps are dco's own, whose sets the tests compare with their scores."""
+    return type(score).__module__.partition(".")[0] == "dco" and all(map(is_ours, score.wrapped))
+
+
+def check_inverse(score: Score, prediction: Prediction, y: ArrayLike, scores: Floats) -> None:
+    """Refuse a user's score whose sets leave out labels that score below the threshold: then no rank promises anything.
+
+    Larger sets than the scores ask for (an interval around a union, say) cost size and keep the promise. The sets are
+    asked for a little above the threshold, where rounding, in single precision too, cannot cost a label.
+    """
+    finite = scores[np.isfinite(scores) & (scores != LEAST)]  # `NeverEmpty` gives LEAST: a margin from there hides all
+    if is_ours(score) or not finite.size:
+        return
+    low, *thresholds = np.quantile(finite, (0.1, 0.5, 0.9), method="inverted_cdf")
+    margin = 1e-3 * (thresholds[-1] - low)
+    for threshold in thresholds:
+        below = scores <= threshold
+        lost = below & ~score.sets(prediction, float(threshold + margin)).contains(y)
+        if lost.any():
+            raise ValueError(
+                f"the sets of {type(score).__name__} leave out {lost.sum()} of {below.sum()} labels whose scores are at "
+                f"most {threshold:.4g}, the threshold (row {int(np.flatnonzero(lost)[0])}): sets(prediction, t) must hold "
+                "every label with observed(prediction, label) <= t."
+            )
+
+
+def set_sizes(score: Score, prediction: Prediction, threshold: Cutoff) -> Floats:
+    """The size of each row's set in float64; NaN is refused."""
+    sizes = np.asarray(score.sizes(prediction, threshold), dtype=np.float64)
+    if np.any(np.isnan(sizes)):
+        raise ValueError(f"{type(score).__name__} gave a set of size NaN (row {int(np.flatnonzero(np.isnan(sizes))[0])}).")
+    return sizes
+
+
+def named_scores(scores: Iterable[Score]) -> dict[str, Score]:
+    """{name: score}: each by its label, numbered where different scores share one; equal scores are one."""
+    taken: dict[str, Hashable] = {}
+    return {own_label(checked_score(score), taken): score for score in scores}
+
+
+def own_label(score: Score, taken: dict[str, Hashable]) -> str:
+    """The label, or the first numbered one that no other score has taken."""
+    label, identity = score_label(score), identity_of(score)
+    names = chain([label], (f"{label}-{number}" for number in count(2)))
+    return next(name for name in names if taken.setdefault(name, identity) == identity)
+
+
+def identity_of(thing: Any) -> Hashable:
+    """Equal for equal things, so that one changed in place is another; what cannot be written down equals only itself."""
+    try:
+        return object_fingerprint(thing)
+    except TypeError:
+        return id(thing)
+
+
+def score_label(score: Score) -> str:
+    """LAC, RAPS(penalty=0.1, rank_free=1): the class, with those parameters that are not at their default."""
+    if is_dataclass(score):
+        given = {entry.name: getattr(score, entry.name) for entry in fields(score) if _is_set(score, entry)}
+    elif type(score).__repr__ is not object.__repr__:
+        return repr(score)
+    else:  # the default repr holds an address, which is another in every run
+        given = vars(score)
+    shown = ", ".join(f"{name}={_shown(value)}" for name, value in given.items())
+    return type(score).__name__ + (f"({shown})" if shown else "")
+
+
+def _shown(value: Any, *, longest: int = 60) -> str:
+    """The value, or its shape and a digest where it would fill the line (a matrix of losses) or show an address."""
+    text = repr(value)
+    if len(text) <= longest and " at 0x" not in text and not isinstance(value, np.ndarray):
+        return text
+    what = type(value).__name__ if callable(value) else " x ".join(map(str, np.shape(value))) or type(value).__name__
+    return f"<{what} {object_fingerprint(value)[:8]}>"
+
+
+def _is_set(score: Score, entry: Field[Any]) -> bool:
+    return entry.default is MISSING or not np.array_equal(getattr(score, entry.name), entry.default)

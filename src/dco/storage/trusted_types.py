@@ -8,6 +8,8 @@ superfluous.
 
 from __future__ import annotations
 
+from dco.scores.registry import trusted_names as trusted_scores
+
 # Values of the standard library and NumPy that fitted estimators and certificates hold.
 PLAIN: tuple[str, ...] = (
     "builtins.frozenset",
@@ -68,7 +70,7 @@ SKLEARN: tuple[str, ...] = (
     "sklearn.utils.validation.check_array",
 )
 
-# The classes of this library that end up in a fitted estimator.
+# The classes of this library that end up in a fitted estimator; scores are in their registry.
 OWN: tuple[str, ...] = (
     "dco.foundations.notes.Note",
     "dco.guarantees.calibration.Calibration",
@@ -90,28 +92,12 @@ OWN: tuple[str, ...] = (
     "dco.predictions.Quantiles",
     "dco.predictor.DecoupledPredictor",
     "dco.predictor.Structure",
-    "dco.scores.bayesian_classes.AddOneIn",
-    "dco.scores.bayesian_classes.PosteriorNLL",
-    "dco.scores.classification.APS",
-    "dco.scores.classification.LAC",
-    "dco.scores.classification.Margin",
-    "dco.scores.classification.RAPS",
-    "dco.scores.classification.SAPS",
-    "dco.scores.classification.TopK",
-    "dco.scores.decision.RiskAverse",
-    "dco.scores.decision.RiskOptimal",
-    "dco.scores.never_empty.NeverEmpty",
-    "dco.scores.density.HighestDensityMass",
-    "dco.scores.density.PredictiveDensity",
-    "dco.scores.regression.AbsoluteResidual",
-    "dco.scores.regression.NormalisedResidual",
-    "dco.scores.regression.QuantileResidual",
     "dco.rows.rows.KeptRows",
     "dco.rows.splits.Splits",
     "dco.foundations.ranks.Threshold",
-    "dco.tuning.candidates.FailedCandidate",
-    "dco.tuning.candidates.Ranking",
-    "dco.tuning.candidates.RankingRow",
+    "dco.tuning.ranking.FailedCandidate",
+    "dco.tuning.ranking.Ranking",
+    "dco.tuning.ranking.RankingRow",
     "dco.tuning.strategies.Exhaustive",
     "dco.tuning.strategies.Optuna",
     "dco.tuning.strategies.Random",
@@ -120,4 +106,4 @@ OWN: tuple[str, ...] = (
 
 def trusted_names() -> frozenset[str]:
     """Every type that a file may hold without the caller's consent, beside those that skops trusts by itself."""
-    return frozenset((*PLAIN, *SKLEARN, *OWN))
+    return frozenset((*PLAIN, *SKLEARN, *OWN, *trusted_scores()))

@@ -8,20 +8,25 @@ exchangeable. Deciding by anything seen on the untouched rows (the resulting wid
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Literal, SupportsIndex, TypeAlias
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal, SupportsIndex, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dco.foundations.arrays import Integers
+from dco.foundations.arrays import AnyArray, Integers
+from dco.foundations.notes import Message
 from dco.foundations.ranks import Level, as_count, smallest_marginal_n, smallest_pac_n
 from dco.rows.fingerprints import codes_of_values
-from dco.rows.rows import as_labels
-from dco.tuning.candidates import Candidates
+from dco.rows.roles import Growth
+from dco.rows.rows import Rows, as_labels
+from dco.scores.score import Score
+from dco.tuning.search import Candidates
+from dco.tuning.selection import Workbench, expand, fit_models, try_models
 from dco.tuning.stability import Stability, bootstrap_stability
 
+TOLERANCE = 0.01  # the relative regret at which selection counts as settled
 CandidatesOn: TypeAlias = Callable[[Integers], tuple[Candidates, ArrayLike]]
 
 
@@ -54,23 +59,22 @@ def smallest_calibration(*, alpha: Level, delta: Level | None = None, calibrate_
 
 def grow_until_settled(
     order: ArrayLike,
-    settled: Callable[[Integers], bool | Stability],
+    settled: Callable[[Integers], bool | Stability | GrowthStep],
     *,
     alpha: Level,
     delta: Level | None = None,
     calibrate_size: SupportsIndex = 0,
     start: SupportsIndex = 20,
     growth: float = 1.5,
-    tolerance: float = 0.01,
     groups: ArrayLike | None = None,
 ) -> Allocation:
     """Take rows in `order` for tuning until ``settled(rows taken)``; what is left is for calibration.
 
     `order` must be fixed before any row is looked at (a seeded permutation). `settled` may look at the rows it is given
-    and at nothing else of these rows; it returns a truth value, or a `Stability`, settled when its relative regret is at
-    most `tolerance`. Looks happen at `start` rows and then whenever the number has grown by the factor `growth`. Calibration
-    keeps at least `smallest_calibration`. With `groups` (a label for every row that `order` may name), whole groups are
-    taken, and `start`, `calibrate_size` and the minimum count groups.
+    and at nothing else of these rows; it returns a truth value, a `Stability`, settled when its relative regret is at most
+    1 %, or a `GrowthStep` of its own. Looks happen at `start` rows and then whenever the number has grown by the factor
+    `growth`. Calibration keeps at least `smallest_calibration`. With `groups` (a label for every row that `order` may name),
+    whole groups are taken, and `start`, `calibrate_size` and the minimum count groups.
     """
     rows = _permutation(order)
     blocks = _blocks(rows, groups)
@@ -87,18 +91,14 @@ def grow_until_settled(
     steps: list[GrowthStep] = []
     while True:
         verdict = settled(np.concatenate(blocks[:taken]))
-        stability = verdict if isinstance(verdict, Stability) else None
-        enough = bool(verdict) if stability is None else stability.relative_regret <= tolerance
-        steps.append(GrowthStep(taken, enough, stability))
-        if enough or taken == most:
+        if isinstance(verdict, Stability):
+            verdict = GrowthStep(taken, verdict.relative_regret <= TOLERANCE, verdict)
+        steps.append(verdict if isinstance(verdict, GrowthStep) else GrowthStep(taken, bool(verdict)))
+        if steps[-1].settled or taken == most:
             break
         taken = min(max(taken + 1, math.ceil(taken * growth)), most)
-    return Allocation(
-        tune=np.concatenate(blocks[:taken]),
-        calibrate=np.concatenate(blocks[taken:]),
-        steps=tuple(steps),
-        reason="settled" if enough else "limit",
-    )
+    reason: Literal["settled", "limit"] = "settled" if steps[-1].settled else "limit"
+    return Allocation(np.concatenate(blocks[:taken]), np.concatenate(blocks[taken:]), tuple(steps), reason)
 
 
 def grow_tuning_split(
@@ -107,37 +107,73 @@ def grow_tuning_split(
     *,
     alpha: Level,
     seed: int,
-    delta: Level | None = None,
-    calibrate_size: SupportsIndex = 0,
-    start: SupportsIndex = 20,
-    growth: float = 1.5,
-    tolerance: float = 0.01,
+    tolerance: float = TOLERANCE,
     repetitions: int = 200,
     groups: ArrayLike | None = None,
+    **limits: Any,
 ) -> Allocation:
     """`grow_until_settled` by the bootstrap: stop when the expected regret of the selection is at most 1 % of the size.
 
-    ``candidates_on(rows)`` gives ``({name: (score, prediction)}, y)`` for the rows it is handed.
+    ``candidates_on(rows)`` gives ``({name: (score, prediction)}, y)`` for the rows it is handed. `limits` are those of
+    `grow_until_settled`: delta, calibrate_size, start, growth.
     """
     codes = None if groups is None else codes_of_values(groups)[0]
 
-    def look(rows: Integers) -> Stability:
+    def look(rows: Integers) -> GrowthStep:
         candidates, y = candidates_on(rows)
         rng = np.random.default_rng([seed, len(rows)])
         own = None if codes is None else codes[rows]
-        return bootstrap_stability(candidates, y, alpha=alpha, rng=rng, repetitions=repetitions, groups=own)
+        found = bootstrap_stability(candidates, y, alpha=alpha, rng=rng, repetitions=repetitions, groups=own)
+        taken = len(rows) if own is None else len(np.unique(own))
+        return GrowthStep(taken, found.relative_regret <= tolerance, found)
 
-    return grow_until_settled(
-        order,
+    return grow_until_settled(order, look, alpha=alpha, groups=codes, **limits)
+
+
+def grow_tuning_rows(
+    models: Mapping[str, Any], scores: Mapping[str, Score] | None, bench: Workbench, statement: Any, growth: Growth
+) -> tuple[Integers, Integers, Mapping[str, Any]]:
+    """How `deal_roles` grows a tuning split: models fitted on training rows, then rows taken until the choice settles."""
+    if bench.choosing.strategy is not None or statement.condition_on is not None:
+        raise ValueError(Message("⟨tune_size=auto⟩ works with the exhaustive search and without ⟨condition_on⟩."))
+    rows = growth.rows
+    grown = replace(bench, train=rows.take(growth.train), tune=rows.take(growth.tune))
+    look, prefitted = growing_candidates(models, scores, grown, rows)
+    allocation = grow_tuning_split(
+        growth.order,
         look,
-        alpha=alpha,
-        delta=delta,
-        calibrate_size=calibrate_size,
-        start=start,
-        growth=growth,
-        tolerance=tolerance,
-        groups=codes,
+        alpha=statement.alpha,
+        delta=statement.delta if statement.rule.needs_delta else None,
+        calibrate_size=growth.least,
+        seed=bench.seed,
+        groups=rows.groups,
     )
+    return allocation.tune, allocation.calibrate, prefitted
+
+
+def growing_candidates(
+    models: Mapping[str, Any], scores: Mapping[str, Score] | None, bench: Workbench, rows: Rows
+) -> tuple[CandidatesOn, dict[str, Any]]:
+    """For a tuning split that grows: models fitted once on training rows, and their candidates on any rows taken so far."""
+    candidates = expand(models, scores)
+    outcomes = fit_models(models, bench)
+    fitted = {name: outcome.fitted for name, outcome in outcomes.items() if outcome.failure is None}
+
+    def look(taken: Integers) -> tuple[Candidates, AnyArray]:
+        now = replace(bench, tune=rows.take(taken), n_folds=None, prefitted=fitted)
+        tried = try_models([c for c in candidates if c.model_name in fitted], now)
+        table = {
+            c.name: (c.score, tried[c.model_name].predictions[c.kind].records[0])
+            for c in candidates
+            if c.model_name in tried and tried[c.model_name].failure is None
+        }
+        if not table:
+            lost = {name: outcome for name, outcome in outcomes.items() if outcome.failure is not None} | tried
+            reasons = "; ".join(f"{name}: {found.failure}" for name, found in lost.items())
+            raise ValueError(f"Every candidate failed on the training and tuning rows: {reasons}")
+        return table, now.tune.y
+
+    return look, fitted
 
 
 def _permutation(order: ArrayLike) -> Integers:

@@ -8,7 +8,7 @@ from dco.foundations.arrays import Floats
 from dco.foundations.ranks import Level, Threshold, as_rational, order_statistic, tuning_rank
 from dco.predictions import Prediction
 from dco.scores.score import Score
-from dco.tuning.candidates import checked_targets, evaluate_candidate
+from dco.tuning.search import checked_targets, evaluate_candidate
 
 
 def tuning_threshold(scores: Floats, *, alpha: Level) -> Threshold:
@@ -26,8 +26,6 @@ def direct_tune(score: Score, prediction_tune: Prediction, y_tune: ArrayLike, *,
     + 1 / (n + 1). After a search over candidates on the same rows it is lower still, by an amount that nothing here
     bounds (16 equal candidates, n = 1000, 1 - alpha = 0.8: about 0.776).
     """
-    if not isinstance(score, Score):
-        raise ValueError(f"score must be a score such as those of dco.scores, got {type(score).__name__}.")
     y = checked_targets(y_tune)
     scores = evaluate_candidate(type(score).__name__, score, prediction_tune, y).scores
     return tuning_threshold(scores, alpha=alpha)

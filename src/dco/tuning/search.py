@@ -8,40 +8,113 @@ score. No grid of thresholds is needed; `grid` exists to repeat the paper's runs
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any, Literal, SupportsIndex, TypeAlias
+from functools import partial
+from typing import Any, SupportsIndex, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from dco.foundations.arrays import AnyArray, Floats, Integers
-from dco.foundations.ranks import Level, as_count, as_rational, order_statistic, tuning_rank
-from dco.rows.fingerprints import codes_of_values
-from dco.rows.groups import group_names, rows_by_group
-from dco.rows.rows import as_labels
+from dco.foundations.errors import DcoError
+from dco.foundations.ranks import Level, as_rational, checked_scores, order_statistic, tuning_rank
+from dco.predictions import ClassRecord, Prediction
+from dco.scores.classification import RankScore, observed_together, sizes_together
+from dco.scores.score import Score, check_inverse, checked_score, is_ours, set_sizes
+from dco.sets.labels import codes_of
 from dco.sets.prediction_sets import size_quantile
-from dco.tuning.candidates import (
-    Candidates,
-    EvaluatedCandidate,
-    FailedCandidate,
-    Ranking,
-    RankingRow,
-    all_failed,
-    checked_targets,
-    common_kind,
-    evaluate_candidates,
-    exact_mean,
-    failure,
-    is_classification,
-    with_sizes,
+from dco.tuning.options import (
+    Conditions,
+    Grid,
+    Members,
+    checked_grid,
+    grid_values,
+    group_codes,
+    matched_level,
+    members_of,
+    neighbours,
+    row_masses,
+    smallest_within,
 )
+from dco.tuning.ranking import EvaluatedCandidate, FailedCandidate, Objective, Ranking, RankingRow
 
+Candidates: TypeAlias = Mapping[str, tuple[Score, Prediction]]
+# What a score says of its input. A shared pass then leaves its candidates to be evaluated one by one, where the error gets a
+# name. Anything else is a fault of the pass: to go on would hide it behind a slower way to the same numbers.
+_UNSUITABLE = (DcoError, ValueError, TypeError)
 _TAIL = Fraction(1, 20)  # P95 of weighted rows: the least size that at most a twentieth of the weight exceeds
 
-Grid: TypeAlias = int | Sequence[float] | Floats
-Conditions: TypeAlias = ArrayLike | Literal["label"]
+
+def mean_size(row: RankingRow) -> tuple[float, ...]:
+    """The paper's objective: the mean size, then the P95 size, then the threshold."""
+    return row.mean_size, row.p95_size, row.ranking_threshold
+
+
+@dataclass(frozen=True, eq=False)
+class Pieces:
+    """Predictions of the tuning rows: one record, or one per fold with the rows that it predicts."""
+
+    records: tuple[Prediction, ...]
+    rows: tuple[Integers, ...] = ()
+
+    def labels(self) -> AnyArray | None:
+        """All labels: those of the one record in its order, or those of all folds, ascending."""
+        names = [_label_names(record) for record in self.records if isinstance(record, ClassRecord)]
+        return None if not names else names[0] if len(names) == 1 else np.unique(np.concatenate(names))
+
+    def observed(self, score: Score, y: AnyArray) -> Floats:
+        """The score of the label that happened, row by row."""
+        if not self.rows:
+            return score.observed(self.records[0], y)
+        return self._joined([score.observed(record, y[rows]) for record, rows in self._each()])
+
+    def check_inverse(self, score: Score, y: AnyArray, scores: Floats) -> None:
+        """Compare sets with scores, piece by piece."""
+        for record, rows in self._each():
+            check_inverse(score, record, y[rows], scores[rows])
+
+    def sizes(self, score: Score, threshold: float | Floats) -> Floats:
+        """The size of each row's set."""
+        if not self.rows:
+            return set_sizes(score, self.records[0], threshold)
+        own = [self._own(record, rows, threshold) for record, rows in self._each()]
+        return self._joined([set_sizes(score, record, each) for record, each in zip(self.records, own, strict=True)])
+
+    def sizes_at_several(self, score: Score, thresholds: Sequence[float] | Floats) -> Floats:
+        """The sizes at several thresholds, (J, n)."""
+        found = [np.asarray(score.sizes_at_several(record, thresholds), dtype=np.float64) for record in self.records]
+        return self._joined(found) if self.rows else found[0]
+
+    def _each(self) -> Iterator[tuple[Prediction, Any]]:
+        return zip(self.records, self.rows or (slice(None),), strict=True)
+
+    def _joined(self, parts: Sequence[Floats]) -> Floats:
+        """Values of each piece (last axis) in the order of the rows."""
+        joined = np.empty((*parts[0].shape[:-1], sum(map(len, self.rows))))
+        for part, rows in zip(parts, self.rows, strict=True):
+            joined[..., rows] = part
+        return joined
+
+    def _own(self, record: Prediction, rows: Integers, threshold: float | Floats) -> float | Floats:
+        """The thresholds of a piece: per row, or per label (1, K) in the order in which its record lists the labels."""
+        values = np.asarray(threshold)
+        if values.ndim == 0:
+            return float(values)
+        labels = self.labels() if values.ndim == 2 and values.shape[0] == 1 else None
+        if labels is None or not isinstance(record, ClassRecord):
+            return np.asarray(values[rows])
+        return np.asarray(values[:, codes_of(_label_names(record), labels)])
+
+
+def _label_names(record: ClassRecord) -> AnyArray:
+    labels = record.labels()
+    return np.arange(record.n_classes) if labels is None else labels
+
+
+Pairs: TypeAlias = Mapping[str, tuple[Score, Pieces]]
 
 
 def tune(
@@ -66,9 +139,9 @@ def tune(
     - `risk_margin`: the paper's tightened rule, risk <= alpha - risk_margin.
     - `rank_matching=(k, m)`: compare sizes at the level k / (m + 1) that the k-th of m calibration scores will have on
       average, by linear interpolation between neighbouring tuning scores, instead of at 1 - alpha. Ranking only.
-    - `conditions`: a condition a row, or "label" for the row's own class: each gets its own lambda, as in Mondrian
+    - `conditions`: one condition per row, or "label" for the row's own class: each gets its own lambda, as in Mondrian
       calibration.
-    - `groups`: a group a row; every group then weighs the same and every row 1 / n_g within it.
+    - `groups`: one group per row; every group then weighs the same and every row 1 / n_g within it.
     """
     return tune_levels(
         candidates,
@@ -94,29 +167,35 @@ def tune_levels(
     groups: ArrayLike | None = None,
 ) -> tuple[Ranking, ...]:
     """`tune` at several levels; the scores of each candidate are computed once, its sizes in one pass for all levels."""
-    check_candidates(candidates)
-    y = checked_targets(y_tune)
+    pairs, y = checked_pairs(candidates), checked_targets(y_tune)
     if isinstance(alphas, str) or not isinstance(alphas, Iterable):
         raise ValueError(f"alphas must be a list of levels, got {alphas!r}; dco.tune takes a single one.")
-    rules = [
-        _Rule.of(len(y), alpha, grid, risk_margin, rank_matching, conditions=conditions, groups=groups) for alpha in alphas
-    ]
-    done, failed, kind = evaluate_candidates(candidates, y)
-    if conditions is None:
-        asked = {entry.name: sorted({value for rule in rules for value in _thresholds(entry, rule)}) for entry in done}
-        done = with_sizes(done, candidates, asked)
-        return tuple(_ranked(done, failed, rule, kind) for rule in rules)
-    members = {name: _members(candidates[name], y, conditions) for name in (entry.name for entry in done)}
-    return tuple(_ranked(done, failed, rule, kind, members) for rule in rules)
+    rules = [Rule.of(len(y), each, grid, risk_margin, rank_matching, conditions, groups) for each in alphas]
+    return rank_pairs(pairs, y, rules, conditions)
 
 
-def check_candidates(candidates: Candidates) -> None:
-    """Say what candidates look like, where these do not."""
+def checked_pairs(candidates: Candidates) -> dict[str, tuple[Score, Pieces]]:
+    """Validate the candidates: {name: (score, prediction), ...}."""
     if not isinstance(candidates, Mapping):
         raise ValueError(f"candidates must be a dict {{name: (score, prediction), ...}}, got {type(candidates).__name__}.")
+    if not candidates:
+        raise ValueError("there is no candidate to tune: pass {name: (score, prediction), ...}.")
     for name, pair in candidates.items():
         if not (isinstance(pair, (tuple, list)) and len(pair) == 2):
             raise ValueError(f"candidate {name!r} must be a pair (score, prediction), got {type(pair).__name__}.")
+        if isinstance(pair[1], Score):
+            raise ValueError(f"candidate {name!r} is the wrong way round: it must be (score, prediction), the score first.")
+    return {name: (checked_score(score), Pieces((record,))) for name, (score, record) in candidates.items()}
+
+
+def checked_targets(y: ArrayLike) -> AnyArray:
+    """The labels or responses of the tuning rows: at least one, one per row."""
+    array = np.asarray(y)
+    if array.ndim != 1 or array.size == 0:
+        raise ValueError(
+            f"y_tune must hold one label or number for each of at least one tuning row, got shape {array.shape}."
+        )
+    return array
 
 
 def rank_evaluated(
@@ -133,182 +212,196 @@ def rank_evaluated(
         raise ValueError("there is no candidate to rank.")
     if len({len(entry) for entry in evaluated}) != 1:
         raise ValueError("all candidates must be evaluated on the same tuning rows.")
-    return _ranked(evaluated, [], _Rule.of(len(evaluated[0]), alpha, grid, risk_margin, rank_matching, groups=groups))
+    return _ranked(evaluated, {}, Rule.of(len(evaluated[0]), alpha, grid, risk_margin, rank_matching, None, groups))
 
 
 @dataclass(frozen=True, eq=False)
-class _Rule:
+class Rule:
     """What is asked of every candidate, checked once."""
 
     n: int
     alpha: Fraction
     level: Fraction  # alpha less the margin
-    grid: int | Floats | None
-    matched: Fraction | None
-    groups: Integers | None  # as codes
-    masses: Integers | None  # integer weights of rows, None when all weigh the same
-    weights: Floats | None  # the same as shares
+    grid: int | Floats | None = None
+    matched: Fraction | None = None
+    groups: Integers | None = None  # as codes
+    masses: Integers | None = None  # integer weights of rows, None when all weigh the same
+    weights: Floats | None = None  # the same as shares
+    objective: Objective = mean_size
 
     @classmethod
     def of(
         cls,
         n: int,
         alpha: Level,
-        grid: Grid | None,
-        risk_margin: Level,
-        rank_matching: tuple[SupportsIndex, SupportsIndex] | None,
-        *,
+        grid: Grid | None = None,
+        risk_margin: Level = 0,
+        rank_matching: tuple[SupportsIndex, SupportsIndex] | None = None,
         conditions: Conditions | None = None,
         groups: ArrayLike | None = None,
-    ) -> _Rule:
+    ) -> Rule:
+        """The rule for n tuning rows; the other parameters are those of `tune`."""
         level = as_rational(alpha)
         margin = Fraction(0) if risk_margin == 0 else as_rational(risk_margin, name="risk_margin")
         if margin >= level:
             raise ValueError(f"risk_margin must be less than alpha = {float(level):g}, got {risk_margin!r}.")
-        matched = None
-        if rank_matching is not None:
-            if grid is not None or margin or conditions is not None or groups is not None:
-                raise ValueError("rank_matching fixes the level itself: leave out grid, risk_margin, conditions and groups.")
-            if not (isinstance(rank_matching, (tuple, list)) and len(rank_matching) == 2):
-                raise ValueError(f"rank_matching must be a pair (k, m) of whole numbers, got {rank_matching!r}.")
-            rank, m = as_count(rank_matching[0], name="rank"), as_count(rank_matching[1], name="m")
-            if not 1 <= rank <= m + 1:
-                raise ValueError(f"rank_matching=(k, m) needs 1 <= k <= m + 1, got ({rank}, {m}).")
-            # k = m + 1 deploys no finite threshold at all: every candidate has full sets, and ranking falls back to alpha
-            matched = Fraction(rank, m + 1) if rank <= m else None
-        steps = None if grid is None else _checked_grid(grid)
+        if rank_matching is not None and (grid is not None or margin or conditions is not None or groups is not None):
+            raise ValueError("rank_matching fixes the level itself: leave out grid, risk_margin, conditions and groups.")
+        matched = None if rank_matching is None else matched_level(rank_matching)
+        rule = cls(n, level, level - margin, None if grid is None else checked_grid(grid), matched)
         if groups is None:
-            return cls(n, level, level - margin, steps, matched, None, None, None)
+            return rule
         codes = group_codes(groups, n)
         counts = np.bincount(codes)
-        return cls(n, level, level - margin, steps, matched, codes, row_masses(codes), 1 / (len(counts) * counts[codes]))
+        return replace(rule, groups=codes, masses=row_masses(codes), weights=1 / (len(counts) * counts[codes]))
+
+    def best_threshold(self, scores: Floats, masses: Integers | None) -> tuple[float, bool]:
+        """The smallest threshold with a share of scores above it of at most `level`, and whether there is one."""
+        if self.grid is None and masses is None:
+            return order_statistic(scores, tuning_rank(len(scores), alpha=self.level)), True
+        return smallest_within(scores, self.level, self.grid, masses)
+
+    def asked(self, scores: Floats) -> list[float]:
+        """Where the sizes of a candidate will be asked for."""
+        if self.matched is None:
+            return [self.best_threshold(scores, self.masses)[0]]
+        return list(neighbours(scores, self.matched)[:2])
 
 
-def group_codes(groups: ArrayLike, n: int) -> Integers:
-    """The groups of n tuning rows as codes 0 ... G - 1."""
-    labels = as_labels(groups)
-    if labels.shape != (n,):
-        raise ValueError(f"groups must name a group for each of the {n} tuning rows, got shape {labels.shape}.")
-    return codes_of_values(labels)[0]
+def rank_pairs(
+    pairs: Pairs, y: AnyArray, rules: Sequence[Rule], conditions: Conditions | None = None
+) -> tuple[Ranking, ...]:
+    """The ranking by each rule; scores are computed once for all rules."""
+    done, lost = evaluate_pairs(pairs, y)
+    if conditions is None:
+        if len(pairs) > 1 or len(rules) > 1:
+            done = _with_sizes(done, pairs, rules)
+        return tuple(_ranked(done, lost, rule) for rule in rules)
+    members = {}
+    for name in (entry.name for entry in done):
+        pieces = pairs[name][1]
+        members[name] = members_of(pieces.records[0], pieces.labels(), y, conditions)
+    return tuple(_ranked(done, lost, rule, members) for rule in rules)
 
 
-def row_masses(codes: Integers) -> Integers:
-    """Integer weights proportional to 1 / n_g, exact, whatever the sizes of the groups; `codes` may leave numbers out."""
-    present, place, counts = np.unique(codes, return_inverse=True, return_counts=True)
-    common = math.lcm(*counts.tolist())
-    each = np.array([common // count for count in counts.tolist()], dtype=object)
-    masses: Integers = each[place]
-    return masses if common * len(present) >= 2**62 else masses.astype(np.int64)
+def evaluate_candidate(name: str, score: Score, prediction: Prediction, y: ArrayLike) -> EvaluatedCandidate:
+    """The candidate's scores, computed once, and its size curve, computed where it is asked for (NaN is refused)."""
+    return _evaluated(name, checked_score(score), Pieces((prediction,)), np.asarray(y), None)
+
+
+def evaluate_pairs(pairs: Pairs, y: AnyArray) -> tuple[list[EvaluatedCandidate], dict[str, Exception]]:
+    """Evaluate each candidate; one that raises is left out, with its error."""
+    known: dict[str, Floats] = {}
+    for names, scores, pieces in _sharing(pairs):
+        with suppress(*_UNSUITABLE):
+            parts = [observed_together(scores, record, y[rows]) for record, rows in pieces._each()]
+            known.update(zip(names, pieces._joined(parts) if pieces.rows else parts[0], strict=True))
+    done, lost = [], {}
+    for name, (score, pieces) in pairs.items():
+        try:
+            done.append(_evaluated(name, score, pieces, y, known.get(name)))
+        except Exception as problem:
+            lost[name] = problem
+    return done, lost
+
+
+def _evaluated(name: str, score: Score, pieces: Pieces, y: AnyArray, known: Floats | None) -> EvaluatedCandidate:
+    scores = checked_scores(pieces.observed(score, y) if known is None else known)
+    if scores.shape != (len(y),):
+        raise ValueError(f"{type(score).__name__} gave {scores.size} scores for {len(y)} tuning rows.")
+    if not is_ours(score):
+        pieces.check_inverse(score, y, scores)
+    counts = isinstance(pieces.records[0], ClassRecord)  # label counts jump, and have a pass for many thresholds
+    return EvaluatedCandidate(
+        name, scores, partial(pieces.sizes, score), partial(pieces.sizes_at_several, score) if counts else None
+    )
+
+
+def _with_sizes(evaluated: Sequence[EvaluatedCandidate], pairs: Pairs, rules: Sequence[Rule]) -> list[EvaluatedCandidate]:
+    """The same candidates, looking sizes up at the thresholds that the rules ask for: one pass for all levels.
+
+    Candidates that read the ranks of one prediction share that pass too.
+    """
+    asked = {entry.name: sorted({each for rule in rules for each in rule.asked(entry.scores)}) for entry in evaluated}
+    known: dict[str, dict[float, Floats]] = {name: {} for name in asked}
+    for names, scores, pieces in _sharing({name: pairs[name] for name in asked}):
+        with suppress(*_UNSUITABLE):
+            found = [sizes_together(scores, record, [asked[name] for name in names]) for record in pieces.records]
+            for name, *parts in zip(names, *found, strict=True):
+                sizes = (pieces._joined(parts) if pieces.rows else parts[0]).astype(np.float64)
+                known[name] = dict(zip(asked[name], sizes, strict=True))
+
+    def looking_up(entry: EvaluatedCandidate) -> EvaluatedCandidate:
+        (score, pieces), levels, sizes = pairs[entry.name], asked[entry.name], known[entry.name]
+
+        def sizes_at(threshold: float | Floats) -> Floats:
+            if not sizes and len(levels) > 1:
+                sizes.update(zip(levels, pieces.sizes_at_several(score, levels), strict=True))
+            found = None if isinstance(threshold, np.ndarray) else sizes.get(threshold)
+            return entry.sizes_at(threshold) if found is None else found
+
+        return replace(entry, sizes_at=sizes_at)
+
+    return [looking_up(entry) for entry in evaluated]
+
+
+def _sharing(pairs: Pairs) -> Iterator[tuple[list[str], list[RankScore], Pieces]]:
+    """Names, scores and prediction of candidates whose scores read the ranks of the same class probabilities."""
+    groups: dict[tuple[int, ...], dict[str, RankScore]] = {}
+    for name, (score, pieces) in pairs.items():
+        if isinstance(score, RankScore) and is_ours(score):
+            groups.setdefault(tuple(map(id, pieces.records)), {})[name] = score
+    for scores in groups.values():
+        if len(scores) > 1:
+            yield list(scores), list(scores.values()), pairs[next(iter(scores))][1]
 
 
 def _ranked(
     evaluated: Sequence[EvaluatedCandidate],
-    failed: Sequence[FailedCandidate],
-    rule: _Rule,
-    kind: type[Exception] = ValueError,
-    members: dict[str, _Members] | None = None,
+    failed: Mapping[str, Exception],
+    rule: Rule,
+    members: Mapping[str, Members] | None = None,
 ) -> Ranking:
-    rows: list[RankingRow] = []
-    lost = list(failed)
-    kinds = [kind] if failed else []
+    rows, lost = [], dict(failed)
     for entry in evaluated:
         try:
             rows.append(_row(entry, rule) if members is None else _conditional_row(entry, rule, members[entry.name]))
         except Exception as problem:
-            lost.append(failure(entry.name, problem))
-            kinds.append(type(problem))
+            lost[entry.name] = problem
     if not rows:
-        raise all_failed(lost, common_kind(kinds))
-    return Ranking(tuple(sorted(rows, key=_preference)), tuple(lost), float(rule.alpha), rule.n)
+        raise all_failed(lost)
+    # the sort is stable, so the order of candidates decides last; infeasible ones are the paper's fallback
+    rows.sort(key=lambda row: (0.0, *rule.objective(row)) if row.feasible else (1.0, row.miscoverage, *rule.objective(row)))
+    reasons = (FailedCandidate(name, f"{type(error).__name__}: {error}") for name, error in lost.items())
+    return Ranking(tuple(rows), tuple(reasons), float(rule.alpha), rule.n)
 
 
-def _preference(row: RankingRow) -> tuple[float, ...]:
-    """Sort key; the sort is stable, so the order of candidates decides last."""
-    if row.feasible:
-        return (0.0, row.mean_size, row.p95_size, row.ranking_threshold)
-    return (1.0, row.miscoverage, row.mean_size, row.p95_size, row.ranking_threshold)  # the paper's fallback
+def all_failed(lost: Mapping[str, Exception]) -> Exception:
+    """One error with every reason: of the type that all share if it is one of dco's, otherwise a ValueError."""
+    kinds = {type(error) for error in lost.values()}
+    kind = kinds.pop() if len(kinds) == 1 else ValueError
+    who = "the only candidate" if len(lost) == 1 else f"all {len(lost)} candidates"
+    reasons = " | ".join(f"{name}: {type(error).__name__}: {error}" for name, error in lost.items())
+    return (kind if issubclass(kind, DcoError) else ValueError)(f"{who} failed on the tuning rows. {reasons}")
 
 
-def _row(entry: EvaluatedCandidate, rule: _Rule) -> RankingRow:
-    if rule.matched is not None:
-        row = _matched_row(entry, rule, rule.matched)
-    else:
-        threshold, feasible = _best_threshold(entry.scores, rule.level, rule.grid, rule.masses)
-        row = _measured(entry, rule, threshold, entry.sizes_at(threshold), feasible)
-    return row if math.isfinite(row.mean_size) else _largest_finite(entry, rule, row)
-
-
-def _thresholds(entry: EvaluatedCandidate, rule: _Rule) -> list[float]:
-    """Where the sizes of a candidate will be asked for."""
+def _row(entry: EvaluatedCandidate, rule: Rule) -> RankingRow:
     if rule.matched is None:
-        return [_best_threshold(entry.scores, rule.level, rule.grid, rule.masses)[0]]
-    lower, upper, _ = _neighbours(entry.scores, rule.matched)
-    return [lower, upper]
-
-
-def _best_threshold(
-    scores: Floats, level: Fraction, grid: int | Floats | None, masses: Integers | None
-) -> tuple[float, bool]:
-    """The smallest threshold with a share of scores above it of at most `level`, and whether there is one."""
-    if grid is None:
-        if masses is None:
-            return order_statistic(scores, tuning_rank(len(scores), alpha=level)), True
-        order = np.argsort(scores, kind="stable")
-        above = int(masses.sum()) - np.cumsum(masses[order])
-        return float(scores[order][_first_within(above, masses, level)]), True
-    values = _grid_values(scores, grid)
-    order = np.argsort(scores, kind="stable")
-    mass = np.ones(len(scores), dtype=np.int64) if masses is None else masses
-    below = np.concatenate([np.zeros(1, dtype=mass.dtype), np.cumsum(mass[order])])
-    above = below[-1] - below[np.searchsorted(scores[order], values, side="right")]
-    within = [int(weight) * level.denominator <= level.numerator * int(below[-1]) for weight in above]
-    if any(within):
-        return float(values[within.index(True)]), True
-    return float(values[np.flatnonzero(above == above[-1])[0]]), False  # smallest risk, then smallest size
-
-
-def _first_within(above: AnyArray, masses: Integers, level: Fraction) -> int:
-    """The first place with above <= level * total, by bisection in integers (`above` does not increase)."""
-    bound = level.numerator * int(masses.sum()) // level.denominator
-    low, high = 0, len(above) - 1  # nothing lies above the last place
-    while low < high:
-        middle = (low + high) // 2
-        if int(above[middle]) <= bound:
-            high = middle
-        else:
-            low = middle + 1
-    return low
-
-
-def _checked_grid(grid: Grid) -> int | Floats:
-    """A count of quantiles, at least 1, or thresholds in ascending order."""
-    if isinstance(grid, (int, np.integer)) and not isinstance(grid, bool) and grid >= 1:
-        return int(grid)
-    try:
-        values = np.asarray(grid, dtype=np.float64)
-    except (TypeError, ValueError):
-        values = np.empty(0)
-    if values.ndim != 1 or values.size == 0 or np.any(np.isnan(values)):
-        raise ValueError(
-            "grid must be a number of thresholds, at least 1, or a list of at least one threshold, none of them NaN; got "
-            f"{grid!r:.200}."
-        )
-    return np.unique(values)
-
-
-def _grid_values(scores: Floats, grid: int | Floats) -> Floats:
-    if not isinstance(grid, int):
-        return grid
-    finite = scores[np.isfinite(scores)]
-    if finite.size == 0:
-        return np.array([np.inf])
-    # the paper's grid, as its words are usually read: linear quantiles at evenly spaced levels from 0 to 1
-    return np.unique(np.quantile(finite.astype(np.float64), np.linspace(0, 1, grid)))
+        threshold, feasible = rule.best_threshold(entry.scores, rule.masses)
+        row = _measured(entry, rule, threshold, entry.sizes_at(threshold), feasible)
+    else:
+        threshold, upper, share = neighbours(entry.scores, rule.matched)
+        sizes = entry.sizes_at(threshold)
+        if upper > threshold:
+            sizes = (1 - share) * sizes + share * entry.sizes_at(upper)
+            threshold = threshold + share * (upper - threshold) if math.isfinite(upper - threshold) else upper
+        row = _measured(entry, rule, threshold, sizes, feasible=True)
+    return row if math.isfinite(row.mean_size) else _largest_finite(entry, rule, row)
 
 
 def _measured(
     entry: EvaluatedCandidate,
-    rule: _Rule,
+    rule: Rule,
     threshold: float,
     sizes: Floats,
     feasible: bool,
@@ -321,36 +414,22 @@ def _measured(
     above = np.asarray(entry.scores > (threshold if cutoffs is None else cutoffs))
     mean = exact_mean(sizes, weights)
     miscoverage = int(np.count_nonzero(above)) / rule.n if weights is None else math.fsum(weights[above])
-    p95 = size_quantile(sizes, 0.95) if rule.masses is None else _best_threshold(sizes, _TAIL, None, rule.masses)[0]
+    p95 = size_quantile(sizes, 0.95) if rule.masses is None else smallest_within(sizes, _TAIL, None, rule.masses)[0]
     return RankingRow(entry.name, threshold, miscoverage, mean, p95, feasible and math.isfinite(mean), by_condition)
 
 
-def _matched_row(entry: EvaluatedCandidate, rule: _Rule, level: Fraction) -> RankingRow:
-    """Sizes at a level between two order statistics: the j-th of n scores has level j / (n + 1) on average."""
-    threshold, upper, share = _neighbours(entry.scores, level)
-    sizes = entry.sizes_at(threshold)
-    if upper > threshold:
-        sizes = (1 - share) * sizes + share * entry.sizes_at(upper)
-        threshold = threshold + share * (upper - threshold) if math.isfinite(upper - threshold) else upper
-    return _measured(entry, rule, threshold, sizes, feasible=True)
+def exact_mean(values: Floats, weights: Floats | None = None) -> float:
+    """The mean, summed exactly, so that the order of rows cannot change it (nor break a tie)."""
+    if weights is None:
+        whole = values.size and bool(np.all(values == np.rint(values))) and float(np.abs(values).max()) * len(values) < 2**53
+        return float(values.sum() if whole else math.fsum(values)) / len(values)  # whole numbers add up without rounding
+    inside = weights > 0  # 0 times an infinite size is nothing
+    return math.fsum(values[inside] * weights[inside])
 
 
-def _neighbours(scores: Floats, level: Fraction) -> tuple[float, float, float]:
-    """The scores on both sides of a level, and the share of the upper one (equal scores if it has none)."""
-    ordered, n = np.sort(scores), len(scores)
-    place = level * (n + 1)
-    j = min(max(math.floor(place), 1), n)
-    share = float(min(max(place - j, Fraction(0)), Fraction(1))) if j < n else 0.0
-    lower = float(ordered[j - 1])
-    return lower, float(ordered[j]) if share else lower, share
-
-
-def _largest_finite(entry: EvaluatedCandidate, rule: _Rule, row: RankingRow) -> RankingRow:
+def _largest_finite(entry: EvaluatedCandidate, rule: Rule, row: RankingRow) -> RankingRow:
     """The fallback for unbounded sets: the smallest risk among thresholds at which the mean size is finite."""
-    if rule.grid is None:
-        steps: Floats = np.unique(entry.scores[np.isfinite(entry.scores)])
-    else:
-        steps = _grid_values(entry.scores, rule.grid)
+    steps = grid_values(entry.scores, rule.grid)
     bounded, unbounded = -1, len(steps)  # sizes grow with the threshold: bisect
     while unbounded - bounded > 1:
         middle = (bounded + unbounded) // 2
@@ -364,54 +443,13 @@ def _largest_finite(entry: EvaluatedCandidate, rule: _Rule, row: RankingRow) -> 
     return _measured(entry, rule, threshold, entry.sizes_at(threshold), feasible=False)
 
 
-@dataclass(frozen=True, eq=False)
-class _Members:
-    """Which condition each row's true label falls under, and where thresholds go: a row's, or a label's (1, K)."""
-
-    names: list[Any]  # as the caller knows them
-    codes: Integers
-    columns: Integers  # where a label's threshold goes
-    n_labels: int | None  # thresholds a label
-    as_column: bool  # thresholds a row of a classification: (n, 1)
-
-    def spread(self, thresholds: Floats) -> Floats:
-        if self.n_labels is not None:
-            # a label without tuning rows is in every set, as it will be when calibrated
-            row = np.full(self.n_labels, np.inf)
-            row[self.columns] = thresholds
-            return row[None, :]
-        each = thresholds[self.codes]
-        return each[:, None] if self.as_column else each
-
-
-def _members(pair: tuple[Any, Any], y: AnyArray, conditions: Conditions) -> _Members:
-    prediction = pair[1]
-    if isinstance(conditions, str):
-        if conditions != "label":
-            raise ValueError(f'conditions must be "label" or one condition a row, got {conditions!r}.')
-        if not is_classification(prediction):
-            raise ValueError('conditions="label" is for classes; for a regression pass one condition a row.')
-        columns, codes = np.unique(prediction.codes(y), return_inverse=True)
-        labels = prediction.labels()
-        names = (columns if labels is None else labels[columns]).tolist()
-        return _Members(names, codes, columns, prediction.n_classes, True)
-    given = group_names(conditions)
-    if given.shape != y.shape:
-        raise ValueError(f"conditions must hold one entry for each of the {len(y)} tuning rows, got shape {given.shape}.")
-    parts = rows_by_group(given)
-    codes = np.empty(len(y), dtype=np.int64)
-    for code, rows in enumerate(parts.values()):
-        codes[rows] = code
-    return _Members(list(parts), codes, codes, None, is_classification(prediction))
-
-
-def _conditional_row(entry: EvaluatedCandidate, rule: _Rule, members: _Members) -> RankingRow:
+def _conditional_row(entry: EvaluatedCandidate, rule: Rule, members: Members) -> RankingRow:
     thresholds = np.empty(len(members.names))
     feasible = True
     for code in range(len(members.names)):
         rows = members.codes == code
         masses = None if rule.groups is None else row_masses(rule.groups[rows])
-        thresholds[code], met = _best_threshold(entry.scores[rows], rule.level, rule.grid, masses)
+        thresholds[code], met = rule.best_threshold(entry.scores[rows], masses)
         feasible = feasible and met
     by_condition = {name: float(value) for name, value in zip(members.names, thresholds, strict=True)}
     return _measured(

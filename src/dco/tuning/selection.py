@@ -6,67 +6,33 @@ Each distinct model is fitted once, and predicts the tuning rows once for each k
 from __future__ import annotations
 
 import inspect
-import math
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import chain, count
-from typing import Any, ClassVar, Protocol
+from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from dco.foundations.arrays import AnyArray, Floats, Integers
 from dco.foundations.errors import IncompatibleScoreError
 from dco.foundations.notes import Message, Note
 from dco.foundations.parallel import run_many
-from dco.foundations.ranks import Level, Threshold, as_rational
+from dco.foundations.ranks import Level, as_rational
 from dco.models.adapt import CLASS_RECORDS, holds_frozen, is_frozen, last_model, predict_record, records_of
 from dco.models.averaged import AveragedModel
-from dco.predictions import ClassDraws, ClassProbabilities, GaussianMixtures, Points, PointsWithSpread, Prediction, Quantiles
-from dco.rows.fingerprints import object_fingerprint, row_uniforms
+from dco.predictions import Points, PointsWithSpread, Prediction, Quantiles
+from dco.rows.fingerprints import row_uniforms
 from dco.rows.groups import condition_values, is_label
-from dco.rows.roles import Growth
 from dco.rows.rows import Rows
 from dco.rows.splits import folds
-from dco.scores import (
-    APS,
-    LAC,
-    RAPS,
-    SAPS,
-    AbsoluteResidual,
-    AddOneIn,
-    HighestDensityMass,
-    Margin,
-    NormalisedResidual,
-    PosteriorNLL,
-    PredictiveDensity,
-    QuantileResidual,
-    TopK,
-)
-from dco.scores.score import Cutoff, Score
-from dco.tuning import Ranking, tune
-from dco.tuning.allocation import grow_tuning_split
-from dco.tuning.candidates import FailedCandidate, check_inverse, set_sizes
+from dco.scores.registry import default_scores
+from dco.scores.regression import QuantileResidual
+from dco.scores.score import Score, checked_score, named_scores
+from dco.tuning.options import Conditions
+from dco.tuning.proposals import searched, with_ensemble
+from dco.tuning.ranking import FailedCandidate, Ranking
+from dco.tuning.search import Pieces, Rule, rank_pairs
 from dco.tuning.strategies import Strategy
-
-# What `scores=None` tries on a record: every score that suits it, with the parameters that its authors propose.
-DEFAULT_SCORES: dict[type, tuple[Score, ...]] = {
-    ClassProbabilities: (
-        LAC(),
-        APS(),
-        RAPS(penalty=0.01, rank_free=1),
-        RAPS(penalty=0.1, rank_free=1),
-        SAPS(weight=0.1),
-        TopK(),
-        Margin(),
-    ),
-    ClassDraws: (PosteriorNLL(), AddOneIn(), APS(), RAPS(penalty=0.01, rank_free=1), RAPS(penalty=0.1, rank_free=1)),
-    Points: (AbsoluteResidual(),),
-    PointsWithSpread: (AbsoluteResidual(), NormalisedResidual()),
-    Quantiles: (QuantileResidual(), QuantileResidual(kind="relative"), QuantileResidual(kind="median")),
-    GaussianMixtures: (PredictiveDensity(), HighestDensityMass()),
-}
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,74 +49,6 @@ class Candidate:
     def name(self) -> str:
         """As rankings show it."""
         return f"{self.model_name} / {self.score_name}"
-
-
-@dataclass(frozen=True, eq=False)
-class PiecedPrediction:
-    """Predictions of the tuning rows by several models, each for its own rows (folds)."""
-
-    records: tuple[Prediction, ...]
-    rows: tuple[Integers, ...]
-    classes: AnyArray | None = None
-
-    def __len__(self) -> int:
-        return sum(len(rows) for rows in self.rows)
-
-    @property
-    def n_classes(self) -> int:
-        """How many labels there are in any role or model."""
-        return 0 if self.classes is None else len(self.classes)
-
-    def labels(self) -> AnyArray | None:
-        """All labels, ascending."""
-        return self.classes
-
-    def codes(self, y: ArrayLike) -> Integers:
-        """Each label's place among all labels."""
-        return np.searchsorted(self.classes, np.asarray(y)) if self.classes is not None else np.asarray(y)
-
-    def in_order_of(self, record: Any, by_label: Floats) -> Floats:
-        """Thresholds a label (1, K), in the order in which one fold's record lists its labels."""
-        return by_label[:, self.codes(record.labels())]
-
-
-@dataclass(frozen=True)
-class PiecedScore:
-    """A score read piece by piece, so that folds with models of their own rank as one tuning split."""
-
-    score: Score
-    needs: ClassVar[tuple[type, ...]] = (PiecedPrediction,)
-
-    def observed(self, prediction: PiecedPrediction, y: ArrayLike) -> Floats:
-        """The score of the label that happened, row by row."""
-        labels, result = np.asarray(y), np.empty(len(prediction))
-        for record, rows in zip(prediction.records, prediction.rows, strict=True):
-            result[rows] = self.score.observed(record, labels[rows])
-        return result
-
-    def check_inverse(self, prediction: PiecedPrediction, y: ArrayLike, scores: Floats) -> None:
-        """Compare sets with scores, piece by piece."""
-        labels = np.asarray(y)
-        for record, rows in zip(prediction.records, prediction.rows, strict=True):
-            check_inverse(self.score, record, labels[rows], scores[rows])
-
-    def sizes(self, prediction: PiecedPrediction, threshold: Cutoff) -> Floats:
-        """The size of each row's set."""
-        result = np.empty(len(prediction))
-        values = np.asarray(float(threshold) if isinstance(threshold, Threshold) else threshold)
-        for record, rows in zip(prediction.records, prediction.rows, strict=True):
-            if values.ndim == 0:
-                own: float | Floats = float(values)
-            elif values.ndim == 2 and values.shape[0] == 1:
-                own = prediction.in_order_of(record, values)
-            else:
-                own = values[rows]
-            result[rows] = set_sizes(self.score, record, own)
-        return result
-
-    def sets(self, prediction: PiecedPrediction, threshold: Cutoff) -> Any:
-        """Not offered: the pieces only rank candidates."""
-        raise TypeError("Predictions by folds rank candidates; they make no prediction sets.")
 
 
 @dataclass(frozen=True, eq=False)
@@ -201,7 +99,7 @@ class Workbench:
         return np.asarray([seen.setdefault(name, len(seen)) for name in names.tolist()], dtype=np.int64)
 
     def pieces(self) -> list[tuple[Rows, Integers]]:
-        """(rows to fit on, places of the tuning rows to predict), one pair, or one a fold."""
+        """(rows to fit on, places of the tuning rows to predict), one pair, or one per fold."""
         if self.n_folds is None:
             return [(self.train, np.arange(len(self.tune)))]
         pool = self.tuning_rows()
@@ -219,10 +117,10 @@ class Workbench:
 
 @dataclass(frozen=True, eq=False)
 class Tried:
-    """A model after fitting: its fits (one, or one a fold) and its predictions of the tuning rows, or why it failed."""
+    """A model after fitting: its fits (one, or one per fold) and its predictions of the tuning rows, or why it failed."""
 
     fits: tuple[Any, ...]
-    predictions: Mapping[type, Any]
+    predictions: Mapping[type, Pieces]
     failure: str | None = None
 
 
@@ -230,17 +128,12 @@ def suitable(model_name: str, model: Any, scores: Mapping[str, Score] | None) ->
     """The candidates of one model: every given score that it can feed, or the default scores of what it gives."""
     offered = records_of(model)
     if scores is None:
-        pairs = named_scores(score for kind in offered for score in DEFAULT_SCORES.get(kind, ()))
-        if Quantiles in offered and not getattr(last_model(model), "median", False):
-            pairs = {name: score for name, score in pairs.items() if getattr(score, "kind", "") != "median"}
-    else:
-        pairs = dict(scores)
-    found = []
-    for score_name, score in pairs.items():
-        kind = next((kind for kind in score.needs if kind in offered), None)
-        if kind is not None:
-            found.append(Candidate(model_name, score_name, model, score, kind))
-    return found
+        proposed = [score for kind in offered for score in default_scores(kind)]
+        if not getattr(last_model(model), "median", False):
+            proposed = [score for score in proposed if score != QuantileResidual(kind="median")]
+        scores = named_scores(proposed)
+    kinds = {name: next((kind for kind in score.needs if kind in offered), None) for name, score in scores.items()}
+    return [Candidate(model_name, name, model, scores[name], kind) for name, kind in kinds.items() if kind is not None]
 
 
 def expand(models: Mapping[str, Any], scores: Mapping[str, Score] | None) -> list[Candidate]:
@@ -285,68 +178,16 @@ def given_scores(scores: Any) -> dict[str, Score] | None:
     """{name: score} of a score, a list or a dict of them; None for every score that suits the models."""
     if scores is None:
         return None
-    listed = list(scores) if isinstance(scores, (list, tuple)) else [scores]
-    named = dict(scores) if isinstance(scores, Mapping) else None
-    for score in listed if named is None else named.values():
-        if isinstance(score, type):
-            raise ValueError(f"scores holds the class {score.__name__}: make a score of it, {score.__name__}(...).")
-        if not isinstance(score, Score):
-            raise ValueError(f"scores must hold scores such as those of dco.scores, got {score!r:.200}.")
-    named = named_scores(listed) if named is None else named
+    if isinstance(scores, Mapping):
+        named = {name: checked_score(score) for name, score in scores.items()}
+    else:
+        named = named_scores(scores if isinstance(scores, (list, tuple)) else [scores])
     if not named:
         raise ValueError("scores is empty: pass None for all scores that suit the models, or name some.")
     return named
 
 
-def named_scores(scores: Iterable[Score]) -> dict[str, Score]:
-    """{name: score}: each by its label, numbered where different scores share one; equal scores are one."""
-    taken: dict[str, Hashable] = {}
-    return {_own_label(score, taken): score for score in scores}
-
-
-def _own_label(score: Score, taken: dict[str, Hashable]) -> str:
-    """The label, or the first numbered one that no other score has taken."""
-    label, identity = score_label(score), _identity(score)
-    names = chain([label], (f"{label}-{number}" for number in count(2)))
-    return next(name for name in names if taken.setdefault(name, identity) == identity)
-
-
-def _identity(thing: Any) -> Hashable:
-    """Equal for equal things; one that cannot be written down is equal only to itself."""
-    try:
-        return object_fingerprint(thing)
-    except TypeError:
-        return id(thing)
-
-
-def score_label(score: Score) -> str:
-    """LAC, RAPS(penalty=0.1, rank_free=1): the class, with those parameters that are not at their default."""
-    if isinstance(score, type):
-        return score.__name__
-    if is_dataclass(score):
-        given = {entry.name: getattr(score, entry.name) for entry in fields(score) if _is_set(score, entry)}
-    elif type(score).__repr__ is not object.__repr__:
-        return repr(score)
-    else:  # the default repr holds an address, which is another in every run
-        given = getattr(score, "__dict__", {})
-    shown = ", ".join(f"{name}={_shown(value)}" for name, value in given.items())
-    return type(score).__name__ + (f"({shown})" if shown else "")
-
-
-def _shown(value: Any, *, longest: int = 60) -> str:
-    """The value, or its shape and a digest where it would fill the line (a matrix of losses) or show an address."""
-    text = repr(value)
-    if len(text) <= longest and " at 0x" not in text and not isinstance(value, np.ndarray):
-        return text
-    what = type(value).__name__ if callable(value) else " x ".join(map(str, np.shape(value))) or type(value).__name__
-    return f"<{what} {object_fingerprint(value)[:8]}>"
-
-
-def _is_set(score: Score, entry: Field[Any]) -> bool:
-    return entry.default is MISSING or not np.array_equal(getattr(score, entry.name), entry.default)
-
-
-def _check_task(candidates: Sequence[Candidate], bench: Workbench) -> None:
+def check_task(candidates: Sequence[Candidate], bench: Workbench) -> None:
     """Classifiers for labels, regressors for numbers: a regressor of the codes 0 and 1 would give intervals of codes."""
     for candidate in candidates:
         if (candidate.kind in CLASS_RECORDS) != (bench.classes is not None):
@@ -357,13 +198,31 @@ def _check_task(candidates: Sequence[Candidate], bench: Workbench) -> None:
             )
 
 
-def try_models(models: Mapping[str, Any], candidates: Sequence[Candidate], bench: Workbench) -> dict[str, Tried]:
-    """Fit every model and predict the tuning rows, in parallel; a model that raises is a failed one."""
-    pieces = bench.pieces()
-    jobs = {name: _jobs(name, model, candidates, bench, pieces) for name, model in models.items()}
-    flat = [job for own in jobs.values() for job in own]
-    outcomes = iter(run_many(_fit_and_predict, flat, n_jobs=bench.choosing.n_jobs, scheduler=bench.choosing.scheduler))
-    return {name: _assemble([next(outcomes) for _ in own], pieces, bench) for name, own in jobs.items() if own}
+def try_models(candidates: Sequence[Candidate], bench: Workbench) -> dict[str, Tried]:
+    """Fit the model of every candidate and predict the tuning rows, in parallel; a model that raises is a failed one."""
+    pieces, own = bench.pieces(), _by_model(candidates)
+    outcomes = iter(_run([job for each in own.values() for job in _jobs(each, bench, pieces)], bench))
+    return {name: _assemble([next(outcomes) for _ in pieces], pieces) for name in own}
+
+
+def fit_models(models: Mapping[str, Any], bench: Workbench) -> dict[str, Outcome]:
+    """Fit every model on the training rows, in parallel, and predict nothing yet."""
+    jobs = [Job(model, bench.train, bench.train) for model in models.values()]
+    return dict(zip(models, _run(jobs, bench), strict=True))
+
+
+def _run(jobs: list[Job], bench: Workbench) -> list[Outcome]:
+    n_jobs, scheduler = bench.choosing.n_jobs, bench.choosing.scheduler
+    if len(jobs) == 1 and n_jobs is None and scheduler is None:
+        return [_fit_and_predict(jobs[0])]
+    return run_many(_fit_and_predict, jobs, n_jobs=n_jobs, scheduler=scheduler)
+
+
+def _by_model(candidates: Sequence[Candidate]) -> dict[str, list[Candidate]]:
+    found: dict[str, list[Candidate]] = {}
+    for candidate in candidates:
+        found.setdefault(candidate.model_name, []).append(candidate)
+    return found
 
 
 def _config() -> dict[str, Any]:
@@ -398,25 +257,20 @@ class Outcome:
     failure: str | None = None
 
 
-def _jobs(
-    name: str, model: Any, candidates: Sequence[Candidate], bench: Workbench, pieces: list[tuple[Rows, Integers]]
-) -> list[Job]:
-    """What is to be done for one model: a fit and its predictions for each piece, nothing if no candidate has the model."""
-    own = [candidate for candidate in candidates if candidate.model_name == name]
-    if not own:
-        return []
+def _jobs(own: Sequence[Candidate], bench: Workbench, pieces: list[tuple[Rows, Integers]]) -> list[Job]:
+    """What is to be done for the model of these candidates: a fit and its predictions for each piece."""
     tuning, kinds = bench.tuning_rows(), tuple({candidate.kind: None for candidate in own})
-    randomised = any(getattr(candidate.score, "randomised", False) for candidate in own)
+    randomised = any(candidate.score.randomised for candidate in own)
     uniforms = row_uniforms(tuning.X, seed=bench.uniform_seed) if randomised else None
     return [
         Job(
-            model,
+            own[0].model,
             fit_rows,
             tuning.take(places),
             kinds=kinds,
             uniforms=None if uniforms is None else uniforms[places],
             classes=bench.classes,
-            fitted=bench.prefitted.get(name),
+            fitted=bench.prefitted.get(own[0].model_name),
         )
         for fit_rows, places in pieces
     ]
@@ -437,39 +291,69 @@ def _fit_and_predict(job: Job) -> Outcome:
     return Outcome(fitted, records)
 
 
-def try_fold_by_fold(
-    candidate: Candidate, bench: Workbench, *, alpha: Level, report: Callable[[int, float], bool]
-) -> Tried | None:
-    """Like `try_models` for one candidate, reporting its mean size after each fold; None if it was told to stop."""
-    pieces = bench.pieces()
-    jobs = _jobs(candidate.model_name, candidate.model, [candidate], bench, pieces)
-    outcomes: list[Outcome] = []
-    for step, job in enumerate(jobs):
-        outcome = _fit_and_predict(job)
-        outcomes.append(outcome)
-        if outcome.failure is not None:
-            break
-        pair = candidate.score, outcome.records[candidate.kind]
-        if report(step, tune({candidate.name: pair}, job.predict_rows.y, alpha=alpha).table[0].mean_size):
-            return None
-    return _assemble(outcomes, pieces, bench)
-
-
-def _assemble(outcomes: list[Outcome], pieces: list[tuple[Rows, Integers]], bench: Workbench) -> Tried:
+def _assemble(outcomes: Sequence[Outcome], pieces: list[tuple[Rows, Integers]]) -> Tried:
     failure = next((outcome.failure for outcome in outcomes if outcome.failure is not None), None)
     if failure is not None:
         return Tried((), {}, failure)
-    fits = tuple(outcome.fitted for outcome in outcomes)
-    if len(outcomes) == 1:
-        return Tried(fits, outcomes[0].records)
-    places = tuple(held_out for _, held_out in pieces)
-    pieced = {}
-    for kind in outcomes[0].records:
-        records: tuple[Any, ...] = tuple(outcome.records[kind] for outcome in outcomes)
-        # a frozen model may know more labels than the rows hold
-        classes = None if bench.classes is None else np.unique(np.concatenate([record.labels() for record in records]))
-        pieced[kind] = PiecedPrediction(records, places, classes)
-    return Tried(fits, pieced)
+    places = tuple(held_out for _, held_out in pieces) if len(pieces) > 1 else ()
+    predictions = {kind: Pieces(tuple(each.records[kind] for each in outcomes), places) for kind in outcomes[0].records}
+    return Tried(tuple(outcome.fitted for outcome in outcomes), predictions)
+
+
+@dataclass(frozen=True, eq=False)
+class Trials:
+    """Models tried so far, each fitted once, and how their candidates are ranked."""
+
+    bench: Workbench
+    alpha: Level
+    conditions: Conditions | None = None
+    tried: dict[str, Tried] = field(default_factory=dict)
+
+    def suitable(self, model_name: str, model: Any, scores: Mapping[str, Score]) -> list[Candidate]:
+        """The candidates of a model that a search proposes."""
+        found = suitable(model_name, model, scores)
+        check_task(found, self.bench)
+        return found
+
+    def rank(self, candidates: Sequence[Candidate]) -> Ranking:
+        """Exact search over the candidates whose model does not fail; models that are new are fitted first."""
+        own = _by_model(candidates)
+        new = [c for c in candidates if not self._knows(c.model_name, c.kind)]
+        self.tried.update(try_models([c for name in _by_model(new) for c in own[name]], self.bench) if new else {})
+        found = {c.name: (c.score, self.tried[c.model_name].predictions[c.kind]) for c in candidates if not self.failure(c)}
+        if not found:  # told once per model, not once per score
+            reasons = "; ".join(f"{name}: {self.tried[name].failure}" for name in own)
+            shape = f"n_samples={len(self.bench.train)}, n_features={self.bench.train.X.shape[1]}"
+            raise ValueError(f"Every candidate failed on the training and tuning rows ({shape}). {reasons}")
+        rows = self.bench.tuning_rows()
+        rule = Rule.of(len(rows), self.alpha, conditions=self.conditions, groups=rows.groups)
+        return rank_pairs(found, rows.y, [rule], self.conditions)[0]
+
+    def fold_by_fold(self, candidate: Candidate, report: Callable[[int, float], bool]) -> bool:
+        """Try a new model, reporting the mean size of its candidate after each fold; whether it was told to stop."""
+        if self.bench.n_folds is None or candidate.model_name in self.tried:
+            return False
+        pieces = self.bench.pieces()
+        outcomes: list[Outcome] = []
+        for step, job in enumerate(_jobs([candidate], self.bench, pieces)):
+            outcomes.append(_fit_and_predict(job))
+            if outcomes[-1].failure is not None:
+                break
+            pair = candidate.score, Pieces((outcomes[-1].records[candidate.kind],))
+            rule = Rule.of(len(job.predict_rows), self.alpha)
+            ranking = rank_pairs({candidate.name: pair}, job.predict_rows.y, [rule])[0]
+            if report(step, ranking.table[0].mean_size):
+                return True
+        self.tried[candidate.model_name] = _assemble(outcomes, pieces)
+        return False
+
+    def failure(self, candidate: Candidate) -> str | None:
+        """Why the model of a candidate failed, if it did."""
+        return self.tried[candidate.model_name].failure
+
+    def _knows(self, model_name: str, kind: type) -> bool:
+        tried = self.tried.get(model_name)
+        return tried is not None and (tried.failure is not None or kind in tried.predictions)
 
 
 def predicted(fitted: Any, X: Any, kind: type, *, uniforms: Floats | None, classes: AnyArray | None) -> Prediction:
@@ -540,68 +424,6 @@ class Aim(Protocol):
         ...
 
 
-def grow_tuning_rows(
-    models: Mapping[str, Any], scores: Mapping[str, Score] | None, bench: Workbench, statement: Any
-) -> Callable[[Growth], tuple[Integers, Integers, Mapping[str, Any]]]:
-    """How `deal_roles` grows a tuning split: models fitted on training rows, then rows taken until the choice settles."""
-
-    def grow(growth: Growth) -> tuple[Integers, Integers, Mapping[str, Any]]:
-        if bench.choosing.strategy is not None or statement.condition_on is not None:
-            raise ValueError(Message("⟨tune_size=auto⟩ works with the exhaustive search and without ⟨condition_on⟩."))
-        rows = growth.rows
-        grown = replace(bench, train=rows.take(growth.train), tune=rows.take(growth.tune))
-        look, prefitted = growing_candidates(models, scores, grown, rows)
-        delta = statement.delta if statement.rule.needs_delta else None
-        allocation = grow_tuning_split(
-            growth.order,
-            look,
-            alpha=statement.alpha,
-            delta=delta,
-            calibrate_size=growth.least,
-            seed=bench.seed,
-            groups=rows.groups,
-        )
-        return allocation.tune, allocation.calibrate, prefitted
-
-    return grow
-
-
-def growing_candidates(
-    models: Mapping[str, Any], scores: Mapping[str, Score] | None, bench: Workbench, rows: Rows
-) -> tuple[Callable[[Integers], tuple[dict[str, tuple[Any, Any]], AnyArray]], dict[str, Any]]:
-    """For a tuning split that grows: models fitted once on training rows, and their candidates on any rows taken so far."""
-    candidates = expand(models, scores)
-    jobs = [Job(model, bench.train, bench.train) for model in models.values()]  # nothing to predict yet
-    outcomes = dict(
-        zip(
-            models,
-            run_many(_fit_and_predict, jobs, n_jobs=bench.choosing.n_jobs, scheduler=bench.choosing.scheduler),
-            strict=True,
-        )
-    )
-    fitted = {name: outcome.fitted for name, outcome in outcomes.items() if outcome.failure is None}
-
-    def look(taken: Integers) -> tuple[dict[str, tuple[Any, Any]], AnyArray]:
-        part = rows.take(taken)
-        now = replace(bench, tune=part, n_folds=None, prefitted=fitted)
-        tried = try_models({name: models[name] for name in fitted}, [c for c in candidates if c.model_name in fitted], now)
-        table = {c.name: (c.score, tried[c.model_name].predictions[c.kind]) for c in candidates if _worked(tried, c)}
-        if not table:
-            reasons = {name: outcome.failure for name, outcome in outcomes.items() if outcome.failure is not None}
-            reasons |= {name: str(found.failure) for name, found in tried.items()}
-            raise ValueError(
-                "Every candidate failed on the training and tuning rows: "
-                + "; ".join(f"{name}: {text}" for name, text in reasons.items())
-            )
-        return table, part.y
-
-    return look, fitted
-
-
-def _worked(tried: Mapping[str, Tried], candidate: Candidate) -> bool:
-    return candidate.model_name in tried and tried[candidate.model_name].failure is None
-
-
 @dataclass(frozen=True, eq=False)
 class Selection:
     """The outcome of a search: the ranking, the candidate that won, and its fit on the training rows."""
@@ -614,67 +436,34 @@ class Selection:
     training_rows_known: bool = True  # no candidate came fitted on rows unknown here
 
 
-def rank_candidates(
-    candidates: Sequence[Candidate],
-    tried: Mapping[str, Tried],
-    bench: Workbench,
-    *,
-    alpha: Level,
-    conditions: AnyArray | str | None,
-) -> Ranking:
-    """Exact search over the candidates whose model did not fail."""
-    table: dict[str, tuple[Any, Any]] = {}
-    for candidate in candidates:
-        outcome = tried[candidate.model_name]
-        if outcome.failure is None:
-            prediction = outcome.predictions[candidate.kind]
-            pieced = isinstance(prediction, PiecedPrediction)
-            table[candidate.name] = (PiecedScore(candidate.score) if pieced else candidate.score, prediction)
-    if not table:
-        lost = {c.model_name: tried[c.model_name].failure for c in candidates}  # once a model, not once a score
-        reasons = "; ".join(f"{name}: {reason}" for name, reason in lost.items())
-        shape = f"n_samples={len(bench.train)}, n_features={bench.train.X.shape[1]}"
-        raise ValueError(f"Every candidate failed on the training and tuning rows ({shape}). {reasons}")
-    rows = bench.tuning_rows()
-    return tune(table, rows.y, alpha=alpha, conditions=conditions, groups=rows.groups)
-
-
 def select(
-    models: Mapping[str, Any],
-    scores: Mapping[str, Score] | None,
-    bench: Workbench,
-    statement: Aim,
-    notes: list[Note],
+    models: Mapping[str, Any], scores: Mapping[str, Score] | None, bench: Workbench, statement: Aim, notes: list[Note]
 ) -> Selection:
     """Try the candidates on training and tuning rows and keep the one with the smallest sets."""
-    alpha, conditions = statement.alpha, bench.conditions(statement.condition_on)
-    search, ensemble = bench.choosing.strategy, bench.choosing.ensemble
+    search = bench.choosing.strategy
     candidates = expand(models, scores) if models else []
-    _check_task(candidates, bench)
+    check_task(candidates, bench)
     if not len(bench.tuning_rows()):
-        only = _the_only(candidates, alpha=alpha, searched=search is not None)
+        only = _the_only(candidates, alpha=statement.alpha, searched=search is not None)
         return replace(only, training_rows_known=_rows_known(models, only.winner))
-    if search is None:
-        tried = try_models(models, candidates, bench)
-    else:
-        candidates, tried = _searched(search, candidates, bench, alpha=alpha, conditions=conditions)
-        _check_task(candidates, bench)
-    ranking = rank_candidates(candidates, tried, bench, alpha=alpha, conditions=conditions)
-    if ensemble:
-        candidates, tried = _with_ensemble(candidates, tried, ranking)
-        ranking = rank_candidates(candidates, tried, bench, alpha=alpha, conditions=conditions)
-    failures = {c.name: str(tried[c.model_name].failure) for c in candidates if tried[c.model_name].failure is not None}
-    lost = {c.model_name: str(tried[c.model_name].failure) for c in candidates if c.name in failures}
+    trials = Trials(bench, statement.alpha, bench.conditions(statement.condition_on))
+    if search is not None:
+        candidates = searched(search, candidates, trials)
+    ranking = trials.rank(candidates)
+    if bench.choosing.ensemble:
+        candidates = with_ensemble(candidates, trials.tried, ranking)
+        ranking = trials.rank(candidates)
+    failures = {c.name: str(trials.failure(c)) for c in candidates if trials.failure(c) is not None}
+    lost = {c.model_name: failures[c.name] for c in candidates if c.name in failures}
     lost |= {entry.name: entry.reason for entry in ranking.failed}
-    ranking = replace(ranking, failed=(*(FailedCandidate(*item) for item in failures.items()), *ranking.failed))
-    failures |= {entry.name: entry.reason for entry in ranking.failed}
     if lost:
         notes.append(failed_note(lost))
-    winner = next(candidate for candidate in candidates if candidate.name == ranking.best)
-    fits = tried[winner.model_name].fits
-    return Selection(
-        ranking, winner, fits[0] if len(fits) == 1 else None, len(candidates), failures, _rows_known(models, winner)
-    )
+    ranking = replace(ranking, failed=(*(FailedCandidate(*item) for item in failures.items()), *ranking.failed))
+    reasons = {entry.name: entry.reason for entry in ranking.failed}
+    winner = next(candidate for candidate in candidates if candidate.name == ranking.table[0].name)
+    fits = trials.tried[winner.model_name].fits
+    fitted = fits[0] if len(fits) == 1 else None
+    return Selection(ranking, winner, fitted, len(candidates), reasons, _rows_known(models, winner))
 
 
 def _rows_known(models: Mapping[str, Any], winner: Candidate) -> bool:
@@ -704,92 +493,3 @@ def failed_note(lost: Mapping[str, str], *, most: int = 5) -> Note:
     more = f"; and {len(lost) - most} more, see ranking_.failed" if len(lost) > most else ""
     text = f"{len(lost)} failed on the training and tuning rows and took no part in the comparison"
     return Note("failed-candidates", f"{text}: {'; '.join(shown)}{more}.")
-
-
-def _searched(
-    search: Strategy, listed: Sequence[Candidate], bench: Workbench, *, alpha: Level, conditions: AnyArray | str | None
-) -> tuple[list[Candidate], dict[str, Tried]]:
-    """Let a strategy propose models and scores; each proposal is judged on the tuning rows, each model fitted once."""
-    candidates: list[Candidate] = []
-    tried: dict[str, Tried] = {}
-    known = {(id(candidate.model), _identity(candidate.score)): candidate for candidate in listed}
-    names: dict[Hashable, tuple[str, Any]] = {}  # the models are kept, so that no later one gets the id of one that is gone
-    labels: dict[str, Hashable] = {}
-    kept: list[Score] = []  # for the same reason
-
-    def proposed(model: Any, score: Score) -> Candidate:
-        candidate = known.get((id(model), _identity(score)))
-        if candidate is None:
-            name, _ = names.setdefault(_model_identity(model), (f"trial {len(names)}", model))
-            kept.append(score)
-            found = suitable(f"{name}: {type(model).__name__}", model, {_own_label(score, labels): score})
-            if not found:
-                raise IncompatibleScoreError(f"The score {score_label(score)} does not suit {type(model).__name__}.")
-            candidate = found[0]
-        return candidate
-
-    def evaluate(model: Any, score: Score, report: Callable[[int, float], bool] | None = None) -> float:
-        new = proposed(model, score)
-        if report is not None and bench.n_folds is not None and new.model_name not in tried:
-            outcome = try_fold_by_fold(new, bench, alpha=alpha, report=report)
-            if outcome is None:
-                return math.inf  # pruned: it is no candidate
-            tried[new.model_name] = outcome
-        if all(candidate.name != new.name for candidate in candidates):
-            candidates.append(new)
-        own = [candidate for candidate in candidates if candidate.model_name == new.model_name]
-        if new.model_name not in tried or new.kind not in tried[new.model_name].predictions:
-            tried.update(try_models({new.model_name: model}, own, bench))
-        failure = tried[new.model_name].failure
-        if failure is not None:
-            raise ValueError(failure)
-        ranking = rank_candidates([new], tried, bench, alpha=alpha, conditions=conditions)
-        return float(ranking.table[0].mean_size)
-
-    found = search.search(evaluate, [(candidate.model, candidate.score) for candidate in listed])
-    if not candidates:
-        raise ValueError(
-            "The search proposed no candidate that could be tried. " + "; ".join(t.reason for t in found.trials)
-        )
-    return candidates, tried
-
-
-def _model_identity(model: Any) -> Hashable:
-    """Equal for models that are fitted alike: one class, the same parameters to the last entry of each array."""
-    try:
-        return type(model), object_fingerprint(model.get_params(deep=False))
-    except TypeError:  # a parameter that cannot be written down: then only the object itself is the same model
-        return type(model), id(model)
-
-
-def _with_ensemble(
-    candidates: list[Candidate], tried: dict[str, Tried], ranking: Ranking, members: int = 3
-) -> tuple[list[Candidate], dict[str, Tried]]:
-    """Add the average of the best few distinct models that give the winner's kind of record, with each of its scores."""
-    by_name = {candidate.name: candidate for candidate in candidates}
-    best = by_name[ranking.best]
-    same_kind = [by_name[row.name] for row in ranking.table if by_name[row.name].kind is best.kind]
-    model_of = {candidate.model_name: candidate.model for candidate in same_kind}  # by the best candidate of each
-    chosen = list(model_of)[:members]
-    if len(chosen) < 2:
-        return candidates, tried
-    model = AveragedModel([model_of[name] for name in chosen])
-    name = "average of " + ", ".join(chosen)
-    try:
-        tried = {**tried, name: _averaged(model, [tried[member] for member in chosen], best.kind)}
-    except ValueError as error:  # frozen models may know different classes: then their average is a failed candidate
-        tried = {**tried, name: Tried((), {}, f"{type(error).__name__}: {error}")}
-    scores = {candidate.score_name: candidate.score for candidate in same_kind}
-    new = [Candidate(name, score_name, model, score, best.kind) for score_name, score in scores.items()]
-    return candidates + new, tried
-
-
-def _averaged(model: AveragedModel, members: Sequence[Tried], kind: type) -> Tried:
-    """The average of models that were tried, piece by piece where they were tried on folds."""
-    fits = tuple(model.of_fitted(list(of_piece)) for of_piece in zip(*(member.fits for member in members), strict=True))
-    records = [member.predictions[kind] for member in members]
-    if not isinstance(records[0], PiecedPrediction):
-        return Tried(fits, {kind: AveragedModel.average(records)})
-    pieces = zip(*(record.records for record in records), strict=True)
-    averages = tuple(AveragedModel.average(list(piece)) for piece in pieces)
-    return Tried(fits, {kind: PiecedPrediction(averages, records[0].rows, records[0].classes)})

@@ -16,13 +16,9 @@ from numpy.typing import ArrayLike
 from dco.foundations.arrays import Floats, Integers
 from dco.foundations.ranks import Level, as_count, tuning_rank
 from dco.sets.prediction_sets import interpolated, linear_quantile_places
-from dco.tuning.candidates import (
-    Candidates,
-    EvaluatedCandidate,
-    all_failed,
-    evaluate_candidates,
-)
-from dco.tuning.search import check_candidates, group_codes, rank_evaluated, row_masses
+from dco.tuning.options import group_codes, row_masses
+from dco.tuning.ranking import EvaluatedCandidate
+from dco.tuning.search import Candidates, all_failed, checked_pairs, checked_targets, evaluate_pairs, rank_evaluated
 
 _LARGEST_MASS = 2**52  # up to here sums of integer weights are exact, as integers and as floats
 _KNOTS = 16  # thresholds at which an expensive size curve is evaluated
@@ -213,10 +209,9 @@ def _relative(regret: float, size: float) -> float:
 
 
 def _evaluated(candidates: Candidates, y_tune: ArrayLike) -> list[EvaluatedCandidate]:
-    check_candidates(candidates)
-    done, failed, kind = evaluate_candidates(candidates, y_tune)
+    done, lost = evaluate_pairs(checked_pairs(candidates), checked_targets(y_tune))
     if not done:
-        raise all_failed(failed, kind)
+        raise all_failed(lost)
     return done
 
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from dco.foundations.extras import require
 from dco.foundations.ranks import as_count
-from dco.rows.fingerprints import object_fingerprint
+from dco.scores.score import identity_of
 
 Evaluate: TypeAlias = Callable[..., float]
 Pair: TypeAlias = tuple[Any, Any]
@@ -174,18 +174,10 @@ def _own_pair(proposed: Any, copies: dict[int, _Copy]) -> Pair:
     from sklearn.base import clone
 
     params, known = model.get_params(), copies.get(id(model))
-    state = {name: _identity(value) for name, value in params.items()}
+    state = {name: identity_of(value) for name, value in params.items()}
     if known is None or known[1] != state:
         copies[id(model)] = known = ((model, params), state, clone(model))
     return known[2], score
-
-
-def _identity(value: Any) -> Hashable:
-    """Equal for equal values, so that one changed in place is another; what cannot be written down is equal to itself."""
-    try:
-        return object_fingerprint(value)
-    except TypeError:
-        return id(value)
 
 
 def _try_all(evaluate: Evaluate, candidates: Sequence[Pair], numbers: Sequence[int]) -> Found:

@@ -1,0 +1,82 @@
+"""One registration per score: its short name, what `scores=None` tries, and that model files may hold it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib import import_module
+
+from dco.predictions import ClassRecord
+from dco.scores.score import Score
+
+_HOMES = [
+    f"dco.scores.{name}"
+    for name in ("bayesian_classes", "classification", "never_empty", "decision", "regression", "density")
+]
+
+
+@dataclass(frozen=True)
+class Registration:
+    """What is known of a kind of score; see `register`."""
+
+    score: type[Score]
+    name: str | None
+    defaults: tuple[Score, ...]
+    named: tuple[Score, ...]
+    records: tuple[type, ...]
+
+    @property
+    def full_name(self) -> str:
+        """As model files name it."""
+        return f"{self.score.__module__}.{self.score.__qualname__}"
+
+
+_REGISTERED: dict[str, Registration] = {}
+
+
+def register(
+    score: type[Score],
+    *,
+    name: str | None = None,
+    defaults: tuple[Score, ...] = (),
+    named: tuple[Score, ...] | None = None,
+    records: tuple[type, ...] | None = None,
+) -> None:
+    """Make a kind of score known: `dco.load` then trusts it.
+
+    `name` is its short name on the command line, where it stands for the scores `named` (`defaults` if omitted).
+    ``scores=None`` tries `defaults` on models that give one of the `records` (``score.needs`` if omitted).
+    """
+    made = Registration(
+        score, name, defaults, defaults if named is None else named, score.needs if records is None else records
+    )
+    other = next((each for each in _REGISTERED.values() if name is not None and each.name == name), made)
+    if other.full_name != made.full_name:
+        raise ValueError(f"the name {name!r} is taken by {other.full_name}: give {score.__name__} another.")
+    _REGISTERED[made.full_name] = made
+
+
+def registrations() -> list[Registration]:
+    """Every registration: dco's own in a fixed order, then others as they came."""
+    for home in _HOMES:
+        import_module(home)
+    places = {home: place for place, home in enumerate(_HOMES)}
+    return sorted(_REGISTERED.values(), key=lambda each: places.get(each.score.__module__, len(places)))
+
+
+def default_scores(record: type) -> list[Score]:
+    """What ``scores=None`` tries on a record: every score that suits it, with the parameters that its authors propose."""
+    return [score for each in registrations() if record in each.records for score in each.defaults]
+
+
+def short_names(*, classes: bool) -> dict[str, tuple[Score, ...]]:
+    """{short name: its scores} for tasks with classes, or for those with numbers."""
+    return {
+        each.name: each.named
+        for each in registrations()
+        if each.name is not None and issubclass(each.score.needs[0], ClassRecord) == classes
+    }
+
+
+def trusted_names() -> list[str]:
+    """The full name of every kind of score that a model file may hold."""
+    return [each.full_name for each in registrations()]

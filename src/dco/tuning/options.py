@@ -1,0 +1,153 @@
+"""What a search may be asked beside the plain question: grids, levels between ranks, groups of rows, conditions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from dco.foundations.arrays import AnyArray, Floats, Integers
+from dco.foundations.ranks import as_count
+from dco.predictions import ClassRecord, Prediction
+from dco.rows.fingerprints import codes_of_values
+from dco.rows.groups import group_names, rows_by_group
+from dco.rows.rows import as_labels
+from dco.sets.labels import codes_of
+
+Grid: TypeAlias = int | Sequence[float] | Floats
+Conditions: TypeAlias = ArrayLike | Literal["label"]
+
+
+def checked_grid(grid: Grid) -> int | Floats:
+    """A count of quantiles, at least 1, or thresholds in ascending order."""
+    if isinstance(grid, (int, np.integer)) and not isinstance(grid, bool) and grid >= 1:
+        return int(grid)
+    try:
+        values = np.asarray(grid, dtype=np.float64)
+    except (TypeError, ValueError):
+        values = np.empty(0)
+    if values.ndim != 1 or values.size == 0 or np.any(np.isnan(values)):
+        raise ValueError(
+            "grid must be a number of thresholds, at least 1, or a list of at least one threshold, none of them NaN; got "
+            f"{grid!r:.200}."
+        )
+    return np.unique(values)
+
+
+def grid_values(scores: Floats, grid: int | Floats | None) -> Floats:
+    """The thresholds of a grid; without one, every finite score."""
+    finite = scores[np.isfinite(scores)]
+    if grid is None:
+        return np.unique(finite)
+    if not isinstance(grid, int):
+        return grid
+    if finite.size == 0:
+        return np.array([np.inf])
+    # the paper's grid, as its words are usually read: linear quantiles at evenly spaced levels from 0 to 1
+    return np.unique(np.quantile(finite.astype(np.float64), np.linspace(0, 1, grid)))
+
+
+def smallest_within(
+    scores: Floats, level: Fraction, grid: int | Floats | None, masses: Integers | None
+) -> tuple[float, bool]:
+    """The smallest threshold with a share of scores above it of at most `level`, and whether there is one.
+
+    `masses` weigh the rows. If no threshold of the grid will do: the smallest risk, then the smallest size.
+    """
+    order = np.argsort(scores, kind="stable")
+    mass = np.ones(len(scores), dtype=np.int64) if masses is None else masses
+    below = np.concatenate([np.zeros(1, dtype=mass.dtype), np.cumsum(mass[order])])
+    values = scores[order] if grid is None else grid_values(scores, grid)
+    places = np.arange(1, len(scores) + 1) if grid is None else np.searchsorted(scores[order], values, side="right")
+    above = below[-1] - below[places]
+    most = level.numerator * int(below[-1]) // level.denominator
+    first = int(np.argmax(np.asarray(above <= most, dtype=bool)))  # in integers, however large
+    if above[first] <= most:
+        return float(values[first]), True
+    return float(values[np.flatnonzero(above == above[-1])[0]]), False
+
+
+def matched_level(rank_matching: Any) -> Fraction | None:
+    """k / (m + 1) of ``rank_matching=(k, m)``; None for k = m + 1, where no finite threshold is deployed."""
+    if not (isinstance(rank_matching, (tuple, list)) and len(rank_matching) == 2):
+        raise ValueError(f"rank_matching must be a pair (k, m) of whole numbers, got {rank_matching!r}.")
+    rank, m = as_count(rank_matching[0], name="rank"), as_count(rank_matching[1], name="m")
+    if not 1 <= rank <= m + 1:
+        raise ValueError(f"rank_matching=(k, m) needs 1 <= k <= m + 1, got ({rank}, {m}).")
+    return Fraction(rank, m + 1) if rank <= m else None
+
+
+def neighbours(scores: Floats, level: Fraction) -> tuple[float, float, float]:
+    """The scores on both sides of a level, and the share of the upper one (equal scores if it has none).
+
+    The j-th of n scores has the level j / (n + 1) on average.
+    """
+    ordered, n = np.sort(scores), len(scores)
+    place = level * (n + 1)
+    j = min(max(math.floor(place), 1), n)
+    share = float(min(max(place - j, Fraction(0)), Fraction(1))) if j < n else 0.0
+    lower = float(ordered[j - 1])
+    return lower, float(ordered[j]) if share else lower, share
+
+
+def group_codes(groups: ArrayLike, n: int) -> Integers:
+    """The groups of n tuning rows as codes 0 ... G - 1."""
+    labels = as_labels(groups)
+    if labels.shape != (n,):
+        raise ValueError(f"groups must name a group for each of the {n} tuning rows, got shape {labels.shape}.")
+    return codes_of_values(labels)[0]
+
+
+def row_masses(codes: Integers) -> Integers:
+    """Integer weights proportional to 1 / n_g, exact, whatever the sizes of the groups; `codes` may leave numbers out."""
+    present, place, counts = np.unique(codes, return_inverse=True, return_counts=True)
+    common = math.lcm(*counts.tolist())
+    each = np.array([common // count for count in counts.tolist()], dtype=object)
+    masses: Integers = each[place]
+    return masses if common * len(present) >= 2**62 else masses.astype(np.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class Members:
+    """Which condition each row's true label falls under, and where thresholds go: one per row, or one per label (1, K)."""
+
+    names: list[Any]  # as the caller knows them
+    codes: Integers
+    columns: Integers  # where a label's threshold goes
+    n_labels: int | None  # thresholds per label
+    as_column: bool  # thresholds per row of a classification: (n, 1)
+
+    def spread(self, thresholds: Floats) -> Floats:
+        """The thresholds of the conditions, in the shape that a score reads."""
+        if self.n_labels is not None:
+            # a label without tuning rows is in every set, as it will be when calibrated
+            row = np.full(self.n_labels, np.inf)
+            row[self.columns] = thresholds
+            return row[None, :]
+        each = thresholds[self.codes]
+        return each[:, None] if self.as_column else each
+
+
+def members_of(prediction: Prediction, labels: AnyArray | None, y: AnyArray, conditions: Conditions) -> Members:
+    """The conditions of the tuning rows; for "label" those of `labels`, all labels of the prediction."""
+    classes = isinstance(prediction, ClassRecord)
+    if isinstance(conditions, str):
+        if conditions != "label":
+            raise ValueError(f'conditions must be "label" or one condition per row, got {conditions!r}.')
+        if labels is None or not classes:
+            raise ValueError('conditions="label" is for classes; for a regression pass one condition per row.')
+        columns, codes = np.unique(codes_of(as_labels(y), labels), return_inverse=True)
+        return Members(labels[columns].tolist(), codes, columns, len(labels), True)
+    given = group_names(conditions)
+    if given.shape != y.shape:
+        raise ValueError(f"conditions must hold one entry for each of the {len(y)} tuning rows, got shape {given.shape}.")
+    parts = rows_by_group(given)
+    codes = np.empty(len(y), dtype=np.int64)
+    for code, rows in enumerate(parts.values()):
+        codes[rows] = code
+    return Members(list(parts), codes, codes, None, classes)

@@ -1,0 +1,87 @@
+"""Candidates beyond the listed ones: what a strategy proposes, and the average of the best models."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from dco.foundations.errors import IncompatibleScoreError
+from dco.models.averaged import AveragedModel
+from dco.rows.fingerprints import object_fingerprint
+from dco.scores.score import Score, checked_score, identity_of, own_label, score_label
+from dco.tuning.ranking import Ranking
+from dco.tuning.strategies import Strategy
+
+if TYPE_CHECKING:
+    from dco.tuning.selection import Candidate, Trials, Tried
+
+
+def searched(search: Strategy, listed: Sequence[Candidate], trials: Trials) -> list[Candidate]:
+    """Let a strategy propose models and scores; each proposal is judged on the tuning rows, each model fitted once."""
+    candidates: dict[str, Candidate] = {}
+    known = {(id(candidate.model), identity_of(candidate.score)): candidate for candidate in listed}
+    names: dict[Hashable, tuple[str, Any]] = {}  # the models are kept, so that no later one gets the id of one that is gone
+    labels: dict[str, Hashable] = {}
+    kept: list[Score] = []  # for the same reason
+
+    def proposed(model: Any, score: Score) -> Candidate:
+        candidate = known.get((id(model), identity_of(checked_score(score))))
+        if candidate is not None:
+            return candidate
+        name, _ = names.setdefault(_model_identity(model), (f"trial {len(names)}", model))
+        kept.append(score)
+        found = trials.suitable(f"{name}: {type(model).__name__}", model, {own_label(score, labels): score})
+        if not found:
+            raise IncompatibleScoreError(f"The score {score_label(score)} does not suit {type(model).__name__}.")
+        return found[0]
+
+    def evaluate(model: Any, score: Score, report: Callable[[int, float], bool] | None = None) -> float:
+        new = proposed(model, score)
+        if report is not None and trials.fold_by_fold(new, report):
+            return math.inf  # pruned: it is no candidate
+        candidates.setdefault(new.name, new)
+        return trials.rank([new]).table[0].mean_size
+
+    found = search.search(evaluate, [(candidate.model, candidate.score) for candidate in listed])
+    if not candidates:
+        raise ValueError(
+            "The search proposed no candidate that could be tried. " + "; ".join(t.reason for t in found.trials)
+        )
+    return list(candidates.values())
+
+
+def _model_identity(model: Any) -> Hashable:
+    """Equal for models that are fitted alike: one class, the same parameters to the last entry of each array."""
+    try:
+        return type(model), object_fingerprint(model.get_params(deep=False))
+    except TypeError:  # a parameter that cannot be written down: then only the object itself is the same model
+        return type(model), id(model)
+
+
+def with_ensemble(
+    candidates: Sequence[Candidate], tried: dict[str, Tried], ranking: Ranking, members: int = 3
+) -> list[Candidate]:
+    """Add the average of the best few distinct models that give the winner's kind of record, with each of its scores.
+
+    What it predicts is added to `tried`.
+    """
+    by_name = {candidate.name: candidate for candidate in candidates}
+    best = by_name[ranking.best]
+    same_kind = [by_name[row.name] for row in ranking.table if by_name[row.name].kind is best.kind]
+    model_of = {candidate.model_name: candidate.model for candidate in same_kind}  # by the best candidate of each
+    chosen = list(model_of)[:members]
+    if len(chosen) < 2:
+        return list(candidates)
+    model, parts = AveragedModel([model_of[name] for name in chosen]), [tried[name] for name in chosen]
+    name, first = "average of " + ", ".join(chosen), parts[0]
+    pieces = [part.predictions[best.kind] for part in parts]
+    try:
+        records = tuple(AveragedModel.average(each) for each in zip(*(each.records for each in pieces), strict=True))
+        fits = tuple(model.of_fitted(list(each)) for each in zip(*(part.fits for part in parts), strict=True))
+        tried[name] = replace(first, fits=fits, predictions={best.kind: replace(pieces[0], records=records)})
+    except ValueError as error:  # frozen models may know different classes: then their average is a failed candidate
+        tried[name] = replace(first, fits=(), predictions={}, failure=f"{type(error).__name__}: {error}")
+    scores = {candidate.score_name: candidate.score for candidate in same_kind}
+    return [*candidates, *(replace(best, model_name=name, model=model, score_name=n, score=s) for n, s in scores.items())]

@@ -1,0 +1,113 @@
+"""Candidates on tuning rows, and the ranking that a search over them returns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from dco.foundations.arrays import Floats
+from dco.foundations.display import ShownAsPrinted
+from dco.foundations.extras import require
+
+
+@dataclass(frozen=True, eq=False)
+class EvaluatedCandidate:
+    """All that a search needs of one candidate: the scores of the true labels (n,), and set sizes (n,) at any threshold.
+
+    People who keep their own size curves can build it directly. `sizes_at` must not decrease with the threshold.
+    """
+
+    name: str
+    scores: Floats
+    sizes_at: Callable[[float | Floats], Floats]
+    sizes_at_each: Callable[[Floats], Floats] | None = None  # (J,) thresholds -> (J, n), where one pass is cheaper than J
+
+    def __len__(self) -> int:
+        return len(self.scores)
+
+    def size_curves(self, thresholds: Floats) -> Floats:
+        """Set sizes at several thresholds, (J, n)."""
+        if self.sizes_at_each is not None:
+            return np.asarray(self.sizes_at_each(thresholds), dtype=np.float64)
+        return np.stack([self.sizes_at(float(threshold)) for threshold in thresholds])
+
+
+@dataclass(frozen=True)
+class FailedCandidate:
+    """A candidate that was left out, and why."""
+
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class RankingRow:
+    """One candidate at its own best threshold on the tuning rows.
+
+    ``ranking_threshold`` is a plain float on purpose: it certifies nothing and no predictor accepts it. With `conditions`
+    it is the largest of ``thresholds_by_condition``.
+    """
+
+    name: str
+    ranking_threshold: float
+    miscoverage: float
+    mean_size: float
+    p95_size: float
+    feasible: bool
+    thresholds_by_condition: Mapping[Any, float] | None = None
+
+
+@dataclass(frozen=True)
+class Ranking(ShownAsPrinted):
+    """Candidates, best first; those that failed are in `failed` and not in `table`.
+
+    Both are empty where the only candidate went through without tuning rows.
+    """
+
+    table: tuple[RankingRow, ...]
+    failed: tuple[FailedCandidate, ...]
+    alpha: float
+    n: int
+
+    @property
+    def best(self) -> str:
+        """The name of the winner."""
+        if not self.table:
+            raise ValueError("nothing was ranked: there was one candidate and no tuning row.")
+        return self.table[0].name
+
+    def threshold_of(self, name: str) -> float | None:
+        """The candidate's threshold on the tuning rows; None where nothing was ranked."""
+        return self[name].ranking_threshold if self.table else None
+
+    def __getitem__(self, name: str) -> RankingRow:
+        for row in self.table:
+            if row.name == name:
+                return row
+        raise KeyError(name)
+
+    def __str__(self) -> str:
+        if not self.table and not self.failed:
+            return "nothing was compared: one candidate and no tuning rows"
+        names = [row.name for row in self.table] + [failure.name for failure in self.failed]
+        width = max([28, *(len(name) + 2 for name in names)])
+        head = f"{'candidate':<{width}}{'mean size':>11}{'P95 size':>11}{'miscoverage':>13}{'threshold':>12}"
+        rows = [
+            f"{row.name:<{width}}{row.mean_size:>11.4g}{row.p95_size:>11.4g}{row.miscoverage:>13.4f}{row.ranking_threshold:>12.4g}"
+            + ("" if row.feasible else "  infeasible")
+            for row in self.table
+        ]
+        lost = [f"{failure.name:<{width}} failed: {failure.reason}" for failure in self.failed]
+        return "\n".join([head, *rows, *lost])
+
+    def to_frame(self) -> Any:
+        """A pandas DataFrame, one row per candidate, best first."""
+        pandas = require("pandas", extra="tables")
+        names = ("name", "ranking_threshold", "miscoverage", "mean_size", "p95_size", "feasible")
+        return pandas.DataFrame([{name: getattr(row, name) for name in names} for row in self.table], columns=list(names))
+
+
+Objective: TypeAlias = Callable[[RankingRow], tuple[float, ...]]  # a sort key: smaller is better
