@@ -86,11 +86,11 @@ class Notes:
         return len(self._found)
 
 
-def show(notes: Iterable[Note]) -> None:
-    """Each note as a warning at the line of the caller that called dco."""
+def show(notes: Iterable[Note], *, category: type[Warning] | None = None) -> None:
+    """Each note as a warning at the line of the caller that called dco; of `category`, or of the note's own kind."""
     level = _first_outside()
     for note in notes:
-        warnings.warn(_warning(note), stacklevel=level)
+        warnings.warn(_warning(note) if category is None else category(str(note)), stacklevel=level)
 
 
 def _warning(note: Note) -> Warning:
