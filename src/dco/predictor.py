@@ -213,8 +213,10 @@ class DecoupledPredictor:
 
     def new_conditions(self, X: Any) -> Counter[Any]:
         """How many rows of X fall under each condition without calibration rows: their sets are full."""
-        names = None if is_label(self.structure.condition_on) else self.structure.conditions(X)
-        return Counter(() if names is None else (name for name in names.tolist() if name not in self.calibration.parts))
+        if self.calibration.conditions is None or is_label(self.structure.condition_on):
+            return Counter()
+        names: Any = self.structure.conditions(X)
+        return Counter(name for name in names.tolist() if name not in self.calibration.parts)
 
     def notes_on(self, X: Any, statements: Iterable[Statement]) -> list[Note]:
         """What should be known before sets of the rows of X are used; what `fit` noted is not noted again."""

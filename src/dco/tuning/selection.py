@@ -92,8 +92,10 @@ class Workbench:
 
     def conditions(self, condition_on: Any) -> AnyArray | str | None:
         """The condition of each tuning row as a number, or "label": a search need not know what they are called."""
-        if condition_on is None or is_label(condition_on) or not len(self.tuning_rows()):
-            return "label" if is_label(condition_on) else None
+        if condition_on is None or not len(self.tuning_rows()):
+            return None
+        if is_label(condition_on):
+            return "label"
         names: Any = condition_values(condition_on, self.tuning_rows().X, None)
         seen: dict[Any, int] = {}
         return np.asarray([seen.setdefault(name, len(seen)) for name in names.tolist()], dtype=np.int64)
