@@ -1,11 +1,19 @@
-"""The stages import one way: a module never imports from a later line of this list."""
+"""The house as ARCHITECTURE.md draws it: stages that import one way, one short path, files that fit in the head."""
 
 from __future__ import annotations
 
 import ast
+import sys
+from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
+import numpy as np
 import pytest
+from sklearn.linear_model import Ridge
+
+import dco
 
 SOURCE = Path(__file__).parents[1] / "src" / "dco"
 
@@ -29,20 +37,16 @@ cli
 __main__
 """
 LINE_OF = {stage: number for number, line in enumerate(STAGES.split("\n")) for stage in line.split()}
+MODULES = {
+    ".".join(("dco", *path.relative_to(SOURCE).with_suffix("").parts)).removesuffix(".__init__"): path
+    for path in sorted(SOURCE.rglob("*.py"))
+}
+TREES = {name: ast.parse(path.read_text()) for name, path in MODULES.items()}
 
 
-def stage(module: str) -> str:
-    """dco.sets.labels → sets."""
-    return module.split(".")[1]
-
-
-def modules() -> list[Path]:
-    return sorted(path for path in SOURCE.rglob("*.py") if path != SOURCE / "__init__.py")
-
-
-def imported(path: Path) -> set[str]:
-    """The dco stages that a file imports, wherever in the file; imports for type checkers alone do not count."""
-    tree = ast.parse(path.read_text())
+def imported(module: str) -> set[str]:
+    """The modules of dco that a module imports, wherever in the file; imports for type checkers alone do not count."""
+    tree = TREES[module]
     typing_only = {
         id(node)
         for block in ast.walk(tree)
@@ -53,30 +57,124 @@ def imported(path: Path) -> set[str]:
     for node in ast.walk(tree):
         if id(node) in typing_only:
             continue
-        if isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
-            names = [f"dco.{alias.name}" for alias in node.names] if node.module == "dco" else [node.module]
+        if isinstance(node, ast.ImportFrom) and node.module and node.level == 0 and node.module.startswith("dco"):
+            named = {f"{node.module}.{alias.name}" for alias in node.names}
+            found |= {name if name in MODULES else node.module for name in named}
         elif isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
-        else:
-            continue
-        found |= {stage(name) for name in names if name.startswith("dco.") and not name.startswith("dco.__")}
-    return found
+            found |= {alias.name for alias in node.names if alias.name.startswith("dco.")}
+    return found - {module}
 
 
-@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(SOURCE)))
-def test_a_module_imports_only_from_earlier_stages(path: Path) -> None:
-    own = path.relative_to(SOURCE).parts[0].removesuffix(".py")
-    assert own in LINE_OF, f"{own} has no place in the order of the stages: add it to STAGES"
-    for other in imported(path) - {own}:
-        assert other in LINE_OF, f"{path.name} imports {other}, which has no place in the order of the stages"
-        assert LINE_OF[other] <= LINE_OF[own], f"{path.relative_to(SOURCE)} imports the later stage {other}"
+def stage(module: str) -> str:
+    """dco.sets.labels → sets."""
+    return module.split(".")[1]
 
 
-def test_the_order_is_seen_to_be_broken_when_it_is() -> None:
-    """The check itself can fail: foundations importing a score would be found."""
+@pytest.mark.parametrize("module", [name for name in MODULES if name != "dco"])
+def test_a_module_imports_only_from_earlier_stages(module: str) -> None:
+    assert stage(module) in LINE_OF, f"{stage(module)} has no place in the order of the stages: add it to STAGES"
+    for other in imported(module) - {"dco"}:
+        assert LINE_OF[stage(other)] <= LINE_OF[stage(module)], f"{module} imports the later stage {stage(other)}"
+
+
+def cycle(graph: dict[str, set[str]]) -> list[str]:
+    """The modules that no order of imports can put one after the other; empty if there is an order."""
+    left = dict(graph)
+    while free := [name for name, needs in left.items() if not needs & left.keys()]:
+        for name in free:
+            del left[name]
+    return sorted(left)
+
+
+def test_no_modules_import_each_other_lazy_imports_included() -> None:
+    graph = {name: imported(name) for name in MODULES}
+    graph["dco"] = set()  # its names are loaded on first use
+    packages = {name for name, path in MODULES.items() if path.name == "__init__.py"}
+    for name in packages - {"dco"}:  # a package that re-exports its members comes after them
+        for member in graph[name]:
+            graph[member] = graph[member] - {name}
+    assert cycle(graph) == []
+
+
+def test_broken_orders_are_seen() -> None:
+    """The checks themselves can fail."""
     assert LINE_OF["scores"] > LINE_OF["foundations"]
-    assert imported(SOURCE / "scores" / "score.py") >= {"predictions", "sets", "foundations"}
+    assert {stage(name) for name in imported("dco.scores.score")} >= {"predictions", "sets", "foundations"}
+    assert cycle({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}}) == ["a", "b", "c", "d"]
+
+
+def test_files_functions_and_the_top_level_are_small() -> None:
+    lines = {name: len(path.read_text().splitlines()) for name, path in MODULES.items()}
+    assert {name: n for name, n in lines.items() if n > 500} == {}
+    assert lines["dco.predictor"] <= 250
+    assert lines["dco.estimators"] <= 420
+    assert len([path for path in SOURCE.iterdir() if path.suffix == ".py"]) <= 8
+    own = sum(n for name, n in lines.items() if not name.startswith("dco.reproduction"))
+    print(f"\n{sum(lines.values())} lines in {len(lines)} modules, {own} without the reproduction")
+    assert own <= 17_000
+
+
+def parameters(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    given = [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
+    return len([entry for entry in given if entry.arg not in ("self", "cls")])
+
+
+def is_command(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    return any("click" in ast.dump(decorator) for decorator in function.decorator_list)
+
+
+def test_no_function_has_more_than_eight_parameters() -> None:
+    long = {
+        f"{module}.{node.name}": parameters(node)
+        for module, tree in TREES.items()
+        for node in ast.walk(tree)
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and parameters(node) > 8
+        if not is_command(node) and node.name != "__init__"
+    }
+    assert long == {}
 
 
 def test_no_module_is_called_utils() -> None:
-    assert not [path for path in modules() if "util" in path.stem or "helper" in path.stem or "common" in path.stem]
+    assert not [path for path in MODULES.values() if any(word in path.stem for word in ("util", "helper", "common"))]
+
+
+def traced(call: Callable[[], Any]) -> tuple[set[tuple[str, str]], int]:
+    """The functions of dco that a call runs, with their files, and how often the file changes.
+
+    Comprehensions and lambdas belong to the function that they are written in.
+    """
+    found: set[tuple[str, str]] = set()
+    switches, last = 0, ""
+
+    def profile(frame: FrameType, event: str, argument: Any) -> None:
+        nonlocal switches, last
+        file = frame.f_code.co_filename
+        if event != "call" or not file.startswith(str(SOURCE)) or frame.f_code.co_name == "<module>":
+            return
+        found.add((file, frame.f_code.co_qualname.split(".<locals>.<")[0]))
+        switches, last = switches + (file != last), file
+
+    sys.setprofile(profile)
+    try:
+        call()
+    finally:
+        sys.setprofile(None)
+    return found, switches
+
+
+def test_the_path_is_short() -> None:
+    """One fit with one model and one score, and its sets: what a newcomer has to read."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(400, 5))
+    y = X[:, 0] + rng.normal(size=400)
+    est = dco.DecoupledRegressor(Ridge(), dco.scores.AbsoluteResidual(), random_state=0)
+    est.fit(X, y).predict_set(X)  # loads what is loaded on first use
+    for name, call, most, most_files in (
+        ("fit", lambda: est.fit(X, y), 120, 15),
+        ("predict_set", lambda: est.predict_set(X[:50]), 45, 10),
+    ):
+        found, switches = traced(call)
+        files = {Path(file).relative_to(SOURCE) for file, _ in found}
+        print(f"\n{name}: {len(found)} functions in {len(files)} modules, {switches} switches")
+        assert len(found) <= most
+        assert len(files) <= most_files, sorted(map(str, files))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import warnings
 from collections import Counter
@@ -13,13 +14,15 @@ from scipy.stats import beta, binom
 import dco
 from dco.foundations.arrays import AnyArray, Floats
 from dco.foundations.errors import InfeasibleLevelWarning
-from dco.guarantees.calibration import Calibration, tell_infeasible, tell_new_groups
+from dco.foundations.notes import Note
+from dco.guarantees.calibration import Calibration, Statement, note_new_conditions
+from dco.guarantees.rules.rule import RULES
 from dco.guarantees.theory import coverage_consistency, ranks_near_threshold
 
 FEW = np.array([0.3, 0.1, 0.2])
 KINDS = {
     "marginal": Calibration(FEW),
-    "groups": Calibration(FEW, groups=np.array(["a", "b", "b"]), one_per_group=np.array([0, 2])),
+    "groups": Calibration(FEW, clusters=np.array(["a", "b", "b"]), one_per_cluster=np.array([0, 2])),
     "conditions": Calibration(FEW, conditions=np.array(["a", "b", "b"], dtype=object)),
 }
 
@@ -34,7 +37,7 @@ def test_thresholds_neither_warn_nor_touch_the_warning_filters(kind: str, guaran
 
     with monkeypatch.context() as patch:  # pytest swaps them too, outside
         patch.setattr(warnings, "catch_warnings", no_swap)
-        found = KINDS[kind].thresholds(alpha=0.01, guarantee=guarantee, delta=0.05)  # warnings are errors in this suite
+        found = Statement(0.01, guarantee, 0.05).thresholds(KINDS[kind])  # warnings are errors in this suite
     assert all(np.isinf(threshold.value) for threshold in found.values())
 
 
@@ -49,10 +52,10 @@ def test_thresholds_are_those_of_the_public_rules(alpha: float) -> None:
             "pac": dco.bayesian_quadrature(scores, alpha=alpha, delta=0.1),
             "grouped": dco.thresholds.grouped_conformal(scores, groups, alpha=alpha),
         }
-    plain, grouped = Calibration(scores), Calibration(scores, groups=groups)
-    assert plain.thresholds(alpha=alpha, guarantee="marginal", delta=0.1) == {None: rules["marginal"]}
-    assert plain.thresholds(alpha=alpha, guarantee="pac", delta=0.1) == {None: rules["pac"]}
-    assert grouped.thresholds(alpha=alpha, guarantee="marginal", delta=0.1) == {None: rules["grouped"]}
+    plain, grouped = Calibration(scores), Calibration(scores, clusters=groups)
+    assert Statement(alpha, "marginal", 0.1).thresholds(plain) == {None: rules["marginal"]}
+    assert Statement(alpha, "pac", 0.1).thresholds(plain) == {None: rules["pac"]}
+    assert Statement(alpha, "marginal", 0.1).thresholds(grouped) == {None: rules["grouped"]}
 
 
 def test_threads_that_ask_for_thresholds_leave_the_filters_as_they_were() -> None:
@@ -60,7 +63,7 @@ def test_threads_that_ask_for_thresholds_leave_the_filters_as_they_were() -> Non
 
     def ask() -> None:
         for _ in range(200):
-            KINDS["conditions"].thresholds(alpha=0.01, guarantee="marginal", delta=0.05)
+            Statement(0.01, "marginal", 0.05).thresholds(KINDS["conditions"])
 
     threads = [threading.Thread(target=ask) for _ in range(8)]
     for thread in threads:
@@ -75,17 +78,17 @@ def test_threads_that_ask_for_thresholds_leave_the_filters_as_they_were() -> Non
 def test_labels_of_groups_are_hashed_once(monkeypatch) -> None:
     rng = np.random.default_rng(0)
     scores, names = rng.normal(size=60), rng.integers(0, 25, size=60).astype(str)
-    calibration, new = Calibration(scores, groups=names), rng.normal(size=5)
-    first, p = calibration.thresholds(alpha=0.3, guarantee="marginal", delta=0.1), calibration.p_values(new)
+    calibration, new = Calibration(scores, clusters=names), rng.normal(size=5)
+    first, p = Statement(0.3, "marginal", 0.1).thresholds(calibration), calibration.p_values(new)
     monkeypatch.setattr("dco.rows.fingerprints.row_fingerprints", None)
-    assert calibration.thresholds(alpha=0.3, guarantee="marginal", delta=0.1) == first
+    assert Statement(0.3, "marginal", 0.1).thresholds(calibration) == first
     np.testing.assert_array_equal(calibration.p_values(new), p)
 
 
 def test_p_values_by_groups_of_several_kinds() -> None:
     """A group weighs the same, however many rows it has: (1 + sum of shares at or above s) / (G + 1)."""
     scores, names = np.array([0.1, 0.2, 0.3, 0.4]), np.array(["a", 1, 1.0, "1"], dtype=object)
-    p = Calibration(scores, groups=names).p_values(np.array([0.0, 0.15, 0.25, 0.35, 0.5]))
+    p = Calibration(scores, clusters=names).p_values(np.array([0.0, 0.15, 0.25, 0.35, 0.5]))
     np.testing.assert_array_equal(p, np.array([4, 3, 2.5, 2, 1]) / 4)
 
 
@@ -104,7 +107,7 @@ def test_two_equal_scores_near_the_threshold_are_a_tie(scores: list[float], tied
     calibration = Calibration(np.array(scores))
     threshold = dco.split_conformal(calibration.scores, alpha=0.6)
     assert threshold.rank == 2
-    assert calibration.is_tied(np.arange(4), threshold, guarantee="marginal") == tied
+    assert calibration.is_tied(np.arange(4), threshold, RULES["marginal"]) == tied
 
 
 def test_scores_on_few_values_are_seldom_called_distinct() -> None:
@@ -113,7 +116,7 @@ def test_scores_on_few_values_are_seldom_called_distinct() -> None:
     exact = 0
     for scores in rng.integers(1, 21, size=(runs, 9)).astype(float):
         threshold = dco.split_conformal(scores, alpha=0.1)
-        exact += not Calibration(scores).is_tied(np.arange(9), threshold, guarantee="marginal")
+        exact += not Calibration(scores).is_tied(np.arange(9), threshold, RULES["marginal"])
     share = np.prod(np.arange(12, 21) / 20)
     assert abs(exact / runs - share) < 4 * np.sqrt(share * (1 - share) / runs)
 
@@ -128,7 +131,7 @@ def test_a_pair_is_a_tie_if_and_only_if_the_threshold_of_other_rows_may_touch_it
         scores = np.arange(float(n))
         scores[pair] = scores[pair - 1]
         value = dco.split_conformal(scores, alpha=alpha)
-        if Calibration(np.random.default_rng(pair).permutation(scores)).is_tied(np.arange(n), value, guarantee="marginal"):
+        if Calibration(np.random.default_rng(pair).permutation(scores)).is_tied(np.arange(n), value, RULES["marginal"]):
             found.append(pair)
     assert 1 < first < threshold.rank < last < n
     assert found == list(range(first - 1, last + 1))
@@ -177,7 +180,7 @@ def test_verdicts_keep_their_level_whatever_atoms_the_scores_have(
         u = rng.uniform(size=n)
         scores = uniforms_with_atoms(u, atoms)
         threshold = dco.split_conformal(scores, alpha=0.1)
-        tied = Calibration(scores).is_tied(np.arange(n), threshold, guarantee="marginal")
+        tied = Calibration(scores).is_tied(np.arange(n), threshold, RULES["marginal"])
         rejects[run] = binom.pmf(np.arange(n_test + 1), n_test, threshold.value) @ rejected_hits[tied]
         exact[run], excess[run] = not tied, threshold.value - np.sort(u)[90]
     assert rejects.mean() < 0.05 + 4 * rejects.std() / np.sqrt(runs)
@@ -189,11 +192,10 @@ def test_verdicts_keep_their_level_whatever_atoms_the_scores_have(
 
 def told(scores: Floats, conditions: AnyArray | None = None, *, alpha: float) -> str:
     """What is said about thresholds that are infinite."""
-    thresholds = Calibration(scores, conditions).thresholds(alpha=alpha, guarantee="marginal", delta=0.05)
-    with pytest.warns(InfeasibleLevelWarning) as caught:
-        tell_infeasible(thresholds, smallest=round(1 / alpha) - 1, on_infeasible="warn")
-    assert len(caught) == 1
-    return str(caught[0].message)
+    calibration, statement, notes = Calibration(scores, conditions), Statement(alpha), list[Note]()
+    statement.note_infeasible(calibration, statement.thresholds(calibration), notes)
+    assert [note.kind for note in notes] == ["infeasible"]
+    return str(notes[0])
 
 
 def test_one_row_is_counted_as_one() -> None:
@@ -207,12 +209,10 @@ def test_of_thousands_of_groups_five_are_named() -> None:
     assert ": 1 row and 3995 more)" in message
     message = told(np.full(4000, np.inf), np.arange(4000) // 40, alpha=0.1)
     assert "the threshold of 100 groups (0, 1, 2, 3, 4 and 95 more) is infinite" in message
-    with pytest.warns(
-        InfeasibleLevelWarning, match=r"^4000 of 4000 rows belong to 4000 groups that have no .* and 3995 more"
-    ):
-        tell_new_groups(Counter(range(4000)), "4000 rows")
-    with pytest.warns(InfeasibleLevelWarning, match=r"^1 of 1 row belongs to 1 group that has no calibration rows \(0\)"):
-        tell_new_groups(Counter([0]), "1 row")
+    (note,) = note_new_conditions(Counter(range(4000)), "4000 rows")
+    assert re.match(r"4000 of 4000 rows belong to 4000 groups that have no .* and 3995 more", str(note))
+    (note,) = note_new_conditions(Counter([0]), "1 row")
+    assert str(note).startswith("1 of 1 row belongs to 1 group that has no calibration rows (0)")
 
 
 def test_p_values_of_many_groups_are_those_of_each_group() -> None:

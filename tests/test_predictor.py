@@ -21,9 +21,9 @@ from sklearn.neighbors import KNeighborsClassifier
 
 import dco
 from dco.foundations.errors import SealBrokenError
+from dco.foundations.notes import Note
 from dco.foundations.ranks import smallest_pac_n
-from dco.guarantees.calibration import Calibration
-from dco.predictor import Statement, calibrate
+from dco.guarantees.calibration import Calibration, Statement, calibrate
 from dco.rows.fingerprints import row_uniforms
 from dco.rows.seal import SealedRows
 from dco.rows.splits import assign_roles
@@ -185,7 +185,8 @@ def test_a_statement_for_each_group_holds_in_new_groups_for_labels_that_were_see
     assert not est.predict_set(new).contains(np.full(200, 2)).any()
     assert est.certificate_.assumption.endswith(KNOWN_LABELS)
     assert est.certificate_.verify(predictor=est).holds
-    told = replace(est.certificate_, assumption=est.certificate_.assumption.removesuffix(KNOWN_LABELS))
+    statement, assumption = est.certificate_.statement, est.certificate_.assumption.removesuffix(KNOWN_LABELS)
+    told = replace(est.certificate_, written={"statement": statement, "assumption": assumption})
     assert not told.verify(predictor=est).holds
 
 
@@ -196,7 +197,9 @@ def test_dropped_repeats_leave_a_statement_about_the_distinct_rows():
     y = np.sin(X[:, 0])
     est = dco.DecoupledRegressor(DummyRegressor(), [AbsoluteResidual()], alpha=0.1, random_state=0, duplicates="drop")
     statement = est.fit(X, y).certificate_.statement
-    assert statement.startswith("The set of a row drawn like the distinct rows given here holds its true value")
+    assert statement.startswith(
+        "For a row drawn like the distinct rows given here, the prediction set contains the true value"
+    )
 
 
 def test_a_stratified_split_gives_thresholds_that_promise_nothing():
@@ -317,14 +320,14 @@ def test_which_row_speaks_for_its_group_does_not_follow_from_the_roles():
     groups = np.repeat(np.arange(4), 2)
     structure: Any = SimpleNamespace(
         name="a", fingerprint="a", score=AbsoluteResidual(), condition_on=None, classes=None,
-        scores=lambda X, y: X[:, 0], conditions=lambda X, y: None,
+        scores=lambda X, y: X[:, 0], conditions=lambda X, y: None, check_sets=lambda X, y, scores: None,
     )  # fmt: skip
     counts: Counter[tuple[Any, ...]] = Counter()
     for seed in range(500):
         roles = assign_roles(8, tune=0.25, calibrate=0.5, groups=groups, seed=seed)
         rows = roles.calibrate
-        found, *_ = calibrate(structure, SealedRows(rows[:, None], rows), groups=groups[rows], seed=seed)
-        counts[*groups[roles.train[:1]], *groups[roles.tune[:1]], *(rows[found.one_per_group] % 2)] += 1
+        found, *_ = calibrate(structure, SealedRows(rows[:, None], rows), clusters=groups[rows], seed=seed)
+        counts[*groups[roles.train[:1]], *groups[roles.tune[:1]], *(rows[found.one_per_cluster] % 2)] += 1
     splits = Counter(key[:2] for key in counts.elements())
     table = np.array([[counts[*split, *coins] for coins in product((0, 1), repeat=2)] for split in splits])
     assert table.shape == (12, 4)
@@ -365,5 +368,6 @@ def test_groups_at_once_need_more_rows_each():
 
 @pytest.mark.parametrize(("rows", "advice"), [(10, "and there are 10 in all"), (11, "pass calibrate_size=9")])
 def test_rows_to_calibrate_are_advised_where_two_are_left_to_fit_with(rows, advice):
-    with pytest.warns(dco.InfeasibleLevelWarning, match=advice):
-        Statement(0.1).tell_infeasible(Calibration(np.arange(5.0)), dealt_from=rows)
+    calibration, statement, notes = Calibration(np.arange(5.0)), Statement(0.1), list[Note]()
+    statement.note_infeasible(calibration, statement.thresholds(calibration), notes, dealt_from=rows)
+    assert advice in str(notes[0])

@@ -14,27 +14,25 @@ from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, proces
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
-from dco.evaluation.evaluate import Evaluation
-from dco.evaluation.on_rows import evaluate_on_rows
+from dco.evaluation.on_rows import evaluate_on_rows, slices_by
 from dco.foundations.arrays import AnyArray, Floats, check_floats_hold
 from dco.foundations.notes import Message, Note, show
-from dco.foundations.ranks import Level, as_count, as_rational
+from dco.foundations.ranks import Level
 from dco.guarantees.calibration import Statement
 from dco.guarantees.certificate import Certificate
-from dco.models.adapt import input_tags, is_frozen, is_pair, named_models, predict_record, seeded_models, takes_nan
+from dco.models.adapt import input_tags, is_frozen, named_models, predict_record, seeded_models, takes_nan, with_model_param
 from dco.predictions import ClassProbabilities
 from dco.predictor import DecoupledPredictor, fit_decoupled
-from dco.rows.groups import check_condition, condition_values, is_label
+from dco.rows.groups import check_condition, is_label
 from dco.rows.roles import Split
-from dco.rows.rows import Rows, as_labels, check_table, given_rows, is_frame, n_rows
+from dco.rows.rows import Rows, check_table, given_rows, is_frame, n_rows
 from dco.rows.splits import Splits, as_seed
 from dco.rows.targets import check_label_kinds, check_not_missing, check_one_kind, note_unknown_labels, one_column
-from dco.scores.score import checked_score, named_scores
 from dco.tuning import Ranking
-from dco.tuning.selection import Choosing
+from dco.tuning.selection import Choosing, given_scores
 
 
-class _Decoupled(BaseEstimator, ABC):
+class Decoupled(BaseEstimator, ABC):
     """What the classifier and the regressor share: checks of what scikit-learn users bring, and a call of `predictor`."""
 
     predictor_: DecoupledPredictor
@@ -91,9 +89,11 @@ class _Decoupled(BaseEstimator, ABC):
         from a new group. Other keyword arguments (``sample_weight`` ...) are cut by role and passed to the models' ``fit``;
         they never weight the calibration. A fit that fails leaves the estimator as it was.
         """
-        self._check_parameters(tune=tune, groups=groups)
+        self._check_parameters(groups)
         if params and get_config().get("enable_metadata_routing") and self.search is None:
             process_routing(self, "fit", **params)  # an unset or unknown request is an error here, not a failed candidate
+        levels = self.alpha, self.guarantee, self.delta, self.simultaneous
+        statement = Statement(*levels, self.condition_on, self.on_infeasible)
         new = object.__new__(type(self))  # takes what is fitted, until all of it is
         new.__dict__.update(self.__dict__)
         seed = as_seed(self.random_state)
@@ -105,15 +105,15 @@ class _Decoupled(BaseEstimator, ABC):
             self.tune_folds,
             self.stratify,
             self.duplicates,
-            frozen=self._all_frozen(),
+            frozen=self.search is None and all(map(is_frozen, named_models(self.models).values())),
             given_tune=new._given("tune", tune),
             given_calibrate=new._given("calibrate", calibrate),
         )
         new.predictor_ = fit_decoupled(
             seeded_models(self.models, seed),
-            self._named_scores(),
+            given_scores(self.scores),
             rows,
-            Statement(self.alpha, self.guarantee, self.delta, self.simultaneous, self.condition_on, self.on_infeasible),
+            statement,
             classes=new._known_classes(rows, split),
             split=split,
             choosing=Choosing(self.search, self.ensemble, self.refit, self.n_jobs, self.scheduler),
@@ -166,9 +166,8 @@ class _Decoupled(BaseEstimator, ABC):
         target = self._known_targets(y, notes)
         levels = [alpha] if alpha is None or np.ndim(alpha) == 0 else list(alpha)
         statements = [own.stated(level, guarantee=guarantee, delta=delta) for level in levels]
-        found: list[Evaluation] = evaluate_on_rows(
-            own, X, target, statements, slices=self._slices(by, X, target), notes=notes
-        )
+        slices = slices_by(by, X, target, own.structure)
+        found = evaluate_on_rows(own, X, target, statements, slices=slices, notes=notes)
         show(notes, raising=self.on_infeasible == "raise")
         return found[0] if alpha is None or np.ndim(alpha) == 0 else found
 
@@ -220,23 +219,9 @@ class _Decoupled(BaseEstimator, ABC):
             own = {key: value for key, value in params.items() if key.startswith("models__")}
             params = {key: value for key, value in params.items() if key not in own}
             for key in sorted(own, key=lambda text: text.count("__")):
-                self._set_model_param(key.removeprefix("models__"), own[key])
+                self.models = with_model_param(self.models, key.removeprefix("models__"), own[key])
         super().set_params(**params)
         return self
-
-    def _set_model_param(self, key: str, value: Any) -> None:
-        names = named_models(self.models)
-        name = next(
-            (name for name in sorted(names, key=len, reverse=True) if key == name or key.startswith(f"{name}__")), None
-        )
-        if name is None:
-            raise ValueError(f"There is no model for {key!r}; the models are {', '.join(names)}.")
-        if key != name:
-            names[name].set_params(**{key.removeprefix(f"{name}__"): value})
-            return
-        names[name] = value
-        named = isinstance(self.models, Mapping) or any(map(is_pair, [self.models, *self.models]))
-        self.models = names if named else list(names.values())
 
     def get_metadata_routing(self) -> MetadataRouter:
         """Fit parameters go to the models that ask for them."""
@@ -256,45 +241,14 @@ class _Decoupled(BaseEstimator, ABC):
 
     # ------------------------------------------------------------------------------------------ what callers bring
 
-    def _check_parameters(self, *, tune: Any, groups: Any) -> None:
-        Statement(self.alpha).changed({"guarantee": self.guarantee})
-        as_rational(self.alpha)
-        as_rational(self.delta, name="delta")
-        for name, offered in (("on_infeasible", ("warn", "raise")), ("duplicates", ("natural", "drop", "allow"))):
-            if getattr(self, name) not in offered:
-                *others, last = (f'"{value}"' for value in offered)
-                raise ValueError(f"{name} must be {', '.join(others)} or {last}, got {getattr(self, name)!r}.")
-        if self.tune_folds is not None and as_count(self.tune_folds, name="tune_folds") < 2:
-            raise ValueError(Message(f"⟨tune_folds⟩ must be at least 2, got {self.tune_folds}."))
-        folds, clusters, conditions = self.tune_folds is not None, groups is not None, self.condition_on is not None
-        for clash, text in (
-            (folds and not self.refit, "⟨tune_folds⟩ needs refit=True: no model was fitted on all the rows that tuned."),
-            (folds and tune is not None, "⟨tune_folds⟩ tunes on all rows but the calibration rows; leave tune= out."),
-            (clusters and conditions, "⟨groups=⟩ and ⟨condition_on=⟩ cannot be combined: no threshold is valid for both."),
-            (clusters and self.stratify, "⟨groups=⟩ and stratify=True cannot be combined: groups stay whole."),
-        ):
-            if clash:
-                raise ValueError(Message(text))
+    def _check_parameters(self, groups: Any) -> None:
+        """What no single stage can see; the records of the stages check themselves."""
+        if groups is not None and self.condition_on is not None:
+            raise ValueError(Message("⟨groups=⟩ and ⟨condition_on=⟩ cannot be combined: no threshold is valid for both."))
         if self.search is not None and not hasattr(self.search, "search"):
             raise ValueError(f"search must be None, dco.search.Random(...) or dco.search.Optuna(...), got {self.search!r}.")
         if not named_models(self.models) and self.search is None:
             raise ValueError("models is empty: pass an estimator, a list of estimators or a dict of them.")
-
-    def _named_scores(self) -> dict[str, Any] | None:
-        """{name: score}, or None for every score that suits the models."""
-        if self.scores is None:
-            return None
-        if isinstance(self.scores, Mapping):
-            named = {name: checked_score(score) for name, score in self.scores.items()}
-        else:
-            named = named_scores(self.scores if isinstance(self.scores, (list, tuple)) else [self.scores])
-        if not named:
-            raise ValueError("scores is empty: pass None for all scores that suit the models, or name some.")
-        return named
-
-    def _all_frozen(self) -> bool:
-        models = named_models(self.models)
-        return bool(models) and self.search is None and all(is_frozen(model) for model in models.values())
 
     def _features(self, X: Any) -> Any:
         """New rows for a fitted estimator: the same columns as in ``fit``."""
@@ -332,20 +286,6 @@ class _Decoupled(BaseEstimator, ABC):
         groups = extra.pop("groups", None)
         return self._rows(given[0], given[1], groups, extra, reset=False)
 
-    def _slices(self, by: Any, X: Any, y: AnyArray) -> AnyArray | None:
-        """The slice of each row that `by` gives, or names; None where it names the conditions, with laws of their own."""
-        if by is None or (np.ndim(by) == 0 and by == self.predictor_.structure.condition_on):
-            return None
-        if np.ndim(by) == 0 or callable(by):
-            check_condition(by, X, parameter="by")
-            if is_label(by) and self.predictor_.structure.classes is None:
-                raise ValueError('by="label" is for classes; a regression takes a column or a callable of X.')
-            return condition_values(by, X, y, parameter="by")
-        slices = as_labels(by)
-        if slices.shape != y.shape:
-            raise ValueError(f"by must hold one label for each of {len(y)} rows, got shape {slices.shape}.")
-        return slices
-
     @abstractmethod
     def _targets(self, y: Any) -> AnyArray:
         """y as this estimator takes it, or an error."""
@@ -360,7 +300,7 @@ class _Decoupled(BaseEstimator, ABC):
         return None
 
 
-class DecoupledClassifier(ClassifierMixin, _Decoupled):
+class DecoupledClassifier(ClassifierMixin, Decoupled):
     """Prediction sets of labels with a guarantee, the smallest found among models x scores.
 
     Parameters
@@ -446,7 +386,7 @@ class DecoupledClassifier(ClassifierMixin, _Decoupled):
         return classes
 
 
-class DecoupledRegressor(RegressorMixin, _Decoupled):
+class DecoupledRegressor(RegressorMixin, Decoupled):
     """Prediction intervals (or unions of them) with a guarantee, the smallest found among models x scores.
 
     Parameters and attributes are those of `DecoupledClassifier`; ``condition_on="label"`` is for classes only.
@@ -456,8 +396,8 @@ class DecoupledRegressor(RegressorMixin, _Decoupled):
         """The conformal p-value of each given y, (n,); p > alpha iff y is in the row's set (of the marginal guarantee)."""
         return self.predictor_.p_values(self._features(X), self._targets(y))
 
-    def _check_parameters(self, *, tune: Any, groups: Any) -> None:
-        super()._check_parameters(tune=tune, groups=groups)
+    def _check_parameters(self, groups: Any) -> None:
+        super()._check_parameters(groups)
         if is_label(self.condition_on):
             raise ValueError('condition_on="label" is for classes; a regression takes a column or a callable of X.')
         if self.stratify:

@@ -75,7 +75,7 @@ def accepted(scores: ArrayLike, thresholds: ArrayLike) -> Bools:
     """Which rows (n,) are accepted at which thresholds (J,): score <= t, as an (n, J) matrix."""
     values = _numbers(scores, "scores")
     if values.ndim != 1:
-        raise ValueError(f"scores must be one number a row, got shape {values.shape}.")
+        raise ValueError(f"scores must be one number per row, got shape {values.shape}.")
     return np.asarray(values[:, None] <= _thresholds(thresholds)[None, :])
 
 

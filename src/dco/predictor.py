@@ -62,8 +62,8 @@ def fit_decoupled(
     calibration, y, rounding = calibrate(structure, roles.sealed, clusters=roles.clusters, seed=seed)
     # 5. One order statistic for each condition, and what it certifies.
     thresholds = statement.thresholds(calibration)
-    statement.note_infeasible(calibration, thresholds, notes, dealt_from=roles.dealt_from)
     note_unseen_labels(structure, y, thresholds, statement, notes)
+    statement.note_infeasible(calibration, thresholds, notes, dealt_from=roles.dealt_from)
     certificate = Certificate(**certified_facts(statement, structure, selection, calibration, thresholds, roles, bench))
     kept = KeptRows.of(roles.hashes, roles.complete)
     return DecoupledPredictor(
@@ -95,7 +95,7 @@ class Structure:
 
     def check_sets(self, X: Any, y: AnyArray, scores: Floats) -> None:
         """Refuse a user's score whose sets do not agree with its scores."""
-        if not is_ours(self.score):
+        if not is_ours(self.score):  # ours are compared in the tests
             check_inverse(self.score, self.prediction(X), y, scores)
 
     def conditions(self, X: Any, y: AnyArray | None = None) -> AnyArray | None:
@@ -206,12 +206,10 @@ class DecoupledPredictor:
             names = np.asarray([called.get(name, str(name)) for name in names.tolist()])
         return self.structure.scores(X, labels) + self.rounding, names
 
-    def is_tied(self, statement: Statement) -> bool:
+    def is_tied(self, statement: Statement | None = None) -> bool:
         """Whether calibration scores are tied: coverage is then at least the law, not equal to it."""
-        return any(
-            self.calibration.is_tied(self.calibration.parts[name], threshold, statement.rule)
-            for name, threshold in self.thresholds(statement).items()
-        )
+        rule, parts = (statement or self.statement).rule, self.calibration.parts
+        return any(self.calibration.is_tied(parts[name], entry, rule) for name, entry in self.thresholds(statement).items())
 
     def new_conditions(self, X: Any) -> Counter[Any]:
         """How many rows of X fall under each condition without calibration rows: their sets are full."""

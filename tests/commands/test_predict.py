@@ -570,7 +570,7 @@ def test_an_untrusted_type_is_named_with_the_option_to_trust_it(
 ) -> None:
     import dco.storage.trusted_types as trusted
 
-    kept = tuple(name for name in trusted.OWN if name != "dco.rows.rows.splits.Splits")
+    kept = tuple(name for name in trusted.OWN if name != "dco.rows.splits.Splits")
     monkeypatch.setattr(trusted, "OWN", kept)
     arguments = ("predict", home / "numbers.dco", home / "new.csv", "--out", tmp_path / "s.csv")
     assert "--trust dco.rows.splits.Splits" in dco(*arguments, status=2).output
@@ -579,7 +579,7 @@ def test_an_untrusted_type_is_named_with_the_option_to_trust_it(
     told = " ".join(dco("predict", odd, *arguments[2:], status=2).output.split())
     assert "types that are not trusted (dco.rows.splits.Splits); if you know" in told
     assert "say --trust dco.rows.splits.Splits: building" in told
-    dco(*arguments, "--trust", "dco.rows.rows.splits.Splits")
+    dco(*arguments, "--trust", "dco.rows.splits.Splits")
 
 
 def test_models_made_in_python_are_taken_too(dco: Callable[..., Any], home: Path, tmp_path: Path) -> None:

@@ -200,13 +200,13 @@ def test_a_fitted_head_is_arrays_that_skops_can_store(fitted, blobs):
     ("parameters", "message"),
     [
         ({"hidden": ()}, "hidden must list the width of each hidden layer"),
-        ({"hidden": (8, 0)}, "hidden must list"),
+        ({"hidden": (8, 0)}, "every width in hidden must be at least 1, got 0"),
         ({"dropout": 1.0}, r"dropout must lie in \[0, 1\)"),
-        ({"passes": -1}, "passes must be an integer of at least 0"),
-        ({"epochs": 0}, "epochs must be an integer of at least 1"),
-        ({"batch_size": 2.5}, "batch_size must be an integer of at least 1"),
-        ({"learning_rate": 0.0}, "learning_rate must be a finite number greater than 0"),
-        ({"weight_decay": -1.0}, "weight_decay must be a finite number of at least 0"),
+        ({"passes": -1}, "passes must be a whole number that is not negative"),
+        ({"epochs": 0}, "epochs must be at least 1"),
+        ({"batch_size": 2.5}, "batch_size must be a whole number"),
+        ({"learning_rate": 0.0}, "learning_rate must be a positive number"),
+        ({"weight_decay": -1.0}, r"weight_decay must lie in \[0, inf\)"),
     ],
 )
 def test_bad_settings_are_named(blobs, parameters, message):

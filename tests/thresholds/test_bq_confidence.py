@@ -146,7 +146,7 @@ def test_bad_input_is_refused():
         bq_confidence([0.0, 2.0], alpha=0.1)
     with pytest.raises(ValueError, match="NaN"):
         bq_confidence([0.0, np.nan], alpha=0.1)
-    with pytest.raises(ValueError, match="one number a row"):
+    with pytest.raises(ValueError, match="one number per row"):
         bq_confidence([[0.0]], alpha=0.1)
     with pytest.raises(ValueError, match="between 0 and bound"):
         bq_confidence([0.0], alpha=3.0, bound=2.0)

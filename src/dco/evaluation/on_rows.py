@@ -6,14 +6,18 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from dco.evaluation.evaluate import Evaluation, evaluate
 from dco.foundations.arrays import AnyArray
 from dco.foundations.notes import Note
 from dco.guarantees.calibration import Statement
 from dco.rows.fingerprints import row_fingerprints
+from dco.rows.groups import check_condition, condition_values, is_label
+from dco.rows.rows import as_labels
 
 if TYPE_CHECKING:
-    from dco.predictor import DecoupledPredictor
+    from dco.predictor import DecoupledPredictor, Structure
 
 IN_GROUPS = "the law of coverage is for independent rows, and rows of this fit belong together in groups"
 
@@ -44,6 +48,21 @@ def evaluate_on_rows(
         )
         found.append(replace(made, no_verdict=no_verdict))
     return found
+
+
+def slices_by(by: Any, X: Any, y: AnyArray, structure: Structure) -> AnyArray | None:
+    """The slice of each row that `by` gives, or names; None where it names the conditions, with laws of their own."""
+    if by is None or (np.ndim(by) == 0 and by == structure.condition_on):
+        return None
+    if np.ndim(by) == 0 or callable(by):
+        check_condition(by, X, parameter="by")
+        if is_label(by) and structure.classes is None:
+            raise ValueError('by="label" is for classes; a regression takes a column or a callable of X.')
+        return condition_values(by, X, y, parameter="by")
+    slices = as_labels(by)
+    if slices.shape != y.shape:
+        raise ValueError(f"by must hold one label for each of {len(y)} rows, got shape {slices.shape}.")
+    return slices
 
 
 def _proves_nothing(own: DecoupledPredictor, X: Any, y: AnyArray, notes: list[Note]) -> tuple[str | None, set[Any]]:

@@ -69,14 +69,17 @@ class InfeasibleNoteWarning(NoteWarning, InfeasibleLevelWarning):
     """A note about a level that cannot be met."""
 
 
-def show(notes: Iterable[Note], *, raising: bool = False) -> None:
-    """Each note as a warning at the line of the caller that called dco; if `raising`, full sets are an error instead."""
+def show(notes: Iterable[Note], *, raising: bool = False, category: type[Warning] | None = None) -> None:
+    """Each note as a warning at the line of the caller that called dco; if `raising`, full sets are an error instead.
+
+    The warning is of `category`, or of the note's own kind.
+    """
     level = _first_outside()
     for note in notes:
         if raising and note.kind == "infeasible":
             parts = [getattr(part, "template", part) for part in (note.text, note.remedy) if part]
             raise InfeasibleLevelError(Message(" ".join(parts)))
-        warnings.warn(_warning(note), stacklevel=level)
+        warnings.warn(_warning(note) if category is None else category(str(note)), stacklevel=level)
 
 
 def _warning(note: Note) -> Warning:

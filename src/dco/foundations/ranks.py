@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from decimal import Decimal, localcontext
 from fractions import Fraction
 from functools import lru_cache
+from numbers import Real
 from typing import Literal, SupportsIndex, TypeAlias
 
 import numpy as np
@@ -42,22 +43,22 @@ def as_rational(level: Level, *, name: str = "alpha") -> Fraction:
     """
     try:
         value = rational(level)
-    except (TypeError, ValueError, OverflowError, ZeroDivisionError, ArithmeticError):
-        value = None
-    if value is None or not 0 < value < 1:
+    except (TypeError, ValueError, ArithmeticError):
+        value = Fraction(0)
+    if not 0 < value < 1:
         raise ValueError(f"{name} must be a number strictly between 0 and 1, got {level!r}.")
     return value
 
 
 @lru_cache(maxsize=1024, typed=True)  # typed: Fraction(0.1) == 0.1 == Decimal(0.1), but only the float means one tenth
-def rational(level: Level) -> Fraction | None:
-    """The rational number that `level` means, of any usual size; None for what is not a number."""
+def rational(level: Level) -> Fraction:
+    """The rational number that `level` means, of any size."""
     if isinstance(level, (bool, np.bool_)):
-        return None
+        raise TypeError(f"{level!r} is not a number.")
     if isinstance(level, str) and "/" not in level:
         level = Decimal(level)
     if isinstance(level, Decimal) and abs(level.adjusted()) > _LARGEST_EXPONENT:
-        return None
+        raise ValueError(f"{level} is too large or too small a number.")
     if isinstance(level, (str, Decimal, Fraction)):
         return Fraction(level)
     if isinstance(level, np.floating) and not isinstance(level, float):
@@ -80,15 +81,24 @@ def _short_rational(level: np.floating) -> Fraction:
     return simple if simple > 0 and abs(simple - printed) <= _ROUNDING_32 else printed
 
 
-def as_count(n: SupportsIndex, *, name: str = "n") -> int:
-    """`n` as a Python integer that is not negative."""
+def as_count(n: SupportsIndex, *, name: str = "n", least: int = 0) -> int:
+    """`n` as a Python integer that is not negative, and not below `least`."""
     try:
         count = operator.index(n)
     except TypeError:
         raise ValueError(f"{name} must be a whole number, got {n!r}.") from None
     if count < 0 or isinstance(n, (bool, np.bool_)):
         raise ValueError(f"{name} must be a whole number that is not negative, got {n!r}.")
+    if count < least:
+        raise ValueError(f"{name} must be at least {least}, got {n!r}.")
     return count
+
+
+def as_positive(value: float, *, name: str) -> float:
+    """`value` as a finite float greater than 0."""
+    if isinstance(value, bool) or not isinstance(value, Real | Decimal) or not 0 < value < math.inf:
+        raise ValueError(f"{name} must be a positive number, got {value!r}.")
+    return float(value)
 
 
 def conformal_rank(n: SupportsIndex, *, alpha: Level) -> int:
@@ -176,6 +186,16 @@ def smallest_pac_n(*, alpha: Level, delta: Level) -> int:
     while not _power_at_most(n, level, failure):
         n += 1
     return n
+
+
+def rank_for(n: SupportsIndex, *, alpha: Level, delta: Level | None = None) -> int:
+    """`pac_rank` with a delta, `conformal_rank` without."""
+    return conformal_rank(n, alpha=alpha) if delta is None else pac_rank(n, alpha=alpha, delta=delta)
+
+
+def smallest_n_for(*, alpha: Level, delta: Level | None = None) -> int:
+    """`smallest_pac_n` with a delta, `smallest_marginal_n` without."""
+    return smallest_marginal_n(alpha=alpha) if delta is None else smallest_pac_n(alpha=alpha, delta=delta)
 
 
 def _power_at_most(n: int, alpha: Fraction, delta: Fraction) -> bool:

@@ -38,12 +38,17 @@ class Statement:
     condition_on: Any = None
     on_infeasible: Literal["warn", "raise"] = "warn"
 
+    def __post_init__(self) -> None:
+        as_rational(self.alpha)
+        as_rational(self.delta, name="delta")
+        for name, offered in (("guarantee", tuple(RULES)), ("on_infeasible", ("warn", "raise"))):
+            if getattr(self, name) not in offered:
+                known = " or ".join(f'"{value}"' for value in offered)
+                raise ValueError(f"{name} must be {known}, got {getattr(self, name)!r}.")
+
     def changed(self, given: Mapping[str, Any]) -> Statement:
-        """Another statement, checked; a delta must go with a guarantee that has one."""
+        """Another statement; a delta must go with a guarantee that has one."""
         statement = replace(self, **given)
-        if statement.guarantee not in RULES:
-            known = " or ".join(f'"{name}"' for name in RULES)
-            raise ValueError(f"guarantee must be {known}, got {statement.guarantee!r}.")
         if "delta" in given and not statement.rule.needs_delta:
             raise ValueError('delta belongs to the guarantee "pac"; pass guarantee="pac" with it.')
         return statement
@@ -167,11 +172,9 @@ class Calibration:
 
     def used(self, rows: Integers, rule: Rule) -> tuple[Floats, Integers | None]:
         """The scores that the rule takes its threshold from, and the cluster of each where it weighs clusters."""
-        if self.clusters is None or self.one_per_cluster is None:
-            return self.scores[rows], None
-        if rule.one_per_cluster:
-            return self.scores[np.intersect1d(rows, self.one_per_cluster)], None
-        return self.scores[rows], self._cluster_codes[rows]
+        if self.clusters is not None and not rule.one_per_cluster:
+            return self.scores[rows], self._cluster_codes[rows]
+        return self.scores[rows if self.one_per_cluster is None else np.intersect1d(rows, self.one_per_cluster)], None
 
     def is_tied(self, rows: Integers, threshold: Threshold, rule: Rule) -> bool:
         """Whether two scores are equal where thresholds fall (`theory.ranks_near_threshold`): at the threshold or around it.
@@ -335,8 +338,8 @@ def _check_repeatable(structure: Scored, X: Any, y: AnyArray, scores: Floats, n:
     to the same batch, up to a hundredth of a score's usual size.
     """
     some = np.arange(min(n, (len(y) + 1) // 2))
-    names = structure.conditions(X, y)
-    for rows in [part for part in (some, some[: len(some) // 2], some[:1]) if part.size]:
+    half, names = some[: len(some) // 2], structure.conditions(X, y)
+    for rows in (some, half) if half.size else (some,):
         batch = take_features(X, rows)
         again = structure.scores(batch, y[rows])
         same = same_but_for_rounding(again, scores[rows]).all()
@@ -347,7 +350,8 @@ def _check_repeatable(structure: Scored, X: Any, y: AnyArray, scores: Floats, n:
                 "fixed function of a row: the model learns, draws at random, compares rows or changes them in place in "
                 "predict. Fix its seed, let it copy, or freeze it."
             )
-        if names is not None and np.any(structure.conditions(batch, y[rows]) != names[rows]):
+    for rows in (part for part in (some, half, some[:1]) if part.size):
+        if names is not None and np.any(structure.conditions(take_features(X, rows), y[rows]) != names[rows]):
             raise SealBrokenError(
                 "condition_on gives a row another group when it comes with other rows, so groups are not those of one "
                 "fixed function of a row. Fix what it compares with (a median of the training rows, say) beforehand."

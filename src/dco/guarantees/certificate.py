@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from dco.foundations.display import ShownAsPrinted
 from dco.foundations.ranks import Level, as_rational
 from dco.guarantees.facts import FORMAT, CertifiedThreshold, Facts
-from dco.guarantees.rules.rule import RULES
 from dco.guarantees.theory import simultaneous_slack
 from dco.guarantees.verification import VerificationReport, verify
 from dco.guarantees.words import as_plain, lines, words
@@ -73,9 +73,12 @@ class Certificate(Facts, ShownAsPrinted):
             _check_types(values)
             written = {name: values.pop(name) for name in ("statement", "assumption")}
             made = cls(**values)
-            return made if values["rule"] in RULES and words(made) == written else replace(made, written=written)
         except (TypeError, ValueError, KeyError, AttributeError, OverflowError) as error:
             raise ValueError(f"This is not a certificate: {error}.") from None
+        with suppress(ValueError, KeyError):  # of facts that no words can be made from, such as a level above 1
+            if words(made) == written:
+                return made
+        return replace(made, written=written)
 
     def simultaneous_slack(self, delta: Level = 0.05) -> float:
         """With probability 1 - delta, coverage >= 1 - alpha - slack for every alpha at once: what a picked level may lack.

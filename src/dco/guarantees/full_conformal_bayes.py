@@ -12,15 +12,15 @@ effective sample size 1 / sum of w_t^2 watches.
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import logsumexp
 
 from dco.foundations.arrays import Bools, Floats, Integers, check_floats_hold
+from dco.foundations.notes import Note, show
 from dco.foundations.ranks import Level, as_rational
 from dco.predictions import ClassDraws, GaussianMixtures
 from dco.sets import IntervalUnions, LabelSets
@@ -83,14 +83,10 @@ def full_conformal_labels(
     with np.errstate(divide="ignore"):
         log_train = np.log(np.take_along_axis(train.draws, codes[None, :, None], axis=2)[:, :, 0].astype(np.float64))
         log_test = np.log(test.draws.astype(np.float64))
-    ranks, effective = _ranks(log_train, log_test, _log_weights(weights, len(log_train)))
-    members = _members(ranks, len(codes), alpha)
-    _warn_if_collapsed(effective, members, least_effective_draws)
+    members, evidence = _decided(log_train, log_test, weights, alpha, least_effective_draws)
     dense = np.full((len(test), test.n_classes), _members(np.array(1), len(codes), alpha))
     dense[:, : test.n_known] = members
-    return FullConformalSets(
-        LabelSets.from_dense(dense, test.labels()), ranks, effective, len(codes), len(log_train), float(as_rational(alpha))
-    )
+    return FullConformalSets(LabelSets.from_dense(dense, test.labels()), **evidence)
 
 
 def full_conformal_intervals(
@@ -115,12 +111,8 @@ def full_conformal_intervals(
         raise ValueError("candidates must be at least two numbers in ascending order.")
     log_train = _log_densities(train, _responses(y_train, len(train)))
     log_test = _log_densities(test, np.broadcast_to(grid, (len(test), grid.size)))
-    ranks, effective = _ranks(log_train[:, :, 0], log_test, _log_weights(weights, len(log_train)))
-    members = _members(ranks, len(train), alpha)
-    _warn_if_collapsed(effective, members, least_effective_draws)
-    return FullConformalSets(
-        _widened(members, grid), ranks, effective, len(train), len(log_train), float(as_rational(alpha))
-    )
+    members, evidence = _decided(log_train[:, :, 0], log_test, weights, alpha, least_effective_draws)
+    return FullConformalSets(_widened(members, grid), **evidence)
 
 
 def full_conformal_p_values(
@@ -133,6 +125,26 @@ def full_conformal_p_values(
     return np.asarray(ranks[:, 0] / (len(train) + 1))
 
 
+def _decided(
+    log_train: Floats, log_test: Floats, weights: ArrayLike | None, alpha: Level, least: float
+) -> tuple[Bools, dict[str, Any]]:
+    """Which candidates are in, and the evidence; a warning where their weights rest on fewer than `least` draws."""
+    n_draws, n = log_train.shape
+    ranks, effective = _ranks(log_train, log_test, _log_weights(weights, n_draws))
+    members = _members(ranks, n, alpha)
+    # Only candidates in the sets count: those far out rest on few draws by nature, and are kept out all the same.
+    thin = np.any(members & (effective < least), axis=1)
+    if np.any(thin):
+        text = (
+            f"the add-one-in weights of {int(thin.sum())} of {thin.size} rows rest on fewer than {least:g} effective draws "
+            f"(lowest: {float(effective[members].min()):.1f}), so their sets are not to be relied on."
+        )
+        note = Note("collapsed-weights", text, "Use more posterior draws, or split conformal prediction.")
+        show([note], category=CollapsedWeightsWarning)
+    level = float(as_rational(alpha))
+    return members, {"ranks": ranks, "effective_draws": effective, "n": n, "n_draws": n_draws, "alpha": level}
+
+
 def _ranks(log_train: Floats, log_test: Floats, log_prior: Floats) -> tuple[Integers, Floats]:
     """#{i <= n + 1 : sigma_i <= sigma_{n+1}} and the effective number of draws, both (n_test, candidates).
 
@@ -143,7 +155,7 @@ def _ranks(log_train: Floats, log_test: Floats, log_prior: Floats) -> tuple[Inte
         raise ValueError(f"train has {n_draws} draws and test has {len(log_test)}; the draws must be the same.")
     shape = log_test.shape[1:]
     flat = log_test.reshape(n_draws, -1)
-    scale = log_train.max(initial=-np.inf, axis=0)  # a factor a row of train keeps the sums from underflowing
+    scale = log_train.max(initial=-np.inf, axis=0)  # one factor per row of train keeps the sums from underflowing
     safe = np.where(np.isfinite(scale), scale, 0.0)
     likelihood = np.exp(log_train - safe)
     ranks, effective = np.empty(flat.shape[1], dtype=np.int64), np.empty(flat.shape[1])
@@ -168,20 +180,6 @@ def _members(ranks: Integers, n: int, alpha: Level) -> Bools:
     """rank > alpha (n + 1), in integers."""
     level = as_rational(alpha)
     return np.asarray(ranks > level.numerator * (n + 1) // level.denominator)
-
-
-def _warn_if_collapsed(effective: Floats, members: Bools, least: float) -> None:
-    """Only candidates in the sets count: those far out rest on few draws by nature, and are kept out all the same."""
-    thin = np.any(members & (effective < least), axis=1)
-    if np.any(thin):
-        lowest = float(effective[members].min())
-        warnings.warn(
-            f"the add-one-in weights of {int(thin.sum())} of {thin.size} rows rest on fewer than {least:g} effective draws "
-            f"(lowest: {lowest:.1f}), so their sets are not to be relied on. Use more posterior draws, or split conformal "
-            "prediction.",
-            CollapsedWeightsWarning,
-            stacklevel=3,
-        )
 
 
 def _log_weights(weights: ArrayLike | None, n_draws: int) -> Floats:

@@ -5,17 +5,16 @@ from __future__ import annotations
 import math
 from dataclasses import asdict, dataclass
 from fractions import Fraction
-from numbers import Real
 from textwrap import wrap
 from typing import Any, Literal, SupportsIndex
 
 from dco.foundations.display import ShownAsPrinted, are, counted
 from dco.foundations.errors import InfeasibleLevelError
-from dco.foundations.ranks import Level, as_count, as_rational, conformal_rank, pac_rank, smallest_marginal_n, smallest_pac_n
+from dco.foundations.ranks import Level, as_count, as_positive, as_rational, rank_for, smallest_n_for
 from dco.guarantees.theory import (
-    TuningAccuracy,
     calibration_size,
     coverage_law_of_rank,
+    coverage_variance,
     least_wasteful_size,
     pac_gap,
     tuning_accuracy,
@@ -123,13 +122,15 @@ def plan(
     rows: a rule of thumb, not a theorem. With `tune_folds`, or a single candidate, tuning costs no rows. `delta` is used by
     the PAC guarantee only. Too few rows for a finite threshold raise `InfeasibleLevelError`.
     """
+    if guarantee not in ("marginal", "pac"):
+        raise ValueError(f'guarantee must be "marginal" or "pac", got {guarantee!r}.')
     level = as_rational(alpha)
     wish = _Wish(
         alpha=level,
-        delta=_pac_delta(guarantee, delta),
-        spread=float(min(_WIDEST_SPREAD, level / 5)) if spread is None else _positive(spread, "spread"),
-        searched=_whole(candidates, "candidates") > 1,
-        folds=None if tune_folds is None else _whole(tune_folds, "tune_folds", least=2),
+        delta=as_rational(delta, name="delta") if guarantee == "pac" else None,
+        spread=float(min(_WIDEST_SPREAD, level / 5)) if spread is None else as_positive(spread, name="spread"),
+        candidates=as_count(candidates, name="candidates", least=1),
+        folds=None if tune_folds is None else as_count(tune_folds, name="tune_folds", least=2),
     )
     count, held_out = as_count(n), as_count(test, name="test")
     least, useful = wish.least_calibration(), wish.smallest_useful_n() + held_out
@@ -151,7 +152,7 @@ def plan(
         now=now,
         doubled=doubled,
         smallest_useful_n=useful,
-        notes=_notes(wish, now, doubled, wanted, useful, as_count(candidates)),
+        notes=_notes(wish, now, doubled, wanted, useful),
     )
 
 
@@ -162,18 +163,14 @@ class _Wish:
     alpha: Fraction
     delta: Fraction | None
     spread: float
-    searched: bool
+    candidates: int
     folds: int | None
 
     def rank(self, n: int) -> int:
-        if self.delta is None:
-            return conformal_rank(n, alpha=self.alpha)
-        return pac_rank(n, alpha=self.alpha, delta=self.delta)
+        return rank_for(n, alpha=self.alpha, delta=self.delta)
 
     def least_calibration(self) -> int:
-        if self.delta is None:
-            return smallest_marginal_n(alpha=self.alpha)
-        return smallest_pac_n(alpha=self.alpha, delta=self.delta)
+        return smallest_n_for(alpha=self.alpha, delta=self.delta)
 
     def wanted_calibration(self) -> int:
         """PAC gets no fewer rows than marginal: its spread is smaller only because its coverage is higher than asked for."""
@@ -182,17 +179,12 @@ class _Wish:
         ruling = self.delta if self.alpha > Fraction(1, 2) else None  # above 1/2 it is the PAC rank that spreads more
         enough = calibration_size(alpha=self.alpha, spread=self.spread, pac_delta=ruling).safe_from
         size = least_wasteful_size(max(enough, self.least_calibration()), alpha=self.alpha, delta=self.delta)
-        while self.spread_of_coverage(size) > self.spread:  # a delta near 1/2 can take a lower rank than the marginal one
+        while math.sqrt(coverage_variance(self.rank(size), size)) > self.spread:  # a delta near 1/2 may have a lower rank
             size += 1
         return size
 
-    def spread_of_coverage(self, n: int) -> float:
-        """The standard deviation of Beta(rank, n + 1 - rank)."""
-        mean = self.rank(n) / (n + 1)
-        return math.sqrt(mean * (1 - mean) / (n + 2))
-
     def tunes_on_own_rows(self) -> bool:
-        return self.searched and self.folds is None
+        return self.candidates > 1 and self.folds is None
 
     def smallest_useful_n(self) -> int:
         """A finite threshold, tuning rows that may miss one, and as many training rows as both together."""
@@ -228,7 +220,7 @@ def _rows(wish: _Wish, now: Outlook, wanted: int) -> tuple[PlanRow, ...]:
     if wish.tunes_on_own_rows():
         train = "All that is left. The winner is refitted on train and tune rows together, so tuning rows are not lost."
         tune = "A quarter of what calibration leaves, at most 2,000: a rule of thumb for ranking candidates by size."
-    elif wish.searched:
+    elif wish.candidates > 1:
         train = f"All that is left: with {wish.folds} folds every one of these rows both trains and tunes."
         tune = "None set aside: candidates are ranked on the folds of the training rows."
     else:
@@ -251,7 +243,7 @@ def _rows(wish: _Wish, now: Outlook, wanted: int) -> tuple[PlanRow, ...]:
     return tuple(rows)
 
 
-def _notes(wish: _Wish, now: Outlook, doubled: Outlook, wanted: int, useful: int, candidates: int) -> tuple[str, ...]:
+def _notes(wish: _Wish, now: Outlook, doubled: Outlook, wanted: int, useful: int) -> tuple[str, ...]:
     law = f"Beta({now.rank}, {now.calibrate + 1 - now.rank})"
     notes = [
         f"Coverage to expect: {now.expected_coverage:.4f} on average over calibration draws, between {now.coverage_low:.4f} "
@@ -278,8 +270,8 @@ def _notes(wish: _Wish, now: Outlook, doubled: Outlook, wanted: int, useful: int
             f"Twice the rows would {change} {doubled_range} with {counted(doubled.calibrate, 'calibration row')}, "
             f"and leave {doubled.train + doubled.tune} instead of {now.train + now.tune} for training and tuning."
         )
-    if wish.searched:
-        notes.append(_tuning_note(wish, now, candidates))
+    if wish.candidates > 1:
+        notes.append(_tuning_note(wish, now))
     verb = "is" if now.n >= useful else "would be"
     notes.append(f"The smallest useful number of rows {verb} {useful}.")
     if now.n < useful:
@@ -287,44 +279,22 @@ def _notes(wish: _Wish, now: Outlook, doubled: Outlook, wanted: int, useful: int
     return tuple(notes)
 
 
-def _tuning_note(wish: _Wish, now: Outlook, candidates: int) -> str:
+def _tuning_note(wish: _Wish, now: Outlook) -> str:
     if not wish.tunes_on_own_rows():
         return "No bound on the choice among candidates is claimed for folds; the guarantee does not depend on it."
     if now.tune == 0:
         return "There are no rows for tuning: use folds, or a single candidate."
-    paper = tuning_accuracy(now.tune, candidates=candidates, size_bound=1.0, method="paper")
-    sharper = tuning_accuracy(now.tune, candidates=candidates, size_bound=1.0)
+    said = {
+        "paper": "Proposition 3.2 (80 thresholds each), miscoverage to within {:.3f} and sizes to within {:.1%} of the "
+        "largest set",
+        "uniform": "the uniform bound, {:.3f} and {:.1%}",
+    }
+    for method in ("paper", "uniform"):
+        proved = tuning_accuracy(now.tune, candidates=wish.candidates, size_bound=1.0, method=method)
+        empty = 2 * proved.risk_error >= wish.alpha
+        weight = "says nothing here (twice the first error must stay below alpha)" if empty else "is a worst case"
+        said[method] = f"{said[method].format(proved.risk_error, proved.size_error)}, which {weight}"
     return (
-        f"What theory proves about the choice among {candidates} candidates: Proposition 3.2 (80 thresholds each), "
-        f"miscoverage to within {paper.risk_error:.3f} and sizes to within {paper.size_error:.1%} of the largest set, "
-        f"{_weight(paper, wish)}; the uniform bound, {sharper.risk_error:.3f} and {sharper.size_error:.1%}, "
-        f"{_weight(sharper, wish)}. The guarantee of "
-        "coverage needs neither."
+        f"What theory proves about the choice among {wish.candidates} candidates: {said['paper']}; {said['uniform']}. The "
+        "guarantee of coverage needs neither."
     )
-
-
-def _weight(accuracy: TuningAccuracy, wish: _Wish) -> str:
-    if 2 * accuracy.risk_error >= wish.alpha:
-        return "which says nothing here (twice the first error must stay below alpha)"
-    return "which is a worst case"
-
-
-def _pac_delta(guarantee: str, delta: Level) -> Fraction | None:
-    if guarantee == "marginal":
-        return None
-    if guarantee == "pac":
-        return as_rational(delta, name="delta")
-    raise ValueError(f'guarantee must be "marginal" or "pac", got {guarantee!r}.')
-
-
-def _positive(value: float, name: str) -> float:
-    if not (isinstance(value, Real) and not isinstance(value, bool) and 0 < value < math.inf):
-        raise ValueError(f"{name} must be a positive number, got {value!r}.")
-    return float(value)
-
-
-def _whole(value: SupportsIndex, name: str, *, least: int = 1) -> int:
-    count = as_count(value, name=name)
-    if count < least:
-        raise ValueError(f"{name} must be at least {least}, got {value!r}.")
-    return count

@@ -16,7 +16,7 @@ import numpy as np
 
 from dco.foundations.arrays import AnyArray, Floats
 from dco.foundations.display import ShownAsPrinted
-from dco.foundations.ranks import Threshold, as_rational, order_statistic
+from dco.foundations.ranks import as_rational, order_statistic
 from dco.guarantees.calibration import Calibration, Statement, batch_rounding
 from dco.guarantees.facts import (
     VOIDED_BY,
@@ -99,10 +99,6 @@ class Scorer(Protocol):
     statement: Statement
     certificate: Facts
     ranking: Any
-
-    def thresholds(self) -> Mapping[Any, Threshold]:
-        """The threshold of each group, or one under the key None."""
-        ...
 
     def calibration_scores(self, X: Any, y: Any) -> tuple[Floats, AnyArray | None]:
         """Scores of the rows as `calibrate` keeps them, and what the group of each is called (None without groups)."""
@@ -225,7 +221,7 @@ def _deployed_checks(certificate: Facts, own: Scorer) -> Iterator[Check]:
     yield _same("scores kept", certificate.scores_fingerprint, found, "fingerprint of the scores kept")
     yield _same("rows.calibrate", certificate.rows.get("calibrate"), kept.scores.size, "number of scores kept")
     stated = {entry.group: entry for entry in certificate.thresholds}
-    found_now = certified_thresholds(kept, own.thresholds(), own.statement)
+    found_now = certified_thresholds(kept, own.statement.thresholds(kept), own.statement)
     deployed = {entry.group: entry for entry in found_now}
     yield _same("groups", sorted(map(str, stated)), sorted(map(str, deployed)), "groups with a threshold")
     for group in [group for group in stated if group in deployed]:

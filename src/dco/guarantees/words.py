@@ -89,7 +89,8 @@ def words(facts: Facts) -> dict[str, str]:
 def as_plain(facts: Facts) -> dict[str, Any]:
     """Words and facts as plain values, for JSON; infinity as the string "inf"."""
     found: dict[str, Any] = plain(asdict(facts), nan=ValueError("a certificate holds no NaN"))
-    return {**words(facts), **found.pop("written"), **found}
+    written = found.pop("written")
+    return {**(written or words(facts)), **found}
 
 
 def lines(facts: Facts) -> Iterator[str]:

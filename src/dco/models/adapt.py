@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from collections.abc import Mapping
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -32,21 +32,17 @@ from dco.predictions import (
 )
 from dco.scores.mixtures import mean_and_sd
 
-Record = TypeVar("Record")
-
 CLASS_RECORDS: tuple[type, ...] = (ClassDraws, ClassProbabilities)
-REGRESSION_RECORDS: tuple[type, ...] = (GaussianMixtures, Quantiles, PointsWithSpread, Points)
 
-# What can be had from a record without asking the model again, the richest first.
+# Every record, the richest first, and what can be had from it without asking the model again.
 _DERIVED: dict[type, tuple[type, ...]] = {
     ClassDraws: (ClassDraws, ClassProbabilities),
     ClassProbabilities: (ClassProbabilities,),
     GaussianMixtures: (GaussianMixtures, PointsWithSpread, Points),
-    PointsWithSpread: (PointsWithSpread, Points),
     Quantiles: (Quantiles, Points),
+    PointsWithSpread: (PointsWithSpread, Points),
     Points: (Points,),
 }
-_BY_NAME = {record.__name__: record for record in (*CLASS_RECORDS, *REGRESSION_RECORDS)}
 _ONE = 1e-3  # half-precision softmax outputs are this far from summing to one; true mistakes are farther
 
 
@@ -56,32 +52,22 @@ def records_of(model: Any) -> tuple[type, ...]:
     if hasattr(last, "predict_kind"):  # a model of models, which gives what its members give
         records: tuple[type, ...] = last.records()
         return records
-    native: list[type] = []
-    if hasattr(last, "predict_distribution"):
-        native += _announced(last)
-    if is_classifier(model):
-        if hasattr(last, "predict_draws"):
-            native.append(ClassDraws)
-        native.append(ClassProbabilities)
-    elif is_regressor(model):
-        if _takes_return_std(last):
-            native.append(PointsWithSpread)
-        native.append(Points)
+    native = _announced(last) if hasattr(last, "predict_distribution") else []
+    task = _task(model)
+    if task == "classes":
+        native += [ClassDraws, ClassProbabilities] if hasattr(last, "predict_draws") else [ClassProbabilities]
+    elif task == "numbers":
+        native += [PointsWithSpread, Points] if _takes_return_std(last) else [Points]
     if not native:
         raise TypeError(
             f"{name_of(model)} is neither a classifier nor a regressor: it has no predict or predict_distribution."
         )
     reachable = {derived for record in native for derived in _DERIVED[record]}
-    return tuple(record for record in (*CLASS_RECORDS, *REGRESSION_RECORDS) if record in reachable)
+    return tuple(record for record in _DERIVED if record in reachable)
 
 
 def predict_record(
-    model: Any,
-    X: Any,
-    kind: type | None = None,
-    *,
-    uniforms: ArrayLike | None = None,
-    unseen: ArrayLike | None = None,
+    model: Any, X: Any, kind: type | None = None, *, uniforms: ArrayLike | None = None, unseen: ArrayLike | None = None
 ) -> Prediction:
     """What a fitted model says about the rows of X, as a record of the given kind (the richest it has if None).
 
@@ -93,15 +79,16 @@ def predict_record(
     if kind not in offered:
         names = " or ".join(record.__name__ for record in offered)
         raise IncompatibleScoreError(f"{name_of(model)} gives {names}, but {kind.__name__} was asked for.")
+    method, answer = _ask(model, X, kind)  # the model's own errors pass as they are
     try:
-        record = _predict(model, X, kind)
-    except _PredictionError as bad:
+        record = _read(method, answer, model)
+        if isinstance(record, ClassProbabilities | ClassDraws):
+            record = _labelled(model, record, uniforms, unseen)
+        rows = X.shape[0] if hasattr(X, "shape") else len(X)
+        if len(record) != rows:
+            raise ValueError(f"there are {len(record)} predictions for {rows} rows.")
+    except ValueError as bad:
         raise ValueError(f"{name_of(model)}: {bad}") from None
-    if isinstance(record, ClassProbabilities | ClassDraws):
-        record = _labelled(model, record, uniforms, unseen)
-    rows = X.shape[0] if hasattr(X, "shape") else len(X)
-    if len(record) != rows:
-        raise ValueError(f"{name_of(model)} gave {len(record)} predictions for {rows} rows.")
     return convert(record, kind)
 
 
@@ -156,34 +143,6 @@ def holds_frozen(model: Any) -> bool:
     return any(map(holds_frozen, parts.values()))
 
 
-def is_classifier(model: Any) -> bool:
-    """Whether a model predicts classes, by scikit-learn's tags or, without tags, by having `predict_proba` or `classes_`."""
-    from sklearn import base
-
-    try:
-        return bool(base.is_classifier(model)) or (
-            not base.is_regressor(model) and hasattr(model, "predict") and _looks_like_classes(model)
-        )
-    except AttributeError:  # no tags: not derived from scikit-learn
-        return _looks_like_classes(model)
-
-
-def is_regressor(model: Any) -> bool:
-    """Whether a model predicts numbers, by scikit-learn's tags or, without tags, by having `predict` and no classes."""
-    from sklearn import base
-
-    try:
-        tags = (
-            base.is_regressor(model),
-            base.is_classifier(model) or base.is_outlier_detector(model) or base.is_clusterer(model),
-        )
-    except AttributeError:
-        tags = False, False
-    if any(tags):
-        return bool(tags[0])
-    return hasattr(last_model(model), "predict") and not _looks_like_classes(model)
-
-
 def last_model(model: Any) -> Any:
     """The model at the end of pipelines, searches and frozen wrappers."""
     return _peel(model, None)[0]
@@ -197,70 +156,91 @@ def name_of(model: Any) -> str:
     return f"{name}({', '.join(parts)})" if parts else name
 
 
-class _PredictionError(ValueError):
-    """Something about a model's output; the caller puts the model's name in front."""
+def _task(model: Any) -> Literal["classes", "numbers"] | None:
+    """What a model predicts, by scikit-learn's tags or, without a telling tag, by what it offers."""
+    from sklearn import base
 
-
-def _predict(model: Any, X: Any, kind: type) -> Prediction:
     last = last_model(model)
+    knows_classes = any(hasattr(last, name) for name in ("predict_proba", "predict_draws", "classes_"))
+    try:
+        if base.is_classifier(model) or base.is_regressor(model):
+            return "classes" if base.is_classifier(model) else "numbers"
+        if knows_classes and hasattr(model, "predict"):
+            return "classes"
+        if knows_classes or base.is_outlier_detector(model) or base.is_clusterer(model):
+            return None
+    except AttributeError:  # no tags: not derived from scikit-learn
+        if knows_classes:
+            return "classes"
+    return "numbers" if hasattr(last, "predict") else None
+
+
+def _ask(model: Any, X: Any, kind: type) -> tuple[str, Any]:
+    """The method that serves a record of this kind, and its answer. What a pipeline cannot pass on is asked of its end."""
+    last = last_model(model)
+    announced = _announced(last) if hasattr(last, "predict_distribution") else []
     if hasattr(last, "predict_kind"):
         last, rows = _peel(model, X)
-        combined: Prediction = last.predict_kind(rows, kind)
-        return combined
-    if hasattr(last, "predict_distribution") and any(kind in _DERIVED[record] for record in _announced(last)):
-        if kind is Points and hasattr(last, "predict"):
-            return _points(model.predict(X))
+        return "predict_kind", last.predict_kind(rows, kind)
+    if any(kind in _DERIVED[record] for record in announced) and not (kind is Points and hasattr(last, "predict")):
         last, rows = _peel(model, X)
-        given: Prediction = last.predict_distribution(rows)
-        if not isinstance(given, tuple(_BY_NAME.values())):
-            raise _PredictionError(f"predict_distribution returned {type(given).__name__}, not a prediction record.")
-        return _with_positive_spread(given) if isinstance(given, PointsWithSpread) else given
-    if kind is ClassDraws or (
-        kind is ClassProbabilities and hasattr(last, "predict_draws") and not hasattr(last, "predict_proba")
-    ):
-        last, rows = _peel(model, X)
-        answer = last.predict_draws(rows)
-        record = answer if isinstance(answer, ClassDraws) else ClassDraws(_array(answer, "predict_draws", ndim=3))
-        _check_sums(record.draws, "predict_draws")
-        return record
-    if kind is ClassProbabilities:
-        return _class_probabilities(model, X)
+        return "predict_distribution", last.predict_distribution(rows)
     if kind is PointsWithSpread:
         last, rows = _peel(model, X)
-        answer = last.predict(rows, return_std=True)
-        if not (isinstance(answer, tuple) and len(answer) == 2):
-            raise _PredictionError("predict(X, return_std=True) did not return a mean and a standard deviation.")
-        mean, spread = (_column(part, name) for part, name in zip(answer, ("predict", "return_std"), strict=True))
-        return _with_positive_spread(_record(lambda: PointsWithSpread(mean, spread)))
-    return _points(model.predict(X))
+        return "return_std", last.predict(rows, return_std=True)
+    only_draws = hasattr(last, "predict_draws") and not hasattr(last, "predict_proba")
+    if kind is ClassDraws or (kind is ClassProbabilities and only_draws):
+        last, rows = _peel(model, X)
+        return "predict_draws", last.predict_draws(rows)
+    if kind is ClassProbabilities and hasattr(model, "predict_proba"):
+        return "predict_proba", model.predict_proba(X)
+    if kind is ClassProbabilities and hasattr(model, "decision_function"):
+        decisions, classes = to_numpy(model.decision_function(X)), getattr(model, "classes_", getattr(last, "classes_", ()))
+        # one column per pair of classes is not one per class, even where the numbers agree (three classes, three pairs)
+        pairs = getattr(last, "decision_function_shape", None) == "ovo"
+        if (decisions.ndim == 1 and len(classes) == 2) or (decisions.shape[1:] == (len(classes),) and not pairs):
+            return "decision_function", decisions
+    return "labels" if kind is ClassProbabilities else "predict", model.predict(X)
 
 
-def _class_probabilities(model: Any, X: Any) -> ClassProbabilities:
-    if hasattr(model, "predict_proba"):
-        answer = model.predict_proba(X)
-        if isinstance(answer, list):
-            raise _PredictionError(
-                "predict_proba returned a list, so it has several outputs; prediction sets are for one y a row."
-            )
-        probabilities = _array(answer, "predict_proba", ndim=2)
-        _check_sums(probabilities, "predict_proba")
-        return _record(lambda: ClassProbabilities(probabilities))
-    classes = _classes(model)
-    if hasattr(model, "decision_function"):
-        decisions = _array(model.decision_function(X), "decision_function")
-        if not np.all(np.isfinite(decisions)):
-            raise _PredictionError("decision_function returned NaN or infinite values.")
-        if decisions.ndim == 1 and len(classes) == 2:
+def _read(method: str, answer: Any, model: Any) -> Prediction:
+    """The record that an answer makes; a ValueError says what is wrong with it."""
+    match method:
+        case "predict_kind" | "predict_distribution":
+            given: Prediction = answer
+            if not isinstance(answer, tuple(_DERIVED)):
+                raise ValueError(f"{method} returned {type(answer).__name__}, not a prediction record.")
+            return _with_positive_spread(given) if isinstance(given, PointsWithSpread) else given
+        case "predict_draws":
+            record = answer if isinstance(answer, ClassDraws) else ClassDraws(_array(answer, method, ndim=3))
+            _check_sums(record.draws, method)
+            return record
+        case "predict_proba":
+            if isinstance(answer, list):
+                raise ValueError("predict_proba returned a list, so it has several outputs; sets are for one y per row.")
+            probabilities = _array(answer, method, ndim=2)
+            _check_sums(probabilities, method)
+            return ClassProbabilities(probabilities)
+        case "decision_function":
+            decisions = _array(answer, method)
+            if not np.all(np.isfinite(decisions)):
+                raise ValueError("decision_function returned NaN or infinite values.")
             positive = expit(decisions)
-            return ClassProbabilities(np.column_stack([1 - positive, positive]))
-        # one column a pair of classes is not one column a class, even where the numbers agree (three classes, three pairs)
-        pairs = getattr(last_model(model), "decision_function_shape", None) == "ovo"
-        if decisions.ndim == 2 and decisions.shape[1] == len(classes) and not pairs:
-            return ClassProbabilities(softmax(decisions, axis=1))
-    labels = np.asarray(model.predict(X))
-    if labels.ndim != 1:
-        raise _PredictionError(f"predict returned an array of shape {labels.shape}; prediction sets are for one y a row.")
-    return ClassProbabilities((labels[:, None] == classes[None, :]).astype(np.float64))
+            return ClassProbabilities(
+                np.column_stack([1 - positive, positive]) if decisions.ndim == 1 else softmax(decisions, axis=1)
+            )
+        case "labels":
+            labels = np.asarray(answer)
+            if labels.ndim != 1:
+                raise ValueError(
+                    f"predict returned an array of shape {labels.shape}; prediction sets are for one y per row."
+                )
+            return ClassProbabilities((labels[:, None] == _classes(model)[None, :]).astype(np.float64))
+        case "return_std":
+            if not (isinstance(answer, tuple) and len(answer) == 2):
+                raise ValueError("predict(X, return_std=True) did not return a mean and a standard deviation.")
+            return _with_positive_spread(PointsWithSpread(_column(answer[0], "predict"), _column(answer[1], method)))
+    return Points(_column(answer, method))
 
 
 def _labelled(
@@ -268,23 +248,18 @@ def _labelled(
 ) -> ClassProbabilities | ClassDraws:
     classes = record.classes if record.classes is not None else _classes(model)
     if record.n_known != len(classes):
-        raise ValueError(f"{name_of(model)} gave {record.n_known} columns for the {len(classes)} classes in its classes_.")
+        raise ValueError(f"there are {record.n_known} columns for the {len(classes)} classes in its classes_.")
     return record.labelled(
         classes, record.uniforms if uniforms is None else uniforms, record.unseen if unseen is None else unseen
     )
 
 
 def _classes(model: Any) -> AnyArray:
-    classes = getattr(model, "classes_", None)
-    if classes is None:
-        classes = getattr(last_model(model), "classes_", None)
+    found = [getattr(part, "classes_", None) for part in (model, last_model(model))]
+    classes = found[0] if found[0] is not None else found[1]
     if classes is None or (isinstance(classes, list) and any(np.ndim(own) > 0 for own in classes)):  # of several outputs
-        raise ValueError(f"{name_of(model)} has no classes_ that names its columns: its fit must set it, from one y a row.")
+        raise ValueError("it has no classes_ that names its columns: its fit must set it, from one y per row.")
     return np.asarray(classes)
-
-
-def _points(answer: Any) -> Points:
-    return _record(lambda: Points(_column(answer, "predict")))
 
 
 def _with_positive_spread(record: PointsWithSpread) -> PointsWithSpread:
@@ -296,19 +271,12 @@ def _with_positive_spread(record: PointsWithSpread) -> PointsWithSpread:
     return record if np.all(record.spread >= tiny) else PointsWithSpread(record.mean, np.maximum(record.spread, tiny))
 
 
-def _record(make: Callable[[], Record]) -> Record:
-    try:
-        return make()
-    except ValueError as bad:
-        raise _PredictionError(str(bad)) from None
-
-
 def _array(answer: Any, method: str, ndim: int | None = None) -> Floats:
     array = to_numpy(answer)
     if array.dtype.kind not in "fiub":
-        raise _PredictionError(f"{method} returned values of dtype {array.dtype}, not real numbers.")
+        raise ValueError(f"{method} returned values of dtype {array.dtype}, not real numbers.")
     if ndim is not None and array.ndim != ndim:
-        raise _PredictionError(f"{method} returned an array of shape {array.shape} where {ndim} dimensions were expected.")
+        raise ValueError(f"{method} returned an array of shape {array.shape} where {ndim} dimensions were expected.")
     return array
 
 
@@ -317,7 +285,7 @@ def _column(answer: Any, method: str) -> Floats:
     if array.ndim == 2 and array.shape[1] == 1:
         array = array[:, 0]
     if array.ndim != 1:
-        raise _PredictionError(f"{method} returned an array of shape {array.shape}; prediction sets are for one y a row.")
+        raise ValueError(f"{method} returned an array of shape {array.shape}; prediction sets are for one y per row.")
     return array
 
 
@@ -326,15 +294,14 @@ def _check_sums(values: Floats, method: str) -> None:
     bad = ~(np.abs(sums - 1) <= _ONE)  # written so that NaN is bad
     if np.any(bad):
         row = int(np.argwhere(bad)[0][-1])
-        raise _PredictionError(
-            f"{method} must return probabilities that sum to one, but row {row} sums to {sums[bad][0]:.6g}."
-        )
+        raise ValueError(f"{method} must return probabilities that sum to one, but row {row} sums to {sums[bad][0]:.6g}.")
 
 
 def _announced(model: Any) -> list[type]:
     """The records that `predict_distribution` promises in its return annotation."""
     annotation = inspect.signature(model.predict_distribution).return_annotation
-    found = [_BY_NAME[name] for name in _BY_NAME if re.search(rf"\b{name}\b", _text(annotation))]
+    text = annotation if isinstance(annotation, str) else f"{getattr(annotation, '__name__', '')} {annotation}"
+    found = [record for record in _DERIVED if re.search(rf"\b{record.__name__}\b", text)]
     if not found:
         raise TypeError(
             f"{type(model).__name__}.predict_distribution does not say what it returns: annotate it, for example "
@@ -343,20 +310,11 @@ def _announced(model: Any) -> list[type]:
     return found
 
 
-def _text(annotation: Any) -> str:
-    return annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "") + " " + str(annotation)
-
-
 def _takes_return_std(model: Any) -> bool:
     try:
         return "return_std" in inspect.signature(model.predict).parameters
     except (AttributeError, TypeError, ValueError):
         return False
-
-
-def _looks_like_classes(model: Any) -> bool:
-    last = last_model(model)
-    return hasattr(last, "predict_proba") or hasattr(last, "predict_draws") or hasattr(last, "classes_")
 
 
 def _inside(model: Any) -> list[Any]:
@@ -409,6 +367,20 @@ def named_models(models: Any) -> dict[str, Any]:
 def is_pair(entry: Any) -> bool:
     """Whether it is (name, model), as the steps of a Pipeline are."""
     return isinstance(entry, (tuple, list)) and len(entry) == 2 and isinstance(entry[0], str)
+
+
+def with_model_param(models: Any, key: str, value: Any) -> Any:
+    """The models with one of them replaced (`key` is its name), or with a parameter of one set (``name__param``)."""
+    names = named_models(models)
+    name = next((name for name in sorted(names, key=len, reverse=True) if key == name or key.startswith(f"{name}__")), None)
+    if name is None:
+        raise ValueError(f"There is no model for {key!r}; the models are {', '.join(names)}.")
+    if key != name:
+        names[name].set_params(**{key.removeprefix(f"{name}__"): value})
+        return models
+    names[name] = value
+    named = isinstance(models, Mapping) or any(map(is_pair, [models, *models]))
+    return names if named else list(names.values())
 
 
 def seeded_models(models: Any, seed: int) -> dict[str, Any]:

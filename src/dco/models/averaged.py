@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted
 
-from dco.models.adapt import is_frozen, predict_record, records_of
-from dco.predictions import ClassDraws, ClassProbabilities, GaussianMixtures, Points, PointsWithSpread, Prediction, Quantiles
+from dco.models.adapt import CLASS_RECORDS, is_frozen, predict_record, records_of
+from dco.predictions import ClassDraws, ClassProbabilities, GaussianMixtures, Prediction
 
 
 class AveragedModel(BaseEstimator):
@@ -62,35 +63,20 @@ class AveragedModel(BaseEstimator):
     @staticmethod
     def average(records: Sequence[Any]) -> Prediction:
         """One record from several of the same kind."""
-        first = records[0]
-        match first:
-            case ClassProbabilities():
-                _same_classes(records)
-                mean = np.mean([record.probabilities for record in records], axis=0)
-                return ClassProbabilities(np.minimum(mean, 1), first.classes, first.uniforms, first.unseen)
-            case ClassDraws():
-                _same_classes(records)
-                pooled = np.concatenate([record.draws for record in records])
-                return ClassDraws(pooled, first.classes, first.uniforms, first.unseen)
-            case Points():
-                return Points(np.mean([record.mean for record in records], axis=0))
-            case PointsWithSpread():
-                spread = np.mean([record.spread for record in records], axis=0)
-                return PointsWithSpread(np.mean([record.mean for record in records], axis=0), spread)
-            case Quantiles():
-                median = None
-                if all(record.median is not None for record in records):
-                    median = np.mean([record.median for record in records], axis=0)
-                lower = np.mean([record.lower for record in records], axis=0)
-                return Quantiles(lower, np.mean([record.upper for record in records], axis=0), median)
-            case GaussianMixtures():
-                scales = [np.broadcast_to(record.sds, record.means.shape) for record in records]
-                return GaussianMixtures(
-                    np.concatenate([record.means for record in records], axis=1), np.concatenate(scales, axis=1)
-                )
-        raise TypeError(f"not a prediction record: {type(first).__name__}")
-
-
-def _same_classes(records: Sequence[Any]) -> None:
-    if any(not np.array_equal(record.classes, records[0].classes) for record in records[1:]):
-        raise ValueError("models that know different classes cannot be averaged.")
+        first, kind = records[0], type(records[0])
+        if kind in CLASS_RECORDS:
+            if any(not np.array_equal(record.classes, first.classes) for record in records[1:]):
+                raise ValueError("models that know different classes cannot be averaged.")
+            if kind is ClassDraws:
+                values = np.concatenate([record.draws for record in records])
+            else:
+                values = np.minimum(np.mean([record.probabilities for record in records], axis=0), 1)
+            made: Prediction = kind(values, first.classes, first.uniforms, first.unseen)
+            return made
+        if kind is GaussianMixtures:
+            scales = [np.broadcast_to(record.sds, record.means.shape) for record in records]
+            means = np.concatenate([record.means for record in records], axis=1)
+            return GaussianMixtures(means, np.concatenate(scales, axis=1))
+        parts = [[getattr(record, field.name) for record in records] for field in fields(first)]
+        made = kind(*(None if any(v is None for v in part) else np.mean(part, axis=0) for part in parts))
+        return made

@@ -8,11 +8,9 @@ the number of rows, so a step costs O(d³) whatever the number of rows, and many
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from numbers import Integral, Real
+from functools import lru_cache, partial
 from typing import Any, Self
 
 import numpy as np
@@ -24,6 +22,8 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dco.foundations.arrays import Bools, Floats, Integers
 from dco.foundations.extras import require
+from dco.foundations.notes import Note, show
+from dco.foundations.ranks import as_count, as_positive
 from dco.predictions import GaussianMixtures
 
 INTERCEPT_SD = 10.0
@@ -59,13 +59,6 @@ class SufficientStatistics:
             rows.append(len(targets))
         return cls(np.stack(grams), np.stack(centres), np.asarray(residuals), np.asarray(rows))
 
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def repeat(self, times: int) -> SufficientStatistics:
-        """Every problem `times` times in a row: one copy a chain."""
-        return self.take(np.repeat(np.arange(len(self)), times))
-
     def take(self, index: Integers) -> SufficientStatistics:
         """Some of the problems, in this order."""
         return SufficientStatistics(self.gram[index], self.centre[index], self.residual[index], self.rows[index])
@@ -76,7 +69,7 @@ def generalised_inverse_gaussian(rng: np.random.Generator, order: Floats, a: Flo
 
     In log x the density is concave, so a flat middle and two exponential tails dominate it: rejection from that envelope
     (Devroye 2014, Random variate generation for the generalized inverse Gaussian distribution). Where the tails touch only
-    affects speed: with one formula a side, simpler than his cases, more than 6 proposals in 10 are accepted everywhere.
+    affects speed: with one formula per side, simpler than his cases, more than 6 proposals in 10 are accepted everywhere.
     """
     lam, omega = np.abs(order), np.sqrt(a * b)
     root = np.hypot(lam, omega)
@@ -141,7 +134,7 @@ def gibbs_draws(
     """
     problems, k = statistics.centre.shape
     d, many = k - 1, problems * chains
-    at = statistics.repeat(chains)
+    at = statistics.take(np.repeat(np.arange(problems), chains))  # one copy per chain
     scales = np.repeat(prior_scales, chains)
     moment = np.einsum("pij,pj->pi", at.gram, at.centre)
     floor = LEAST_RESIDUAL * at.rows
@@ -182,15 +175,10 @@ def nuts_draws(
     """
     jax = require("jax", extra="bayes")
     problems, k = statistics.centre.shape
-    at = statistics.repeat(chains)
+    at = statistics.take(np.repeat(np.arange(problems), chains))  # one copy per chain
     keys = jax.random.split(jax.random.key(seed), problems * chains)
-    raw = _nuts_program(k, draws, warmup)(
-        keys,
-        *(
-            np.asarray(a, dtype=np.float32)
-            for a in (at.gram, at.centre, at.residual, at.rows, np.repeat(prior_scales, chains))
-        ),
-    )
+    arrays = (at.gram, at.centre, at.residual, at.rows, np.repeat(prior_scales, chains))
+    raw = _nuts_program(k, draws, warmup)(keys, *(np.asarray(array, dtype=np.float32) for array in arrays))
     free = np.asarray(raw, dtype=np.float64).reshape(problems, chains, draws, k + 2)
     return np.concatenate([free[..., :k], np.exp(free[..., k:])], axis=-1)
 
@@ -221,14 +209,8 @@ def _nuts_program(k: int, draws: int, warmup: int) -> Any:
         key_start, key_run = jax.random.split(key)
         start = jax.random.uniform(key_start, (k + 2,), minval=-2.0, maxval=2.0)  # NumPyro's own default start
         state = initialise(start, num_warmup=warmup, dense_mass=True, rng_key=key_run, model_args=problem)
-        return fori_collect(
-            warmup,
-            warmup + draws,
-            lambda now: step(now, model_args=problem),
-            state,
-            transform=lambda now: now.z,
-            progbar=False,
-        )
+        move = partial(step, model_args=problem)
+        return fori_collect(warmup, warmup + draws, move, state, transform=lambda now: now.z, progbar=False)
 
     return jax.jit(jax.vmap(run))
 
@@ -237,7 +219,7 @@ def effective_sample_size(chains: Floats) -> Floats:
     """Effective number of draws of each parameter, from (chains, draws, ...): Geyer's initial monotone sequence.
 
     Chains are halved first, so that a drift within a chain counts as disagreement (Vehtari et al. 2021, without ranks).
-    Fewer than 4 draws a chain say nothing: NaN.
+    Fewer than 4 draws per chain say nothing: NaN.
     """
     halves = _halves(chains)
     m, n = halves.shape[:2]
@@ -306,9 +288,7 @@ class SparseBayesianRegression(RegressorMixin, BaseEstimator):
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Sample the posterior given these rows."""
-        self._check_parameters()
-        inputs, targets = validate_data(self, X, y, dtype=np.float64, y_numeric=True, ensure_min_samples=2)
-        _fit_together([self], [_Standardised.of(inputs, targets)])
+        _fit_together([self], [self._prepared(X, y)])
         return self
 
     @classmethod
@@ -322,13 +302,9 @@ class SparseBayesianRegression(RegressorMixin, BaseEstimator):
         fits: list[list[Self]] = []
         standardised: list[_Standardised] = []
         for X, y in datasets:
-            row = [cls(prior_scale=scale, **parameters) for scale in prior_scales]
-            for model in row:
-                model._check_parameters()
-                X_checked, y_checked = validate_data(model, X, y, dtype=np.float64, y_numeric=True, ensure_min_samples=2)
-            if row:
-                standardised += [_Standardised.of(X_checked, y_checked)] * len(row)
-            fits.append(row)
+            fits.append([cls(prior_scale=scale, **parameters) for scale in prior_scales])
+            prepared = [model._prepared(X, y) for model in fits[-1]]
+            standardised += prepared[:1] * len(prepared)  # the same rows: summed up once
         _fit_together([model for row in fits for model in row], standardised)
         return fits
 
@@ -346,32 +322,32 @@ class SparseBayesianRegression(RegressorMixin, BaseEstimator):
         return np.asarray(mean), np.asarray(np.sqrt(variance))
 
     def predict_distribution(self, X: ArrayLike) -> GaussianMixtures:
-        """The posterior predictive: for each row an even mixture of one Gaussian a draw, in the units of y."""
+        """The posterior predictive: for each row an even mixture of one Gaussian per draw, in the units of y."""
         check_is_fitted(self)
         inputs: Floats = validate_data(self, X, dtype=np.float64, reset=False)
         return GaussianMixtures(inputs @ self.coef_draws_.T + self.intercept_draws_, self.noise_sd_draws_)
 
-    def _check_parameters(self) -> None:
+    def _prepared(self, X: ArrayLike, y: ArrayLike) -> _Standardised:
+        """Check the parameters and the rows, and bring the rows to standard units."""
         if self.sampler not in SAMPLERS:
             raise ValueError(f"sampler must be 'gibbs' or 'nuts', got {self.sampler!r}.")
-        if not (isinstance(self.prior_scale, Real) and 0 < float(self.prior_scale) < np.inf):
-            raise ValueError(f"prior_scale must be a finite number greater than 0, got {self.prior_scale!r}.")
+        as_positive(self.prior_scale, name="prior_scale")
         for name, least in (("draws", 1), ("warmup", 0), ("chains", 1)):
-            value = getattr(self, name)
-            if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
-                raise ValueError(f"{name} must be an integer of at least {least}, got {value!r}.")
+            as_count(getattr(self, name), name=name, least=least)
+        inputs, targets = validate_data(self, X, y, dtype=np.float64, y_numeric=True, ensure_min_samples=2)
+        return _Standardised.of(inputs, targets)
 
     def _keep(self, chains: Floats, data: _Standardised) -> None:
         """Take over this fit's (chains, draws, d + 3) standardised draws, back in the caller's units."""
         self.ess_ = float(np.min(effective_sample_size(chains)))
         self.rhat_ = float(np.max(split_rhat(chains)))
         if not (self.ess_ >= ENOUGH_DRAWS and self.rhat_ <= 1.05):
-            warnings.warn(
+            text = (
                 f"The posterior is poorly known: {self.ess_:.0f} effective draws (wanted {ENOUGH_DRAWS}), R-hat "
-                f"{self.rhat_:.3f} (wanted at most 1.05). Raise draws=, and warmup= if R-hat is the larger problem.",
-                ConvergenceWarning,
-                stacklevel=4,
+                f"{self.rhat_:.3f} (wanted at most 1.05)."
             )
+            remedy = "Raise draws=, and warmup= if R-hat is the larger problem."
+            show([Note("convergence", text, remedy)], category=ConvergenceWarning)
         # Draw-major order, so that a count that the chains do not divide cuts the last steps only.
         flat = chains.transpose(1, 0, 2).reshape(-1, chains.shape[2])[: self.draws]
         slopes = np.zeros((len(flat), len(data.kept)))
@@ -427,13 +403,12 @@ def _fit_together(models: Sequence[SparseBayesianRegression], datasets: Sequence
         distinct = {id(datasets[i]): datasets[i] for i in group}
         place = {key: j for j, key in enumerate(distinct)}
         once = SufficientStatistics.of((data.inputs, data.targets) for data in distinct.values())
-        index = np.asarray([place[id(datasets[i])] for i in group])
-        statistics = once.take(index)
+        statistics = once.take(np.asarray([place[id(datasets[i])] for i in group]))
         scales = np.asarray([float(models[i].prior_scale) for i in group])
+        options = {"chains": first.chains, "draws": per_chain, "warmup": first.warmup}
         if first.sampler == "gibbs":
-            drawn = gibbs_draws(statistics, scales, chains=first.chains, draws=per_chain, warmup=first.warmup, rng=rng)
+            drawn = gibbs_draws(statistics, scales, **options, rng=rng)
         else:
-            seed = int(rng.integers(2**31))
-            drawn = nuts_draws(statistics, scales, chains=first.chains, draws=per_chain, warmup=first.warmup, seed=seed)
+            drawn = nuts_draws(statistics, scales, **options, seed=int(rng.integers(2**31)))
         for i, chains in zip(group, drawn, strict=True):
             models[i]._keep(chains, datasets[i])

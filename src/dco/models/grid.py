@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import fields, is_dataclass, replace
-from itertools import product
+from dataclasses import fields, replace
 from typing import Any
+
+from dco.scores.score import Score
 
 
 def grid(estimator: Any, /, **values: Any) -> dict[str, Any]:
@@ -19,45 +20,37 @@ def grid(estimator: Any, /, **values: Any) -> dict[str, Any]:
     Searching a grid this way keeps the guarantee. A `GridSearchCV` around a calibrated estimator does not: it chooses by
     rows that the calibration has used.
     """
-    if isinstance(estimator, type) or not (hasattr(estimator, "get_params") or _is_score(estimator)):
+    if isinstance(estimator, type) or not (hasattr(estimator, "get_params") or isinstance(estimator, Score)):
         raise ValueError(
             "estimator must be a scikit-learn estimator such as Ridge(), or a score such as dco.scores.SAPS(weight=0.1), "
             f"got {estimator!r:.200}."
         )
+    from sklearn.model_selection import ParameterGrid
+
     choices = {name: _choices(name, value) for name, value in values.items()}
     title, prefix = _last_step(estimator)
     found: dict[str, Any] = {}
-    alphabetical = sorted(
-        choices
-    )  # combinations come in the order of scikit-learn's ParameterGrid, names in that of the call
-    for combination in product(*(choices[name] for name in alphabetical)):
-        value_of = dict(zip(alphabetical, combination, strict=True))
-        setting = {name: value_of[name] for name in choices}
+    for combination in ParameterGrid(choices):
+        setting = {name: combination[name] for name in choices}  # in the order of the call
         text = ", ".join(f"{_short(name, prefix)}={_readable(value)}" for name, value in setting.items())
         found[_unused(f"{title}({text})" if text else title, found)] = _with(estimator, setting)
     return found
 
 
-def _is_score(value: Any) -> bool:
-    # told by its methods: scores come later in the order of imports than models
-    return is_dataclass(value) and callable(getattr(value, "observed", None)) and callable(getattr(value, "sets", None))
-
-
 def _with(base: Any, setting: dict[str, Any]) -> Any:
     """A copy of a model or a score with other parameters."""
-    if not _is_score(base):
+    if not isinstance(base, Score):
         return _copied(base).set_params(**{name: _copied(value) for name, value in setting.items()})
-    known = [entry.name for entry in fields(base) if entry.init]
+    score: Any = base  # a dataclass, as every score is
+    known = [entry.name for entry in fields(score) if entry.init]
     for name in setting:
         if name not in known:
             raise ValueError(f"{type(base).__name__} has no parameter {name!r}; it has {', '.join(known) or 'none'}.")
-    return replace(base, **setting)
+    return replace(score, **setting)
 
 
 def _last_step(estimator: Any) -> tuple[str, str]:
     """What a model or a score is called, and the path to its parameters: those of the last step of a pipeline."""
-    if _is_score(estimator):
-        return type(estimator).__name__, ""
     from sklearn.pipeline import Pipeline
 
     prefix = ""

@@ -7,11 +7,11 @@ exchangeable. Weights and masks are NumPy arrays; JAX (extra `bayes`) trains and
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
-from numbers import Integral, Real
+from numbers import Real
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -23,6 +23,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dco.foundations.arrays import AnyArray, Bools, Floats, Integers
 from dco.foundations.extras import require
+from dco.foundations.ranks import as_count, as_positive
 from dco.predictions import ClassDraws
 
 # Rows are predicted in batches of one fixed shape: a row's numbers do not depend on how many rows it comes with.
@@ -36,8 +37,8 @@ class MCDropoutClassifier(ClassifierMixin, BaseEstimator):
     the last short one kept. `standardise` centres and scales each feature by the training rows; a constant feature stays 0.
     `passes=0` switches dropout off when predicting: one pass of the whole network. Dropout is on in training all the same.
 
-    After `fit`: `classes_`; `weights_` and `biases_`, one array a layer; `masks_`, (T, width) booleans, one array a hidden
-    layer; `feature_mean_`, `feature_scale_`.
+    After `fit`: `classes_`; `weights_` and `biases_`, one array per layer; `masks_`, (T, width) booleans, one array per
+    hidden layer; `feature_mean_`, `feature_scale_`.
     """
 
     def __init__(
@@ -84,21 +85,18 @@ class MCDropoutClassifier(ClassifierMixin, BaseEstimator):
         fits: list[list[MCDropoutClassifier]] = []
         tasks: list[tuple[MCDropoutClassifier, _Task]] = []
         for X, y in datasets:
-            row = [clone(head) for head in heads]
-            shared: dict[bool, _Task] = {}
-            for head in row:
-                first = shared.get(bool(head.standardise))
-                task = head._prepare(X, y, features=None if first is None else first.features)
-                shared.setdefault(bool(head.standardise), task)
+            fits.append([clone(head) for head in heads])
+            shared: dict[bool, _Features] = {}  # heads on the same rows share them
+            for head in fits[-1]:
+                task = head._prepare(X, y, features=shared.get(bool(head.standardise)))
+                shared[bool(head.standardise)] = task.features
                 tasks.append((head, task))
-            fits.append(row)
         _train(tasks, memory=memory)
         return fits
 
     def predict(self, X: ArrayLike) -> AnyArray:
         """The label with the largest mean probability over passes."""
-        log_mean = self.predict_log_mean(X)
-        return np.asarray(self.classes_[np.argmax(log_mean, axis=1)])
+        return np.asarray(self.classes_[np.argmax(self.predict_log_mean(X), axis=1)])
 
     def predict_proba(self, X: ArrayLike) -> Floats:
         """The mean probability over passes, (n, K)."""
@@ -130,9 +128,8 @@ class MCDropoutClassifier(ClassifierMixin, BaseEstimator):
         n, k, t = len(rows), len(self.classes_), len(self.masks_[0])
         result = np.empty((t, n, k), np.float32) if what == "draws" else np.empty((n, k), np.float64)
         block = np.zeros((ROWS_AT_ONCE, rows.shape[1]), dtype=np.float32)
-        with jax.default_matmul_precision(
-            "highest"
-        ):  # a GPU rounds to 10 bits by default: scores would depend on the machine
+        # a GPU rounds to 10 bits by default: scores would depend on the machine
+        with jax.default_matmul_precision("highest"):
             for start in range(0, n, ROWS_AT_ONCE):
                 here = rows[start : start + ROWS_AT_ONCE]
                 block[: len(here)] = (here - self.feature_mean_) / self.feature_scale_
@@ -174,24 +171,17 @@ class MCDropoutClassifier(ClassifierMixin, BaseEstimator):
         )
 
     def _check_parameters(self) -> None:
-        hidden = self.hidden
-        if not isinstance(hidden, Sequence) or not hidden or not all(_is_count(w, 1) for w in hidden):
-            raise ValueError(
-                f"hidden must list the width of each hidden layer, one at least, e.g. (512, 256), got {hidden!r}."
-            )
+        if not isinstance(self.hidden, Sequence) or not self.hidden:
+            raise ValueError(f"hidden must list the width of each hidden layer, e.g. (512, 256), got {self.hidden!r}.")
+        for width in self.hidden:
+            as_count(width, name="every width in hidden", least=1)
         for name, least in (("passes", 0), ("epochs", 1), ("batch_size", 1)):
-            if not _is_count(getattr(self, name), least):
-                raise ValueError(f"{name} must be an integer of at least {least}, got {getattr(self, name)!r}.")
-        if not (isinstance(self.dropout, Real) and 0 <= float(self.dropout) < 1):
-            raise ValueError(f"dropout must lie in [0, 1), got {self.dropout!r}.")
-        if not (isinstance(self.learning_rate, Real) and 0 < float(self.learning_rate) < np.inf):
-            raise ValueError(f"learning_rate must be a finite number greater than 0, got {self.learning_rate!r}.")
-        if not (isinstance(self.weight_decay, Real) and 0 <= float(self.weight_decay) < np.inf):
-            raise ValueError(f"weight_decay must be a finite number of at least 0, got {self.weight_decay!r}.")
-
-
-def _is_count(value: object, least: int) -> bool:
-    return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= least
+            as_count(getattr(self, name), name=name, least=least)
+        as_positive(self.learning_rate, name="learning_rate")
+        for name, end in (("dropout", 1), ("weight_decay", np.inf)):
+            value = getattr(self, name)
+            if not (isinstance(value, Real) and 0 <= float(value) < end):
+                raise ValueError(f"{name} must lie in [0, {end:g}), got {value!r}.")
 
 
 @dataclass(frozen=True, eq=False)
@@ -243,7 +233,9 @@ def _train(tasks: Sequence[tuple[MCDropoutClassifier, _Task]], *, memory: float 
     for head, task in tasks:
         shapes.setdefault((task.widths, len(task.codes), task.batches[0].shape), []).append((head, task))
     for (widths, _, (_, batch)), alike in shapes.items():
-        for group in _groups(alike, _group_size(widths, batch, memory)):
+        size = _group_size(widths, batch, memory)
+        for start in range(0, len(alike), size):
+            group = alike[start : start + size]
             weights, biases = _run_training(group)
             for i, (head, _) in enumerate(group):
                 head.weights_ = [np.asarray(w[i]) for w in weights]
@@ -253,11 +245,6 @@ def _train(tasks: Sequence[tuple[MCDropoutClassifier, _Task]], *, memory: float 
                         "Training diverged: a weight is not finite. Use standardise=True, or a smaller learning_rate than "
                         f"{head.learning_rate}."
                     )
-
-
-def _groups(items: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:
-    for start in range(0, len(items), size):
-        yield items[start : start + size]
 
 
 def _group_size(widths: tuple[int, ...], batch: int, memory: float | None) -> int:
@@ -276,16 +263,15 @@ def _run_training(group: Sequence[tuple[MCDropoutClassifier, _Task]]) -> tuple[l
     for task in tasks:  # heads on the same rows share them
         tables.setdefault(id(task.features), (len(tables), task.features.rows, task.codes))
     # NumPy arrays throughout: stacking them in JAX would compile a small program for each shape.
-    per_head = {
+    per_head: dict[str, Any] = {
         "table": np.asarray([tables[id(task.features)][0] for task in tasks], dtype=np.int32),
         "weights": [np.stack(layer) for layer in zip(*(task.weights for task in tasks), strict=True)],
         "biases": [np.stack(layer) for layer in zip(*(task.biases for task in tasks), strict=True)],
         "rows": np.stack([task.batches[0] for task in tasks]),
         "seed": np.asarray([task.noise_seed for task in tasks], dtype=np.uint32),
-        "dropout": np.asarray([head.dropout for head, _ in group], dtype=np.float32),
-        "learning_rate": np.asarray([head.learning_rate for head, _ in group], dtype=np.float32),
-        "weight_decay": np.asarray([head.weight_decay for head, _ in group], dtype=np.float32),
     }
+    for name in ("dropout", "learning_rate", "weight_decay"):
+        per_head[name] = np.asarray([getattr(head, name) for head, _ in group], dtype=np.float32)
     features = np.stack([rows for _, rows, _ in tables.values()])
     codes = np.stack([codes for _, _, codes in tables.values()])
     weights, biases = _training_program()(features, codes, tasks[0].batches[1], per_head)

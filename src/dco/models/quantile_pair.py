@@ -5,20 +5,20 @@ from __future__ import annotations
 from typing import Any
 
 from sklearn import get_config
-from sklearn.base import BaseEstimator, MetaEstimatorMixin, RegressorMixin, clone
+from sklearn.base import clone
 from sklearn.compose import TransformedTargetRegressor
 from sklearn.ensemble import GradientBoostingRegressor, HistGradientBoostingRegressor
 from sklearn.pipeline import Pipeline
-from sklearn.utils import get_tags
-from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, process_routing
+from sklearn.utils.metadata_routing import process_routing
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from dco.foundations.arrays import Floats
 from dco.foundations.ranks import as_rational
+from dco.models.wrapping import MadeOfRegressors
 from dco.predictions import Quantiles
 
 
-class QuantilePair(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
+class QuantilePair(MadeOfRegressors):
     """Quantile regression at two levels, for conformalised quantile regression (Romano, Patterson & Candès, 2019).
 
     estimator: a regressor with a quantile loss: scikit-learn's `HistGradientBoostingRegressor` (the default),
@@ -32,6 +32,8 @@ class QuantilePair(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
 
     Fitted: `lower_`, `upper_` and, if asked for, `median_`. Where the two quantiles cross they are sorted.
     """
+
+    fitted_as = "lower_"
 
     def __init__(
         self,
@@ -51,7 +53,7 @@ class QuantilePair(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
         self.parameter = parameter
 
     def fit(self, X: Any, y: Any, **params: Any) -> QuantilePair:
-        """Fit one model a level. `params` (sample_weight ...) go to each of them."""
+        """Fit one model per level. `params` (sample_weight ...) go to each of them."""
         low, high = self._levels()
         y = y if y is None else column_or_1d(y, warn=True)
         if get_config()["enable_metadata_routing"]:
@@ -75,29 +77,13 @@ class QuantilePair(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
         median = self.median_.predict(X) if hasattr(self, "median_") else None
         return Quantiles(self.lower_.predict(X), self.upper_.predict(X), median)
 
-    @property
-    def n_features_in_(self) -> int:
-        """How many columns the models were fitted on."""
-        check_is_fitted(self, "lower_")
-        return int(self.lower_.n_features_in_)
-
-    @property
-    def feature_names_in_(self) -> Any:
-        """The names of the columns the models were fitted on, if they had names."""
-        check_is_fitted(self, "lower_")
-        return self.lower_.feature_names_in_
-
-    def get_metadata_routing(self) -> MetadataRouter:
-        """`fit` passes metadata on to the models' `fit`."""
-        mapping = MethodMapping().add(caller="fit", callee="fit")
-        return MetadataRouter(owner=type(self).__name__).add(estimator=self._base(), method_mapping=mapping)
-
     def __sklearn_tags__(self) -> Any:
-        tags, inner = super().__sklearn_tags__(), get_tags(self._base())
-        tags.input_tags = inner.input_tags
-        tags.non_deterministic = inner.non_deterministic
+        tags = super().__sklearn_tags__()
         tags.regressor_tags.poor_score = True  # the middle of two far quantiles is no estimate of the mean
         return tags
+
+    def _parts(self) -> dict[str, Any]:
+        return {"estimator": self._base()}
 
     def _base(self) -> Any:
         return HistGradientBoostingRegressor(random_state=0) if self.estimator is None else self.estimator

@@ -7,30 +7,32 @@ from typing import Any
 
 import numpy as np
 from sklearn import get_config
-from sklearn.base import BaseEstimator, MetaEstimatorMixin, RegressorMixin, clone
+from sklearn.base import clone
 from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.model_selection import KFold, cross_val_predict
-from sklearn.utils import get_tags
-from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, process_routing
+from sklearn.utils.metadata_routing import process_routing
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from dco.foundations.arrays import Floats
+from dco.models.wrapping import MadeOfRegressors
 from dco.predictions import PointsWithSpread
 
 
-class ResidualSpread(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
+class ResidualSpread(MadeOfRegressors):
     """A model of y, and a model of its absolute residuals, for normalised residual scores (Lei et al., 2018).
 
     The residuals that the spread model learns from are out-of-fold: each comes from a model that has not seen its row.
     In-sample residuals of a forest or a boosted model are near zero wherever it has memorised, and say little.
 
-    estimator: any regressor (default: `HistGradientBoostingRegressor`). It is fitted once a fold, and once on all rows.
+    estimator: any regressor (default: `HistGradientBoostingRegressor`). It is fitted once per fold, and once on all rows.
     spread_estimator: any regressor; default: the same kind as `estimator`.
     cv: a number of folds, which are shuffled by `random_state`, or a scikit-learn splitter. The splitter gets `groups`.
     floor: the spread is at least this share of the mean absolute out-of-fold residual, so it is positive everywhere.
 
     Fitted: `estimator_`, `spread_estimator_`, `floor_` (in units of y).
     """
+
+    fitted_as = "estimator_"
 
     def __init__(
         self,
@@ -50,7 +52,7 @@ class ResidualSpread(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any, *, groups: Any = None, **params: Any) -> ResidualSpread:
-        """Fit both models. `params` (sample_weight ...) go to every fit, cut by fold if they have one value a row."""
+        """Fit both models. `params` (sample_weight ...) go to every fit, cut by fold if they have one value per row."""
         if not self.floor > 0:
             raise ValueError(
                 f"floor must be greater than 0, got {self.floor}: a spread of 0 makes a normalised residual 0 / 0."
@@ -63,15 +65,8 @@ class ResidualSpread(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
             for_model, for_spread = routed.estimator.fit, routed.spread_estimator.fit
             for_folds = for_model if groups is None else {**for_model, "groups": groups}
         self.estimator_ = clone(base).fit(X, y, **for_model)
-        held_out = cross_val_predict(
-            clone(base),
-            X,
-            y,
-            groups=None if routing else groups,
-            cv=self._folds(len(y)),
-            n_jobs=self.n_jobs,
-            params=for_folds,
-        )
+        options = {"groups": None if routing else groups, "params": for_folds, "n_jobs": self.n_jobs}
+        held_out = cross_val_predict(clone(base), X, y, cv=self._folds(len(y)), **options)
         residuals = np.abs(y - held_out)
         self.spread_estimator_ = clone(self._spread_base()).fit(X, residuals, **for_spread)
         smallest = float(np.sqrt(np.finfo(np.float64).tiny))  # all residuals 0: any positive constant will do
@@ -81,8 +76,7 @@ class ResidualSpread(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
     def predict(self, X: Any) -> Floats:
         """The model's prediction of y."""
         check_is_fitted(self, "estimator_")
-        prediction: Floats = np.asarray(self.estimator_.predict(X))
-        return prediction
+        return np.asarray(self.estimator_.predict(X))
 
     def predict_distribution(self, X: Any) -> PointsWithSpread:
         """The prediction and its spread, the expected absolute residual."""
@@ -90,32 +84,8 @@ class ResidualSpread(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
         spread = np.maximum(self.spread_estimator_.predict(X), self.floor_)
         return PointsWithSpread(self.predict(X), spread)
 
-    @property
-    def n_features_in_(self) -> int:
-        """How many columns the models were fitted on."""
-        check_is_fitted(self, "estimator_")
-        return int(self.estimator_.n_features_in_)
-
-    @property
-    def feature_names_in_(self) -> Any:
-        """The names of the columns the models were fitted on, if they had names."""
-        check_is_fitted(self, "estimator_")
-        return self.estimator_.feature_names_in_
-
-    def get_metadata_routing(self) -> MetadataRouter:
-        """`fit` passes metadata on to both models' `fit`."""
-        mapping = MethodMapping().add(caller="fit", callee="fit")
-        return MetadataRouter(owner=type(self).__name__).add(
-            estimator=self._base(), spread_estimator=self._spread_base(), method_mapping=mapping
-        )
-
-    def __sklearn_tags__(self) -> Any:
-        tags, inner, spread = super().__sklearn_tags__(), get_tags(self._base()), get_tags(self._spread_base())
-        tags.input_tags = inner.input_tags
-        tags.input_tags.allow_nan = inner.input_tags.allow_nan and spread.input_tags.allow_nan
-        tags.input_tags.sparse = inner.input_tags.sparse and spread.input_tags.sparse
-        tags.non_deterministic = inner.non_deterministic or spread.non_deterministic
-        return tags
+    def _parts(self) -> dict[str, Any]:
+        return {"estimator": self._base(), "spread_estimator": self._spread_base()}
 
     def _base(self) -> Any:
         return HistGradientBoostingRegressor(random_state=self.random_state) if self.estimator is None else self.estimator

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property, partial
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from dco.foundations.arrays import AnyArray, Bools, Integers
 from dco.foundations.display import counted
 from dco.foundations.errors import OverlappingRolesError
 from dco.foundations.notes import Message
-from dco.foundations.ranks import as_rational
+from dco.foundations.ranks import as_count, as_rational
 from dco.rows.fingerprints import (
     Duplicates,
     Hashes,
@@ -51,6 +51,14 @@ class Split:
     frozen: bool = False
     given_tune: Rows | None = None
     given_calibrate: Rows | None = None
+
+    def __post_init__(self) -> None:
+        if self.duplicates not in get_args(Duplicates):
+            raise ValueError(f'duplicates must be "natural", "drop" or "allow", got {self.duplicates!r}.')
+        if self.folds is not None and as_count(self.folds, name="tune_folds") < 2:
+            raise ValueError(Message(f"⟨tune_folds⟩ must be at least 2, got {self.folds}."))
+        if self.folds is not None and self.given_tune is not None:
+            raise ValueError(Message("⟨tune_folds⟩ tunes on all rows but the calibration rows; leave tune= out."))
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,6 +108,8 @@ class Roles:
 
 def deal_roles(rows: Rows, split: Split, *, seed: int, grow: Grow | None = None) -> Roles:
     """Rows by role, checked: dealt here by sizes and a seed, or brought by the caller."""
+    if split.stratify and rows.groups is not None:
+        raise ValueError(Message("⟨groups=⟩ and stratify=True cannot be combined: whole groups cannot also be balanced."))
     if split.given_tune is None and split.given_calibrate is None:
         return _dealt(rows, split, seed=seed, grow=grow)
     if split.duplicates == "drop":

@@ -72,9 +72,11 @@ SKLEARN: tuple[str, ...] = (
 
 # The classes of this library that end up in a fitted estimator; scores are in their registry.
 OWN: tuple[str, ...] = (
+    "dco.foundations.notes.Note",
     "dco.guarantees.calibration.Calibration",
+    "dco.guarantees.calibration.Statement",
     "dco.guarantees.certificate.Certificate",
-    "dco.guarantees.certificate.CertifiedThreshold",
+    "dco.guarantees.facts.CertifiedThreshold",
     "dco.estimators.DecoupledClassifier",
     "dco.estimators.DecoupledRegressor",
     "dco.models.averaged.AveragedModel",
@@ -89,8 +91,8 @@ OWN: tuple[str, ...] = (
     "dco.predictions.PointsWithSpread",
     "dco.predictions.Quantiles",
     "dco.predictor.DecoupledPredictor",
-    "dco.predictor.Statement",
     "dco.predictor.Structure",
+    "dco.rows.rows.KeptRows",
     "dco.rows.splits.Splits",
     "dco.foundations.ranks.Threshold",
     "dco.tuning.ranking.FailedCandidate",

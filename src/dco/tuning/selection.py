@@ -27,7 +27,7 @@ from dco.rows.rows import Rows
 from dco.rows.splits import folds
 from dco.scores.registry import default_scores
 from dco.scores.regression import QuantileResidual
-from dco.scores.score import Score, named_scores
+from dco.scores.score import Score, checked_score, named_scores
 from dco.tuning.options import Conditions
 from dco.tuning.proposals import searched, with_ensemble
 from dco.tuning.ranking import FailedCandidate, Ranking
@@ -73,6 +73,12 @@ class Workbench:
     seed: int
     choosing: Choosing = Choosing()
     prefitted: Mapping[str, Any] = field(default_factory=dict)  # models that growing the tuning split has fitted already
+
+    def __post_init__(self) -> None:
+        if self.n_folds is not None and not self.choosing.refit:
+            raise ValueError(
+                Message("⟨tune_folds⟩ needs refit=True: no single model was fitted on all the rows that tuned.")
+            )
 
     @cached_property
     def uniform_seed(self) -> int:
@@ -166,6 +172,19 @@ _SOURCES: dict[type, str] = {
     ),
     Quantiles: "Quantiles come from dco.models.QuantilePair(model).",
 }
+
+
+def given_scores(scores: Any) -> dict[str, Score] | None:
+    """{name: score} of a score, a list or a dict of them; None for every score that suits the models."""
+    if scores is None:
+        return None
+    if isinstance(scores, Mapping):
+        named = {name: checked_score(score) for name, score in scores.items()}
+    else:
+        named = named_scores(scores if isinstance(scores, (list, tuple)) else [scores])
+    if not named:
+        raise ValueError("scores is empty: pass None for all scores that suit the models, or name some.")
+    return named
 
 
 def check_task(candidates: Sequence[Candidate], bench: Workbench) -> None:

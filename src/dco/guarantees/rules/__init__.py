@@ -1,13 +1,11 @@
 """Calibration rules: scores or losses in, one `Threshold` out."""
 
 from dco.foundations.ranks import Guarantee, Threshold
-from dco.guarantees.rules.bayesian_quadrature_risk import bayesian_quadrature_risk
 from dco.guarantees.rules.bq_confidence import bq_confidence
-from dco.guarantees.rules.conformal_risk_control import conformal_risk_control
 from dco.guarantees.rules.grouped import grouped_conformal, one_row_per_group
 from dco.guarantees.rules.learn_then_test import CertifiedSettings, learn_then_test, order_of_testing
 from dco.guarantees.rules.order_statistics import bayesian_quadrature, split_conformal
-from dco.guarantees.rules.risk_controlling import risk_controlling
+from dco.guarantees.rules.risk_control import bayesian_quadrature_risk, conformal_risk_control, risk_controlling
 from dco.guarantees.rules.rule import RULES, Rule, register_rule
 from dco.scores.two_ends import two_ends
 

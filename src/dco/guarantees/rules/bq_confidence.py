@@ -51,9 +51,8 @@ def bq_confidence(
     level = relative_level(alpha, scale)
     rises, counts = _merged(values, level)
     if method == "dirichlet":
-        if as_count(draws, name="draws") == 0:
-            raise ValueError("draws must be at least 1, got 0.")
-        return _by_dirichlet(values, float(level), draws, np.random.default_rng(0) if rng is None else rng)
+        times = as_count(draws, name="draws", least=1)
+        return _by_dirichlet(values, float(level), times, np.random.default_rng(0) if rng is None else rng)
     if method == "recursion":
         return _by_recursion(rises, counts)[0]
     if method == "davies":

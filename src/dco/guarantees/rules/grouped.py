@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import warnings
+from bisect import bisect_left
 from fractions import Fraction
 from typing import Any
 
@@ -10,8 +10,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dco.foundations.arrays import Floats, Integers
-from dco.foundations.display import are, counted
-from dco.foundations.errors import InfeasibleLevelWarning
 from dco.foundations.ranks import (
     Level,
     Threshold,
@@ -20,6 +18,7 @@ from dco.foundations.ranks import (
     conformal_rank,
     order_statistic,
     smallest_marginal_n,
+    warn_infeasible,
 )
 from dco.rows.fingerprints import codes_of_values
 from dco.rows.splits import Seed, as_seed
@@ -32,19 +31,14 @@ def grouped_conformal(scores: ArrayLike, groups: Any, *, alpha: Level) -> Thresh
     (Lee, Barber and Willett 2023, hierarchical conformal prediction): if the G groups and the new one are exchangeable, a
     row picked at random from the new group is covered with probability >= 1 - alpha; so is a row that every group has (its
     first, its last), if rows within a group are exchangeable too. A tenth row is another matter: only large groups have one.
-    With one row a group this is split conformal. `n` is G, and there is no rank. All comparisons are exact: masses are
+    With one row per group this is split conformal. `n` is G, and there is no rank. All comparisons are exact: masses are
     rationals with the group sizes as denominators.
     """
     threshold = grouped_threshold(checked_scores(scores), groups, alpha=alpha)
     smallest = smallest_marginal_n(alpha=alpha)
     if threshold.n < smallest:
-        warnings.warn(
-            f"{counted(threshold.n, 'calibration group')} {are(threshold.n)} too few for marginal coverage of a new group "
-            f"at alpha = {threshold.alpha:g}: the threshold is infinite and every set is full (valid, but useless). At "
-            f"least {counted(smallest, 'group')} {are(smallest)} needed.",
-            InfeasibleLevelWarning,
-            stacklevel=2,
-        )
+        claim = f"marginal coverage of a new group at alpha = {threshold.alpha:g}"
+        warn_infeasible(threshold.n, smallest, claim, unit="group")
     return threshold
 
 
@@ -52,7 +46,7 @@ def grouped_threshold(scores: Floats, groups: Any, *, alpha: Level) -> Threshold
     """`grouped_conformal` of checked scores, without the warning."""
     codes, count = codes_of_values(groups)
     if codes.size != scores.size:
-        raise ValueError(f"There are {scores.size} scores and {codes.size} group labels; give one label a score.")
+        raise ValueError(f"There are {scores.size} scores and {codes.size} group labels; give one label per score.")
     level = as_rational(alpha)
     feasible = conformal_rank(count, alpha=alpha) <= count
     value = _quantile(scores, codes, (1 - level) * (count + 1)) if feasible else np.inf
@@ -69,11 +63,7 @@ def _quantile(scores: Any, codes: Integers, target: Fraction) -> float:
         counts = np.bincount(size_of_row[:rows], minlength=sizes.size)
         return sum((Fraction(int(c), int(m)) for c, m in zip(counts, sizes, strict=True) if c), Fraction(0)) >= target
 
-    few, many = 0, codes.size  # no row is too few; all rows have mass G, which is enough
-    while many - few > 1:
-        middle = (few + many) // 2
-        few, many = (few, middle) if enough(middle) else (middle, many)
-    return order_statistic(scores, many)
+    return order_statistic(scores, 1 + bisect_left(range(1, codes.size), True, key=enough))  # all rows have mass G: enough
 
 
 def one_row_per_group(groups: Any, *, seed: Seed = None) -> Integers:

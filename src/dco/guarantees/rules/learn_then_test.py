@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -13,9 +12,9 @@ from numpy.typing import ArrayLike
 
 from dco.foundations.arrays import AnyArray, Bools, Floats, Integers, real_numbers
 from dco.foundations.display import ShownAsPrinted
-from dco.foundations.errors import InfeasibleLevelWarning
-from dco.foundations.ranks import Guarantee, Level, as_rational
-from dco.guarantees.rules.loss_matrix import absolute_level, checked_bound, checked_losses, relative_level
+from dco.foundations.notes import Note, show
+from dco.foundations.ranks import Guarantee, Level, as_rational, rational
+from dco.guarantees.rules.loss_matrix import checked_bound, checked_losses, relative_level
 from dco.guarantees.rules.risk_tests import RiskTest, risk_test
 
 Correction: TypeAlias = Literal["fixed-sequence", "bonferroni", "holm"]
@@ -67,10 +66,10 @@ def learn_then_test(
 ) -> CertifiedSettings:
     """The columns certified by p-values for "the risk of this column exceeds alpha", with family-wise error at most delta.
 
-    `losses` is (n, J), a column a setting; for several risks a list of such matrices or an (n, J, R) array, with one alpha
-    for all or one each: a column's p-value is then the largest. Losses need not be monotone. Settings must be fixed before
-    these rows are seen (for thresholds taken from their scores see `risk_controlling`). `where`, shaped like the losses,
-    marks the rows that belong to a column's population: the risk is then the mean loss among those rows (selective
+    `losses` is (n, J), one column per setting; for several risks a list of such matrices or an (n, J, R) array, with one
+    alpha for all or one each: a column's p-value is then the largest. Losses need not be monotone. Settings must be fixed
+    before these rows are seen (for thresholds taken from their scores see `risk_controlling`). `where`, shaped like the
+    losses, marks the rows that belong to a column's population: the risk is then the mean loss among those rows (selective
     prediction: error among accepted rows).
 
     `correction`: "fixed-sequence" tests the columns from left to right, each at level delta, and stops at the first failure.
@@ -92,12 +91,12 @@ def learn_then_test(
     p_values = np.array([max(one.p_value(j) for one in tests) for j in range(columns)])
     chosen = _certified(tests, p_values, failure, correction)
     if not chosen:
-        warnings.warn(_why_none(p_values, wager, correction), InfeasibleLevelWarning, stacklevel=2)
+        show([_why_none(p_values, wager, correction)])
     return CertifiedSettings(
         indices=np.array(sorted(chosen), dtype=np.int64),
         p_values=p_values,
         guarantee="pac",
-        alpha=tuple(float(absolute_level(level, b)) for level, b in zip(levels, bounds, strict=True)),
+        alpha=tuple(float(level * rational(b)) for level, b in zip(levels, bounds, strict=True)),
         delta=float(failure),
         n=min(len(matrix) for matrix in scaled),
     )
@@ -142,18 +141,21 @@ def _certified(tests: list[RiskTest], p_values: Floats, failure: Fraction, corre
     return chosen
 
 
-def _why_none(p_values: Floats, level: float, correction: Correction) -> str:
+def _why_none(p_values: Floats, level: float, correction: Correction) -> Note:
     best = int(np.argmin(p_values))
     if correction == "fixed-sequence" and p_values[best] <= level:
-        return (
-            f"No setting is certified: the first column failed (p-value {p_values[0]:.3g}, delta {level:g}) and a fixed "
-            "sequence stops at the first failure. Safe columns go first: losses that fall from left to right are passed as "
-            "losses[:, ::-1], and order_of_testing() learns an order from tuning rows."
+        why = f"the first column failed (p-value {p_values[0]:.3g}, delta {level:g}) and a fixed sequence stops there."
+        remedy = (
+            "Safe columns go first: losses that fall from left to right are passed as losses[:, ::-1], and "
+            "order_of_testing() learns an order from tuning rows."
         )
-    return (
-        f"No setting is certified: the smallest p-value of {len(p_values)} columns is {p_values[best]:.3g} (column {best}), "
-        f"and it must be at most {level:.3g}. More rows, a larger alpha or safer settings are needed."
-    )
+    else:
+        smallest = f"the smallest p-value of {len(p_values)} columns is {p_values[best]:.3g} (column {best})"
+        why, remedy = (
+            f"{smallest}, and it must be at most {level:.3g}.",
+            "More rows, a larger alpha or safer settings are needed.",
+        )
+    return Note("infeasible", f"No setting is certified: {why}", remedy)
 
 
 def _runs(indices: Integers) -> str:
@@ -174,13 +176,11 @@ def _scaled_risks(losses: Any, alpha: Any, bound: Any) -> tuple[list[Floats], li
     return scaled, levels, bounds
 
 
-def _matrices(losses: ArrayLike | Sequence[ArrayLike]) -> list[AnyArray]:
-    if isinstance(losses, (list, tuple)) and len(losses) and np.ndim(losses[0]) == 2:
-        return [real_numbers(matrix, name="losses") for matrix in losses]
+def _matrices(losses: Any) -> list[Any]:
+    if isinstance(losses, (list, tuple)) and losses and np.ndim(losses[0]) == 2:
+        return list(losses)
     array = real_numbers(losses, name="losses")
-    if array.ndim == 3:
-        return [array[:, :, risk] for risk in range(array.shape[2])]
-    return [array]
+    return list(np.moveaxis(array, 2, 0)) if array.ndim == 3 else [array]
 
 
 def _one_each(values: Any, risks: int, name: str) -> list[Any]:
@@ -193,20 +193,20 @@ def _one_each(values: Any, risks: int, name: str) -> list[Any]:
 
 
 def _counted(where: Any, scaled: list[Floats]) -> list[Bools | None]:
-    if where is None:
-        return [None] * len(scaled)
     if isinstance(where, (list, tuple)) and len(where) == len(scaled) and all(w is None or np.ndim(w) == 2 for w in where):
         each: list[Any] = list(where)
-    elif np.ndim(where) == 3:
+    elif where is not None and np.ndim(where) == 3:
         each = list(np.moveaxis(np.asarray(where), 2, 0))
     else:
         each = [where] * len(scaled)
-    marks: list[Bools | None] = []
-    for mark, matrix in zip(each, scaled, strict=True):
-        array = None if mark is None else np.asarray(mark)
-        if array is not None and array.shape != matrix.shape:
-            raise ValueError(f"where must have the shape of its losses, {matrix.shape}, got {array.shape}.")
-        if array is not None and not np.all((array == 0) | (array == 1)):
-            raise ValueError("where must mark rows with True or False (1 or 0).")
-        marks.append(None if array is None else array.astype(bool))
-    return marks
+    return [
+        None if mark is None else _marks(np.asarray(mark), matrix.shape) for mark, matrix in zip(each, scaled, strict=True)
+    ]
+
+
+def _marks(array: AnyArray, shape: tuple[int, ...]) -> Bools:
+    if array.shape != shape:
+        raise ValueError(f"where must have the shape of its losses, {shape}, got {array.shape}.")
+    if not np.all((array == 0) | (array == 1)):
+        raise ValueError("where must mark rows with True or False (1 or 0).")
+    return array.astype(bool)

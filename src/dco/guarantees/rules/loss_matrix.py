@@ -1,14 +1,13 @@
-"""What every rule for loss matrices shares: checks, exact sums, and the search over columns.
+"""What the rules for loss matrices share: one checked record of losses, thresholds and levels, and exact sums.
 
 ``losses[i, j]`` is the loss of calibration row i when the threshold is ``thresholds[j]``. Thresholds ascend, sets grow with
-them, and the last column is the safest.
+them, and the last column is the safest. A rule finds a column of `LossMatrix.of(...)` and returns `threshold_at` it.
 """
 
 from __future__ import annotations
 
 import math
-import warnings
-from collections.abc import Callable
+from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
@@ -16,8 +15,51 @@ from numpy.typing import ArrayLike
 
 from dco.foundations.arrays import Floats, real_numbers
 from dco.foundations.display import counted
-from dco.foundations.errors import InfeasibleLevelWarning, NonFiniteScoreError
+from dco.foundations.errors import NonFiniteScoreError
+from dco.foundations.notes import Note, show
 from dco.foundations.ranks import Guarantee, Level, Threshold, as_rational, rational
+
+
+@dataclass(frozen=True, eq=False)
+class LossMatrix:
+    """Checked losses (n, J) in [0, bound], their thresholds (J,), and `level`, alpha / bound as the number that it means."""
+
+    losses: Floats
+    thresholds: Floats
+    bound: float
+    level: Fraction
+
+    @classmethod
+    def of(
+        cls, losses: ArrayLike, thresholds: ArrayLike, *, alpha: Level, bound: float, falling_for: str | None = None
+    ) -> LossMatrix:
+        """Check what a caller gives; `falling_for` names a rule whose losses must never rise with the threshold."""
+        scale = checked_bound(bound)
+        matrix = checked_losses(losses, bound=scale)
+        cuts = _checked_thresholds(thresholds, matrix.shape[1])
+        if falling_for is not None:
+            _check_falling(matrix, falling_for)
+        return cls(matrix, cuts, scale, relative_level(alpha, scale))
+
+    @property
+    def scaled(self) -> Floats:
+        """The losses over their bound, in [0, 1]."""
+        return np.asarray(self.losses / self.bound)
+
+    def threshold_at(
+        self, column: int, guarantee: Guarantee, *, delta: Fraction | None = None, safe_at_infinity: bool
+    ) -> Threshold:
+        """The threshold of a column, or +inf if no column passed: certified only where the caller declares it safe."""
+        n, columns = self.losses.shape
+        value = float(self.thresholds[column]) if column < columns else math.inf
+        if column == columns:
+            said = "valid, because safe_at_infinity=True declares no loss there" if safe_at_infinity else "not certified"
+            rows = f"passed with {counted(n, 'calibration row')}: the threshold is infinite ({said})."
+            remedy = "More rows, a larger alpha, or thresholds that reach further into the safe end may help."
+            show([Note("infeasible", f"none of {counted(columns, 'threshold')} {rows}", remedy)])
+            guarantee = guarantee if safe_at_infinity else "none"
+        alpha, failure = float(self.level * rational(self.bound)), None if delta is None else float(delta)
+        return Threshold(value, rank=None, n=n, guarantee=guarantee, alpha=alpha, delta=failure)
 
 
 def checked_losses(losses: ArrayLike, *, bound: float, name: str = "losses", ndim: int = 2) -> Floats:
@@ -26,7 +68,9 @@ def checked_losses(losses: ArrayLike, *, bound: float, name: str = "losses", ndi
     if array.dtype.kind in "iub":
         array = array.astype(np.float64)
     if array.ndim != ndim:
-        wanted = "one number a row" if ndim == 1 else "a matrix with a row a calibration row and a column a threshold"
+        wanted = (
+            "one number per row" if ndim == 1 else "a matrix with one row per calibration row and one column per threshold"
+        )
         raise ValueError(f"{name} must be {wanted}, got an array of shape {array.shape}.")
     if ndim == 2 and 0 in array.shape:
         raise ValueError(f"{name} must have at least one row and one column, got shape {array.shape}.")
@@ -55,8 +99,8 @@ def checked_bound(bound: float) -> float:
     return value
 
 
-def checked_thresholds(thresholds: ArrayLike, columns: int) -> Floats:
-    """Strictly ascending thresholds, one a column."""
+def _checked_thresholds(thresholds: ArrayLike, columns: int) -> Floats:
+    """Strictly ascending thresholds, one per column."""
     values = real_numbers(thresholds, name="thresholds").astype(np.float64)
     if values.shape != (columns,):
         raise ValueError(f"thresholds must hold one number for each of the {columns} columns, got shape {values.shape}.")
@@ -65,7 +109,7 @@ def checked_thresholds(thresholds: ArrayLike, columns: int) -> Floats:
     return values
 
 
-def check_monotone(losses: Floats, rule: str) -> None:
+def _check_falling(losses: Floats, rule: str) -> None:
     """Refuse losses that rise with the threshold."""
     rises = np.diff(losses, axis=1) > 0
     if np.any(rises):
@@ -82,28 +126,15 @@ def relative_level(alpha: Level, bound: float) -> Fraction:
     if bound == 1:
         return as_rational(alpha)
     try:
-        level, scale = rational(alpha), rational(bound)
-    except (TypeError, ValueError, OverflowError, ArithmeticError):
-        level = scale = None
-    if level is None or scale is None or not 0 < level < scale:
-        raise ValueError(f"alpha must be a number strictly between 0 and bound = {bound:g}, got {alpha!r}.")
-    return level / scale
-
-
-def absolute_level(level: Fraction, bound: float) -> Fraction:
-    """The inverse of `relative_level`: level * bound."""
-    scale = rational(bound)
-    return level * (Fraction(bound) if scale is None else scale)
+        return as_rational(rational(alpha) / rational(bound))
+    except (TypeError, ValueError, ArithmeticError):
+        raise ValueError(f"alpha must be a number strictly between 0 and bound = {bound:g}, got {alpha!r}.") from None
 
 
 def exact_total(losses: Floats) -> Fraction:
     """The sum of the losses, each taken as the simple fraction that it is the nearest float of."""
     values, counts = np.unique(losses, return_counts=True)
-    total = Fraction(0)
-    for value, count in zip(values.tolist(), counts.tolist(), strict=True):
-        meant = rational(value)
-        total += (Fraction(value) if meant is None else meant) * count
-    return total
+    return sum((rational(v) * c for v, c in zip(values.tolist(), counts.tolist(), strict=True)), Fraction(0))
 
 
 def total_at_most(losses: Floats, limit: Fraction) -> bool:
@@ -123,43 +154,6 @@ def ceil_total(losses: Floats) -> int:
     return math.ceil(exact_total(losses))
 
 
-def is_zero_one(losses: Floats, bound: float) -> bool:
-    """Whether every loss is 0 or the bound."""
-    return bool(np.all((losses == 0) | (losses == bound)))
-
-
-def first_passing(columns: int, passes: Callable[[int], bool]) -> int:
-    """The first column that passes, `columns` if none does; passing must be monotone in the column."""
-    refused, allowed = -1, columns
-    while allowed - refused > 1:
-        middle = (allowed + refused) // 2
-        if passes(middle):
-            allowed = middle
-        else:
-            refused = middle
-    return allowed
-
-
-def threshold_of(
-    column: int,
-    thresholds: Floats,
-    *,
-    n: int,
-    guarantee: Guarantee,
-    alpha: float,
-    delta: float | None,
-    safe_at_infinity: bool,
-) -> Threshold:
-    """The threshold of a column, or +inf when no column passed: certified only where the caller declares it safe."""
-    if column < len(thresholds):
-        return Threshold(float(thresholds[column]), rank=None, n=n, guarantee=guarantee, alpha=alpha, delta=delta)
-    certified = "valid, because safe_at_infinity=True declares no loss there" if safe_at_infinity else "not certified"
-    warnings.warn(
-        f"none of {counted(len(thresholds), 'threshold')} passed with {counted(n, 'calibration row')}: the threshold is "
-        f"infinite ({certified}). More rows, a larger alpha, or thresholds that reach further into the safe end may help.",
-        InfeasibleLevelWarning,
-        stacklevel=3,
-    )
-    return Threshold(
-        float("inf"), rank=None, n=n, guarantee=guarantee if safe_at_infinity else "none", alpha=alpha, delta=delta
-    )
+def is_zero_one(losses: Floats) -> bool:
+    """Whether every scaled loss is 0 or 1."""
+    return bool(np.all((losses == 0) | (losses == 1)))

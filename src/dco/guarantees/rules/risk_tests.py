@@ -67,7 +67,7 @@ def risk_test(
     if name not in get_args(TestName):
         raise ValueError(f"test must be one of {', '.join(map(repr, get_args(TestName)))}, got {name!r}.")
     relevant = losses if counted is None else losses[counted]
-    if name == "binomial" and not is_zero_one(relevant, 1.0):
+    if name == "binomial" and not is_zero_one(relevant):
         raise ValueError('test="binomial" counts errors, so every loss must be 0 or the bound. Use "wsr" for other losses.')
     order = np.random.default_rng(seed).permutation(len(losses))
     return RiskTest(losses[order], level, name, wager, None if counted is None else counted[order])  # type: ignore[arg-type]
