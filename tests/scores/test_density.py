@@ -11,13 +11,14 @@ from scipy.optimize import brentq, minimize_scalar
 from scipy.special import logsumexp
 from scipy.stats import beta, kstest, norm
 
-import dco.scores.mixtures
+import dco.scores.level_sets
 from dco.foundations.errors import IncompatibleScoreError
 from dco.guarantees.rules import Threshold, split_conformal
 from dco.predictions import GaussianMixtures, Points, take
 from dco.scores import density
 from dco.scores.density import HighestDensityMass, PredictiveDensity
-from dco.scores.mixtures import distribution, level_sets, level_sets_at, log_density
+from dco.scores.level_sets import level_sets, level_sets_at
+from dco.scores.mixtures import distribution, log_density
 from dco.scores.regression import NormalisedResidual
 from dco.scores.score import Score
 from dco.tuning import tune
@@ -150,7 +151,7 @@ def test_the_fast_and_the_certified_path_agree(seed, monkeypatch):
     mixtures = posterior(20, 40, spread=rng.choice([0.1, 0.5, 1.0]), seed=seed, rowwise=True)
     levels = -rng.uniform(0.3, 6, size=20)
     fast = level_sets(mixtures, levels)
-    monkeypatch.setattr(dco.scores.mixtures, "NODES", ())
+    monkeypatch.setattr(dco.scores.level_sets, "NODES", ())
     slow = level_sets(mixtures, levels)
     np.testing.assert_array_equal(fast.row_pointers, slow.row_pointers)
     np.testing.assert_allclose(fast.lower, slow.lower, rtol=0, atol=1e-9)
@@ -160,7 +161,7 @@ def test_the_fast_and_the_certified_path_agree(seed, monkeypatch):
 def test_smooth_rows_take_the_fast_path(monkeypatch):
     """Otherwise the test of agreement would compare a path with itself."""
     sent = []
-    monkeypatch.setattr(dco.scores.mixtures, "_certified_segments", lambda *a: sent.append(len(a[3])) or [])
+    monkeypatch.setattr(dco.scores.level_sets, "_certified_segments", lambda *a: sent.append(len(a[3])) or [])
     level_sets(posterior(100, 200), np.full(100, -1.5))
     assert sent == [0]
 
@@ -528,13 +529,13 @@ def test_no_mass_is_the_mode_of_one_gaussian():
 
 def test_ends_that_were_not_polished_are_searched_for_again(monkeypatch):
     rows = posterior(40, 5)
-    expected, smooth = level_sets(rows, -2.0), dco.scores.mixtures._smooth_ends
+    expected, smooth = level_sets(rows, -2.0), dco.scores.level_sets._smooth_ends
 
     def unpolished(*arguments):
         ends, good = smooth(*arguments)
         return ends + 0.1, np.zeros_like(good)
 
-    monkeypatch.setattr(dco.scores.mixtures, "_smooth_ends", unpolished)
+    monkeypatch.setattr(dco.scores.level_sets, "_smooth_ends", unpolished)
     found = level_sets(rows, -2.0)
     np.testing.assert_array_equal(found.row_pointers, expected.row_pointers)
     np.testing.assert_allclose(found.lower, expected.lower, atol=1e-7)

@@ -1,6 +1,6 @@
-"""Scores of a posterior predictive density (an even mixture of Gaussians a row). Their sets may have several pieces.
+"""Scores of a posterior predictive density (an even mixture of Gaussians per row). Their sets may have several pieces.
 
-Ends come from root finding on the exact density (`mixtures`), never from a grid. `contains` asks the score, so it equals
+Ends come from root finding on the exact density (`level_sets`), never from a grid. `contains` asks the score, so it equals
 ``observed(prediction, y) <= threshold`` exactly; the ends are moved outwards by what the score rounds, so that no member
 lies beyond them: some 1e-12 of the smallest sd, or 1e-8 for `HighestDensityMass`, whose score comes from roots itself.
 """
@@ -17,18 +17,9 @@ from scipy.special import ndtri
 
 from dco.foundations.arrays import Floats, Integers
 from dco.predictions import GaussianMixtures, Prediction, take
+from dco.scores.level_sets import LevelSets, Segments, level_sets, level_sets_at, outer_level_sets
 from dco.scores.membership import AtMost
-from dco.scores.mixtures import (
-    LevelSets,
-    Segments,
-    distribution,
-    level_sets,
-    level_sets_at,
-    log_density,
-    log_density_and_slope,
-    mean_and_sd,
-    outer_level_sets,
-)
+from dco.scores.mixtures import distribution, log_density, log_density_and_slope, mean_and_sd
 from dco.scores.registry import register
 from dco.scores.score import Cutoff, Score, cutoff, expect
 from dco.sets.intervals import IntervalUnions, responses
@@ -126,7 +117,6 @@ def _regions(mixtures: GaussianMixtures, masses: Floats, slack: Floats | None = 
     levels = np.where(aim >= 1, -np.inf, np.inf)
     if rows.size:
         some = take(mixtures, rows)
-        assert isinstance(some, GaussianMixtures)
         short = 1e-12 if slack is None else np.minimum(1e-12, slack[rows] / 2)
         solved, levels[rows] = _solve_mass(some, aim[rows], np.broadcast_to(short, rows.shape))
         segments += [(rows[owner], lower, upper) for owner, lower, upper in solved]
@@ -161,7 +151,6 @@ def _solve_mass(mixtures: GaussianMixtures, masses: Floats, short: Floats) -> tu
         if not todo.size:
             break
         part = take(mixtures, todo)
-        assert isinstance(part, GaussianMixtures)
         here = level[todo]
         found = level_sets(part, here)
         mass = _mass(part, found)
