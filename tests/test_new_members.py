@@ -1,4 +1,4 @@
-"""A toy score and a toy rule, one file each, go all the way: estimator, command line, certificate, model file, shared laws."""
+"""A toy score and a toy rule, one file each: estimator, command line, certificate, model file and shared laws follow."""
 
 from __future__ import annotations
 
@@ -42,7 +42,9 @@ def toys(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[ModuleType, ModuleTy
 
 
 def test_a_score_and_a_rule_in_one_file_each_go_all_the_way(toys, tmp_path: Path) -> None:
-    est = dco.DecoupledRegressor(Ridge(), toys[0].SquaredResidual(), guarantee="halved", random_state=0).fit(X[:400], Y[:400])
+    est = dco.DecoupledRegressor(Ridge(), toys[0].SquaredResidual(), guarantee="halved", random_state=0).fit(
+        X[:400], Y[:400]
+    )
     certificate = est.certificate_
     assert certificate.thresholds[0].rank == dco.conformal_rank(100, alpha=0.05)
     assert "well above 90 %" in str(certificate)
