@@ -31,6 +31,7 @@ from dco.report.numbers import (
     size_edges,
 )
 from dco.report.words import fixed, number, shares, verdict
+from dco.rows.fingerprints import row_fingerprints
 from dco.sets import IntervalUnions, LabelSets
 
 WITH_ROWS = ["classification", "pac classification", "by label", "regression", "by sign", "infeasible"]
@@ -60,7 +61,10 @@ def test_every_level_agrees_with_evaluate_of_the_estimator(case: Any, name: str)
             assert getattr(seen, number_of) == getattr(there, number_of)
         assert set(seen.by_group) == set(there.by_group)
         assert [row.n for row in seen.by_group] == sorted((row.n for row in there.by_group), reverse=True)
-        values = [entry.value for entry in chosen.estimator.predictor_.thresholds(level.alpha).values()]
+        values = [
+            entry.value
+            for entry in chosen.estimator.predictor_.thresholds(chosen.estimator.predictor_.stated(level.alpha)).values()
+        ]
         assert [entry.value for entry in level.thresholds] == values
 
 

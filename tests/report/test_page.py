@@ -17,7 +17,8 @@ import numpy as np
 import pytest
 from scipy.stats import beta
 
-from dco.guarantees.certificate import Certificate, certified_threshold
+from dco.guarantees.certificate import Certificate
+from dco.guarantees.facts import certified_threshold
 from dco.report import page_html, plots, report_numbers, write_page
 from dco.report.rendering import render_template, strict_json, write_text
 from dco.report.words import level_percent, percent, shortened
