@@ -226,7 +226,7 @@ def test_the_table_of_candidates_is_not_cut_on_a_telephone(
 
 
 def test_the_tables_of_a_comparison_fit_on_a_desk(tmp_path: Path, opened: Callable[..., Any]) -> None:
-    from dco.cli.compare import shown
+    from dco.cli.comparison import shown
     from dco.reproduction.tables import Measured, ResultTable
 
     columns = ("method", "n", "coverage", "mean size", "P95 size", "size − DCO", "Wilcoxon p", "candidate, most often")

@@ -15,7 +15,8 @@ import pandas as pd
 import pytest
 
 import dco as library
-from dco.cli.layout import Layout, features
+from dco.cli.features import features
+from dco.cli.layout import Layout
 from dco.cli.reading import read_table
 
 
@@ -27,7 +28,7 @@ def test_it_says_the_task_the_candidates_and_the_guarantee(dco: Callable[..., An
     printed = fit(dco, home / "rows.csv", tmp_path / "m.dco").output
     assert "Task: regression" in printed
     assert "linear / AbsoluteResidual" in printed
-    assert "holds its true value with probability at least 90 %" in printed
+    assert "contains the true value with probability at least 90 %" in printed
     assert library.load(tmp_path / "m.dco").table_["layout"]["target"] == "outcome"
 
 
