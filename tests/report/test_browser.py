@@ -202,7 +202,7 @@ CROSSED = """plot => {
 
 
 def test_the_tables_of_a_comparison_fit_on_a_desk(tmp_path: Path, opened: Any) -> None:
-    from dco.cli.compare import shown
+    from dco.cli.comparison import shown
     from dco.reproduction.tables import Measured, ResultTable
 
     columns = ("method", "n", "coverage", "mean size", "P95 size", "size − DCO", "Wilcoxon p", "candidate, most often")

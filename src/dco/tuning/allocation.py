@@ -81,10 +81,8 @@ def grow_until_settled(
     most = len(blocks) - smallest_calibration(alpha=alpha, delta=delta, calibrate_size=calibrate_size)
     unit = "rows" if groups is None else "groups"
     if most < 1:
-        raise ValueError(
-            f"{len(blocks)} {unit} leave none for tuning: calibration needs at least {len(blocks) - most}. Bring more "
-            "rows, or ask for a smaller calibrate_size or a larger alpha."
-        )
+        needed = f"{len(blocks)} {unit} leave none for tuning: calibration needs at least {len(blocks) - most}."
+        raise ValueError(Message(f"{needed} Bring more rows, or ask for a smaller ⟨calibrate_size⟩ or a larger ⟨alpha⟩."))
     if not growth > 1:
         raise ValueError(f"growth must be greater than 1, got {growth!r}.")
     taken = min(max(as_count(start, name="start"), 1), most)

@@ -146,17 +146,19 @@ def expand(models: Mapping[str, Any], scores: Mapping[str, Score] | None) -> lis
             offered = records_of(models[name])
             given = ", ".join(kind.__name__ for kind in offered) or "nothing that a score can read"
             tried = ", ".join(scores or ()) or "the default scores"
+            sources = _sources((scores or {}).values(), offered)
             raise IncompatibleScoreError(
-                f"No score suits the model {name!r}: it gives {given}; tried {tried}."
-                + _sources((scores or {}).values(), offered)
+                Message(f"No score suits the model {name!r}: it gives {given}; tried {tried}.{sources}")
             )
     used = {candidate.score_name for own in found.values() for candidate in own}
     for score_name, score in (scores or {}).items():
         if score_name not in used:
             needs = " or ".join(kind.__name__ for kind in score.needs)
+            sources = _sources([score], [kind for model in models.values() for kind in records_of(model)])
             raise IncompatibleScoreError(
-                f"The score {score_name} needs {needs}, which none of the models gives ({', '.join(models)})."
-                + _sources([score], [kind for model in models.values() for kind in records_of(model)])
+                Message(
+                    f"The score {score_name} needs {needs}, which none of the models gives ({', '.join(models)}).{sources}"
+                )
             )
     return [candidate for own in found.values() for candidate in own]
 
@@ -170,9 +172,9 @@ def _sources(scores: Iterable[Score], offered: Sequence[type]) -> str:
 _SOURCES: dict[type, str] = {
     PointsWithSpread: (
         "A spread comes from predict(X, return_std=True), from a predict_distribution annotated -> dco.PointsWithSpread, or "
-        "from dco.models.ResidualSpread(model)."
+        "from ⟨models=dco.models.ResidualSpread(model)⟩."
     ),
-    Quantiles: "Quantiles come from dco.models.QuantilePair(model).",
+    Quantiles: "Quantiles come from ⟨models=dco.models.QuantilePair(model)⟩.",
 }
 
 

@@ -22,10 +22,13 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyarrow import feather
 
 import dco as library
-from dco.cli.layout import Layout, features
+from dco.cli.features import NewValues, features
+from dco.cli.layout import Layout
 from dco.cli.reading import read_table
+from dco.cli.sets_files import sets_table, without_formulas
 
 
 def expected(home: Path, model: str) -> tuple[Any, Any]:
@@ -136,52 +139,34 @@ def test_a_key_that_is_missing_is_told(dco: Callable[..., Any], home: Path, tmp_
         pd.read_csv(home / "new.csv").drop(columns="patient").to_parquet(without / f"{part}.parquet")
     for data, target in ((without / "0.parquet", out), (without, tmp_path / "sets")):
         told = dco("predict", model, data, "--out", target, "--force").output
-        assert told.count("no column 'patient', the key of the model, so rows are named by their number") == 1
+        assert told.count("no column 'patient', the key of the model, so rows are numbered from 0") == 1
     assert pd.read_csv(out).columns[0] == "row"
     dco("predict", model, without / "0.parquet", "--out", out, "--force", "--key", "ward")
     assert "Note" not in dco("predict", model, home / "new.csv", "--out", out, "--force", "--key", "ward").output
 
 
-def test_sets_with_several_pieces_are_written_in_full(dco: Callable[..., Any], tmp_path: Path) -> None:
-    """Two far modes: the sets of a predictive density are unions, and the file holds every piece."""
-    from dco.cli.predict import Order, sets_table
-
-    class Two:
-        """A calibrated model in name only: what sets_table asks for."""
-
-        feature_names_in_ = np.array(["x"])
-
-        def __init__(self) -> None:
-            self.predictor_ = self.structure = self
-
-        def prediction(self, X: Any) -> str:
-            return "record"
-
-        def sets(self, X: Any, *, prediction: Any, **statement: Any) -> Any:
-            return library.IntervalUnions(np.array([0, 2, 3]), np.array([0.0, 5.0, 1.0]), np.array([1.0, 6.5, 2.0]))
-
-        def predict(self, X: Any) -> Any:
-            return np.array([3.0, 1.5])
-
-    layout = Layout(target=None, task="regression", numbers=("x",), texts=(), order=("x",))
-    order = Order("m", "d", "o", None, None, 10, False, ())
-    table = sets_table(
-        Two(), pa.table({"x": [1.0, 2.0]}), layout, key=None, path=tmp_path, first_row=0, order=order, text=True
-    )
-    assert table.column("pieces").to_pylist() == ["0.0 to 1.0; 5.0 to 6.5", "1.0 to 2.0"]
-    assert table.column("lower").to_pylist() == [0.0, 1.0]
-    assert table.column("upper").to_pylist() == [6.5, 2.0]
-    assert table.column("size").to_pylist() == [2.5, 1.0]
+def test_sets_with_several_pieces_are_written_in_full() -> None:
+    """Two far modes: the sets of a predictive density are unions, and the file has every piece."""
+    sets = library.IntervalUnions(np.array([0, 2, 3]), np.array([0.0, 5.0, 1.0]), np.array([1.0, 6.5, 2.0]))
+    table = sets_table(("size", [7, 8]), np.array([3.0, 1.5]), sets, text=True)
+    assert table.to_pydict() == {
+        "size": [7, 8],
+        "prediction": [3.0, 1.5],
+        "lower": [0.0, 1.0],
+        "upper": [6.5, 2.0],
+        "pieces": ["0.0 to 1.0; 5.0 to 6.5", "1.0 to 2.0"],
+        "size_": [2.5, 1.0],
+    }
 
 
 # --- killed and resumed -------------------------------------------------------------------------------------------
 
 INTERRUPTED = """
 import os, signal, sys
-import dco.cli.predict as predict
+import dco.cli.prediction as prediction
 from dco.cli.main import main
 
-write, calls = predict.write_arrow, []
+write, calls = prediction.write_part, []
 
 def write_and_more(*arguments):
     write(*arguments)
@@ -189,7 +174,7 @@ def write_and_more(*arguments):
     if len(calls) == {part} + 1:  # this part is written and does not have its name yet
         {then}
 
-predict.write_arrow = write_and_more
+prediction.write_part = write_and_more
 main(sys.argv[1:])
 """
 
@@ -216,17 +201,17 @@ def test_a_killed_run_leaves_no_output_and_resumes_to_the_same_bytes(
     assert not out.exists()
     done = sorted(path for path in parts.iterdir() if path.name.isdigit())
     assert len(done) == 10
-    finished = done[5].read_bytes()
-    other = b"a row of a part that was finished\n" * 100
-    done[5].write_bytes(other)
+    finished = feather.read_table(done[5])
+    other = finished.set_column(0, "row", pa.array(np.arange(100) - 100))
+    feather.write_feather(other, done[5])
     assert "--resume" in dco(*arguments, status=2).output
-    assert "other options" in dco(*arguments, "--alpha", "0.3", "--resume", status=2).output
+    assert "is not from a stopped run" in dco(*arguments, "--alpha", "0.3", "--resume", status=2).output
     dco(*arguments, "--resume")
     assert not parts.exists()
     dco(*[*arguments[:4], str(tmp_path / "again.csv")], "--batch-rows", 100)
-    whole = (tmp_path / "again.csv").read_bytes()
-    assert whole.count(finished) == 1
-    assert out.read_bytes() == whole.replace(finished, other), "finished parts are not made again"
+    found, whole = pd.read_csv(out), pd.read_csv(tmp_path / "again.csv")
+    assert found["row"][500:600].tolist() == list(range(-100, 0)), "finished parts are not made again"
+    pd.testing.assert_frame_equal(found.drop(columns="row"), whole.drop(columns="row"))
 
 
 def test_two_runs_cannot_write_one_output(dco: Callable[..., Any], home: Path, tmp_path: Path) -> None:
@@ -271,16 +256,16 @@ def test_a_run_beside_one_at_work_is_refused_and_the_first_is_whole(
 def test_parts_are_put_together_only_when_whole(
     dco: Callable[..., Any], home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str
 ) -> None:
-    import dco.cli.predict as module
+    import dco.cli.prediction as module
 
-    whole = module._assemble
+    whole = module.assemble
     harm: Callable[[Path], None] = lambda parts: (parts / "000000001").unlink()  # noqa: E731
 
-    def harmed(parts: Path, *rest: Any, **options: Any) -> None:
-        harm(parts)
-        whole(parts, *rest, **options)
+    def harmed(parts: dict[Path, int], *rest: Any, within: Path, **options: Any) -> None:
+        harm(within)
+        whole(parts, *rest, within=within, **options)
 
-    monkeypatch.setattr(module, "_assemble", harmed)
+    monkeypatch.setattr(module, "assemble", harmed)
     arguments = ("predict", home / "numbers.dco", home / "new.csv", "--batch-rows", 60, "--out", tmp_path / f"s.{suffix}")
     assert "000000001 is missing" in dco(*arguments, status=2).output
     harm = lambda parts: shutil.copy(parts / "000000003", parts / "000000001")  # noqa: E731
@@ -288,37 +273,31 @@ def test_parts_are_put_together_only_when_whole(
     assert not (tmp_path / f"s.{suffix}").exists()
 
 
-def test_line_breaks_in_cells_are_no_rows() -> None:
-    from dco.cli.predict import _csv_rows
-
-    assert _csv_rows(b'1,"a\nb",2\n2,"say ""no\n"" twice",3\n') == 2
-
-
 @pytest.mark.parametrize("folder", [False, True])
 def test_a_full_disk_is_named_and_finished_parts_are_kept(
     dco: Callable[..., Any], home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: bool
 ) -> None:
     """Arrow's own error has neither a path nor a next step."""
-    import dco.cli.predict as module
+    import dco.cli.prediction as module
 
     partitioned(home, tmp_path / "in")
     data, out = (tmp_path / "in", tmp_path / "out") if folder else (home / "new.parquet", tmp_path / "s.csv")
     arguments = ("predict", home / "numbers.dco", data, "--batch-rows", 50)
-    whole, done = module._signed, []
+    whole, done = module.Job.sets, []
 
-    def full(*given: Any) -> Any:
+    def full(*given: Any, **text: bool) -> Any:
         if len(done) == 2:
             raise OSError(errno.ENOSPC, "Error writing bytes to file")
         done.append(1)
-        return whole(*given)
+        return whole(*given, **text)
 
-    monkeypatch.setattr(module, "_signed", full)
+    monkeypatch.setattr(module.Job, "sets", full)
     told = " ".join(dco(*arguments, "--out", out, status=2).output.split())
     assert f"no space left at {tmp_path}; make room, then run again with --resume." in told
     kept = sorted((out / "_dco_unfinished" if folder else tmp_path / "s.csv.parts").glob("part-*" if folder else "0*"))
     assert len(kept) == 2
     before = [path.stat().st_mtime_ns for path in kept]
-    monkeypatch.setattr(module, "_signed", lambda *given: (done.append(1), whole(*given))[1])
+    monkeypatch.setattr(module.Job, "sets", lambda *given, **text: (done.append(1), whole(*given, **text))[1])
     dco(*arguments, "--out", out, "--resume")
     assert len(done) == 4, "finished parts are not made again"
     if folder:
@@ -424,7 +403,7 @@ def test_a_folder_gives_one_file_a_partition(dco: Callable[..., Any], home: Path
 def test_a_folder_resumes_with_the_partitions_that_are_missing(
     dco: Callable[..., Any], home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import dco.cli.predict as module
+    import dco.cli.prediction as module
 
     partitioned(home, tmp_path / "in")
     whole = module.predict_partition
@@ -445,7 +424,7 @@ def test_a_folder_resumes_with_the_partitions_that_are_missing(
     plan = unfinished / "plan.json"
     asked = plan.read_text()
     plan.write_text(asked[:10])  # cut short
-    assert "does not belong to a stopped run" in dco(*arguments, "--resume", status=2).output
+    assert "is not from a stopped run" in dco(*arguments, "--resume", status=2).output
     plan.write_text(asked)
     monkeypatch.setattr(module, "predict_partition", lambda order: (done.append(Path(order.data).name), whole(order))[1])
     dco(*arguments, "--resume")
@@ -457,34 +436,33 @@ def test_a_run_does_not_go_on_with_a_table_that_has_changed(
     dco: Callable[..., Any], home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: bool
 ) -> None:
     """Its size and its time stamp are those that it had, and one cell is another."""
-    import dco.cli.predict as module
+    import dco.cli.prediction as module
 
     partitioned(home, tmp_path / "in")
     data = tmp_path / "in" / "part-3.parquet"
     if not folder:
         data = tmp_path / "new.csv"
         data.write_bytes((home / "new.csv").read_bytes())
-    whole, stamp, done = module._signed, data.stat().st_mtime_ns, []
+    whole, stamp, done = module.Job.sets, data.stat().st_mtime_ns, []
     out = tmp_path / ("out" if folder else "sets.csv")
     arguments = ("predict", home / "numbers.dco", data.parent if folder else data, "--out", out, "--batch-rows", 50)
 
-    def stops(*given: Any) -> Any:
+    def stops(*given: Any, **text: bool) -> Any:
         if len(done) == 2:
             raise KeyboardInterrupt
         done.append(1)
-        return whole(*given)
+        return whole(*given, **text)
 
-    monkeypatch.setattr(module, "_signed", stops)
+    monkeypatch.setattr(module.Job, "sets", stops)
     dco(*arguments, status=130)
-    monkeypatch.setattr(module, "_signed", whole)
+    monkeypatch.setattr(module.Job, "sets", whole)
     original = data.read_bytes()
     at = original.rindex(b"north")
     data.write_bytes(original[:at] + b"south" + original[at + 5 :])
     os.utime(data, ns=(stamp, stamp))
     assert (data.stat().st_size, data.stat().st_mtime_ns) == (len(original), stamp)
     told = " ".join(dco(*arguments, "--resume", status=2).output.split())
-    assert ("this table" if folder else "one that has changed since") in told
-    assert "--force without --resume" in told
+    assert "with these options and the same contents of the files that are read; --force without --resume" in told
     data.write_bytes(original)  # the bytes count, and not the time
     dco(*arguments, "--resume")
 
@@ -492,7 +470,7 @@ def test_a_run_does_not_go_on_with_a_table_that_has_changed(
 def test_force_leaves_no_sets_of_an_earlier_run(
     dco: Callable[..., Any], home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import dco.cli.predict as module
+    import dco.cli.prediction as module
 
     partitioned(home, tmp_path / "in")
     arguments = ("predict", home / "numbers.dco", tmp_path / "in", "--out", tmp_path / "out")
@@ -501,7 +479,7 @@ def test_force_leaves_no_sets_of_an_earlier_run(
         (tmp_path / "in" / f"part-{index}.parquet").unlink()
     (tmp_path / "out" / "notes.txt").write_text("mine")
     pd.DataFrame({"x": [1]}).to_parquet(tmp_path / "out" / "mine.parquet")
-    assert "holds mine.parquet, which is neither" in dco(*arguments, "--force", status=2).output
+    assert "has mine.parquet, which is neither" in dco(*arguments, "--force", status=2).output
     assert len(list((tmp_path / "out").glob("part-*"))) == 4, "a refusal removes nothing"
     (tmp_path / "out" / "mine.parquet").unlink()
 
@@ -578,7 +556,7 @@ def test_an_untrusted_type_is_named_with_the_option_to_trust_it(
     shutil.copy(home / "numbers.dco", odd)
     told = " ".join(dco("predict", odd, *arguments[2:], status=2).output.split())
     assert "types that are not trusted (dco.rows.splits.Splits); if you know" in told
-    assert "say --trust dco.rows.splits.Splits: building" in told
+    assert "add --trust dco.rows.splits.Splits: building" in told
     dco(*arguments, "--trust", "dco.rows.splits.Splits")
 
 
@@ -648,7 +626,7 @@ def test_a_run_that_goes_on_counts_groups_of_all_rows(
     dco: Callable[..., Any], home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In a folder, where finished files are not read again, the count is of the rows predicted now, and says so."""
-    import dco.cli.predict as module
+    import dco.cli.prediction as module
 
     model = tmp_path / "m.dco"
     fitting = ("--target", "outcome", "--drop", "grade", "--drop", "patient", "--models", "linear", "--calibrate-size", 120)
@@ -660,7 +638,7 @@ def test_a_run_that_goes_on_counts_groups_of_all_rows(
     for place in range(2):
         new.iloc[100 * place : 100 * place + 100].to_parquet(tmp_path / "parts" / f"{place}.parquet")
     for name, data, said in (
-        ("sets_table", "new.csv", "3 of 200 rows belong to 2 groups that have no calibration rows ('west', 'moon')"),
+        ("write_part", "new.csv", "3 of 200 rows belong to 2 groups that have no calibration rows ('west', 'moon')"),
         (
             "predict_partition",
             "parts",
@@ -687,7 +665,7 @@ def test_a_disk_that_keeps_a_name_for_open_files_stops_no_run(
     dco: Callable[..., Any], home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On NFS a folder with an open lock cannot be removed until the lock is closed."""
-    import dco.cli.predict as module
+    import dco.cli.prediction as module
 
     def leaves_the_folder(folder: Path, ignore_errors: bool = False) -> None:
         for path in folder.iterdir():
@@ -726,8 +704,8 @@ def test_categories_that_the_fit_never_saw_are_told(dco: Callable[..., Any], hom
     new.loc[7, "ward"] = "Z9"
     new.to_csv(tmp_path / "new.csv", index=False)
     said = [
-        "The column 'site': 3 of 200 cells hold values that the fit never saw, such as 'west', 'moon'.",
-        "The column 'ward': 1 of 200 cells hold values that the fit never saw, such as 'Z9'.",
+        "The column 'site': 3 of 200 cells have values that the fit never saw, such as 'west', 'moon'.",
+        "The column 'ward': 1 of 200 cells have values that the fit never saw, such as 'Z9'.",
     ]
     arguments = ("predict", model, tmp_path / "new.csv", "--out", tmp_path / "s.csv", "--batch-rows", 20)
     assert json.loads(dco(*arguments, "--json").output)["notes"] == said
@@ -762,15 +740,13 @@ def test_columns_that_were_never_missing_and_now_are_get_a_note(dco: Callable[..
 
 
 def test_many_categories_are_not_kept(dco: Callable[..., Any], home: Path, tmp_path: Path) -> None:
-    from dco.cli.layout import NewValues, told_columns, with_categories
-
     layout = Layout(target="y", task="regression", numbers=(), texts=("a", "b"), order=("a", "b"))
     X = pd.DataFrame({"a": [f"value {row}" for row in range(1001)], "b": ["u", None, "v"] + ["u"] * 998})
-    layout = with_categories(layout, X)
+    layout = layout.with_categories(X)
     assert layout.categories == {"b": ("u", "v")}
-    assert told_columns(layout) == "Categories: a (more than 1,000 values), b (2 values)."
+    assert layout.in_words() == "Categories: a (more than 1,000 values), b (2 values)."
     broken = Layout(target="y", task="regression", numbers=("a\n(b)",), texts=(), order=("a\n(b)",))
-    assert told_columns(broken) == "Numbers: a (b)."
+    assert broken.in_words() == "Numbers: a (b)."
     assert Layout.from_plain(layout.to_plain()) == layout
     values = NewValues()
     values.count(pa.table({"a": ["new"] * 3, "b": pa.array(["u", "w", None]).dictionary_encode()}), layout)
@@ -812,8 +788,8 @@ def test_no_text_of_a_csv_begins_as_a_formula(dco: Callable[..., Any], tmp_path:
     order = ("predict", model, tmp_path / "rows.csv", "--json", "--out")
     told = json.loads(dco(*order, tmp_path / "s.csv").output)["notes"]
     assert [note for note in told if "apostrophe" in note] == [
-        "Text that begins with =, +, - or @ has an apostrophe in front in the CSV, so that no spreadsheet runs it as a "
-        "formula; --no-escape keeps it as it is."
+        "In the CSV, text that begins with =, +, - or @ has an apostrophe in front: spreadsheets would run it. --no-escape "
+        "keeps it unchanged."
     ]
     kept = json.loads(dco(*order, tmp_path / "kept.csv", "--no-escape").output)["notes"]
     assert not any("apostrophe" in note for note in kept)
@@ -835,12 +811,10 @@ def test_no_text_of_a_csv_begins_as_a_formula(dco: Callable[..., Any], tmp_path:
 
 
 def test_text_of_every_arrow_type_is_escaped() -> None:
-    from dco.cli.predict import _escaped
-
     for kind in (pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())):
         column = pa.array(["=a", "-1", None, "b"]).cast(kind)
         with pytest.warns(UserWarning, match="apostrophe"):
-            assert _escaped(pa.table({"key": column})).column(0).to_pylist() == ["'=a", "-1", None, "b"]
+            assert without_formulas(pa.table({"key": column})).column(0).to_pylist() == ["'=a", "-1", None, "b"]
 
 
 def test_sets_of_negative_numbers_are_no_formulas(dco: Callable[..., Any], tmp_path: Path) -> None:

@@ -41,6 +41,7 @@ def test_a_comparison_anew_changes_nothing_until_it_is_complete(
     dco: Callable[..., Any], home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import dco.cli.compare as module
+    from dco.cli.comparison import Split
 
     out, anew = tmp_path / "c", ("--alpha", "0.3", "--splits", 2)
     dco("compare", home / "rows.csv", *LINEAR, "--hold-out", "0.5", "--out", out)
@@ -54,7 +55,7 @@ def test_a_comparison_anew_changes_nothing_until_it_is_complete(
         assert "no space left" in dco("compare", home / "rows.csv", *LINEAR, *anew, "--out", out, "--force", status=2).output
     assert {path.name: path.read_bytes() for path in out.iterdir() if path.is_file()} == before
     with monkeypatch.context() as patch:
-        patch.setattr(module.Split, "__call__", full)  # the splits that are finished are not run again
+        patch.setattr(Split, "__call__", full)  # the splits that are finished are not run again
         dco("compare", home / "rows.csv", *LINEAR, *anew, "--out", out, "--resume")
     assert sorted(path.name for path in out.iterdir()) == ["records.jsonl", "settings.json", "tables.json", "tables.md"]
     assert json.loads((out / "settings.json").read_text())["alpha"] == 0.3

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from dco.cli import printing
-from dco.cli.compare import shown
+from dco.cli.comparison import shown
 from dco.cli.plan import _print_outlooks
 from dco.cli.printing import print_table
 from dco.cli.reproduce import _spare

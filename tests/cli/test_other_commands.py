@@ -18,9 +18,11 @@ import pandas as pd
 import pytest
 
 import dco as library
-from dco.cli.layout import Layout, features
-from dco.cli.options import in_options
+from dco.cli.features import features
+from dco.cli.layout import Layout
+from dco.cli.options import spelled
 from dco.cli.reading import read_table
+from dco.foundations.notes import Message, Note, NoteWarning
 from dco.reproduction.records import unpacked
 
 # --- plan ---------------------------------------------------------------------------------------------------------
@@ -86,12 +88,12 @@ def test_plan_draws_and_refuses_what_it_cannot_do(dco: Callable[..., Any], tmp_p
 
 @pytest.mark.parametrize(
     ("name", "default"),
-    [("plan", "0.1"), ("fit", "0.1"), ("compare", "0.1"), ("predict", "the level of the model"),
-     ("evaluate", "the level of the model")],
+    [("plan", "0.1"), ("fit", "0.1"), ("compare", "0.1"), ("predict", "that of the model"),
+     ("evaluate", "that of the model")],
 )  # fmt: skip
 def test_the_help_names_the_level_that_is_used(dco: Callable[..., Any], name: str, default: str) -> None:
     said = " ".join(dco(name, "--help").output.split())
-    assert f"--alpha LEVEL The share of rows that may be missed. [default: {default}]" in said
+    assert f"--alpha LEVEL Share of rows whose set may miss the true value. [default: {default}]" in said
 
 
 def test_a_level_given_twice_is_an_error(dco: Callable[..., Any], home: Path, tmp_path: Path) -> None:
@@ -165,7 +167,7 @@ def test_evaluate_can_ask_for_the_other_guarantee(dco: Callable[..., Any], home:
     assert (plain["alpha"], plain["guarantee"], plain["delta"]) == (0.1, "marginal", None)
     assert (told["alpha"], told["guarantee"], told["delta"]) == (0.2, "pac", 0.2)
     n = told["consistency"]["n_cal"]
-    assert told["consistency"]["rank"] == library.ranks.pac_rank(n, alpha=0.2, delta=0.2)
+    assert told["consistency"]["rank"] == library.pac_rank(n, alpha=0.2, delta=0.2)
     printed = dco("evaluate", model, new, "--guarantee", "pac").output
     assert "200 rows of" in printed
     assert "pac guarantee, alpha = 0.1, delta = 0.05" in printed
@@ -183,17 +185,17 @@ def test_groups_with_thresholds_of_their_own_get_a_verdict(dco: Callable[..., An
         assert "the guarantee holds in each group" in printed, "rows set aside by the groups of the thresholds"
         for by in ((), ("--by", condition)):
             printed = dco("evaluate", model, new, *by).output
-            assert "each has a threshold of its own; the guarantee holds in each group" in printed
-            assert "promises nothing" not in printed
+            assert "each has its own threshold; the guarantee holds in each group" in printed
+            assert "says nothing" not in printed
             rows = json.loads(dco("evaluate", model, new, *by, "--json").output)["by_group"]
             assert len(rows) == 3
             for row in rows:
                 said = row["consistency"]["verdict"].partition(":")[0]
                 assert f"{row['consistency']['expected_coverage']:.4f}  {said} (p = " in printed
     printed = dco("evaluate", model, new, "--by", "site").output
-    assert "By site (the guarantee is for the groups that have thresholds, and promises nothing about these)" in printed
+    assert "By site (the guarantee is for the groups that have thresholds, and says nothing about these)" in printed
     printed = dco("evaluate", home / "numbers.dco", new, "--by", "site").output
-    assert "By site (the guarantee is for all rows together and promises nothing about a single group)" in printed
+    assert "By site (the guarantee is for all rows together and says nothing about a single group)" in printed
     assert printed.count("verdict") == 1
 
 
@@ -452,7 +454,10 @@ def test_compare_resumes_with_the_same_result(dco: Callable[..., Any], home: Pat
     lines = records.read_text().splitlines()
     records.write_text("\n".join([lines[2], lines[0][: len(lines[0]) // 2]]))  # killed while it wrote a line
     assert "--resume" in compare(dco, home, tmp_path / "b", "--splits", 4, status=2).output
-    assert "other options" in compare(dco, home, tmp_path / "b", "--splits", 4, "--alpha", 0.2, "--resume", status=2).output
+    assert (
+        "is not from a stopped run"
+        in compare(dco, home, tmp_path / "b", "--splits", 4, "--alpha", 0.2, "--resume", status=2).output
+    )
     resumed = json.loads(compare(dco, home, tmp_path / "b", "--splits", 4, "--resume", "--json").output)
     assert resumed["tables"] == whole["tables"]
 
@@ -575,7 +580,7 @@ def test_reproduce_lists_what_there_is(dco: Callable[..., Any]) -> None:
     listed = json.loads(dco("reproduce", "--json").output)["experiments"]
     assert "diabetes" in {entry["name"] for entry in listed}
     assert all(isinstance(entry["minutes"], (int, float)) for entry in listed)
-    assert "nothing called" in dco("reproduce", "table-99", status=2).output
+    assert "no experiment 'table-99'" in dco("reproduce", "table-99", status=2).output
 
 
 # --- all commands -------------------------------------------------------------------------------------------------
@@ -645,20 +650,17 @@ def test_a_misspelt_command_is_answered_with_the_nearest(dco: Callable[..., Any]
 @pytest.mark.parametrize(
     ("sentence", "told"),
     [
-        ("Pass calibrate_size=29.", "Pass --calibrate-size 29."),
-        ("raise tune_size, or tune_folds=5, with", "raise --tune-size, or --tune-folds 5, with"),
-        ("groups= and condition_on= cannot", "--groups and --condition-on cannot"),
-        ('tune_size="auto" or tune_size=0.25.', "--tune-size auto or --tune-size 0.25."),
-        ("the column 'tune_size' and groups of rows", "the column 'tune_size' and groups of rows"),
-        ("calibrate_size=2.5e-05: lower", "--calibrate-size 2.5e-05: lower"),
-        ("tune_size.csv is empty", "tune_size.csv is empty"),
-        ("data/groups=7/rows.csv is empty", "data/groups=7/rows.csv is empty"),
-        ("groups=2024-01/rows.csv is empty", "groups=2024-01/rows.csv is empty"),
-        ("condition_on-2.parquet, old-tune_folds.csv", "condition_on-2.parquet, old-tune_folds.csv"),
+        ("Pass ⟨calibrate_size=29⟩.", "Pass --calibrate-size 29."),
+        ("raise ⟨tune_size⟩, or ⟨tune_folds=5⟩, with", "raise --tune-size, or --tune-folds 5, with"),
+        ("⟨groups=⟩ and ⟨condition_on=⟩ cannot", "--groups and --condition-on cannot"),
+        ('⟨tune_size="auto"⟩ or ⟨tune_size=0.25⟩.', "--tune-size auto or --tune-size 0.25."),
+        ("from ⟨models=dco.models.QuantilePair(model)⟩.", "from --models quantiles."),
+        ("data/groups=7/tune_size.csv is empty", "data/groups=7/tune_size.csv is empty"),
     ],
 )
-def test_parameters_of_the_library_are_told_as_options(sentence: str, told: str) -> None:
-    assert in_options(sentence) == told
+def test_parameters_of_the_library_are_spelled_as_options(sentence: str, told: str) -> None:
+    assert spelled(ValueError(Message(sentence))) == told
+    assert spelled(NoteWarning(Note("kind", "A note.", Message(sentence)))) == f"A note. {told}"
 
 
 def test_a_process_without_output_streams_does_its_work(home: Path, tmp_path: Path) -> None:
@@ -674,7 +676,7 @@ def test_a_refusal_of_the_disk_is_a_sentence(dco: Callable[..., Any], monkeypatc
 
     monkeypatch.setattr("dco.cli.plan.print_json", refused)
     told = dco("plan", "--rows", 500, "--json", status=2).output
-    assert told == "Error: The disk refused to read or write: File too large. Mend this, then run again.\n"
+    assert told == "Error: The disk refused to read or write: File too large. Solve this, then run again.\n"
 
 
 def test_numbers_that_are_not_whole_are_told_plainly(dco: Callable[..., Any]) -> None:

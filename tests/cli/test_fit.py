@@ -15,7 +15,8 @@ import pandas as pd
 import pytest
 
 import dco as library
-from dco.cli.layout import Layout, features
+from dco.cli.features import features
+from dco.cli.layout import Layout
 from dco.cli.reading import read_table
 
 
