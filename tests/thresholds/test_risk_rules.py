@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-import warnings
 from fractions import Fraction
+from functools import partial
 
 import numpy as np
 import pytest
@@ -27,15 +27,12 @@ from dco.guarantees.rules.loss_matrix import ceil_total
 from dco.guarantees.rules.risk_tests import binomial_p_value, hoeffding_bentkus_p_value, wsr_p_value
 from dco.losses import miscoverage
 
+pytestmark = pytest.mark.filterwarnings("ignore::dco.foundations.errors.InfeasibleLevelWarning")
 RULES = {
-    "conformal_risk_control": lambda losses, cuts, **k: conformal_risk_control(losses, cuts, alpha=k.pop("alpha", 0.3), **k),
-    "bayesian_quadrature_risk": lambda losses, cuts, **k: bayesian_quadrature_risk(
-        losses, cuts, alpha=k.pop("alpha", 0.3), delta=0.1, **k
-    ),
-    "wsr": lambda losses, cuts, **k: risk_controlling(losses, cuts, alpha=k.pop("alpha", 0.3), delta=0.1, **k),
-    "hoeffding-bentkus": lambda losses, cuts, **k: risk_controlling(
-        losses, cuts, alpha=k.pop("alpha", 0.3), delta=0.1, test="hoeffding-bentkus", **k
-    ),
+    "conformal_risk_control": partial(conformal_risk_control, alpha=0.3),
+    "bayesian_quadrature_risk": partial(bayesian_quadrature_risk, alpha=0.3, delta=0.1),
+    "wsr": partial(risk_controlling, alpha=0.3, delta=0.1),
+    "hoeffding-bentkus": partial(risk_controlling, alpha=0.3, delta=0.1, test="hoeffding-bentkus"),
 }
 
 
@@ -46,7 +43,6 @@ def falling_losses(n=200, columns=50, seed=0):
     return (u[:, :, None] > cuts).mean(axis=1), cuts
 
 
-@pytest.mark.filterwarnings("ignore::dco.foundations.errors.InfeasibleLevelWarning")
 @pytest.mark.parametrize("alpha", [0.05, 0.1, 0.2, 0.3, 1 - 0.9, "0.35", 0.45, 0.7])
 @pytest.mark.parametrize("n", [3, 9, 19, 99, 120])
 @pytest.mark.parametrize("tied", [False, True])
@@ -74,12 +70,9 @@ def test_ranks_are_the_integers_of_ranks_py(n):
     scores = np.arange(1.0, n + 1)
     losses = miscoverage(scores, None, scores)
     for alpha in (Fraction(1, 10), 0.059, 0.2):
-        rank = conformal_rank(n, alpha=alpha)
-        assert conformal_risk_control(losses, scores, alpha=alpha).value == rank
-    if n >= 59:
-        assert risk_controlling(losses, scores, alpha=0.1, delta=0.05, test="binomial").value == pac_rank(
-            n, alpha=0.1, delta=0.05
-        )
+        assert conformal_risk_control(losses, scores, alpha=alpha).value == conformal_rank(n, alpha=alpha)
+    levels = {"alpha": 0.1, "delta": 0.05}
+    assert n < 59 or risk_controlling(losses, scores, **levels, test="binomial").value == pac_rank(n, **levels)
 
 
 def test_crc_against_brute_force_in_fractions():
@@ -120,9 +113,7 @@ def test_crc_counts_no_loss_where_it_certifies_nothing():
     expected = certified = 0.0
     for errors in range(11):
         chance = binom.pmf(errors, 10, 0.5)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", InfeasibleLevelWarning)
-            rule = conformal_risk_control((np.arange(10) < errors)[:, None] * 1.0, [1.0], alpha=0.3)
+        rule = conformal_risk_control((np.arange(10) < errors)[:, None] * 1.0, [1.0], alpha=0.3)
         certified += chance * (rule.guarantee == "expected_risk")
         expected += chance * 0.5 * (rule.guarantee == "expected_risk")
     assert 0 < expected <= 0.3 < expected / certified
@@ -166,6 +157,7 @@ def test_thresholds_fall_as_alpha_grows(name):
     values = [RULES[name](losses, cuts, alpha=a).value for a in (0.1, 0.2, 0.3, 0.5, 0.8)]
     assert np.all(np.diff(values) <= 0)
     assert values[0] > values[-1]
+    assert RULES[name](np.zeros((100, 4)), np.arange(4.0)).value == 0.0  # every column passes
 
 
 @pytest.mark.parametrize("name", ["conformal_risk_control", "bayesian_quadrature_risk", "hoeffding-bentkus"])
@@ -186,35 +178,33 @@ def test_no_column_passes(name):
     assert safe.guarantee != "none"
 
 
+LOSSES, CUTS = falling_losses(20, 5)
+
+
 @pytest.mark.parametrize("name", RULES)
-def test_bad_input_is_refused(name):
-    rule = RULES[name]
-    losses, cuts = falling_losses(20, 5)
-    with pytest.raises(ValueError, match="one number for each of the 5 columns"):
-        rule(losses, cuts[:4])
-    with pytest.raises(ValueError, match="strictly ascending"):
-        rule(losses, cuts[::-1])
-    for wrong in ("abcde", list("abcde"), {1: 2}, [0, 1, 2, 3, [4]], [1j] * 5):
-        with pytest.raises(ValueError, match=r"^thresholds must be real numbers, got "):
-            rule(losses, wrong)
-    with pytest.raises(ValueError, match=r"^losses must be real numbers, got lists of different lengths"):
-        rule([[1.0, 0.5], [1.0]], cuts)
-    with pytest.raises(ValueError, match=r"\[0, bound\]"):
-        rule(losses + 1, cuts)
-    with pytest.raises(ValueError, match=r"\[0, bound\]"):
-        rule(losses - 1, cuts)
-    with pytest.raises(ValueError, match="NaN"):
-        rule(np.where(losses > 0.5, np.nan, losses), cuts)
-    with pytest.raises(ValueError, match="a matrix"):
-        rule(losses[:, 0], cuts)
-    with pytest.raises(ValueError, match="at least one row"):
-        rule(losses[:0], cuts)
-    with pytest.raises(ValueError, match="greater than 0"):
-        rule(losses, cuts, bound=0)
-    with pytest.raises(ValueError, match="bound must be a finite number"):
-        rule(losses, cuts, bound="one")
-    with pytest.raises(ValueError, match="alpha"):
-        rule(losses, cuts, alpha=1.0)
+@pytest.mark.parametrize(
+    ("losses", "cuts", "options", "message"),
+    [
+        (LOSSES, CUTS[:4], {}, "one number for each of the 5 columns"),
+        (LOSSES, CUTS[::-1], {}, "strictly ascending"),
+        (LOSSES, CUTS[[0, 1, 1, 2, 3]], {}, "strictly ascending"),
+        *((LOSSES, wrong, {}, r"^thresholds must be real numbers, got ")
+          for wrong in ("abcde", list("abcde"), {1: 2}, [0, 1, 2, 3, [4]], [1j] * 5)),
+        ([[1.0, 0.5], [1.0]], CUTS, {}, r"^losses must be real numbers, got lists of different lengths"),
+        (LOSSES + 1, CUTS, {}, r"\[0, bound\]"),
+        (LOSSES - 1, CUTS, {}, r"\[0, bound\]"),
+        (np.where(LOSSES > 0.5, np.nan, LOSSES), CUTS, {}, "NaN"),
+        (LOSSES[:, 0], CUTS, {}, "a matrix"),
+        (LOSSES[:0], CUTS, {}, "at least one row"),
+        (LOSSES, CUTS, {"bound": 0}, "greater than 0"),
+        (LOSSES, CUTS, {"bound": "one"}, "bound must be a finite number"),
+        (LOSSES, CUTS, {"alpha": 1.0}, "alpha"),
+        (LOSSES, CUTS, {"alpha": 8.0, "bound": 8.0}, "alpha must be a number strictly between 0 and bound"),
+    ],
+)  # fmt: skip
+def test_bad_input_is_refused(name, losses, cuts, options, message):
+    with pytest.raises(ValueError, match=message):
+        RULES[name](losses, cuts, **options)
 
 
 @pytest.mark.parametrize("name", ["conformal_risk_control", "bayesian_quadrature_risk"])
@@ -226,18 +216,15 @@ def test_rising_losses_are_refused_where_falling_ones_are_needed(name):
 
 def test_rcps_stops_at_the_first_failure_from_the_safe_end():
     """A column that would pass again beyond a failure is not reached."""
-    losses = np.zeros((100, 4))
-    losses[:, 1] = 1.0
+    losses = np.tile([0.0, 1.0, 0.0, 0.0], (100, 1))
     for test in ("wsr", "hoeffding-bentkus", "binomial"):
         assert risk_controlling(losses, np.arange(4.0), alpha=0.3, delta=0.1, test=test).value == 2.0
 
 
-def test_binomial_test_wants_zero_one_losses():
-    losses, cuts = falling_losses()
-    with pytest.raises(ValueError, match="every loss must be 0 or the bound"):
-        risk_controlling(losses, cuts, alpha=0.3, delta=0.1, test="binomial")
-    with pytest.raises(ValueError, match="test must be one of"):
-        risk_controlling(losses, cuts, alpha=0.3, delta=0.1, test="t-test")
+@pytest.mark.parametrize(("test", "message"), [("binomial", "every loss must be 0 or"), ("t-test", "test must be one of")])
+def test_rcps_refuses_a_test_that_does_not_fit(test, message):
+    with pytest.raises(ValueError, match=message):
+        RULES["wsr"](*falling_losses(), test=test)
 
 
 def test_hoeffding_bentkus_by_hand():
@@ -270,7 +257,6 @@ def test_wsr_against_the_plain_recursion():
     assert wsr_p_value(losses, level, wager=delta) == pytest.approx(1 / best, rel=1e-10)
 
 
-@pytest.mark.filterwarnings("ignore::dco.foundations.errors.InfeasibleLevelWarning")
 def test_the_row_order_of_wsr_is_one_seed_for_all_columns():
     losses, cuts = falling_losses(100, 40, seed=5)
     one = risk_controlling(losses, cuts, alpha=0.3, delta=0.1, seed=1)
@@ -321,7 +307,6 @@ class TestLearnThenTest:
             assert len(record) == len(found)
             assert record.p_values.shape == (5,)
 
-    @pytest.mark.filterwarnings("ignore::dco.foundations.errors.InfeasibleLevelWarning")
     def test_holm_holds_what_bonferroni_holds_and_more(self):
         """Five columns between delta / 5 and delta / 4 after a first one that is clear: Holm's second step matters."""
         rng = np.random.default_rng(3)
@@ -336,7 +321,6 @@ class TestLearnThenTest:
             more += bonferroni < holm
         assert more > 0
 
-    @pytest.mark.filterwarnings("ignore::dco.foundations.errors.InfeasibleLevelWarning")
     def test_holm_against_its_definition(self):
         rng = np.random.default_rng(4)
         for _ in range(100):
@@ -388,7 +372,6 @@ class TestLearnThenTest:
         alone = [wsr_p_value(losses[order][:, j], 0.5, wager=0.1 / 8) for j in range(8)]
         assert found.p_values == pytest.approx(alone)
 
-    @pytest.mark.filterwarnings("ignore::dco.foundations.errors.InfeasibleLevelWarning")
     def test_where_is_the_test_on_the_rows_that_count(self):
         rng = np.random.default_rng(0)
         losses, counted = (rng.uniform(size=(80, 3)) < 0.1).astype(float), rng.uniform(size=(80, 3)) < 0.6
@@ -442,36 +425,23 @@ class TestLearnThenTest:
         counted = np.array([[True, False, True, True]] * 2)
         assert order_of_testing(losses, alpha=0.2, where=counted).tolist() == [3, 0, 2, 1]
 
-    def test_bad_input_is_refused(self):
-        losses = np.zeros((10, 3))
-        with pytest.raises(ValueError, match="correction must be"):
-            learn_then_test(losses, alpha=0.1, delta=0.1, correction="sidak")
-        with pytest.raises(ValueError, match="same columns"):
-            learn_then_test([losses, losses[:, :2]], alpha=0.1, delta=0.1)
-        with pytest.raises(ValueError, match="same columns"):
-            order_of_testing([losses, losses[:, :2]], alpha=0.1)
-        with pytest.raises(ValueError, match="each of the 2 risks"):
-            learn_then_test([losses, losses], alpha=[0.1, 0.1, 0.1], delta=0.1)
-        with pytest.raises(ValueError, match="shape of its losses"):
-            learn_then_test(losses, alpha=0.1, delta=0.1, where=np.ones((10, 2), bool))
-        with pytest.raises(ValueError, match="True or False"):
-            learn_then_test(losses, alpha=0.1, delta=0.1, where=np.full((10, 3), np.nan))
-        with pytest.raises(ValueError, match="delta must be"):
-            learn_then_test(losses, alpha=0.1, delta=0)
-
-
-@pytest.mark.parametrize("name", RULES)
-def test_the_first_threshold_is_taken_where_every_column_passes(name):
-    assert RULES[name](np.zeros((100, 4)), np.arange(4.0)).value == 0.0
-
-
-@pytest.mark.parametrize("name", RULES)
-def test_equal_thresholds_and_a_level_at_the_bound_are_refused(name):
-    losses, cuts = falling_losses(20, 5)
-    with pytest.raises(ValueError, match="strictly ascending"):
-        RULES[name](losses, cuts[[0, 1, 1, 2, 3]])
-    with pytest.raises(ValueError, match="alpha must be a number strictly between 0 and bound"):
-        RULES[name](losses, cuts, alpha=8.0, bound=8.0)
+    @pytest.mark.parametrize(
+        ("losses", "options", "message"),
+        [
+            (np.zeros((10, 3)), {"correction": "sidak"}, "correction must be"),
+            ([np.zeros((10, 3)), np.zeros((10, 2))], {}, "same columns"),
+            ([np.zeros((10, 3))] * 2, {"alpha": [0.1, 0.1, 0.1]}, "each of the 2 risks"),
+            (np.zeros((10, 3)), {"where": np.ones((10, 2), bool)}, "shape of its losses"),
+            (np.zeros((10, 3)), {"where": np.full((10, 3), np.nan)}, "True or False"),
+            (np.zeros((10, 3)), {"delta": 0}, "delta must be"),
+        ],
+    )
+    def test_bad_input_is_refused(self, losses, options, message):
+        with pytest.raises(ValueError, match=message):
+            learn_then_test(losses, **{"alpha": 0.1, "delta": 0.1, **options})
+        if message == "same columns":
+            with pytest.raises(ValueError, match=message):
+                order_of_testing(losses, alpha=0.1)
 
 
 def test_sums_on_a_border_are_those_of_the_decimals():
@@ -490,7 +460,6 @@ def test_certified_columns_ascend_whatever_the_order_of_their_p_values():
     assert record.indices.tolist() == [0, 1, 2, 3]
 
 
-@pytest.mark.filterwarnings("ignore::dco.foundations.errors.InfeasibleLevelWarning")
 def test_a_p_value_of_exactly_delta_certifies():
     losses = np.random.default_rng(0).uniform(0, 0.4, size=(20, 1))
     p_value = hoeffding_bentkus_p_value(losses[:, 0], Fraction(3, 10))
