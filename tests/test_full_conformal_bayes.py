@@ -150,22 +150,24 @@ def test_sets_of_too_few_rows_are_full_for_labels_never_seen_too(alpha, sets):
     assert full_conformal_labels(train, [0, 1, 0, 1, 0], test, alpha=alpha).sets.to_lists() == sets
 
 
-def test_bad_input_is_refused():
-    draws = ClassDraws(np.full((5, 4, 2), 0.5))
-    with pytest.raises(ValueError, match="must be the same"):
-        full_conformal_labels(draws, [0, 1, 0, 1], ClassDraws(np.full((6, 1, 2), 0.5)), alpha=0.1)
-    with pytest.raises(ValueError, match="one model"):
-        full_conformal_labels(draws, [0, 1, 0, 1], ClassDraws(np.full((5, 1, 3), 1 / 3)), alpha=0.1)
-    named = [ClassDraws(np.full((5, 4, 2), 0.5), classes=order) for order in (["a", "b"], ["b", "a"])]
-    with pytest.raises(ValueError, match="list their labels differently"):
-        full_conformal_labels(named[0], ["a", "b", "a", "b"], named[1], alpha=0.3)
-    with pytest.raises(ValueError, match="each of the 5 draws"):
-        full_conformal_labels(draws, [0, 1, 0, 1], draws, alpha=0.1, weights=[1.0])
-    mixture = GaussianMixtures(np.zeros((3, 2)), [1.0, 1.0])
-    with pytest.raises(ValueError, match="ascending"):
-        full_conformal_intervals(mixture, np.zeros(3), mixture, [1.0, 0.0], alpha=0.1)
-    with pytest.raises(ValueError, match="one finite number"):
-        full_conformal_intervals(mixture, [0.0, np.nan, 0.0], mixture, [0.0, 1.0], alpha=0.1)
+DRAWS, MIXTURE = ClassDraws(np.full((5, 4, 2), 0.5)), GaussianMixtures(np.zeros((3, 2)), [1.0, 1.0])
+AB, BA = (ClassDraws(np.full((5, 4, 2), 0.5), classes=order) for order in (["a", "b"], ["b", "a"]))
+
+
+@pytest.mark.parametrize(
+    ("sets", "given", "options", "message"),
+    [
+        (full_conformal_labels, (DRAWS, [0, 1, 0, 1], ClassDraws(np.full((6, 1, 2), 0.5))), {}, "must be the same"),
+        (full_conformal_labels, (DRAWS, [0, 1, 0, 1], ClassDraws(np.full((5, 1, 3), 1 / 3))), {}, "one model"),
+        (full_conformal_labels, (AB, ["a", "b", "a", "b"], BA), {}, "list their labels differently"),
+        (full_conformal_labels, (DRAWS, [0, 1, 0, 1], DRAWS), {"weights": [1.0]}, "each of the 5 draws"),
+        (full_conformal_intervals, (MIXTURE, np.zeros(3), MIXTURE, [1.0, 0.0]), {}, "ascending"),
+        (full_conformal_intervals, (MIXTURE, [0.0, np.nan, 0.0], MIXTURE, [0.0, 1.0]), {}, "one finite number"),
+    ],
+)
+def test_bad_input_is_refused(sets, given, options, message):
+    with pytest.raises(ValueError, match=message):
+        sets(*given, alpha=0.1, **options)
 
 
 def test_effective_draws_are_those_of_unequal_weights():

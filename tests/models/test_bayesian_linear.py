@@ -49,9 +49,7 @@ def both_samplers(diabetes):
     [(-74.5, 1.0, 75.0), (-74.5, 2500.0, 21.0), (-9.0, 2.0, 3.0), (0.0, 2.0, 1e-4), (-0.5, 1.0, 1e-8), (2.5, 0.3, 4.0)],
 )
 def test_generalised_inverse_gaussian_draws_follow_their_law(order, a, b):
-    draws = generalised_inverse_gaussian(
-        np.random.default_rng(0), np.full(20_000, order), np.full(20_000, a), np.full(20_000, b)
-    )
+    draws = generalised_inverse_gaussian(np.random.default_rng(0), *(np.full(20_000, value) for value in (order, a, b)))
     if order == -0.5:  # the inverse Gaussian; SciPy's general law integrates numerically, and fails at so small an a·b
         law = invgauss(1 / np.sqrt(a * b), scale=b)
     else:
@@ -107,9 +105,8 @@ def test_laplace_is_a_scale_mixture_of_the_variances_drawn():
     theta = laplace(scale=b).rvs(size=20_000, random_state=rng)
     s = _laplace_variances(rng, theta, np.full(theta.shape, b))
     assert kstest(s, expon(scale=2 * b**2).cdf).pvalue > 1e-3
-    small = s < np.median(s)
-    assert kstest(theta[small] / np.sqrt(s[small]), norm.cdf).pvalue > 1e-3
-    assert kstest(theta[~small] / np.sqrt(s[~small]), norm.cdf).pvalue > 1e-3
+    for half in (s < np.median(s), s >= np.median(s)):
+        assert kstest(theta[half] / np.sqrt(s[half]), norm.cdf).pvalue > 1e-3
 
 
 def _moments_by_quadrature(x, y, c):
@@ -119,8 +116,7 @@ def _moments_by_quadrature(x, y, c):
     log_tau = np.linspace(-5, 2, 161)[None, None, :]
     b, tau, n = np.exp(log_b), np.exp(log_tau), len(y)
     residuals = y - theta[..., None] * x
-    total = residuals.sum(axis=-1)
-    squares = (residuals**2).sum(axis=-1)
+    total, squares = residuals.sum(axis=-1), (residuals**2).sum(axis=-1)
     # N(residuals; 0, τ²I + 100·11'): one direction has variance τ² + 100 n, the others τ².
     wide = tau**2 + 100 * n
     log_p = -(n - 1) * log_tau - 0.5 * np.log(wide) - 0.5 * ((squares - total**2 / n) / tau**2 + total**2 / n / wide)
