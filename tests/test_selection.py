@@ -14,7 +14,7 @@ from sklearn.compose import TransformedTargetRegressor
 from sklearn.datasets import make_classification
 from sklearn.exceptions import FitFailedWarning
 from sklearn.frozen import FrozenEstimator
-from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.linear_model import BayesianRidge, LogisticRegression, Ridge
 
 import dco
 from dco.rows.rows import Rows
@@ -67,6 +67,18 @@ def test_a_model_that_was_pruned_keeps_its_name_and_gets_its_own_size_when_propo
     assert len(sizes) == 3
     assert sizes["trial 1: Ridge / AbsoluteResidual"] == alone.ranking_.table[0].mean_size
     assert sizes["trial 2: Ridge / AbsoluteResidual"] == trials[2].objective
+
+
+def test_scores_that_read_other_records_of_one_model_rank_as_if_they_were_listed() -> None:
+    """The second proposal asks the model for a spread: it predicts both kinds of record then, and neither is lost."""
+    scores = [AbsoluteResidual(), dco.scores.NormalisedResidual()]
+    listed = dco.DecoupledRegressor({"m": BayesianRidge()}, scores, random_state=0).fit(X, Y)
+    proposals = iter(scores)
+    search = dco.search.Optuna(lambda trial: (BayesianRidge(), next(proposals)), 2, 0)
+    found = dco.DecoupledRegressor([], search=search, random_state=0).fit(X, Y)
+    sizes = [{row.name.partition(" / ")[2]: row.mean_size for row in est.ranking_.table} for est in (listed, found)]
+    assert sizes[0] == sizes[1]
+    assert len(sizes[0]) == 2
 
 
 class Shifted(RegressorMixin, BaseEstimator):

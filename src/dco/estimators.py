@@ -28,8 +28,9 @@ from dco.rows.roles import Split
 from dco.rows.rows import Rows, check_table, given_rows, is_frame, n_rows
 from dco.rows.splits import Splits, as_seed
 from dco.rows.targets import check_label_kinds, check_not_missing, check_one_kind, note_unknown_labels, one_column
+from dco.scores.score import given_scores
 from dco.tuning import Ranking
-from dco.tuning.selection import Choosing, given_scores
+from dco.tuning.selection import Choosing
 
 
 class Decoupled(BaseEstimator, ABC):

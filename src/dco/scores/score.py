@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, Field, fields, is_dataclass
 from itertools import chain, count
 from typing import Any, ClassVar, TypeAlias, TypeVar
@@ -158,6 +158,19 @@ def named_scores(scores: Iterable[Score]) -> dict[str, Score]:
     """{name: score}: each by its label, numbered where different scores share one; equal scores are one."""
     taken: dict[str, Hashable] = {}
     return {own_label(checked_score(score), taken): score for score in scores}
+
+
+def given_scores(scores: Any) -> dict[str, Score] | None:
+    """{name: score} of a score, a list or a dict of them; None for every score that suits the models."""
+    if scores is None:
+        return None
+    if isinstance(scores, Mapping):
+        named = {name: checked_score(score) for name, score in scores.items()}
+    else:
+        named = named_scores(scores if isinstance(scores, (list, tuple)) else [scores])
+    if not named:
+        raise ValueError("scores is empty: pass None for all scores that suit the models, or name some.")
+    return named
 
 
 def own_label(score: Score, taken: dict[str, Hashable]) -> str:

@@ -155,7 +155,7 @@ def growing_candidates(
     """For a tuning split that grows: models fitted once on training rows, and their candidates on any rows taken so far."""
     candidates = expand(models, scores)
     outcomes = fit_models(models, bench)
-    fitted = {name: outcome.fitted for name, outcome in outcomes.items() if outcome.failure is None}
+    fitted = {name: outcome.fits[0] for name, outcome in outcomes.items() if outcome.failure is None}
 
     def look(taken: Integers) -> tuple[Candidates, AnyArray]:
         now = replace(bench, tune=rows.take(taken), n_folds=None, prefitted=fitted)

@@ -27,7 +27,7 @@ from dco.rows.rows import Rows
 from dco.rows.splits import folds
 from dco.scores.registry import default_scores
 from dco.scores.regression import QuantileResidual
-from dco.scores.score import Score, checked_score, named_scores
+from dco.scores.score import Score, named_scores
 from dco.tuning.options import Conditions
 from dco.tuning.proposals import searched, with_ensemble
 from dco.tuning.ranking import FailedCandidate, Ranking
@@ -178,19 +178,6 @@ _SOURCES: dict[type, str] = {
 }
 
 
-def given_scores(scores: Any) -> dict[str, Score] | None:
-    """{name: score} of a score, a list or a dict of them; None for every score that suits the models."""
-    if scores is None:
-        return None
-    if isinstance(scores, Mapping):
-        named = {name: checked_score(score) for name, score in scores.items()}
-    else:
-        named = named_scores(scores if isinstance(scores, (list, tuple)) else [scores])
-    if not named:
-        raise ValueError("scores is empty: pass None for all scores that suit the models, or name some.")
-    return named
-
-
 def check_task(candidates: Sequence[Candidate], bench: Workbench) -> None:
     """Classifiers for labels, regressors for numbers: a regressor of the codes 0 and 1 would give intervals of codes."""
     for candidate in candidates:
@@ -204,29 +191,24 @@ def check_task(candidates: Sequence[Candidate], bench: Workbench) -> None:
 
 def try_models(candidates: Sequence[Candidate], bench: Workbench) -> dict[str, Tried]:
     """Fit the model of every candidate and predict the tuning rows, in parallel; a model that raises is a failed one."""
-    pieces, own = bench.pieces(), _by_model(candidates)
+    pieces, own = bench.pieces(), dict[str, list[Candidate]]()
+    for candidate in candidates:
+        own.setdefault(candidate.model_name, []).append(candidate)
     outcomes = iter(_run([job for each in own.values() for job in _jobs(each, bench, pieces)], bench))
     return {name: _assemble([next(outcomes) for _ in pieces], pieces) for name in own}
 
 
-def fit_models(models: Mapping[str, Any], bench: Workbench) -> dict[str, Outcome]:
+def fit_models(models: Mapping[str, Any], bench: Workbench) -> dict[str, Tried]:
     """Fit every model on the training rows, in parallel, and predict nothing yet."""
     jobs = [Job(model, bench.train, bench.train) for model in models.values()]
     return dict(zip(models, _run(jobs, bench), strict=True))
 
 
-def _run(jobs: list[Job], bench: Workbench) -> list[Outcome]:
+def _run(jobs: list[Job], bench: Workbench) -> list[Tried]:
     n_jobs, scheduler = bench.choosing.n_jobs, bench.choosing.scheduler
     if len(jobs) == 1 and n_jobs is None and scheduler is None:
         return [_fit_and_predict(jobs[0])]
     return run_many(_fit_and_predict, jobs, n_jobs=n_jobs, scheduler=scheduler)
-
-
-def _by_model(candidates: Sequence[Candidate]) -> dict[str, list[Candidate]]:
-    found: dict[str, list[Candidate]] = {}
-    for candidate in candidates:
-        found.setdefault(candidate.model_name, []).append(candidate)
-    return found
 
 
 def _config() -> dict[str, Any]:
@@ -252,15 +234,6 @@ class Job:
     config: Mapping[str, Any] = field(default_factory=_config)
 
 
-@dataclass(frozen=True, eq=False)
-class Outcome:
-    """What became of a job: the fitted model and its predictions, or why there are none."""
-
-    fitted: Any = None
-    records: Mapping[type, Prediction] = field(default_factory=dict)
-    failure: str | None = None
-
-
 def _jobs(own: Sequence[Candidate], bench: Workbench, pieces: list[tuple[Rows, Integers]]) -> list[Job]:
     """What is to be done for the model of these candidates: a fit and its predictions for each piece."""
     tuning, kinds = bench.tuning_rows(), tuple({candidate.kind: None for candidate in own})
@@ -280,28 +253,30 @@ def _jobs(own: Sequence[Candidate], bench: Workbench, pieces: list[tuple[Rows, I
     ]
 
 
-def _fit_and_predict(job: Job) -> Outcome:
+def _fit_and_predict(job: Job) -> Tried:
     from sklearn import config_context
 
     try:
         with config_context(**job.config):
             fitted = fit_model(job.model, job.fit_rows) if job.fitted is None else job.fitted
-            records = {
-                kind: predicted(fitted, job.predict_rows.X, kind, uniforms=job.uniforms, classes=job.classes)
+            predictions = {
+                kind: Pieces((predicted(fitted, job.predict_rows.X, kind, uniforms=job.uniforms, classes=job.classes),))
                 for kind in job.kinds
             }
     except Exception as error:  # whatever a user's model raises: that candidate is reported and left out
-        return Outcome(failure=f"{type(error).__name__}: {error}")
-    return Outcome(fitted, records)
+        return Tried((), {}, f"{type(error).__name__}: {error}")
+    return Tried((fitted,), predictions)
 
 
-def _assemble(outcomes: Sequence[Outcome], pieces: list[tuple[Rows, Integers]]) -> Tried:
-    failure = next((outcome.failure for outcome in outcomes if outcome.failure is not None), None)
-    if failure is not None:
-        return Tried((), {}, failure)
-    places = tuple(held_out for _, held_out in pieces) if len(pieces) > 1 else ()
-    predictions = {kind: Pieces(tuple(each.records[kind] for each in outcomes), places) for kind in outcomes[0].records}
-    return Tried(tuple(outcome.fitted for outcome in outcomes), predictions)
+def _assemble(parts: Sequence[Tried], pieces: list[tuple[Rows, Integers]]) -> Tried:
+    """One model tried on all folds, or the first failure."""
+    failed = next((part for part in parts if part.failure is not None), None)
+    if failed is not None or len(parts) == 1:
+        return failed or parts[0]
+    places = tuple(held_out for _, held_out in pieces)
+    records = {kind: tuple(part.predictions[kind].records[0] for part in parts) for kind in parts[0].predictions}
+    predictions = {kind: Pieces(each, places) for kind, each in records.items()}
+    return Tried(tuple(part.fits[0] for part in parts), predictions)
 
 
 @dataclass(frozen=True, eq=False)
@@ -312,6 +287,7 @@ class Trials:
     alpha: Level
     conditions: Conditions | None = None
     tried: dict[str, Tried] = field(default_factory=dict)
+    seen: dict[str, Candidate] = field(default_factory=dict)
 
     def suitable(self, model_name: str, model: Any, scores: Mapping[str, Score]) -> list[Candidate]:
         """The candidates of a model that a search proposes."""
@@ -321,12 +297,15 @@ class Trials:
 
     def rank(self, candidates: Sequence[Candidate]) -> Ranking:
         """Exact search over the candidates whose model does not fail; models that are new are fitted first."""
-        own = _by_model(candidates)
-        new = [c for c in candidates if not self._knows(c.model_name, c.kind)]
-        self.tried.update(try_models([c for name in _by_model(new) for c in own[name]], self.bench) if new else {})
+        self.seen.update({c.name: c for c in candidates})
+        new = {c.model_name for c in candidates if not self._knows(c)}
+        if new:  # for another kind of record a model is fitted again, for all of them
+            self.tried.update(try_models([c for c in self.seen.values() if c.model_name in new], self.bench))
         found = {c.name: (c.score, self.tried[c.model_name].predictions[c.kind]) for c in candidates if not self.failure(c)}
         if not found:  # told once per model, not once per score
-            reasons = "; ".join(f"{name}: {self.tried[name].failure}" for name in own)
+            reasons = "; ".join(
+                f"{name}: {self.tried[name].failure}" for name in dict.fromkeys(c.model_name for c in candidates)
+            )
             shape = f"n_samples={len(self.bench.train)}, n_features={self.bench.train.X.shape[1]}"
             raise ValueError(f"Every candidate failed on the training and tuning rows ({shape}). {reasons}")
         rows = self.bench.tuning_rows()
@@ -338,26 +317,26 @@ class Trials:
         if self.bench.n_folds is None or candidate.model_name in self.tried:
             return False
         pieces = self.bench.pieces()
-        outcomes: list[Outcome] = []
+        parts: list[Tried] = []
         for step, job in enumerate(_jobs([candidate], self.bench, pieces)):
-            outcomes.append(_fit_and_predict(job))
-            if outcomes[-1].failure is not None:
+            parts.append(_fit_and_predict(job))
+            if parts[-1].failure is not None:
                 break
-            pair = candidate.score, Pieces((outcomes[-1].records[candidate.kind],))
+            pair = candidate.score, parts[-1].predictions[candidate.kind]
             rule = Rule.of(len(job.predict_rows), self.alpha)
             ranking = rank_pairs({candidate.name: pair}, job.predict_rows.y, [rule])[0]
             if report(step, ranking.table[0].mean_size):
                 return True
-        self.tried[candidate.model_name] = _assemble(outcomes, pieces)
+        self.tried[candidate.model_name] = _assemble(parts, pieces)
         return False
 
     def failure(self, candidate: Candidate) -> str | None:
         """Why the model of a candidate failed, if it did."""
         return self.tried[candidate.model_name].failure
 
-    def _knows(self, model_name: str, kind: type) -> bool:
-        tried = self.tried.get(model_name)
-        return tried is not None and (tried.failure is not None or kind in tried.predictions)
+    def _knows(self, candidate: Candidate) -> bool:
+        tried = self.tried.get(candidate.model_name)
+        return tried is not None and (tried.failure is not None or candidate.kind in tried.predictions)
 
 
 def predicted(fitted: Any, X: Any, kind: type, *, uniforms: Floats | None, classes: AnyArray | None) -> Prediction:
