@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from dco.evaluation.evaluate import Evaluation
 from dco.evaluation.on_rows import evaluate_on_rows
-from dco.foundations.arrays import AnyArray, Floats, check_floats_hold
+from dco.foundations.arrays import AnyArray, Floats, as_labels, check_floats_hold
 from dco.foundations.notes import Message, Note, show
 from dco.foundations.ranks import Level, as_count, as_rational
 from dco.guarantees.calibration import Statement
@@ -24,10 +24,9 @@ from dco.guarantees.certificate import Certificate
 from dco.models.adapt import input_tags, is_frozen, is_pair, named_models, predict_record, seeded_models, takes_nan
 from dco.predictions import ClassProbabilities
 from dco.predictor import DecoupledPredictor, fit_decoupled
-from dco.rows.groups import check_condition, condition_values, is_label
-from dco.rows.roles import Split
-from dco.rows.rows import Rows, as_labels, check_table, given_rows, is_frame, n_rows
-from dco.rows.splits import Splits, as_seed
+from dco.rows.conditions import check_condition, condition_values, is_label
+from dco.rows.roles import Split, Splits, as_seed
+from dco.rows.rows import Rows, check_table, given_rows, is_frame, n_rows
 from dco.rows.targets import check_label_kinds, check_not_missing, check_one_kind, note_unknown_labels, one_column
 from dco.scores.score import Score
 from dco.tuning import Ranking

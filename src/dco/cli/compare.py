@@ -272,7 +272,7 @@ class Split:
 
     def roles(self, seed: int) -> Any:
         """Training, tuning, calibration and test rows of one split."""
-        from dco.rows.splits import assign_roles
+        from dco.rows.roles import assign_roles
 
         tune, calibrate, test = self.sizes
         roles = assign_roles(len(self.y), tune=tune, calibrate=calibrate, test=test, groups=self.groups, seed=seed)
@@ -468,7 +468,7 @@ def failures(records: Sequence[Any]) -> list[str]:
 def _held_out(n: int, share: Any, groups: Any, seed: int) -> tuple[Any, Any]:
     import numpy as np
 
-    from dco.rows.splits import assign_roles
+    from dco.rows.roles import assign_roles
 
     if share is None:
         return np.arange(n), np.arange(0)

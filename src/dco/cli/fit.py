@@ -183,7 +183,7 @@ def fit_table(
 
     from dco.cli.layout import features, labels, make_layout, need_column, targets, told_columns, with_categories
     from dco.cli.reading import read_table
-    from dco.rows.splits import assign_roles
+    from dco.rows.roles import assign_roles
 
     table = read_table(data)
     layout, why = make_layout(

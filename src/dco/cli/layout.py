@@ -31,7 +31,7 @@ from dco.cli.reading import column_names
 from dco.foundations.arrays import AnyArray
 from dco.foundations.display import counted
 from dco.foundations.extras import require
-from dco.rows.groups import MISSING
+from dco.rows.conditions import MISSING
 
 _MOST_KEPT = 1000  # categories of a column that travel with the model
 _EXAMPLES = 3

@@ -18,8 +18,8 @@ from dco.guarantees.certificate import Certificate
 from dco.guarantees.facts import CertifiedThreshold, certified_thresholds
 from dco.guarantees.theory import Consistency, coverage_consistency
 from dco.predictor import DecoupledPredictor
+from dco.rows.conditions import condition_names
 from dco.rows.fingerprints import role_fingerprint, row_fingerprints
-from dco.rows.groups import group_names
 from dco.rows.rows import n_rows, take_features
 from dco.sets.intervals import Intervals, IntervalUnions
 from dco.sets.labels import LabelSets
@@ -228,7 +228,7 @@ class _Groups:
     @classmethod
     def of(cls, groups: AnyArray, *, names: tuple[Any, ...] | None = None) -> _Groups:
         """Code the groups given, or by default the `MOST_GROUPS` that have the most rows."""
-        values = group_names(groups).tolist()
+        values = condition_names(groups).tolist()
         counts = Counter(values)
         shown = tuple(name for name, _ in counts.most_common(MOST_GROUPS)) if names is None else names
         place = {name: code for code, name in enumerate(shown)}
@@ -242,7 +242,7 @@ class _Groups:
 
 def _same_parts(groups: AnyArray, others: AnyArray) -> bool:
     """Whether two ways to group the rows differ in the names of the groups at most."""
-    names = group_names(groups).tolist(), group_names(others).tolist()
+    names = condition_names(groups).tolist(), condition_names(others).tolist()
     return len(set(zip(*names, strict=True))) == len(set(names[0])) == len(set(names[1]))
 
 

@@ -15,10 +15,9 @@ from typing import Literal, SupportsIndex, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dco.foundations.arrays import Integers
+from dco.foundations.arrays import Integers, as_labels
 from dco.foundations.ranks import Level, as_count, smallest_marginal_n, smallest_pac_n
 from dco.rows.fingerprints import codes_of_values
-from dco.rows.rows import as_labels
 from dco.tuning.candidates import Candidates
 from dco.tuning.stability import Stability, bootstrap_stability
 

@@ -16,11 +16,10 @@ from typing import Any, Literal, SupportsIndex, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dco.foundations.arrays import AnyArray, Floats, Integers
+from dco.foundations.arrays import AnyArray, Floats, Integers, as_labels
 from dco.foundations.ranks import Level, as_count, as_rational, order_statistic, tuning_rank
+from dco.rows.conditions import condition_names, rows_by_condition
 from dco.rows.fingerprints import codes_of_values
-from dco.rows.groups import group_names, rows_by_group
-from dco.rows.rows import as_labels
 from dco.sets.prediction_sets import size_quantile
 from dco.tuning.candidates import (
     Candidates,
@@ -395,10 +394,10 @@ def _members(pair: tuple[Any, Any], y: AnyArray, conditions: Conditions) -> _Mem
         labels = prediction.labels()
         names = (columns if labels is None else labels[columns]).tolist()
         return _Members(names, codes, columns, prediction.n_classes, True)
-    given = group_names(conditions)
+    given = condition_names(conditions)
     if given.shape != y.shape:
         raise ValueError(f"conditions must hold one entry for each of the {len(y)} tuning rows, got shape {given.shape}.")
-    parts = rows_by_group(given)
+    parts = rows_by_condition(given)
     codes = np.empty(len(y), dtype=np.int64)
     for code, rows in enumerate(parts.values()):
         codes[rows] = code

@@ -24,11 +24,11 @@ from dco.foundations.ranks import Level, Threshold, as_rational
 from dco.models.adapt import CLASS_RECORDS, holds_frozen, is_frozen, last_model, predict_record, records_of
 from dco.models.averaged import AveragedModel
 from dco.predictions import ClassDraws, ClassProbabilities, GaussianMixtures, Points, PointsWithSpread, Prediction, Quantiles
-from dco.rows.fingerprints import object_fingerprint, row_uniforms
-from dco.rows.groups import condition_values, is_label
-from dco.rows.roles import Growth
+from dco.rows.conditions import condition_values, is_label
+from dco.rows.fingerprints import row_uniforms
+from dco.rows.objects import object_fingerprint
+from dco.rows.roles import Growth, folds
 from dco.rows.rows import Rows
-from dco.rows.splits import folds
 from dco.scores import (
     APS,
     LAC,
@@ -199,7 +199,7 @@ class Workbench:
         if self.n_folds is None:
             return [(self.train, np.arange(len(self.tune)))]
         pool = self.tuning_rows()
-        parts = folds(len(pool), self.n_folds, groups=pool.groups, seed=self.fold_seed)
+        parts = folds(len(pool), self.n_folds, groups=pool.clusters, seed=self.fold_seed)
         return [(pool.take(fit_on), held_out) for fit_on, held_out in parts]
 
     def tuning_rows(self) -> Rows:
@@ -536,7 +536,7 @@ def grow_tuning_rows(
             delta=delta,
             calibrate_size=growth.least,
             seed=bench.seed,
-            groups=rows.groups,
+            groups=rows.clusters,
         )
         return allocation.tune, allocation.calibrate, prefitted
 
@@ -613,7 +613,7 @@ def rank_candidates(
         shape = f"n_samples={len(bench.train)}, n_features={bench.train.X.shape[1]}"
         raise ValueError(f"Every candidate failed on the training and tuning rows ({shape}). {reasons}")
     rows = bench.tuning_rows()
-    return tune(table, rows.y, alpha=alpha, conditions=conditions, groups=rows.groups)
+    return tune(table, rows.y, alpha=alpha, conditions=conditions, groups=rows.clusters)
 
 
 def select(

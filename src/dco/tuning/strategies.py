@@ -19,7 +19,7 @@ import numpy as np
 
 from dco.foundations.extras import require
 from dco.foundations.ranks import as_count
-from dco.rows.fingerprints import object_fingerprint
+from dco.rows.objects import object_fingerprint
 
 Evaluate: TypeAlias = Callable[..., float]
 Pair: TypeAlias = tuple[Any, Any]
