@@ -23,10 +23,9 @@ from dco.guarantees.certificate import Certificate
 from dco.models.adapt import input_tags, is_frozen, named_models, predict_record, seeded_models, takes_nan, with_model_param
 from dco.predictions import ClassProbabilities
 from dco.predictor import DecoupledPredictor, fit_decoupled
-from dco.rows.groups import check_condition, is_label
-from dco.rows.roles import Split
+from dco.rows.conditions import check_condition, is_label
+from dco.rows.roles import Split, Splits, as_seed
 from dco.rows.rows import Rows, check_table, given_rows, is_frame, n_rows
-from dco.rows.splits import Splits, as_seed
 from dco.rows.targets import check_label_kinds, check_not_missing, check_one_kind, note_unknown_labels, one_column
 from dco.scores.score import given_scores
 from dco.tuning import Ranking

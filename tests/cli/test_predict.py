@@ -548,16 +548,16 @@ def test_an_untrusted_type_is_named_with_the_option_to_trust_it(
 ) -> None:
     import dco.storage.trusted_types as trusted
 
-    kept = tuple(name for name in trusted.OWN if name != "dco.rows.splits.Splits")
+    kept = tuple(name for name in trusted.OWN if name != "dco.rows.roles.Splits")
     monkeypatch.setattr(trusted, "OWN", kept)
     arguments = ("predict", home / "numbers.dco", home / "new.csv", "--out", tmp_path / "s.csv")
-    assert "--trust dco.rows.splits.Splits" in dco(*arguments, status=2).output
+    assert "--trust dco.rows.roles.Splits" in dco(*arguments, status=2).output
     odd = tmp_path / "not trusted: us. If you know.dco"  # a name with words of the message
     shutil.copy(home / "numbers.dco", odd)
     told = " ".join(dco("predict", odd, *arguments[2:], status=2).output.split())
-    assert "types that are not trusted (dco.rows.splits.Splits); if you know" in told
-    assert "add --trust dco.rows.splits.Splits: building" in told
-    dco(*arguments, "--trust", "dco.rows.splits.Splits")
+    assert "types that are not trusted (dco.rows.roles.Splits); if you know" in told
+    assert "add --trust dco.rows.roles.Splits: building" in told
+    dco(*arguments, "--trust", "dco.rows.roles.Splits")
 
 
 def test_models_made_in_python_are_taken_too(dco: Callable[..., Any], home: Path, tmp_path: Path) -> None:

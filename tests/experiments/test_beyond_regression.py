@@ -10,7 +10,7 @@ from dco.reproduction.coverage_z import coverage_z
 from dco.reproduction.datasets.tabular import Table
 from dco.reproduction.experiment import Options, SplitRecord
 from dco.reproduction.regression import paper_split, rows_by
-from dco.rows.splits import Splits
+from dco.rows.roles import Splits
 
 LEVELS = Options(alphas=(0.2, 0.1))
 SMALL = beyond.Class(

@@ -180,7 +180,7 @@ def _order(data: Path, o: Mapping[str, Any]) -> _Order:
 def _held_out(n: int, share: Any, groups: Any, seed: int) -> tuple[Any, Any]:
     import numpy as np
 
-    from dco.rows.splits import assign_roles
+    from dco.rows.roles import assign_roles
 
     if share is None:
         return np.arange(n), np.arange(0)

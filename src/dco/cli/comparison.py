@@ -17,8 +17,8 @@ from dco.foundations.display import counted
 from dco.reproduction.experiment import Experiment, Options
 from dco.reproduction.methods import METHODS, run_method
 from dco.reproduction.tables import Measured, ResultTable
+from dco.rows.roles import assign_roles
 from dco.rows.rows import Rows
-from dco.rows.splits import assign_roles
 from dco.scores import QuantileResidual
 from dco.tuning.selection import expand, fit_model, predicted
 

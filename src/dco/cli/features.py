@@ -28,7 +28,7 @@ from dco.foundations.arrays import AnyArray
 from dco.foundations.display import counted
 from dco.foundations.extras import require
 from dco.foundations.notes import Note
-from dco.rows.groups import MISSING
+from dco.rows.conditions import MISSING
 
 _EXAMPLES = 3
 

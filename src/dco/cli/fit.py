@@ -154,7 +154,7 @@ def fit_table(data: Path, o: dict[str, Any]) -> Fitted:
     from dco.cli.features import features, labels, row_names, targets
     from dco.cli.layout import need_column
     from dco.cli.reading import read_table
-    from dco.rows.splits import assign_roles
+    from dco.rows.roles import assign_roles
 
     table, by = read_table(data), o["by"]
     layout, why = make_layout(table, Asked.of(o), path=data)

@@ -11,16 +11,16 @@ from typing import Any
 import numpy as np
 
 from dco.evaluation.evaluate import Evaluation, GroupEvaluation, evaluate
-from dco.foundations.arrays import AnyArray, Bools, Floats, Integers
+from dco.foundations.arrays import AnyArray, Bools, Floats, Integers, as_labels
 from dco.foundations.notes import Note, show
 from dco.foundations.ranks import Level, as_rational
 from dco.guarantees.certificate import Certificate
 from dco.guarantees.facts import CertifiedThreshold, certified_thresholds
 from dco.guarantees.theory import coverage_consistency
 from dco.predictor import DecoupledPredictor
+from dco.rows.conditions import condition_names
 from dco.rows.fingerprints import role_fingerprint, row_fingerprints
-from dco.rows.groups import group_names
-from dco.rows.rows import as_labels, n_rows, take_features
+from dco.rows.rows import n_rows, take_features
 from dco.sets.intervals import Intervals, IntervalUnions
 from dco.sets.labels import LabelSets
 from dco.sets.prediction_sets import PredictionSets, size_quantile
@@ -139,7 +139,7 @@ class Parts:
     @classmethod
     def of(cls, values: AnyArray, names: tuple[Any, ...] | None = None) -> Parts:
         """Rows by their value: the `names` that are given, or by default the `MOST_PARTS` that have the most rows."""
-        parts = group_names(values).tolist()
+        parts = condition_names(values).tolist()
         counts = Counter(parts)
         shown = tuple(name for name, _ in counts.most_common(MOST_PARTS)) if names is None else names
         place = {name: code for code, name in enumerate(shown)}
@@ -333,7 +333,7 @@ def _label_places(predictor: DecoupledPredictor, X: Any, rows: list[int]) -> lis
 
 def _same_parts(values: AnyArray, others: AnyArray) -> bool:
     """Whether two ways to divide the rows differ in the names of the parts at most."""
-    names = group_names(values).tolist(), group_names(others).tolist()
+    names = condition_names(values).tolist(), condition_names(others).tolist()
     return len(set(zip(*names, strict=True))) == len(set(names[0])) == len(set(names[1]))
 
 

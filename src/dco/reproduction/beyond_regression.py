@@ -42,7 +42,7 @@ from dco.reproduction.regression import (
     rows_by,
 )
 from dco.reproduction.tables import Cell, Measured, ResultTable
-from dco.rows.splits import Splits
+from dco.rows.roles import Splits
 from dco.scores.regression import AbsoluteResidual, NormalisedResidual, QuantileResidual
 from dco.scores.score import Score
 from dco.tuning import grow_tuning_split

@@ -38,7 +38,7 @@ from dco.reproduction.datasets.images import (
 from dco.reproduction.experiment import Options
 from dco.reproduction.heads import CANDIDATES, FIXED, HeadCandidate, ScoreTable, Training, score_heads, train_heads
 from dco.reproduction.heads import HEADS as ALL_HEADS
-from dco.rows.splits import RowOrder, random_order
+from dco.rows.roles import RowOrder, random_order
 from dco.tuning.allocation import GrowthStep, grow_until_settled
 from dco.tuning.direct_tune import tuning_threshold
 from dco.tuning.search import rank_evaluated

@@ -38,7 +38,7 @@ from dco.reproduction.paper_values import (
     Printed,
 )
 from dco.reproduction.tables import Cell, Measured, ResultTable, standard_errors
-from dco.rows.splits import Splits, assign_roles
+from dco.rows.roles import Splits, assign_roles
 from dco.scores.density import PredictiveDensity
 from dco.scores.regression import AbsoluteResidual, QuantileResidual
 from dco.scores.score import Score, set_sizes

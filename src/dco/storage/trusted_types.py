@@ -93,7 +93,7 @@ OWN: tuple[str, ...] = (
     "dco.predictor.DecoupledPredictor",
     "dco.predictor.Structure",
     "dco.rows.rows.KeptRows",
-    "dco.rows.splits.Splits",
+    "dco.rows.roles.Splits",
     "dco.foundations.ranks.Threshold",
     "dco.tuning.ranking.FailedCandidate",
     "dco.tuning.ranking.Ranking",

@@ -21,10 +21,10 @@ from dco.foundations.ranks import Level, as_rational
 from dco.models.adapt import CLASS_RECORDS, holds_frozen, is_frozen, last_model, predict_record, records_of
 from dco.models.averaged import AveragedModel
 from dco.predictions import Points, PointsWithSpread, Prediction, Quantiles
+from dco.rows.conditions import condition_values, is_label
 from dco.rows.fingerprints import row_uniforms
-from dco.rows.groups import condition_values, is_label
+from dco.rows.roles import folds
 from dco.rows.rows import Rows
-from dco.rows.splits import folds
 from dco.scores.registry import default_scores
 from dco.scores.regression import QuantileResidual
 from dco.scores.score import Score, named_scores
@@ -105,7 +105,7 @@ class Workbench:
         if self.n_folds is None:
             return [(self.train, np.arange(len(self.tune)))]
         pool = self.tuning_rows()
-        parts = folds(len(pool), self.n_folds, groups=pool.groups, seed=self.fold_seed)
+        parts = folds(len(pool), self.n_folds, groups=pool.clusters, seed=self.fold_seed)
         return [(pool.take(fit_on), held_out) for fit_on, held_out in parts]
 
     def tuning_rows(self) -> Rows:
@@ -309,7 +309,7 @@ class Trials:
             shape = f"n_samples={len(self.bench.train)}, n_features={self.bench.train.X.shape[1]}"
             raise ValueError(f"Every candidate failed on the training and tuning rows ({shape}). {reasons}")
         rows = self.bench.tuning_rows()
-        rule = Rule.of(len(rows), self.alpha, conditions=self.conditions, groups=rows.groups)
+        rule = Rule.of(len(rows), self.alpha, conditions=self.conditions, groups=rows.clusters)
         return rank_pairs(found, rows.y, [rule], self.conditions)[0]
 
     def fold_by_fold(self, candidate: Candidate, report: Callable[[int, float], bool]) -> bool:

@@ -7,15 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from dco.foundations.arrays import AnyArray, Integers
+from dco.foundations.arrays import AnyArray, Integers, as_labels
 from dco.foundations.display import first_few
 from dco.foundations.notes import Message
-from dco.rows.rows import as_labels, is_frame, n_rows
+from dco.rows.rows import is_frame, n_rows
 
 MISSING = "(missing)"  # the group of the rows whose label is missing
 
 
-def group_names(values: Any) -> AnyArray:
+def condition_names(values: Any) -> AnyArray:
     """The groups of rows as values that can be looked up; rows with a missing value are a group of their own."""
     names = as_labels(values)
     if names.dtype.kind in "mM":
@@ -44,8 +44,8 @@ def _plain(name: Any) -> Any:
     return name.item() if isinstance(name, np.generic) and name.dtype.kind not in "mM" else name
 
 
-def rows_by_group(names: AnyArray) -> dict[Any, Integers]:
-    """The rows of each group of `group_names`, ascending; groups are sorted (each kind by itself), missing ones last."""
+def rows_by_condition(names: AnyArray) -> dict[Any, Integers]:
+    """The rows of each group of `condition_names`, ascending; groups are sorted (each kind by itself), missing ones last."""
     code_of: dict[Any, int] = {}  # not np.unique, which cannot sort text and numbers in one column
     codes = np.asarray([code_of.setdefault(name, len(code_of)) for name in names.tolist()], dtype=np.int64)
     rows = np.split(np.argsort(codes, kind="stable"), np.cumsum(np.bincount(codes, minlength=1))[:-1])
@@ -85,20 +85,20 @@ def condition_values(condition_on: Any, X: Any, y: AnyArray | None, *, parameter
     if is_label(condition_on):
         return y
     if callable(condition_on):
-        values = group_names(condition_on(X))
+        values = condition_names(condition_on(X))
     elif hasattr(X, "columns"):
         if condition_on not in X.columns:
             there = first_few([repr(name) for name in X.columns])
             text = f"⟨{parameter}⟩ names the column {condition_on!r}, which X does not have; it has {there}."
             raise ValueError(Message(text))
-        values = group_names(X[condition_on])
+        values = condition_names(X[condition_on])
     else:
         if not isinstance(condition_on, (int, np.integer)):
             text = f"⟨{parameter}⟩ names the column {condition_on!r}, but X is an array: pass a frame, as in fit."
             raise ValueError(Message(text))
         column = X[:, [condition_on]]
         dense: Any = column.toarray() if hasattr(column, "toarray") else np.asarray(column)
-        values = group_names(dense[:, 0])
+        values = condition_names(dense[:, 0])
     if values.shape != (n_rows(X),):
         text = f"⟨{parameter}⟩ must give one group for each of {n_rows(X)} rows, got shape {values.shape}."
         raise ValueError(Message(text))
