@@ -39,7 +39,7 @@ def evaluated_rows(estimator: Any, X: Any, y: Any) -> tuple[Any, AnyArray, AnyAr
     features, target = estimator._features(X), np.asarray(y)
     if target.shape != (n_rows(features),):
         raise ValueError(f"X has {n_rows(features)} rows and y has shape {target.shape}: give one true value per row.")
-    target = estimator._known_targets(target, stacklevel=4)
+    target = estimator._known_targets(target)
     _refuse_used_rows(estimator.predictor_, features, target)
     return features, target, np.asarray(estimator.predict(features))
 
