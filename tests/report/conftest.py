@@ -71,13 +71,11 @@ def numbers(n: int, seed: int) -> tuple[Any, Any]:
 
 
 def classifier(**settings: Any) -> Case:
-    estimator = DecoupledClassifier(
-        {"logistic": LogisticRegression(max_iter=200), HOSTILE: DecisionTreeClassifier(max_depth=3)},
-        random_state=0,
-        **settings,
-    ).fit(*classes(800, 1))
+    models = {"logistic": LogisticRegression(max_iter=200), HOSTILE: DecisionTreeClassifier(max_depth=3)}
+    fitted = classes(800, 1)
+    estimator = DecoupledClassifier(models, random_state=0, **settings).fit(*fitted)
     X, y = classes(300, 2)
-    return Case(estimator, X, y, np.where(X[:, 0] > 0, HOSTILE, "low"))
+    return Case(estimator, X, y, np.where(X[:, 0] > 0, HOSTILE, "low"), fitted)
 
 
 def regressor(**settings: Any) -> Case:

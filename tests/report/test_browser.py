@@ -29,9 +29,7 @@ LIGHT = """() => {
   };
 """
 
-BARS = (
-    LIGHT
-    + """
+BARS = """
   const page = light(parse(getComputedStyle(document.body).backgroundColor));
   const edges = {bars: "fill", inner: "fill", law: "stroke", band: "stroke", range: "stroke", piece: "stroke"};
   return Object.entries(edges).flatMap(([name, what]) => [...document.querySelectorAll("svg ." + name)].map(shape => {
@@ -39,11 +37,8 @@ BARS = (
     return [(Math.max(own, page) + 0.05) / (Math.min(own, page) + 0.05), name];
   }));
 }"""
-)
 
-CONTRAST = (
-    LIGHT
-    + """
+CONTRAST = """
   const behind = element => {
     for (let at = element; at; at = at.parentElement) {
       const colour = parse(getComputedStyle(at).backgroundColor);
@@ -65,7 +60,6 @@ CONTRAST = (
   }
   return found;
 }"""
-)
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -301,7 +295,7 @@ def test_text_has_enough_contrast(opened: Any, name: str, scheme: str) -> None:
     """WCAG AA: 4.5 to 1 for all text, in both colour schemes, the axes of the plots included."""
     window = opened(name, scheme=scheme)
     window.show(3)
-    found = window.page.evaluate(CONTRAST)
+    found = window.page.evaluate(LIGHT + CONTRAST)
     assert len(found) > 100
     assert [entry for entry in found if entry[0] < 4.5] == []
 
@@ -311,7 +305,7 @@ def test_text_has_enough_contrast(opened: Any, name: str, scheme: str) -> None:
 def test_bars_of_plots_have_enough_contrast(opened: Any, name: str, scheme: str) -> None:
     """WCAG 1.4.11: 3 to 1 for what a plot shows by area; and coverage is no alarm by its colour."""
     window = opened(name, scheme=scheme)
-    found = window.page.evaluate(BARS)
+    found = window.page.evaluate(LIGHT + BARS)
     assert len(found) > 4
     assert [entry for entry in found if entry[0] < 3] == []
     colour = "name => getComputedStyle(document.getElementById(name)).color"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import pairwise
 from typing import Any
@@ -32,6 +32,7 @@ from dco.report.numbers import (
 )
 from dco.report.words import fixed, number, shares, verdict
 from dco.rows.fingerprints import row_fingerprints
+from dco.scores import LAC
 from dco.sets import IntervalUnions, LabelSets
 
 WITH_ROWS = ["classification", "pac classification", "by label", "regression", "by sign", "infeasible"]
@@ -135,13 +136,30 @@ def test_examples_hold_the_sets_of_the_estimator(case: Any, numbers_of: Any, nam
                 assert shown.pieces == ((made.lower[example.row], made.upper[example.row]),)
 
 
-def test_labels_of_an_example_stand_in_the_order_of_their_p_values(case: Any, numbers_of: Any) -> None:
-    chosen, found = case("classification"), numbers_of("classification")
-    p = chosen.estimator.predict_p(chosen.X)
-    place = {label: code for code, label in enumerate(chosen.estimator.classes_.tolist())}
+@dataclass(frozen=True)
+class Least:
+    """LAC with only what every score must have."""
+
+    needs = LAC.needs
+
+    def observed(self, prediction: Any, y: Any) -> Any:
+        return LAC().observed(prediction, y)
+
+    def sets(self, prediction: Any, threshold: Any) -> Any:
+        return LAC().sets(prediction, threshold)
+
+
+@pytest.mark.parametrize("score", [LAC(), Least()])
+def test_labels_of_an_example_stand_in_the_order_of_their_scores(case: Any, score: Any) -> None:
+    """These scores are one minus the probability of the label."""
+    chosen = case("classification")
+    estimator = DecoupledClassifier(LogisticRegression(max_iter=200), score, random_state=0).fit(*chosen.fitted)
+    found, p = report_numbers(estimator, chosen.X, chosen.y), estimator.predict_proba(chosen.X)
+    place = {label: code for code, label in enumerate(estimator.classes_.tolist())}
     for example, shown in zip(found.rows.examples, found.levels[0].examples, strict=True):
         listed = [p[example.row, place[label]] for label in shown.labels]
         assert listed == sorted(listed, reverse=True)
+    assert max(len(shown.labels) for shown in found.levels[0].examples) == 4
 
 
 def test_calibration_rows_are_refused_whole_and_in_part(case: Any) -> None:
