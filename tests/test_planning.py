@@ -77,6 +77,9 @@ def test_the_reason_for_few_calibration_rows_is_true_of_their_number():
         (row,) = [row for row in plan(n, alpha=0.1).rows if row.role == "calibrate"]
         assert row.reason.startswith("A third of the rows, by a rule of thumb, less those that would waste part of a rank;")
         assert n // 3 - 10 < row.rows <= n // 3
+    (row,) = [row for row in plan(60, alpha=0.1, test=40).rows if row.role == "calibrate"]
+    assert row.rows == 9  # more than a third of the 20 rows that tests leave
+    assert row.reason.startswith("The least that gives a finite threshold")
 
 
 def test_a_spread_that_is_reached_is_not_said_to_need_more_rows():
@@ -203,14 +206,11 @@ def test_proposition_3_2_is_called_empty_where_it_is():
     assert note(plan(20_000, alpha=0.06), "What theory proves").count("says nothing here") == 2
 
 
-def test_the_printed_plan_shows_every_role_and_fits_a_terminal():
+def test_the_printed_plan_shows_every_role_and_fits_a_terminal_and_is_strict_json_too():
     text = str(plan(442, alpha=0.1, guarantee="pac", test=40))
     for word in ("train", "tune", "calibrate", "test", "delta = 0.05", "The PAC guarantee costs"):
         assert word in text
     assert max(map(len, text.splitlines())) <= 100
-
-
-def test_a_plan_is_strict_json():
     values = json.loads(json.dumps(plan(442, alpha=Fraction(1, 10)).to_dict(), allow_nan=False))
     assert values["now"]["calibrate"] == 139
     assert [row["role"] for row in values["rows"]] == ["train", "tune", "calibrate"]
@@ -231,10 +231,3 @@ def test_a_plan_is_strict_json():
 def test_bad_wishes_are_named(wish, message):
     with pytest.raises(ValueError, match=message):
         plan(**{"n": 100, "alpha": 0.1, **wish})
-
-
-def test_the_least_calibration_is_told_from_the_rows_that_tests_leave():
-    """Of 60 rows 40 are for tests: nine to calibrate are more than a third of the 20 that are left."""
-    rows = {row.role: row for row in plan(60, alpha=0.1, test=40).rows}
-    assert rows["calibrate"].rows == 9
-    assert rows["calibrate"].reason.startswith("The least that gives a finite threshold")
