@@ -55,7 +55,7 @@ class ClassRecord(Prediction):
         """How many labels have a probability."""
 
     @abstractmethod
-    def mean(self) -> ClassProbabilities:
+    def as_probabilities(self) -> ClassProbabilities:
         """One probability per row and label: the mean over draws, where there are several."""
 
     @property
@@ -138,7 +138,7 @@ class ClassProbabilities(ClassRecord):
         """How many labels have a probability."""
         return int(self.probabilities.shape[1])
 
-    def mean(self) -> ClassProbabilities:
+    def as_probabilities(self) -> ClassProbabilities:
         """The record itself."""
         return self
 
@@ -173,6 +173,10 @@ class ClassDraws(ClassRecord):
     def n_known(self) -> int:
         """How many labels have a probability."""
         return int(self.draws.shape[2])
+
+    def as_probabilities(self) -> ClassProbabilities:
+        """The mean over draws."""
+        return self.mean()
 
     def mean(self) -> ClassProbabilities:
         """The posterior predictive probabilities: the mean over draws, added in order so that layout is irrelevant."""

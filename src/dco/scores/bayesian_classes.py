@@ -80,7 +80,7 @@ class AddOneIn(NegativeLogScore):
 
 
 def _passes(record: ClassRecord) -> Floats:
-    return record.draws if isinstance(record, ClassDraws) else record.mean().probabilities[None]
+    return record.draws if isinstance(record, ClassDraws) else record.as_probabilities().probabilities[None]
 
 
 def _sum(values: Floats, *, squared: bool = False) -> Doubles:

@@ -135,7 +135,7 @@ class LabelScore(Score):
 
     def bound(self, prediction: Any) -> tuple[LabelScore, ClassRecord]:
         """The score, and the prediction in the form that `_probabilities` reads: draws are averaged here, once."""
-        return self, self._expected(prediction).mean()
+        return self, self._expected(prediction).as_probabilities()
 
     def _expected(self, prediction: Any) -> ClassRecord:
         record: ClassRecord = expect(self, prediction, *self.needs)
@@ -433,7 +433,7 @@ def _shared_record(scores: Sequence[RankScore], prediction: Prediction) -> Class
     """The prediction as class probabilities, if it suits every one of the scores."""
     for score in scores:
         record = score._expected(prediction)
-    return record.mean()
+    return record.as_probabilities()
 
 
 def _shared_chunks(scores: Sequence[RankScore], record: ClassRecord) -> Iterator[tuple[slice, dict[bool, Doubles]]]:

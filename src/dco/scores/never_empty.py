@@ -88,7 +88,7 @@ class NeverEmpty(Score):
 
 
 def _top(prediction: ClassRecord) -> Integers:
-    return np.asarray(np.argmax(prediction.mean().probabilities, axis=1))
+    return np.asarray(np.argmax(prediction.as_probabilities().probabilities, axis=1))
 
 
 register(NeverEmpty, records=(ClassProbabilities, ClassDraws))
