@@ -276,52 +276,39 @@ class Split:
         """The rows of the record of one split, one a method."""
         import warnings
 
-        import numpy as np
-
         from dco.evaluation.evaluate import evaluate
-        from dco.reproduction.methods import METHODS, run_method
+        from dco.reproduction.methods import METHODS, Rows, evaluated_roles
 
         roles = self.roles(seed)
-        both = np.concatenate([roles.tune, roles.calibrate])
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # infinite thresholds and unconverged fits show in the numbers
-            candidates, failed = self._candidates(roles, both, seed)
+            on, targets, failed = self._candidates(roles, seed)
+            candidates = evaluated_roles({role: on[role] for role in on if role != "test"}, targets)
             rows: list[dict[str, Any]] = [{"method": None, "failed": reason} for reason in failed]
-            for method in [name for _, names in FAMILIES.values() for name in names]:
-                found = METHODS[method]
-                fixed = _fixed(method, candidates)
-                if fixed is None:
+            for name in [name for _, names in FAMILIES.values() for name in names]:
+                method = METHODS[name]
+                suited = {each: parts for each, parts in candidates.items() if method.suits(on["tune"][each][0])}
+                if not suited:
                     continue  # no quantile model among the candidates
-                tunes = found.tuned_on == "tune"
-                entries = {
-                    name: (score, tune, calibrate if tunes else together, test)
-                    for name, (score, tune, calibrate, together, test) in candidates.items()
-                }
-                outcome = run_method(
-                    method,
-                    entries,
-                    self.y[roles.tune],
-                    self.y[roles.calibrate if tunes else both],
-                    alpha=self.alpha,
-                    delta=self.delta,
-                    fixed=fixed,
-                )
-                result = evaluate(outcome.sets, self.y[roles.test])
+                choice = method(Rows(suited, next(iter(suited)), self.alpha, self.delta))
+                score, prediction = on["test"][choice.candidate]
+                result = evaluate(score.sets(prediction, choice.threshold), targets["test"])
                 rows.append(
                     {
-                        "method": method,
-                        "candidate": outcome.candidate,
+                        "method": name,
+                        "candidate": choice.candidate,
                         "coverage": result.coverage,
                         "mean_size": result.mean_size,
                         "p95_size": result.p95_size,
-                        "threshold": outcome.threshold.value,
-                        "calibration_rows": outcome.threshold.n,
+                        "threshold": choice.threshold.value,
+                        "calibration_rows": choice.threshold.n,
                         "test_rows": result.n,
                     }
                 )
         return rows
 
-    def _candidates(self, roles: Any, both: Any, seed: int) -> tuple[dict[str, tuple[Any, ...]], list[str]]:
+    def _candidates(self, roles: Any, seed: int) -> tuple[dict[Any, dict[str, Any]], dict[Any, Any], list[str]]:
+        """Score and prediction of each candidate by role, the targets by role, and which models failed."""
         import numpy as np
 
         from dco.rows.rows import Rows
@@ -329,22 +316,26 @@ class Split:
 
         classes = None if self.y.dtype.kind == "f" else np.unique(self.y)
         train = Rows(self.X, self.y).take(roles.train)
-        found: dict[str, tuple[Any, ...]] = {}
+        pool = np.concatenate([roles.tune, roles.calibrate])
+        rows = {"tune": roles.tune, "calibrate": roles.calibrate, "pool": pool, "test": roles.test}
+        found: dict[Any, dict[str, Any]] = {role: {} for role in rows}
         failed = []
         for place, (name, model) in enumerate(self.models.items()):
             try:
                 fitted = fit_model(_seeded(model, seed, place), train)
-                for candidate in expand({name: model}, None):
-                    records = [
-                        predicted(fitted, self.X.iloc[rows], candidate.kind, uniforms=None, classes=classes)
-                        for rows in (roles.tune, roles.calibrate, both, roles.test)
-                    ]
-                    found[candidate.name] = (candidate.score, *records)
+                candidates = expand({name: model}, None)
+                records = {
+                    (role, kind): predicted(fitted, self.X.iloc[at], kind, uniforms=None, classes=classes)
+                    for kind in dict.fromkeys(each.kind for each in candidates)
+                    for role, at in rows.items()
+                }
+                for role in rows:
+                    found[role] |= {each.name: (each.score, records[role, each.kind]) for each in candidates}
             except Exception as error:  # a model that cannot be fitted is named and left out
                 failed.append(f"{name}: {type(error).__name__}: {error}")
-        if not found:
+        if not found["test"]:
             raise ValueError(f"Every model failed on the training rows of split {seed}. {'; '.join(failed)}")
-        return found, failed
+        return found, {role: self.y[at] for role, at in rows.items()}, failed
 
 
 def _seeded(model: Any, seed: int, place: int) -> Any:
@@ -354,15 +345,6 @@ def _seeded(model: Any, seed: int, place: int) -> Any:
     state = int(np.random.SeedSequence([seed, place]).generate_state(1)[0]) % 2**31
     free = [name for name, value in model.get_params().items() if name.endswith("random_state") and value is None]
     return clone(model).set_params(**dict.fromkeys(free, state))
-
-
-def _fixed(method: str, candidates: Mapping[str, tuple[Any, ...]]) -> str | None:
-    """The candidate of methods that tune nothing: the first, or for CQR the first that is one."""
-    from dco.scores import QuantileResidual
-
-    if method != "cqr":
-        return next(iter(candidates))
-    return next((name for name, entry in candidates.items() if isinstance(entry[0], QuantileResidual)), None)
 
 
 def as_experiment(split: Split, settings: Mapping[str, Any], alpha: float) -> tuple[Any, Any]:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from dco.foundations.files import written_beside
 from dco.reproduction.beyond_classification import set_aside_table
+from dco.reproduction.beyond_classification_tables import auto_table, beyond_table, chosen_table, gain_table
 from dco.reproduction.classification_figures import gain_figures, level_figures, main_figures, ratio_figures
 from dco.reproduction.classification_splits import (
     LEVELS,
@@ -20,12 +21,8 @@ from dco.reproduction.classification_splits import (
     run_split,
 )
 from dco.reproduction.classification_tables import (
-    auto_table,
-    beyond_table,
     candidates_table,
-    chosen_table,
     confidence_table,
-    gain_table,
     level_sizes_table,
     levels_table,
     main_table,

@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 
 from dco.reproduction import figures
-from dco.reproduction.classification_splits import CLAIMS, Study
-from dco.reproduction.classification_tables import better_dco, column, compared, methods_of, ratios_of
+from dco.reproduction.beyond_classification_tables import better_dco
+from dco.reproduction.classification_splits import METHOD_OF, Study
+from dco.reproduction.classification_tables import compared, methods_of, ratios_of
 from dco.reproduction.coverage_z import target
-from dco.reproduction.experiment import Options, Records, Row
+from dco.reproduction.experiment import Options, Records, Row, column
 
 SHOWN = ("BQ", "DCO-PAC", "Split CP, φ fixed, whole pool", "DCO-Warmstart", "DCO, refit", "DirectTune, searched Φ")
 
@@ -61,7 +62,7 @@ def level_figures(records: Records, options: Options, folder: Path, *, study: St
         }
         for method in SHOWN
     }
-    guarantees = {method: str(CLAIMS[method][0]) for method in SHOWN}
+    guarantees = {method: str(METHOD_OF[method].guarantee) for method in SHOWN}
     return figures.size_against_level(
         curves, guarantees, size="mean set size", folder=folder, name="size-against-level", note=study.features
     )
@@ -104,6 +105,6 @@ def gain_figures(records: Records, options: Options, folder: Path, *, study: Stu
 def _drawable(found: Mapping[str, Sequence[Row]], key: str) -> dict[str, list[dict[str, Any]]]:
     """Rows with the names that the shared figures read."""
     return {
-        method: [{**row, "width": row[key], "guarantee": CLAIMS[method][0]} for row in rows]
+        method: [{**row, "width": row[key], "guarantee": METHOD_OF[method].guarantee} for row in rows]
         for method, rows in found.items()
     }

@@ -12,23 +12,24 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_limits
 
+import dco
 from dco.foundations.ranks import conformal_rank, pac_rank, tuning_rank
-from dco.guarantees.rules import bayesian_quadrature, split_conformal
 from dco.predictions import ClassDraws
 from dco.reproduction import classification, classification_splits, paper_values
 from dco.reproduction.classification import CIFAR100, EXPERIMENTS, IMAGENET_A
 from dco.reproduction.classification_splits import (
-    CLAIMS,
+    METHOD_OF,
     PAPER_SIZES,
     RATIOS,
-    Roles,
     Sizes,
     Study,
-    choose,
+    by_role,
     cifar100_order,
     cifar100_rows,
     deal,
     largest_classes,
+    measured,
+    method_rows,
     run_split,
     strong_rows,
 )
@@ -45,11 +46,10 @@ from dco.reproduction.classification_tables import (
 from dco.reproduction.coverage_z import coverage_z
 from dco.reproduction.datasets.images import ImageFeatures
 from dco.reproduction.experiment import Options, SplitRecord
-from dco.reproduction.heads import CANDIDATES, FIXED, SCORES, ScoreTable, Training, score_heads, train_heads
-from dco.reproduction.methods import METHODS, run_method
+from dco.reproduction.heads import BY_NAME, CANDIDATES, FIXED, SCORES, ScoreTable, Training, score_heads, train_heads
+from dco.reproduction.methods import METHODS, Rows
 from dco.reproduction.records import machine, plain, unpacked, versions
 from dco.reproduction.tables import Measured
-from dco.tuning.direct_tune import tuning_threshold
 
 RESULTS = Path(__file__).parents[2] / "results"
 SMALL = Sizes(train=150, tune=60, calibrate=120, test=100)
@@ -119,13 +119,10 @@ def test_ranks_and_rows_are_those_of_the_protocol(records):
 
 def test_every_method_has_a_claim_and_no_claim_where_rows_choose_and_certify(records):
     for record in records:
-        assert {row["method"] for row in record.rows if "method" in row} == set(CLAIMS)
-    assert [method for method, (guarantee, _) in CLAIMS.items() if guarantee == "pac"] == [
-        "BQ",
-        "DCO-PAC",
-        "Matched-Φ BQ, δ/16",
-    ]
-    assert all(CLAIMS[method][0] == "none" for method in CLAIMS if "DirectTune" in method or "EFCP" in method)
+        assert {row["method"] for row in record.rows if "method" in row} == set(METHOD_OF)
+    claims = {title: method.guarantee for title, method in METHOD_OF.items()}
+    assert [title for title, claim in claims.items() if claim == "pac"] == ["BQ", "DCO-PAC", "Matched-Φ BQ, δ/16"]
+    assert all(claims[title] == "none" for title in claims if "DirectTune" in title or "EFCP" in title)
 
 
 def test_the_paper_ratio_is_dco_itself(records):
@@ -141,9 +138,9 @@ def test_the_paper_ratio_is_dco_itself(records):
 
 def test_roles_are_disjoint_and_have_the_papers_sizes():
     data = ImageFeatures(np.zeros((7500, 1), np.float32), np.tile(np.arange(10), 750))
-    order = deal(data, PAPER_SIZES, seed=4, stratified=False)
+    order = deal(data, PAPER_SIZES, seed=4, stratified=False).order
     assert sorted(order.rows[:7000].tolist()) == sorted(set(order.rows[:7000].tolist()))
-    stratified = deal(data, PAPER_SIZES, seed=4, stratified=True)
+    stratified = deal(data, PAPER_SIZES, seed=4, stratified=True).order
     assert np.ptp(np.bincount(data.labels[stratified.rows[:2000]])) <= 1
     with pytest.raises(ValueError, match="a split takes 7000 rows, but there are 6999"):
         deal(ImageFeatures(data.features[:6999], data.labels[:6999]), PAPER_SIZES, seed=4, stratified=False)
@@ -168,19 +165,18 @@ def test_rows_set_aside_are_in_no_split(monkeypatch):
 def test_score_tables_are_the_two_formulas_on_frozen_passes():
     data = made_up()
     heads = train_heads(data.features[:200], data.labels[:200], [0], standardise=True, seed=5, training=FAST)
-    tables = score_heads(heads, [CANDIDATES[0], CANDIDATES[8]], data.features[200:], data.labels[200:], n_classes=CLASSES)
+    names = ("cand_001", "cand_009")
+    first, second = score_heads(heads, names, data.features[200:], data.labels[200:], n_classes=CLASSES).values()
     p = heads[0].predict_draws(data.features[200:]).draws.astype(np.float64)
-    np.testing.assert_allclose(tables[CANDIDATES[0]].scores, -np.log(p.mean(axis=0)), rtol=1e-6, atol=1e-9)
-    np.testing.assert_allclose(
-        tables[CANDIDATES[8]].scores, -np.log((p**2).sum(axis=0) / p.sum(axis=0)), rtol=1e-6, atol=1e-9
-    )
+    np.testing.assert_allclose(first.scores, -np.log(p.mean(axis=0)), rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(second.scores, -np.log((p**2).sum(axis=0) / p.sum(axis=0)), rtol=1e-6, atol=1e-9)
 
 
 def test_a_label_that_training_never_saw_is_in_no_finite_set():
     data = made_up()
     known = data.labels != 2
     heads = train_heads(data.features[known], data.labels[known], [0], standardise=True, seed=5, training=FAST)
-    table = score_heads(heads, [CANDIDATES[0]], data.features, data.labels, n_classes=CLASSES)[CANDIDATES[0]]
+    table = score_heads(heads, [FIXED.name], data.features, data.labels, n_classes=CLASSES)[FIXED.name]
     assert np.all(np.isinf(table.observed[~known]))
     assert np.all(table.sizes(1e9) == CLASSES - 1)
 
@@ -190,92 +186,90 @@ def test_selection_is_the_smallest_mean_size_by_brute_force():
     for _ in range(20):
         codes = rng.integers(6, size=40)
         tables = {name: ScoreTable(rng.normal(size=(40, 6)), codes) for name in "abcd"}
-        best = choose(tables, alpha=0.2)
+        best = METHODS["dco_warmstart"](Rows(by_role(tables, 30, 39), "a", 0.2)).candidate
         sizes = {}
         for name, table in tables.items():
-            feasible = [t for t in table.observed if np.mean(table.observed > t) <= 0.2]
-            sizes[name] = min(np.mean(np.sum(table.scores <= t, axis=1)) for t in feasible)
+            tune = table.rows(0, 30)
+            feasible = [t for t in tune.observed if np.mean(tune.observed > t) <= 0.2]
+            sizes[name] = min(np.mean(np.sum(tune.scores <= t, axis=1)) for t in feasible)
         assert sizes[best] == min(sizes.values())
 
 
-def test_methods_deploy_what_their_names_say():
-    """Each threshold recomputed from the score tables alone."""
-    rng = np.random.default_rng(1)
-    codes = rng.integers(8, size=280)
-    tables = {
-        each: ScoreTable(rng.normal(size=(280, 8)) - 1.5 * (np.arange(8) == codes[:, None]), codes) for each in CANDIDATES
-    }
-    roles = {each: Roles.of(table, 60, 180) for each, table in tables.items()}
-    best = choose({each: part.tune for each, part in roles.items()}, alpha=0.2)
-    rows = {row["method"]: row for row in classification_splits.method_rows(roles, best, roles[best], alpha=0.2, seed=0)}
-    observed = {each: np.sort(table.observed[:180]) for each, table in tables.items()}
-    assert rows["BQ"]["threshold"] == bayesian_quadrature(observed[FIXED], alpha=0.2, delta=0.05).value
-    assert rows["DCO-Warmstart"]["threshold"] == split_conformal(tables[best].observed[60:180], alpha=0.2).value
-    assert rows["DirectTune, searched Φ"]["threshold"] == np.sort(tables[best].observed[:60])[47]
-    assert tuning_threshold(roles[FIXED].tune.observed, alpha=0.2).rank == 48
-    pool_size = {
-        each: np.mean(np.sum(tables[each].scores[:180] <= observed[each][conformal_rank(180, alpha=0.2) - 1], axis=1))
-        for each in CANDIDATES
-    }
-    assert pool_size[CANDIDATES[rows["EFCP (tuned and calibrated on the pool)"]["chosen"] - 1]] == min(pool_size.values())
-    assert rows["BQ"]["confidence"] >= 0.95
-    assert abs(rows["BQ"]["confidence_drawn"] - rows["BQ"]["confidence"]) < 5 * np.sqrt(0.05 * 0.95 / 1000)
-    test = tables[FIXED].rows(180, 280)
-    assert rows["BQ"]["coverage"] == np.mean(test.observed <= rows["BQ"]["threshold"])
-    assert rows["BQ"]["size"] == np.mean((test.scores <= rows["BQ"]["threshold"]).sum(axis=1))
+def deployed_rows(tables: dict[str, ScoreTable], tune: int, pool: int, *, alpha: float = 0.2) -> dict[str, dict]:
+    roles = by_role(tables, tune, pool)
+    return {row["method"]: row for row in method_rows(Rows(roles, FIXED.name, alpha), roles, seed=0)}
 
 
 @pytest.mark.parametrize("alpha", ALPHAS)
-def test_methods_agree_with_the_registry(alpha):
-    """The rows are computed from shared score tables; the registry computes each method by itself from predictions."""
+def test_methods_are_the_librarys_own_path(alpha):
+    """Each row again from predictions by the public functions: `tune`, one rule on the scores of its rows, sets."""
     rng = np.random.default_rng(2)
     labels = rng.integers(8, size=280)
     lean = 1 + 4 * (np.arange(8) == labels[:, None])  # towards the truth, for each head in its own measure
     heads = [rng.gamma((0.3 + 0.1 * head) * lean, size=(3, 280, 8)) + 1e-9 for head in range(len(CANDIDATES) // 2)]
     draws = [each / each.sum(axis=2, keepdims=True) for each in heads]
-    roles = {
-        each: Roles.of(ScoreTable(SCORES[each.score].every_label(ClassDraws(draws[each.head])), labels), 60, 180)
-        for each in CANDIDATES
+
+    def on(name, rows):
+        return SCORES[BY_NAME[name].score], ClassDraws(draws[BY_NAME[name].head][:, rows])
+
+    def scores(name, rows):
+        score, prediction = on(name, rows)
+        return score.observed(prediction, labels[rows])
+
+    tables = {
+        name: ScoreTable(SCORES[each.score].every_label(ClassDraws(draws[each.head])), labels)
+        for name, each in BY_NAME.items()
     }
-    best = choose({each: part.tune for each, part in roles.items()}, alpha=alpha)
-    rows = {row["method"]: row for row in classification_splits.method_rows(roles, best, roles[best], alpha=alpha, seed=0)}
-    for key, method, start in (
-        ("bq", "BQ", 0),
-        ("bcp_crc", "Matched-Φ BQ, δ/16", 0),
-        ("split_cp", "Split CP, φ fixed, whole pool", 0),
-        ("dco_warmstart", "DCO-Warmstart", 60),
-        ("dco_pac", "DCO-PAC", 60),
-        ("direct_tune", "DirectTune, searched Φ", 60),
+    rows = deployed_rows(tables, 60, 180, alpha=alpha)
+    tune, calibrate, pool, test = (np.arange(*ends) for ends in ((0, 60), (60, 180), (0, 180), (180, 280)))
+    best = dco.tune({name: on(name, tune) for name in BY_NAME}, labels[tune], alpha=alpha).best
+
+    def smallest(rule):
+        """Chosen by the sizes of the sets on the pool."""
+        sizes = {}
+        for name in BY_NAME:
+            score, prediction = on(name, pool)
+            sizes[name] = score.sets(prediction, rule(scores(name, pool), alpha=alpha)).sizes().mean()
+        return min(sizes, key=sizes.get)
+
+    pac, shared = (partial(dco.bayesian_quadrature, delta=delta) for delta in (0.05, Fraction(1, 320)))
+    for method, name, seen, rule in (
+        ("BQ", FIXED.name, pool, pac),
+        ("Matched-Φ BQ, δ/16", smallest(shared), pool, shared),
+        ("Matched-Φ BQ, δ uncorrected", smallest(pac), pool, pac),
+        ("EFCP (tuned and calibrated on the pool)", smallest(dco.split_conformal), pool, dco.split_conformal),
+        ("Split CP, φ fixed, whole pool", FIXED.name, pool, dco.split_conformal),
+        ("DCO, φ fixed", FIXED.name, calibrate, dco.split_conformal),
+        ("DCO-Warmstart", best, calibrate, dco.split_conformal),
+        ("DCO-PAC", best, calibrate, pac),
+        ("DCO's structure, BQ on the pool", best, pool, pac),
     ):
-        places = (slice(0, 60), slice(start, 180), slice(180, 280))
-        candidates = {
-            each.name: (SCORES[each.score], *(ClassDraws(draws[each.head][:, place]) for place in places))
-            for each in CANDIDATES
-        }
-        outcome = run_method(key, candidates, labels[:60], labels[start:180], alpha=alpha, delta=0.05)
-        row = rows[method]
-        assert (outcome.threshold.rank, outcome.candidate) == (row["rank"], CANDIDATES[row["chosen"] - 1].name)
-        assert METHODS[key].guarantee == CLAIMS[method][0]
-        assert outcome.threshold.value == pytest.approx(row["threshold"], rel=1e-12)
-        assert outcome.sets.contains(labels[180:]).mean() == row["coverage"]
-        assert outcome.sets.sizes().mean() == row["size"]
+        row, threshold = rows[method], rule(scores(name, seen), alpha=alpha)
+        assert (threshold.rank, BY_NAME[name].number) == (row["rank"], row["chosen"]), method
+        assert threshold.value == pytest.approx(row["threshold"], rel=1e-12)
+        score, prediction = on(name, test)
+        sets = score.sets(prediction, threshold)
+        assert (sets.contains(labels[test]).mean(), sets.sizes().mean()) == (row["coverage"], row["size"])
+    for method, name in (("DirectTune, searched Φ", best), ("DirectTune, fixed φ", FIXED.name)):
+        threshold = np.sort(scores(name, tune))[tuning_rank(60, alpha=alpha) - 1]
+        assert threshold == pytest.approx(rows[method]["threshold"], rel=1e-12)
+    exact = rows["BQ"]["confidence"]
+    assert exact >= 0.95
+    assert abs(rows["BQ"]["confidence_drawn"] - exact) < 5 * np.sqrt(0.05 * 0.95 / 1000)
 
 
 def test_coverage_of_certified_methods_follows_its_law():
     """Random scores, 150 splits: every method with a law has |z| < 4.2 (family-wise error below 0.1 % over 7 methods)."""
     rng = np.random.default_rng(11)
     coverage: dict[str, list[dict]] = {}
-    some = (CANDIDATES[0], CANDIDATES[8])
     for _ in range(150):
         codes = rng.integers(4, size=260)
         shift = np.arange(4) == codes[:, None]
-        tables = {each: ScoreTable(rng.normal(size=(260, 4)) - shift, codes) for each in some}
-        roles = {each: Roles.of(table, 60, 160) for each, table in tables.items()}
-        best = choose({each: part.tune for each, part in roles.items()}, alpha=0.2)
-        for row in classification_splits.method_rows(roles, best, roles[best], alpha=0.2, seed=0):
-            coverage.setdefault(row["method"], []).append(row)
+        tables = {name: ScoreTable(rng.normal(size=(260, 4)) - shift, codes) for name in ("cand_001", "cand_009")}
+        for method, row in deployed_rows(tables, 60, 160).items():
+            coverage.setdefault(method, []).append(row)
     for method, rows in coverage.items():
-        if CLAIMS[method][1]:
+        if METHOD_OF[method].law:
             z = coverage_z([row["coverage"] for row in rows], rank=rows[0]["rank"], n=rows[0]["n"], n_test=100)
             assert abs(z) < 4.2, (method, z)
 
@@ -312,11 +306,9 @@ def test_z_and_expected_coverage_are_those_of_the_law(records):
         cells = dict(zip(table.columns, row, strict=True))
         alpha = next(alpha for alpha in ALPHAS if target(alpha) == cells["target"])
         found = methods_of(records, alpha, "raw")[cells["method"]]
-        guarantee, law = CLAIMS[cells["method"]]
-        assert cells["guarantee"] == guarantee
-        if not law:
-            assert cells["by law"] is None
-            assert cells["z"] is None
+        assert cells["guarantee"] == METHOD_OF[cells["method"]].guarantee
+        if not METHOD_OF[cells["method"]].law:
+            assert (cells["by law"], cells["z"]) == (None, None)
             continue
         rank, n = found[0]["rank"], found[0]["n"]
         assert cells["by law"] == rank / (n + 1)
@@ -455,22 +447,24 @@ def test_a_committed_split_comes_out_again(data_home):
         pytest.skip("the CIFAR-100 features are not here")
     seed = 7
     record = next(each for each in committed() if each.seed == seed)
-    data = cifar100_rows(data_home)
-    order = deal(data, PAPER_SIZES, seed=seed, stratified=False)
-    train, later = order.first(2000), order.between(2000, 7000)
-    heads = train_heads(data.features[train], data.labels[train], [0], standardise=False, seed=seed, training=Training())
-    table = score_heads(heads, [FIXED], data.features[later], data.labels[later], n_classes=100)[FIXED]
+    dealt = deal(cifar100_rows(data_home), PAPER_SIZES, seed=seed, stratified=False)
+    X, y, X_new, y_new = dealt.parts()
+    heads = train_heads(X, y, [0], standardise=False, seed=seed, training=Training())
+    table = score_heads(heads, [FIXED.name], X_new, y_new, n_classes=100)[FIXED.name]
     here = made_here(seed)
     kept = {
         row["method"]: row for row in record.rows if row.get("features") == "raw" and row["alpha"] == 0.1 and "method" in row
     }
-    again = table.rows(3000, 5000).measured(bayesian_quadrature(table.observed[:3000], alpha=0.1, delta=0.05).value)
+    again = measured(
+        table.rows(3000, 5000).evaluated("again"),
+        dco.bayesian_quadrature(table.observed[:3000], alpha=0.1, delta=0.05).value,
+    )
     assert kept["BQ"]["rank"] == pac_rank(3000, alpha=0.1, delta=0.05)
     assert again["coverage"] == pytest.approx(kept["BQ"]["coverage"], abs=0.01)
     assert again["size"] == pytest.approx(kept["BQ"]["size"], rel=0.05)
     strong = {(row["method"], row["alpha"]): row for row in record.rows if row.get("features") == "square roots"}
     with threadpool_limits(1):  # as in a run: sums over several threads round otherwise
-        found = strong_rows(data, order, PAPER_SIZES, alphas=classification_splits.LEVELS)
+        found = strong_rows(dealt, alphas=classification_splits.LEVELS)
     for row in found:
         before = strong[row["method"], row["alpha"]]
         assert row["rank"] == before["rank"]

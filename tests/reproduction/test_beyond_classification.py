@@ -7,7 +7,6 @@ import pytest
 from scipy.special import log_softmax
 
 from dco.foundations.ranks import conformal_rank
-from dco.guarantees.rules import split_conformal
 from dco.reproduction import classification, classification_splits
 from dco.reproduction.beyond_classification import (
     FIXED,
@@ -20,21 +19,24 @@ from dco.reproduction.beyond_classification import (
     set_aside_table,
     strong_tables,
 )
-from dco.reproduction.beyond_regression import own_law
+from dco.reproduction.beyond_classification_tables import auto_table, chosen_table
 from dco.reproduction.classification_splits import (
     AUTO,
     SETTLED,
+    Dealt,
     Sizes,
-    choose,
+    by_role,
     deal,
+    measured,
     settled_tuning_rows,
     strong_rows,
 )
-from dco.reproduction.classification_tables import auto_table, chosen_table, law_cells
-from dco.reproduction.coverage_z import coverage_sd
+from dco.reproduction.classification_tables import law_cells
+from dco.reproduction.coverage_z import coverage_sd, own_law
 from dco.reproduction.datasets.images import ImageFeatures
 from dco.reproduction.experiment import Options, SplitRecord
 from dco.reproduction.heads import ScoreTable
+from dco.reproduction.methods import METHODS, Rows
 from dco.tuning.stability import bootstrap_evaluated
 
 SMALL = Sizes(train=150, tune=60, calibrate=120, test=100)
@@ -166,10 +168,10 @@ def test_the_table_of_rows_set_aside_is_sorted_and_written(monkeypatch, tmp_path
 def split():
     """One split of the made-up data: rows by method and level, as they are and with labels garbled."""
     data = made_up()
-    order = deal(data, SMALL, seed=0, stratified=False)
+    order = deal(data, SMALL, seed=0, stratified=False).order
 
     def run(labels) -> dict[tuple[str, float], dict]:
-        found = strong_rows(ImageFeatures(data.features, labels), order, SMALL, alphas=ALPHAS)
+        found = strong_rows(Dealt(ImageFeatures(data.features, labels), order, SMALL), alphas=ALPHAS)
         return {(row["method"], row["alpha"]): row for row in found}
 
     def garbled(start: int) -> dict[tuple[str, float], dict]:
@@ -194,7 +196,7 @@ def test_every_row_has_the_rank_of_its_own_calibration_rows(split):
         assert (row["n"], row["rank"]) == (n, conformal_rank(n, alpha=alpha))
         assert row["size"] < 0.9 * CLASSES
     assert len({row["n_tune"] for (method, _), row in split["plain"].items() if method == AUTO}) == 1
-    assert {row[0] for row in split["plain"]} == {row for row in classification_splits.CLAIMS if "Stronger" in row}
+    assert {row[0] for row in split["plain"]} == {row for row in classification_splits.METHOD_OF if "Stronger" in row}
 
 
 def test_labels_of_calibration_and_test_rows_choose_nothing(split):
@@ -269,11 +271,9 @@ def test_coverage_after_the_auto_split_follows_the_law_of_what_it_left():
         tables = random_tables(rng, 260, strengths={"a": 1.5, "b": 1.6, "c": 2.6})
         n_tune = settled_tuning_rows({name: table.rows(0, 160) for name, table in tables.items()}, alphas=ALPHAS).n_tune
         for alpha in ALPHAS:
-            best = tables[choose({name: table.rows(0, n_tune) for name, table in tables.items()}, alpha=alpha)]
-            threshold = split_conformal(best.rows(n_tune, 160).observed, alpha=alpha)
-            test = best.rows(160, 260)
-            row = {"rank": threshold.rank, "n": threshold.n, "n_test": 100, "alpha": alpha}
-            found[alpha].append({**row, **test.measured(threshold.value)})
+            choice = METHODS["dco_warmstart"](Rows(by_role(tables, n_tune, 160), "a", alpha))
+            row = {"rank": choice.threshold.rank, "n": choice.threshold.n, "n_test": 100, "alpha": alpha}
+            found[alpha].append({**row, **measured(choice.deployed["test"], choice.threshold.value)})
     for rows in found.values():
         assert len({row["n"] for row in rows}) >= 3
         assert abs(law_cells(AUTO, rows, stratified=False)[1]) < 3.9
