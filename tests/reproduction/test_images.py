@@ -28,7 +28,7 @@ COLOURS = {"n01498041": (250, 10, 10), "n01531178": (10, 250, 10), "n01534433": 
 
 
 def mean_colour(images):
-    """A stand-in for a network: three features an image."""
+    """A stand-in for a network: three features per image."""
     return np.stack([image.reshape(-1, 3).mean(axis=0) for image in images])
 
 
@@ -148,8 +148,8 @@ def test_progress_counts_batches(folder, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("network", "message"),
     [
-        (lambda images: np.zeros(len(images)), "one row an image"),
-        (lambda images: np.zeros((1, 4)), "one row an image"),
+        (lambda images: np.zeros(len(images)), "one row per image"),
+        (lambda images: np.zeros((1, 4)), "one row per image"),
         (lambda images: np.full((len(images), 2), np.nan), "not finite for image 0"),
     ],
 )

@@ -93,28 +93,22 @@ def mean_model(name: str, *, columns: int, seed: int) -> Any:
     def standardised(model: Any) -> Any:
         return TransformedTargetRegressor(make_pipeline(StandardScaler(), model), transformer=StandardScaler())
 
-    if name == "histogram boosting":
-        return HistGradientBoostingRegressor(
+    boosting = partial(GradientBoostingRegressor, subsample=0.5, max_features=0.5, random_state=seed)
+    kernel = ConstantKernel() * Matern(2.0 * np.sqrt(columns / 3), nu=1.5) + WhiteKernel(0.05)
+    models = {
+        "histogram boosting": HistGradientBoostingRegressor(
             max_iter=500, learning_rate=0.05, max_leaf_nodes=8, min_samples_leaf=10, random_state=seed
-        )
-    if name == "gradient boosting":
-        return GradientBoostingRegressor(
-            n_estimators=300, learning_rate=0.08, max_depth=5, subsample=0.5, max_features=0.5, random_state=seed
-        )
-    if name == "slow gradient boosting":
-        return GradientBoostingRegressor(
-            n_estimators=400, learning_rate=0.07, max_depth=4, subsample=0.5, max_features=0.5, random_state=seed
-        )
-    if name == "extra trees":
-        return ExtraTreesRegressor(150, min_samples_leaf=1 if columns < 10 else 3, random_state=seed)
-    if name == "ridge":
-        return standardised(RidgeCV(np.logspace(-1, 3, 20)))
-    if name == "support vectors":
-        return standardised(SVR(C=1.0, gamma=0.02))
-    if name == "gaussian process":
-        kernel = ConstantKernel() * Matern(2.0 * np.sqrt(columns / 3), nu=1.5) + WhiteKernel(0.05)
-        return standardised(GaussianProcessRegressor(kernel, alpha=1e-8))
-    raise ValueError(f"there is no mean model {name!r}.")
+        ),
+        "gradient boosting": boosting(n_estimators=300, learning_rate=0.08, max_depth=5),
+        "slow gradient boosting": boosting(n_estimators=400, learning_rate=0.07, max_depth=4),
+        "extra trees": ExtraTreesRegressor(150, min_samples_leaf=1 if columns < 10 else 3, random_state=seed),
+        "ridge": standardised(RidgeCV(np.logspace(-1, 3, 20))),
+        "support vectors": standardised(SVR(C=1.0, gamma=0.02)),
+        "gaussian process": standardised(GaussianProcessRegressor(kernel, alpha=1e-8)),
+    }
+    if name not in models:
+        raise ValueError(f"there is no mean model {name!r}.")
+    return models[name]
 
 
 @dataclass(frozen=True)
@@ -329,19 +323,11 @@ def beyond_tables(records: Records, options: Options, *, members: Class, title: 
         for method, rows in found.items():
             expected, z = own_law(rows)
             measured = {key: Measured.of(column(rows, key)) for key in ("coverage", "width", "p95")}
-            main.append(
-                {
-                    "target": level,
-                    "method": method,
-                    "guarantee": str(rows[0]["guarantee"]),
-                    "tuning rows": round(float(np.mean(column(rows, "n_tune")))),
-                    "coverage": measured["coverage"],
-                    "by law": expected,
-                    "z": z,
-                    "width": measured["width"],
-                    "P95": measured["p95"],
-                }
-            )
+            main.append({
+                "target": level, "method": method, "guarantee": str(rows[0]["guarantee"]),
+                "tuning rows": round(float(np.mean(column(rows, "n_tune")))), "coverage": measured["coverage"],
+                "by law": expected, "z": z, "width": measured["width"], "P95": measured["p95"],
+            })  # fmt: skip
         gain += [
             {"target": level, "step": step, "narrower %": each, "low %": low, "high %": high, "p": p}
             for step, (each, low, high, p) in gains(records, alpha).items()
@@ -352,17 +338,11 @@ def beyond_tables(records: Records, options: Options, *, members: Class, title: 
             for name in sorted(dict.fromkeys(given + grown), key=lambda name: -given.count(name))
         ]
         sizes = [row["n_tune"] for row in found[AUTO]]
-        growth.append(
-            {
-                "target": level,
-                "tuning rows": Measured.of(sizes),
-                "least": min(sizes),
-                "most": max(sizes),
-                "calibration rows": Measured.of(row["n"] for row in found[AUTO]),
-                "settled": sum(row["stopped"] == "settled" for row in found[AUTO]),
-                "of": len(sizes),
-            }
-        )
+        growth.append({
+            "target": level, "tuning rows": Measured.of(sizes), "least": min(sizes), "most": max(sizes),
+            "calibration rows": Measured.of(row["n"] for row in found[AUTO]),
+            "settled": sum(row["stopped"] == "settled" for row in found[AUTO]), "of": len(sizes),
+        })  # fmt: skip
     return [
         ResultTable.of(
             f"Beyond the paper: {title}",

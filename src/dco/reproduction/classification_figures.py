@@ -22,34 +22,15 @@ def main_figures(records: Records, options: Options, folder: Path, *, study: Stu
     """Coverage and mean size over splits, coverage against its law; P95 sizes at the first level; raw features."""
     paths: list[Path] = []
     for alpha in options.alphas:
-        found = methods_of(records, alpha, "raw")
-        end = f"-{target(alpha):g}"
-        paths += figures.coverage_and_size(
-            _drawable(found, "size"),
-            target=target(alpha),
-            size="mean set size",
-            folder=folder,
-            name=f"coverage-and-size{end}",
-            note=study.features,
-        )
-        if alpha == options.alphas[0]:
-            paths += figures.coverage_and_size(
-                _drawable(found, "p95"),
-                target=target(alpha),
-                size="P95 set size",
-                folder=folder,
-                name=f"coverage-and-p95{end}",
-                note=study.features,
-            )
+        found, level = methods_of(records, alpha, "raw"), target(alpha)
+        shared: dict[str, Any] = {"target": level, "folder": folder, "note": study.features}
+        for key, size in (("size", "mean set size"), ("p95", "P95 set size")):
+            if key == "size" or alpha == options.alphas[0]:
+                drawn, name = _drawable(found, key), f"coverage-and-{key}-{level:g}"
+                paths += figures.coverage_and_size(drawn, size=size, name=name, **shared)
         if not study.stratified:
             with_law = {method: found[method] for method in ("BQ", "DCO-PAC", "DCO-Warmstart")}
-            paths += figures.coverage_histograms(
-                _drawable(with_law, "size"),
-                target=target(alpha),
-                folder=folder,
-                name=f"coverage-law{end}",
-                note=study.features,
-            )
+            paths += figures.coverage_histograms(_drawable(with_law, "size"), name=f"coverage-law-{level:g}", **shared)
     return paths
 
 

@@ -98,22 +98,12 @@ def recorded(choices: Mapping[str, tuple[Method, Choice]], *, alpha: float, unit
     for title, (method, choice) in choices.items():
         threshold, test = choice.threshold, tests[id(choice.deployed["test"])]
         widths = test.sizes_at(threshold.value) / unit
-        rows.append(
-            {
-                "method": title,
-                "alpha": alpha,
-                "guarantee": threshold.guarantee,
-                "chosen": choice.candidate,
-                "threshold": threshold.value,
-                "rank": threshold.rank,
-                "n": threshold.n,
-                "law": method.law,
-                "n_test": len(widths),
-                "coverage": float(np.mean(test.scores <= threshold.value)),
-                "width": float(np.mean(widths)),
-                "p95": float(np.quantile(widths, 0.95)),
-            }
-        )
+        rows.append({
+            "method": title, "alpha": alpha, "guarantee": threshold.guarantee, "chosen": choice.candidate,
+            "threshold": threshold.value, "rank": threshold.rank, "n": threshold.n, "law": method.law, "n_test": len(widths),
+            "coverage": float(np.mean(test.scores <= threshold.value)), "width": float(np.mean(widths)),
+            "p95": float(np.quantile(widths, 0.95)),
+        })  # fmt: skip
     return rows
 
 

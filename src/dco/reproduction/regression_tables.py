@@ -84,22 +84,14 @@ def comparison_table(records: Records, options: Options, study: Study) -> Result
             paper = study.printed.get((alpha, method))
             coverage, width = (Measured.of(column(found, key)) for key in ("coverage", "width"))
             expected, z = law_cells(found)
-            rows.append(
-                {
-                    "target": target(alpha),
-                    "method": method,
-                    "guarantee": str(found[0]["guarantee"]),
-                    "coverage": coverage,
-                    "by law": expected,
-                    "z": z,
-                    "paper coverage": Measured(*paper.coverage) if paper else None,
-                    "off": standard_errors(coverage, paper.coverage, len(found)) if paper else None,
-                    "width": width,
-                    "paper width": Measured(*paper.width) if paper else None,
-                    "width off": standard_errors(width, paper.width, len(found)) if paper else None,
-                    "P95": Measured.of(column(found, "p95")),
-                }
-            )
+            rows.append({
+                "target": target(alpha), "method": method, "guarantee": str(found[0]["guarantee"]), "coverage": coverage,
+                "by law": expected, "z": z, "paper coverage": Measured(*paper.coverage) if paper else None,
+                "off": standard_errors(coverage, paper.coverage, len(found)) if paper else None, "width": width,
+                "paper width": Measured(*paper.width) if paper else None,
+                "width off": standard_errors(width, paper.width, len(found)) if paper else None,
+                "P95": Measured.of(column(found, "p95")),
+            })  # fmt: skip
     tested = sum(row["z"] is not None for row in rows)
     sizes, health = records[0].rows[0]["sizes"], [record.rows[0] for record in records]
     return ResultTable.of(
@@ -123,18 +115,11 @@ def paired_table(records: Records, options: Options, study: Study) -> ResultTabl
             a, b = (column(found[name], "width") for name in (first, second))
             compared = paired_comparison(a, b)
             base = float(np.mean(b))
-            rows.append(
-                {
-                    "target": target(alpha),
-                    "first": first,
-                    "second": second,
-                    "width %": 100 * compared.mean_difference / base,
-                    "low %": 100 * compared.low / base,
-                    "high %": 100 * compared.high / base,
-                    "p width": compared.p_value,
-                    "p coverage": paired_wilcoxon(*(column(found[name], "coverage") for name in (first, second))),
-                }
-            )
+            rows.append({
+                "target": target(alpha), "first": first, "second": second, "width %": 100 * compared.mean_difference / base,
+                "low %": 100 * compared.low / base, "high %": 100 * compared.high / base, "p width": compared.p_value,
+                "p coverage": paired_wilcoxon(*(column(found[name], "coverage") for name in (first, second))),
+            })  # fmt: skip
     return ResultTable.of(
         f"{study.title}: paired comparisons",
         "DCO-Warmstart against BQ compares a marginal statement with a PAC one; DCO-PAC against BQ, and DCO-Warmstart "
@@ -153,17 +138,11 @@ def prior_scale_table(records: Records, options: Options) -> ResultTable:
         for c in PRIOR_SCALES:
             entries = found[f"DCO, φ fixed (c = {c:g})"]
             paper = DIABETES_PRIOR_SCALES[c] if alpha == 0.2 else None
-            rows.append(
-                {
-                    "target": target(alpha),
-                    "c": c,
-                    "coverage": Measured.of(column(entries, "coverage")),
-                    "by law": law_cells(entries)[0],
-                    "paper coverage": Measured(*paper.coverage) if paper else None,
-                    "width": Measured.of(column(entries, "width")),
-                    "paper width": Measured(*paper.width) if paper else None,
-                }
-            )
+            rows.append({
+                "target": target(alpha), "c": c, "coverage": Measured.of(column(entries, "coverage")),
+                "by law": law_cells(entries)[0], "paper coverage": Measured(*paper.coverage) if paper else None,
+                "width": Measured.of(column(entries, "width")), "paper width": Measured(*paper.width) if paper else None,
+            })  # fmt: skip
     return ResultTable.of(
         "Diabetes: prior scale",
         "Each prior scale calibrated on the calibration rows alone. The paper's two rows (coverage .841 and .843) cannot "
@@ -205,17 +184,12 @@ def direct_tune_table(records: Records, options: Options) -> ResultTable:
         found = rows_by(records, alpha=alpha)
         for method in ("DCO-Warmstart", "DirectTune, fixed φ", "DirectTune, searched Φ"):
             paper = DIABETES.get(method) if alpha == 0.2 else None
-            rows.append(
-                {
-                    "target": target(alpha),
-                    "method": method,
-                    "width": Measured.of(column(found[method], "width")),
-                    "paper width": paper.width[0] if paper else None,
-                    "sd of coverage": Measured.of(column(found[method], "coverage")).sd,
-                    "paper sd": paper.coverage[1] if paper else None,
-                    "coverage by law": law_cells(found[method])[0],
-                }
-            )
+            rows.append({
+                "target": target(alpha), "method": method, "width": Measured.of(column(found[method], "width")),
+                "paper width": paper.width[0] if paper else None,
+                "sd of coverage": Measured.of(column(found[method], "coverage")).sd,
+                "paper sd": paper.coverage[1] if paper else None, "coverage by law": law_cells(found[method])[0],
+            })  # fmt: skip
     p = {key: f"{value:.2g}" for key, value in DIABETES_WILCOXON.items()}
     return ResultTable.of(
         "Diabetes: DirectTune diagnostic",
