@@ -181,19 +181,8 @@ def test_cqr_takes_quantiles():
 
 
 def test_the_table_of_the_paper_is_complete():
-    names = {method.name for method in METHODS.values()}
-    assert {
-        "Split CP",
-        "Score-tuned CP",
-        "CRC",
-        "BQ",
-        "BCP-CRC",
-        "LTT",
-        "ROCP",
-        "DCO-Warmstart",
-        "DirectTune",
-        "CQR",
-    } <= names
+    table = "Split CP, Score-tuned CP, CRC, BQ, BCP-CRC, LTT, ROCP, DCO-Warmstart, DirectTune, CQR"
+    assert set(table.split(", ")) <= {method.name for method in METHODS.values()}
 
 
 def test_a_candidate_that_fails_on_tuning_rows_is_left_out_and_one_that_fails_later_is_named():

@@ -186,13 +186,7 @@ def _order(data: Path, target: str, *, alpha: float, delta: float, **o: Any) -> 
 
     table = read_table(data)
     layout, why = make_layout(
-        table,
-        path=data,
-        target=target,
-        task=o["task"],
-        groups=o["groups"],
-        drop=o["drop"],
-        decimal=o["decimal"],
+        table, path=data, target=target, task=o["task"], groups=o["groups"], drop=o["drop"], decimal=o["decimal"]
     )
     names = chosen_names(o["models"], tuple(MODELS[layout.task]), option="--models", default=DEFAULT_MODELS[layout.task])
     assert names is not None

@@ -25,13 +25,7 @@ from dco.foundations.arrays import Floats, Integers
 from dco.guarantees.rules.bq_confidence import bq_confidence
 from dco.reproduction.beyond_classification import FIXED as STRONG_FIXED
 from dco.reproduction.beyond_classification import strong_tables
-from dco.reproduction.datasets.images import (
-    ImageFeatures,
-    extract_features,
-    load_cifar100_features,
-    open_images,
-    resnet50,
-)
+from dco.reproduction.datasets.images import ImageFeatures, extract_features, load_cifar100_features, open_images, resnet50
 from dco.reproduction.experiment import Options
 from dco.reproduction.heads import BY_NAME, FIXED, ScoreTable, Training, score_heads, train_heads
 from dco.reproduction.methods import METHODS, TABLE_ROWS, Choice, Roles, Rows

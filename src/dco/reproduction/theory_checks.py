@@ -113,7 +113,8 @@ def _agreement_table(records: Records) -> ResultTable:
         f"Known truth: the score is |N(0, 1)|. {len(records)} calibration sets of each size m; both thresholds come from "
         "the same m rows, less the population threshold λ*. 'Gap': true coverage of BQ's sets less that of DCO's, beside "
         "the exact (BQ's rank - DCO's rank) / (m + 1) and its form z_(1-δ) sqrt(α(1-α)/m). Both thresholds approach λ*, as "
-        "the proposition says, for fixed δ and for δ = 1/m; their gap closes as m^(-1/2), for δ = 1/m slower by sqrt(log m).",
+        "the proposition says, for fixed δ and for δ = 1/m; their gap closes as m^(-1/2), for δ = 1/m slower by "
+        "sqrt(log m).",
         rows,
         digits=4,
     )
