@@ -15,11 +15,11 @@ from dco.cli.printing import number
 from dco.evaluation.evaluate import evaluate, paired_comparison
 from dco.foundations.display import counted
 from dco.reproduction.experiment import Experiment, Options
-from dco.reproduction.methods import METHODS, run_method
+from dco.reproduction.methods import METHODS, evaluated_roles
+from dco.reproduction.methods import Rows as Given
 from dco.reproduction.tables import Measured, ResultTable
 from dco.rows.roles import assign_roles
 from dco.rows.rows import Rows
-from dco.scores import QuantileResidual
 from dco.tuning.selection import expand, fit_model, predicted
 
 # The methods in the order of the tables, each beside those with the same kind of guarantee, and the one it is paired with.
@@ -62,27 +62,25 @@ class Split:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # infinite thresholds and unconverged fits show in the numbers
             on, targets, failed = self._candidates(self.roles(seed), seed)
+            candidates = evaluated_roles({role: on[role] for role in on if role != "test"}, targets)
             rows: list[dict[str, Any]] = [{"method": None, "failed": reason} for reason in failed]
-            for method in [name for _, names in FAMILIES.values() for name in names]:
-                fixed = _fixed(method, on["tune"])
-                if fixed is None:
+            for name in [name for _, names in FAMILIES.values() for name in names]:
+                method = METHODS[name]
+                suited = {each: parts for each, parts in candidates.items() if method.suits(on["tune"][each][0])}
+                if not suited:
                     continue  # no quantile model among the candidates
-                role = "calibrate" if METHODS[method].tuned_on == "tune" else "pool"
-                entries = {
-                    name: (score, tune, on[role][name][1], on["test"][name][1]) for name, (score, tune) in on["tune"].items()
-                }
-                level = {"alpha": self.alpha, "delta": self.delta}
-                outcome = run_method(method, entries, targets["tune"], targets[role], fixed=fixed, **level)
-                result = evaluate(outcome.sets, targets["test"])
+                choice = method(Given(suited, next(iter(suited)), self.alpha, self.delta))
+                score, prediction = on["test"][choice.candidate]
+                result = evaluate(score.sets(prediction, choice.threshold), targets["test"])
                 rows.append(
                     {
-                        "method": method,
-                        "candidate": outcome.candidate,
+                        "method": name,
+                        "candidate": choice.candidate,
                         "coverage": result.coverage,
                         "mean_size": result.mean_size,
                         "p95_size": result.p95_size,
-                        "threshold": outcome.threshold.value,
-                        "calibration_rows": outcome.threshold.n,
+                        "threshold": choice.threshold.value,
+                        "calibration_rows": choice.threshold.n,
                         "test_rows": result.n,
                     }
                 )
@@ -120,13 +118,6 @@ def _seeded(model: Any, seed: int, place: int) -> Any:
     state = int(np.random.SeedSequence([seed, place]).generate_state(1)[0]) % 2**31
     free = [name for name, value in model.get_params().items() if name.endswith("random_state") and value is None]
     return clone(model).set_params(**dict.fromkeys(free, state))
-
-
-def _fixed(method: str, candidates: Mapping[str, tuple[Any, ...]]) -> str | None:
-    """The candidate of methods that tune nothing: the first, or for CQR the first with its score."""
-    if method != "cqr":
-        return next(iter(candidates))
-    return next((name for name, entry in candidates.items() if isinstance(entry[0], QuantileResidual)), None)
 
 
 def as_experiment(split: Split, settings: Mapping[str, Any]) -> tuple[Any, Any]:
