@@ -267,7 +267,7 @@ class Split:
         return roles
 
     def __call__(self, seed: int, options: Any) -> list[dict[str, Any]]:
-        """The rows of the record of one split, one a method."""
+        """The rows of the record of one split, one per method."""
         import warnings
 
         from dco.evaluation.evaluate import evaluate
