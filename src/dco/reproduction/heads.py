@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import product
 from typing import Any
 
@@ -80,8 +80,9 @@ class ScoreTable:
         return np.asarray((self.scores <= threshold).sum(axis=1), dtype=np.float64)
 
     def evaluated(self, name: str) -> EvaluatedCandidate:
-        """The candidate as a search sees it."""
-        return EvaluatedCandidate(name, self.observed, self.sizes)
+        """The candidate as a search sees it; methods ask for the same sizes several times."""
+        known = lru_cache(maxsize=8)(self.sizes)
+        return EvaluatedCandidate(name, self.observed, lambda threshold: known(float(threshold)))
 
     def by_role(self, name: str, tune: int, pool: int) -> Roles:
         """The candidate on the rows of each role; rows come in order: tune, calibrate, test."""
