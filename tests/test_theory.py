@@ -72,9 +72,10 @@ def test_law_of_hits_equals_scipys_beta_binomial():
     assert theory.hits_cdf(9, 10, rank=6, n_cal=5) == 0.0
 
 
-def test_sd_of_test_coverage_has_its_usual_form():
+def test_sd_of_coverage_has_its_usual_form():
     """sqrt(alpha (1 - alpha) (1 / N + 1 / (n + 2))), exact where k / (n + 1) is 1 - alpha."""
     for n, n_test in [(99, 500), (999, 50)]:
+        assert theory.coverage_variance((n + 1) * 9 // 10, n) == pytest.approx(theory.coverage_law(n, alpha=0.1).var())
         sd = theory.hits_law(n, n_test, alpha=0.1).std() / n_test
         assert sd == pytest.approx(math.sqrt(0.09 * (1 / n_test + 1 / (n + 2) * (1 - 1 / n_test))), rel=1e-9)
         assert sd == pytest.approx(math.sqrt(0.09 * (1 / n_test + 1 / (n + 2))), rel=0.01)
@@ -256,10 +257,7 @@ def test_simultaneous_slack_adds_what_pac_ranks_lack():
             found = theory.simultaneous_slack(n, delta=0.05, pac_delta=pac_delta) - plain
             assert lacking - 1e-12 <= found <= lacking + 1e-3
             assert found == 0 or pac_delta > 0.5
-
-
-def test_the_slack_of_very_many_rows_is_found_from_some_of_the_ranks():
-    """Above 2^14 ranks a bound takes the place of the maximum: never below it, and close."""
+    # Above 2^14 ranks a bound takes the place of the maximum: never below it, and close.
     n, ranks = 50_000, np.arange(1, 50_001)
     lacking = np.max(beta.ppf(0.9, ranks, n + 1 - ranks) - ranks / n)
     found = theory.simultaneous_slack(n, delta=0.05, pac_delta=0.9) - theory.simultaneous_slack(n, delta=0.05)
@@ -311,6 +309,9 @@ def test_calibration_size_for_a_spread_has_the_known_values():
     assert [s.recommended + 1 for s in sizes] == [1600, 900, 480]  # multiples of 1 / alpha
     least = [theory.calibration_size(alpha=alpha, spread=spread) for alpha, spread in ((0.001, 0.01), (0.5, 0.6))]
     assert [s.closed_form for s in least] == [999, 1]  # a finite threshold at least
+    pac = theory.calibration_size(alpha=0.1, spread=0.02, pac_delta=0.05)
+    found = scan(lambda n: theory.coverage_law(n, alpha=0.1, delta=0.05).std() <= 0.02, 29, 300)
+    assert (pac.first, pac.safe_from) == found
 
 
 @pytest.mark.parametrize("alpha", [Fraction(1, 5), Fraction(1, 10), Fraction(1, 20)])
@@ -328,15 +329,6 @@ def test_calibration_size_for_a_shortfall_by_a_plain_scan(alpha):
     assert (size.recommended + 1) % (1 / alpha) == 0
     assert 0 <= size.recommended - size.safe_from < 1 / alpha
     assert size.closed_form is None
-
-
-def test_calibration_size_with_a_pac_rank():
-    size = theory.calibration_size(alpha=0.1, spread=0.02, pac_delta=0.05)
-
-    def holds(n: int) -> bool:
-        return theory.coverage_law(n, alpha=0.1, delta=0.05).std() <= 0.02
-
-    assert (size.first, size.safe_from) == scan(holds, 29, 300)
 
 
 def test_a_wasteful_size_is_passed_over():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from types import SimpleNamespace
 
 import lightgbm
 import numpy as np
@@ -253,11 +254,6 @@ def test_return_std_is_a_spread_wherever_the_model_stands(base, wrap):
         np.testing.assert_allclose(predict_record(fitted, X, dco.Points).mean, mean, rtol=1e-6)
 
 
-def test_a_transformed_target_hides_return_std():
-    """The standard deviation of log y is none of y, so only points are offered."""
-    assert records_of(TransformedTargetRegressor(BayesianRidge(), func=np.log, inverse_func=np.exp)) == (dco.Points,)
-
-
 class WithStd(RegressorMixin, BaseEstimator):
     def __init__(self, std=1.0):
         self.std = std
@@ -352,19 +348,19 @@ def test_what_a_model_cannot_give_is_an_error_that_names_both_sides():
         def predict_distribution(self, X):
             return dco.Points(np.zeros(len(X)))
 
-    with pytest.raises(TypeError, match=r"Silent\.predict_distribution does not say what it returns"):
-        records_of(Silent())
-
     class Liar(Mixture):
         def predict_distribution(self, X) -> dco.Quantiles:
             return (np.zeros(len(X)), np.ones(len(X)))
 
+    with pytest.raises(TypeError, match=r"Silent\.predict_distribution does not say what it returns"):
+        records_of(Silent())
     with pytest.raises(ValueError, match="Liar: predict_distribution returned tuple"):
         predict_record(Liar().fit(X, Y), X)
 
 
 @pytest.mark.parametrize("wrap", [lambda m: m, lambda m: make_pipeline(StandardScaler(), m)])
 def test_an_average_of_models_gives_what_all_its_members_give(wrap):
+    assert records_of(AveragedModel([BayesianRidge(), ResidualSpread(Ridge()), Ridge()])) == (dco.Points,)
     numbers = wrap(AveragedModel([BayesianRidge(), ResidualSpread(Ridge())])).fit(X, Y)
     assert records_of(numbers) == (dco.PointsWithSpread, dco.Points)
     members = [predict_record(wrap(model).fit(X, Y), X) for model in (BayesianRidge(), ResidualSpread(Ridge()))]
@@ -380,19 +376,10 @@ def test_an_average_of_models_gives_what_all_its_members_give(wrap):
 
 
 def test_models_without_scikit_learns_tags_are_known_by_what_they_offer():
-    class Duck:
-        classes_ = np.array([0, 1])
-
-        def predict_proba(self, X):
-            return np.full((len(X), 2), 0.5)
-
-    class Goose:
-        def predict(self, X):
-            return np.zeros(len(X))
-
-    assert records_of(Duck()) == (dco.ClassProbabilities,)
-    assert predict_record(Duck(), X).probabilities.shape == (80, 2)
-    assert predict_record(Goose(), X).mean.shape == (80,)
+    duck = SimpleNamespace(classes_=np.array([0, 1]), predict_proba=lambda X: np.full((len(X), 2), 0.5))
+    assert records_of(duck) == (dco.ClassProbabilities,)
+    assert predict_record(duck, X).probabilities.shape == (80, 2)
+    assert predict_record(SimpleNamespace(predict=lambda X: np.zeros(len(X))), X).mean.shape == (80,)
 
 
 # --- wrappers and frames ----------------------------------------------------------------------------------------------
@@ -404,9 +391,11 @@ def test_unfitted_models_say_what_they_will_give():
         assert records_of(model) == (dco.ClassProbabilities,)
     search = GridSearchCV(make_pipeline(StandardScaler(), BayesianRidge()), {})
     assert records_of(search) == (dco.PointsWithSpread, dco.Points)
+    # the standard deviation of log y is none of y, so only points are offered
+    assert records_of(TransformedTargetRegressor(BayesianRidge(), func=np.log, inverse_func=np.exp)) == (dco.Points,)
 
 
-def test_frozen_means_that_nothing_is_left_to_fit():
+def test_frozen_means_that_nothing_is_left_to_fit_and_names_show_what_is_inside():
     ridge, scaler = Ridge().fit(X, Y), StandardScaler().fit(X)
     assert is_frozen(FrozenEstimator(ridge))
     assert is_frozen(FrozenEstimator(make_pipeline(StandardScaler(), Ridge())))
@@ -414,13 +403,9 @@ def test_frozen_means_that_nothing_is_left_to_fit():
     assert is_frozen(Pipeline([("none", "passthrough"), ("model", FrozenEstimator(ridge))]))
     assert not is_frozen(make_pipeline(StandardScaler(), FrozenEstimator(ridge)))
     assert not is_frozen(ridge)
-    np.testing.assert_array_equal(predict_record(FrozenEstimator(ridge), X).mean, ridge.predict(X))
-
-
-def test_names_show_what_is_inside():
-    assert name_of(Ridge()) == "Ridge"
     search = GridSearchCV(make_pipeline("passthrough", StandardScaler(), Ridge()), {})
     assert name_of(FrozenEstimator(search)) == "FrozenEstimator(GridSearchCV(Pipeline(StandardScaler, Ridge)))"
+    np.testing.assert_array_equal(predict_record(FrozenEstimator(ridge), X).mean, ridge.predict(X))
 
 
 class Recorder(RegressorMixin, BaseEstimator):
@@ -488,9 +473,3 @@ def test_records_are_averaged_part_by_part_and_draws_are_pooled():
     assert (mixed.means.tolist(), mixed.sds.tolist()) == ([[0.0, 1.0, 5.0]], [[1.0, 2.0, 3.0]])
     with pytest.raises(ValueError, match="different classes"):
         AveragedModel.average([dco.ClassDraws(draws[0], classes=names) for names in (["a", "b"], ["b", "a"])])
-
-
-def test_an_average_gives_only_what_every_member_gives():
-    members = [BayesianRidge(), ResidualSpread(Ridge()), Ridge()]
-    assert AveragedModel(members[:2]).records() == (dco.PointsWithSpread, dco.Points)
-    assert AveragedModel(members).records() == (dco.Points,)
