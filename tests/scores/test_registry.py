@@ -85,7 +85,7 @@ class Lookalike:
     [
         (Lookalike(), r"Lookalike has observed but is no dco\.scores\.Score: write class Lookalike\(dco\.scores\.Score\)"),
         (Doubled, r"the class Doubled: make a score of it, Doubled\(\.\.\.\)"),
-        ("lac", r"a score must be a score such as those of dco\.scores, got 'lac'"),
+        *((wrong, r"a score must be a score such as those of dco\.scores, got") for wrong in ("lac", [Doubled()], 3)),
     ],
 )
 def test_what_is_no_score_is_told_what_to_be(wrong, words):
@@ -93,7 +93,7 @@ def test_what_is_no_score_is_told_what_to_be(wrong, words):
         lambda: checked_score(wrong),
         lambda: dco.tune({"a": (wrong, dco.Points(Y))}, Y, alpha=0.1),
         lambda: dco.direct_tune(wrong, dco.Points(Y), Y, alpha=0.1),
-        lambda: dco.DecoupledRegressor(Ridge(), wrong, random_state=0).fit(X, Y),
+        lambda: dco.DecoupledRegressor(Ridge(), [wrong], random_state=0).fit(X, Y),
         lambda: dco.DecoupledRegressor(Ridge(), {"a": wrong}, random_state=0).fit(X, Y),
     ):
         with pytest.raises(ValueError, match=words):

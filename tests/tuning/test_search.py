@@ -419,32 +419,32 @@ def test_when_all_fail_one_error_has_every_reason():
         tune({"wrong": (LAC(), Points(y))}, y, alpha=0.1)
 
 
-def test_bad_input_is_one_clear_sentence():
-    good = {"r": (Residual(), Points(np.zeros(3)))}
-    with pytest.raises(ValueError, match="no candidate"):
-        tune({}, np.zeros(3), alpha=0.1)
-    with pytest.raises(ValueError, match="y_tune"):
-        tune(good, np.zeros(0), alpha=0.1)
-    with pytest.raises(ValueError, match="alpha"):
-        tune(good, np.zeros(3), alpha=1.5)
-    with pytest.raises(ValueError, match="conditions"):
-        tune(good, np.zeros(3), alpha=0.1, conditions=np.zeros(2))
-    with pytest.raises(ValueError, match="groups"):
-        tune(good, np.zeros(3), alpha=0.1, groups=np.zeros(2))
-    with pytest.raises(ValueError, match="grid"):
-        tune(good, np.zeros(3), alpha=0.1, grid=[np.nan])
+GOOD = {"r": (Residual(), Points(np.zeros(3)))}
 
 
-@pytest.mark.parametrize("wrong", [["r"], "r", None, (Residual(), Points(np.zeros(3))), np.zeros((3, 2))])
-def test_candidates_that_are_no_dict_are_told_what_to_be(wrong):
-    with pytest.raises(ValueError, match=r"candidates must be a dict {name: \(score, prediction\), ...}, got \w+\."):
-        tune(wrong, np.zeros(3), alpha=0.1)
-
-
-@pytest.mark.parametrize("wrong", [Residual(), None, (Residual(),), "rp"])
-def test_a_candidate_that_is_no_pair_is_named(wrong):
-    with pytest.raises(ValueError, match="candidate 'r' must be a pair"):
-        tune({"r": wrong}, np.zeros(3), alpha=0.1)
+@pytest.mark.parametrize(
+    ("candidates", "y", "options", "words"),
+    [
+        ({}, np.zeros(3), {}, "no candidate"),
+        (GOOD, np.zeros(0), {}, "y_tune"),
+        (GOOD, np.zeros(3), {"alpha": 1.5}, "alpha"),
+        (GOOD, np.zeros(3), {"conditions": np.zeros(2)}, "conditions"),
+        (GOOD, np.zeros(3), {"groups": np.zeros(2)}, "groups"),
+        *((GOOD, np.zeros(3), {"rank_matching": w}, "rank_matching must be a pair") for w in (5, 0.5, (1,), {}, "90")),
+        *(
+            (GOOD, np.zeros(3), {"grid": w}, "grid must be a number of thresholds, at least 1, or a list of at least one")
+            for w in (0, -1, True, 3.5, "a", {}, {"a": 1}, [], [[0.0, 1.0]], [[0.0], [0.0, 1.0]], ["a"], [np.nan])
+        ),
+        *(
+            (w, np.zeros(3), {}, r"candidates must be a dict {name: \(score, prediction\), ...}, got \w+\.")
+            for w in (["r"], "r", None, (Residual(), Points(np.zeros(3))), np.zeros((3, 2)))
+        ),
+        *(({"r": w}, np.zeros(3), {}, "candidate 'r' must be a pair") for w in (Residual(), None, (Residual(),), "rp")),
+    ],
+)
+def test_bad_input_is_one_clear_sentence(candidates, y, options, words):
+    with pytest.raises(ValueError, match=words):
+        tune(candidates, y, **{"alpha": 0.1} | options)
 
 
 def test_a_pair_the_wrong_way_round_is_told_so():
@@ -463,24 +463,10 @@ def test_a_printed_ranking_keeps_its_columns_under_long_names():
         assert [line[:end].split()[-1] for line in lines] == ["1", "1"]
 
 
-@pytest.mark.parametrize(
-    "wrong", [0, -1, True, 3.5, "a", {}, {"a": 1}, [], [[0.0, 1.0]], [[0.0], [0.0, 1.0]], ["a"], [np.nan]]
-)
-def test_a_grid_is_a_count_or_a_list_of_thresholds(wrong):
-    with pytest.raises(ValueError, match="grid must be a number of thresholds, at least 1, or a list of at least one"):
-        tune({"r": (Residual(), Points(np.zeros(3)))}, np.zeros(3), alpha=0.1, grid=wrong)
-
-
-@pytest.mark.parametrize("wrong", [5, 0.5, (1,), {}, "90"])
-def test_rank_matching_is_a_pair_of_whole_numbers(wrong):
-    with pytest.raises(ValueError, match="rank_matching must be a pair"):
-        tune({"r": (Residual(), Points(np.zeros(3)))}, np.zeros(3), alpha=0.1, rank_matching=wrong)
-
-
 @pytest.mark.parametrize("wrong", [0.1, "0.1", None])
 def test_a_single_level_for_many_is_sent_to_tune(wrong):
     with pytest.raises(ValueError, match=r"alphas must be a list of levels, got .*dco\.tune"):
-        tune_levels({"r": (Residual(), Points(np.zeros(3)))}, np.zeros(3), alphas=wrong)
+        tune_levels(GOOD, np.zeros(3), alphas=wrong)
 
 
 def test_ranking_reads_as_a_table():
@@ -590,12 +576,6 @@ def test_every_score_is_ranked_by_condition(name):
         assert threshold == own.ranking_threshold
         means.append(own.mean_size)
     assert row.mean_size == pytest.approx(np.mean(means))
-
-
-@pytest.mark.parametrize("wrong", [None, "LAC", [Residual()], 3])
-def test_direct_tune_wants_a_score(wrong):
-    with pytest.raises(ValueError, match=r"a score must be a score such as those of dco\.scores, got"):
-        direct_tune(wrong, Points(np.zeros(3)), np.zeros(3), alpha=0.1)
 
 
 def test_rank_matching_goes_the_share_of_the_way_that_the_level_asks_for():
