@@ -216,10 +216,7 @@ def plain_column(column: Any) -> AnyArray:
         return _plain_polars(column)
     dtype = column.dtype
     if getattr(dtype, "tz", None) is not None:
-        times = column.dt if hasattr(column, "dt") else column
-        naive = times.tz_convert("UTC")
-        naive = naive.dt if hasattr(naive, "dt") else naive
-        return np.asarray(naive.tz_localize(None).to_numpy())
+        return np.asarray(column.dt.tz_convert("UTC").dt.tz_localize(None).to_numpy())
     if isinstance(dtype, np.dtype):
         return np.asarray(column.to_numpy())
     numpy_dtype = getattr(dtype, "numpy_dtype", None)
@@ -246,7 +243,7 @@ def _plain_polars(column: Any) -> AnyArray:
 def column_words(column: Any, *, at_float32: bool = False) -> Words:
     """The words of one column, (2, n), or (1, n) where both are the same."""
     if hasattr(column, "cat") and hasattr(column.cat, "codes"):  # a pandas category: the values, each canonised once
-        words = column_words(plain_column(column.cat.categories), at_float32=at_float32)
+        words = column_words(column.cat.categories.to_series(), at_float32=at_float32)
         missing = np.full((len(words), 1), _number(math.nan), dtype=np.uint64)  # code -1 picks this last one
         return np.hstack([words, missing])[:, np.asarray(column.cat.codes)]
     array = column if isinstance(column, np.ndarray) else plain_column(column)
