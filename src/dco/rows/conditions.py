@@ -24,9 +24,8 @@ def condition_names(values: Any) -> AnyArray:
         names = names.astype(object)
     if names.dtype.kind != "O":
         return names
-    result = np.empty(names.shape, dtype=object)
-    result[...] = [MISSING if is_missing(name) else _plain(name) for name in names.tolist()]
-    return result
+    plain = (MISSING if is_missing(name) else _plain(name) for name in names.ravel().tolist())
+    return np.fromiter(plain, dtype=object, count=names.size).reshape(names.shape)
 
 
 def _times_as_text(times: AnyArray) -> AnyArray:
