@@ -13,7 +13,8 @@ import pytest
 import dco
 from dco.foundations.arrays import as_labels
 from dco.guarantees.calibration import Calibration
-from dco.rows.conditions import MISSING, condition_names, is_missing, rows_by_condition
+from dco.rows.conditions import MISSING, condition_names, rows_by_condition
+from dco.rows.rows import is_missing
 
 SOURCE = Path(dco.__file__).parent
 

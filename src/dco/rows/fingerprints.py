@@ -22,6 +22,7 @@ from __future__ import annotations
 import datetime
 import math
 import struct
+from collections.abc import Iterable
 from decimal import Decimal
 from enum import Enum
 from fractions import Fraction
@@ -31,7 +32,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from dco.foundations.arrays import AnyArray, Floats, Integers
+from dco.foundations.arrays import AnyArray, Floats, Integers, as_labels
 from dco.rows.objects import object_fingerprint
 
 Hashes: TypeAlias = NDArray[np.bytes_]
@@ -179,13 +180,9 @@ def as_table(values: Any, name: str) -> Any:
         return matrix
     if is_pandas(values) or _is_polars(values):
         return values.to_frame() if len(values.shape) == 1 else values
-    array = np.asarray(values)
-    if array.dtype.kind in "US" and not isinstance(values, np.ndarray):
-        array = np.array(values, dtype=object)  # [1, "a"] has become ["1", "a"]
+    array = as_labels(values)
     if array.ndim == 0:
         raise ValueError(f"{name} must have one entry per row, got the single value {values!r}.")
-    if array.ndim == 1:
-        return array[:, None]
     return array.reshape(array.shape[0], int(np.prod(array.shape[1:])))
 
 
@@ -212,32 +209,20 @@ def _is_polars(values: Any) -> bool:
 
 def plain_column(column: Any) -> AnyArray:
     """A pandas or polars column as a NumPy array; missing values become NaN, NaT or None."""
-    if hasattr(column, "null_count"):  # polars
-        return _plain_polars(column)
     dtype = column.dtype
+    if hasattr(column, "null_count"):  # polars
+        simple = dtype.is_integer() or dtype.is_float() or str(dtype) == "Boolean"
+        if (simple and not column.null_count()) or str(dtype).startswith(("Date", "Duration")):
+            return np.asarray(column.to_numpy())
+        return np.fromiter(column.to_list(), dtype=object, count=len(column))
     if getattr(dtype, "tz", None) is not None:
-        times = column.dt if hasattr(column, "dt") else column
-        naive = times.tz_convert("UTC")
-        naive = naive.dt if hasattr(naive, "dt") else naive
-        return np.asarray(naive.tz_localize(None).to_numpy())
+        return np.asarray(column.dt.tz_convert("UTC").dt.tz_localize(None).to_numpy())
     if isinstance(dtype, np.dtype):
         return np.asarray(column.to_numpy())
     numpy_dtype = getattr(dtype, "numpy_dtype", None)
     if isinstance(numpy_dtype, np.dtype) and numpy_dtype.kind in "biuf" and not column.isna().any():
         return np.asarray(column.to_numpy(dtype=numpy_dtype))
-    array = np.empty(len(column), dtype=object)
-    array[:] = list(column)
-    return array
-
-
-def _plain_polars(column: Any) -> AnyArray:
-    dtype = column.dtype
-    simple = dtype.is_integer() or dtype.is_float() or str(dtype) == "Boolean"
-    if (simple and not column.null_count()) or str(dtype).startswith(("Date", "Duration")):
-        return np.asarray(column.to_numpy())
-    array = np.empty(len(column), dtype=object)
-    array[:] = column.to_list()
-    return array
+    return np.fromiter(column, dtype=object, count=len(column))
 
 
 # ---------------------------------------------------------------------------------------------- columns to words
@@ -246,7 +231,7 @@ def _plain_polars(column: Any) -> AnyArray:
 def column_words(column: Any, *, at_float32: bool = False) -> Words:
     """The words of one column, (2, n), or (1, n) where both are the same."""
     if hasattr(column, "cat") and hasattr(column.cat, "codes"):  # a pandas category: the values, each canonised once
-        words = column_words(plain_column(column.cat.categories), at_float32=at_float32)
+        words = column_words(column.cat.categories.to_series(), at_float32=at_float32)
         missing = np.full((len(words), 1), _number(math.nan), dtype=np.uint64)  # code -1 picks this last one
         return np.hstack([words, missing])[:, np.asarray(column.cat.codes)]
     array = column if isinstance(column, np.ndarray) else plain_column(column)
@@ -263,14 +248,14 @@ def column_words(column: Any, *, at_float32: bool = False) -> Words:
 
 def cell_words(values: list[Any], *, at_float32: bool = False) -> Words:
     """The words of Python values, (2, n); equal values of the usual types are canonised once."""
+
+    def cells_of(some: Iterable[Any]) -> Words:
+        return np.array([_cell(value, at_float32) for value in some], dtype=np.uint64).reshape(-1, 2).T
+
     if not set(map(type, values)) <= _PLAIN:
-        return _paired([_cell(value, at_float32) for value in values])
+        return cells_of(values)
     places = {value: place for place, value in enumerate(dict.fromkeys(values))}
-    return _paired([_cell(value, at_float32) for value in places])[:, list(map(places.__getitem__, values))]
-
-
-def _paired(cells: list[tuple[int, int]]) -> Words:
-    return np.array(cells, dtype=np.uint64).reshape(-1, 2).T
+    return cells_of(places)[:, list(map(places.__getitem__, values))]
 
 
 def _number_words(array: AnyArray, at_float32: bool) -> Words:

@@ -65,7 +65,10 @@ class Splits:
 
     def __post_init__(self) -> None:
         for role in Role:
-            object.__setattr__(self, role.value, _positions(self[role], role))
+            rows = np.asarray(self[role]) if len(self[role]) else _NOTHING
+            if rows.ndim != 1 or rows.dtype.kind not in "iu" or rows.min(initial=0) < 0:
+                raise ValueError(f"{role} must list row positions, whole numbers from 0 on; got {self[role]!r:.200}.")
+            object.__setattr__(self, role.value, rows)
         rows = np.concatenate([self[role] for role in Role])
         distinct, counts = np.unique(rows, return_counts=True)
         shared = distinct[counts > 1]
@@ -84,10 +87,6 @@ class Splits:
     def sizes(self) -> dict[str, int]:
         """How many rows each role has."""
         return {role.value: int(self[role].size) for role in Role}
-
-    def among(self, kept: Integers) -> Splits:
-        """The same roles as positions in a table of which only the rows `kept` were dealt."""
-        return replace(self, train=kept[self.train], tune=kept[self.tune], calibrate=kept[self.calibrate])
 
 
 @dataclass(frozen=True, eq=False)
@@ -196,12 +195,13 @@ def deal_roles(rows: Rows, split: Split, *, seed: int, grow: Grow | None = None)
     else:
         shared = {role: overlap(hashes["calibrate"], hashes[role]).size for role in hashes if role != "calibrate"}
     calibrate = parts["calibrate"]
+    positions: Any = {} if kept is None else {role: kept[splits[role]] for role in parts}
     return Roles(
         parts["train"],
         parts["tune"],
         SealedRows(calibrate.X, calibrate.y, fingerprint=role_fingerprint(hashes["calibrate"])),
         calibrate.clusters,
-        splits if kept is None else splits.among(kept),
+        replace(splits, **positions) if positions else splits,
         hashes,
         {f"{role} and calibrate": count for role, count in shared.items()},
         units if splits.calibrate.size else None,
@@ -369,16 +369,8 @@ def assign_roles(
         if amount and cuts[-1] == cuts[-2]:
             few = f"{counted(order.units, unit)} {are(order.units)} too few"
             raise ValueError(f"{few}: the size {size} leaves the role {role} without a row.")
-    parts = {role: order.between(*cuts[i : i + 2]) for i, role in enumerate(asked)}
-    return Splits(
-        train=order.rest(cuts[-1]),
-        tune=parts[Role.TUNE],
-        calibrate=parts[Role.CALIBRATE],
-        test=parts[Role.TEST],
-        seed=number,
-        stratified=stratify is not None,
-        grouped=groups is not None,
-    )
+    calibrated, tuned, tested = (order.between(*cut) for cut in pairwise(cuts))
+    return Splits(order.rest(cuts[-1]), tuned, calibrated, tested, number, stratify is not None, groups is not None)
 
 
 def _amount(size: Size, units: int, role: Role) -> Fraction:
@@ -425,20 +417,17 @@ class RowOrder:
 
     def first(self, units: int) -> Integers:
         """The rows of the first `units` units."""
-        return self.rows[: self.ends[self._checked(units)]]
+        return self.between(0, units)
 
     def rest(self, units: int) -> Integers:
         """The rows after the first `units` units."""
-        return self.rows[self.ends[self._checked(units)] :]
+        return self.between(units, self.units)
 
     def between(self, start: int, stop: int) -> Integers:
         """The rows of units start, ..., stop - 1."""
-        return self.rows[self.ends[self._checked(start)] : self.ends[self._checked(stop)]]
-
-    def _checked(self, units: int) -> int:
-        if not 0 <= units <= self.units:
-            raise ValueError(f"There are {self.units} units, so {units} cannot be taken.")
-        return units
+        if not 0 <= start <= stop <= self.units:
+            raise ValueError(f"There are {self.units} units, so {max(start, stop)} cannot be taken.")
+        return self.rows[self.ends[start] : self.ends[stop]]
 
 
 def random_order(rows: int | Integers, *, groups: Any = None, stratify: Any = None, seed: Seed = None) -> RowOrder:
@@ -455,13 +444,11 @@ def random_order(rows: int | Integers, *, groups: Any = None, stratify: Any = No
     if groups is not None:
         codes, count = _codes(groups, positions.size, "groups")
         place = rng.permutation(count)[codes]  # each group's place in the order
-        order = np.argsort(place, kind="stable")
-        ends = np.concatenate([[0], np.cumsum(np.bincount(place, minlength=count))])
-        return RowOrder(positions[order], ends.astype(np.int64))
-    shuffled: Integers = (
-        _stratified_order(stratify, positions.size, rng) if stratify is not None else rng.permutation(positions.size)
-    )
-    return RowOrder(positions[shuffled], np.arange(positions.size + 1))
+        ends = np.concatenate([[0], np.cumsum(np.bincount(place, minlength=count))]).astype(np.int64)
+        return RowOrder(positions[np.argsort(place, kind="stable")], ends)
+    n = positions.size
+    shuffled = rng.permutation(n) if stratify is None else _stratified_order(stratify, n, rng)
+    return RowOrder(positions[shuffled], np.arange(n + 1))
 
 
 def _stratified_order(labels: Any, n: int, rng: np.random.Generator) -> Integers:
@@ -478,17 +465,8 @@ def _stratified_order(labels: Any, n: int, rng: np.random.Generator) -> Integers
 def _codes(values: Any, n: int, name: str, *, missing: bool = False) -> tuple[Integers, int]:
     codes, count = codes_of_values(values, name=name, missing=missing)
     if codes.size != n:
-        raise ValueError(f"{name} has {counted(codes.size, 'label')} for {counted(n, 'row')}; give one label a row.")
+        raise ValueError(f"{name} has {counted(codes.size, 'label')} for {counted(n, 'row')}; give one label per row.")
     return codes, count
-
-
-def _positions(rows: Any, role: Role) -> Integers:
-    positions = np.asarray(rows)
-    if positions.size == 0:
-        return np.empty(0, dtype=np.int64)
-    if positions.ndim != 1 or positions.dtype.kind not in "iu" or positions.min() < 0:
-        raise ValueError(f"{role} must list row positions, whole numbers from 0 on; got {rows!r:.200}.")
-    return positions
 
 
 def fresh_seed() -> int:

@@ -123,12 +123,16 @@ def missing_cells(X: Any) -> Integers:
     cells = np.asarray(X)
     if cells.dtype.kind not in "fO":
         return np.zeros(cells.shape[1], dtype=np.int64)
-    gaps = np.isnan(cells) if cells.dtype.kind == "f" else np.frompyfunc(_is_gap, 1, 1)(cells).astype(bool)
+    gaps = np.isnan(cells) if cells.dtype.kind == "f" else np.frompyfunc(is_missing, 1, 1)(cells).astype(bool)
     return np.asarray(gaps.sum(axis=0, dtype=np.int64))
 
 
-def _is_gap(cell: Any) -> bool:
-    return cell is None or bool(cell != cell)
+def is_missing(value: Any) -> bool:
+    """Whether a value is NaN, None, NaT or pandas.NA."""
+    try:
+        return value is None or bool(value != value)
+    except TypeError:  # pandas.NA refuses to be compared
+        return True
 
 
 def take_features(X: Any, rows: Integers) -> Any:
@@ -209,8 +213,8 @@ class SealedRows:
         first = self.opened_for
         rows = self.__rows
         changed = rows is not None and role_fingerprint(row_fingerprints(*rows)) != self._fingerprint
-        granted = rows is not None and not changed
-        self._log = (*self._log, Access(datetime.datetime.now(datetime.UTC), structure, purpose, granted))
+        asked = Access(datetime.datetime.now(datetime.UTC), structure, purpose, rows is not None and not changed)
+        self._log = (*self._log, asked)
         if changed:
             raise SealBrokenError(
                 "The calibration rows are not those that were sealed: something changed them in place. Seal a copy of them."
@@ -262,10 +266,10 @@ class KeptRows:
     hashes: Mapping[str, NDArray[np.uint64]] = field(default_factory=dict)
     repeated: float = 0.0
     n: int = 0
-    complete: Bools | None = None  # which columns had no missing cell
+    complete: Bools = field(default_factory=lambda: np.zeros(0, dtype=bool))  # which columns had no missing cell
 
     @classmethod
-    def of(cls, roles: Mapping[str, Hashes], complete: Bools | None = None) -> KeptRows:
+    def of(cls, roles: Mapping[str, Hashes], complete: Bools) -> KeptRows:
         """All that is kept, from the fingerprints of the rows of each role."""
         numbers = {role: first_words(hashes) for role, hashes in roles.items()}
         every = np.concatenate(list(numbers.values()))
@@ -298,7 +302,7 @@ class KeptRows:
 
     def gaps(self, X: Any) -> Counter[Any]:
         """How many cells of X are missing in each column that had no missing cell in the rows of the fit."""
-        if self.complete is None or not self.complete.any():
+        if not self.complete.any():
             return Counter()
         missing = missing_cells(X) * self.complete
         names = list(X.columns) if is_frame(X) else range(len(missing))

@@ -25,6 +25,7 @@ import numpy as np
 from dco.foundations.errors import CorruptModelError, UntrustedTypeError
 from dco.foundations.extras import installed
 from dco.foundations.files import written_beside
+from dco.foundations.notes import Note, show
 from dco.storage.compiled import attributes, check_compiled
 from dco.storage.trusted_types import trusted_names
 
@@ -47,8 +48,7 @@ def save(estimator: Any, path: str | os.PathLike[str], *, overwrite: bool = True
     except Exception as failure:
         raise _cannot_save(estimator, failure) from failure
     with written_beside(path, overwrite=overwrite) as beside:
-        with open(beside, "wb") as file:
-            file.write(data)
+        beside.write_bytes(data)
         written = _checked(beside.read_bytes(), path)
         try:
             different = _difference(estimator, _own_copy(written))
@@ -86,12 +86,9 @@ def load(path: str | os.PathLike[str], *, trusted: Iterable[str | type] = ()) ->
         check_compiled(estimator)
         other = _other_versions(data)
     if other:
-        warnings.warn(
-            f"{path} was written with {' and '.join(other)}: it may predict otherwise than when it was calibrated. "
-            "`dco audit` with the rows of the fit computes the calibration scores again.",
-            UserWarning,
-            stacklevel=2,
-        )
+        text = f"{path} was written with {' and '.join(other)}: it may predict otherwise than when it was calibrated."
+        remedy = "`dco audit` with the rows of the fit computes the calibration scores again."
+        show([Note("other-versions", text, remedy)])
     return estimator
 
 
