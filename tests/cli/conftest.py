@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -13,18 +16,50 @@ from click.testing import CliRunner, Result
 from dco.cli.main import main
 
 
-def run_dco(*arguments: object, status: int = 0) -> Result:
-    """Run the command in this process and check its exit status; there is never a traceback."""
-    result = CliRunner().invoke(main, [str(argument) for argument in arguments])
-    assert result.exit_code == status, f"{arguments}: {result.exit_code}\n{result.output}\n{result.exception!r}"
-    assert "Traceback" not in result.output
-    assert result.exception is None or isinstance(result.exception, SystemExit)
-    return result
+class Dco:
+    """The command, run in this process. There is never a traceback."""
+
+    def __call__(self, *arguments: object, status: int = 0) -> Result:
+        """Run it and check its exit status."""
+        result = CliRunner().invoke(main, [str(argument) for argument in arguments])
+        assert result.exit_code == status, f"{arguments}: {result.exit_code}\n{result.output}\n{result.exception!r}"
+        assert "Traceback" not in result.output
+        assert result.exception is None or isinstance(result.exception, SystemExit)
+        return result
+
+    def json(self, *arguments: object, status: int = 0) -> Any:
+        """What it prints with --json."""
+        return json.loads(self(*arguments, "--json", status=status).output)
+
+    def refuses(self, *arguments: object) -> str:
+        """The sentence with which it ends, on one line."""
+        return " ".join(self(*arguments, status=2).output.split())
 
 
 @pytest.fixture(scope="session")
-def dco() -> Callable[..., Result]:
-    return run_dco
+def dco() -> Dco:
+    return Dco()
+
+
+@pytest.fixture
+def fails_at(monkeypatch):
+    """``with fails_at(owner, name, call, error) as calls``: this call of a function, counted from 0, raises the error."""
+
+    @contextmanager
+    def planted(owner: Any, name: str, call: int, error: BaseException) -> Iterator[list[Any]]:
+        whole, calls = getattr(owner, name), []
+
+        def called(*given: Any, **options: Any) -> Any:
+            calls.append(given)
+            if len(calls) > call:
+                raise error
+            return whole(*given, **options)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(owner, name, called)
+            yield calls
+
+    return planted
 
 
 def table(n: int, seed: int) -> pd.DataFrame:
@@ -49,13 +84,31 @@ def table(n: int, seed: int) -> pd.DataFrame:
 @pytest.fixture(scope="session")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with tables and two fitted models. Tests must not write into it."""
-    folder = tmp_path_factory.mktemp("tables")
-    table(320, 0).to_csv(folder / "rows.csv", index=False)
-    table(320, 0).to_parquet(folder / "rows.parquet")
-    table(200, 1).to_csv(folder / "new.csv", index=False)
-    table(200, 1).to_parquet(folder / "new.parquet", row_group_size=64)
+    folder, run = tmp_path_factory.mktemp("tables"), Dco()
+    for name, frame in {"rows": table(320, 0), "new": table(200, 1)}.items():
+        frame.to_csv(folder / f"{name}.csv", index=False)
+        frame.to_parquet(folder / f"{name}.parquet", row_group_size=64)
     table(200, 1).to_feather(folder / "new.feather")
     common = ("--drop", "patient", "--models", "linear", "--seed", 3)
-    run_dco("fit", folder / "rows.csv", "--target", "outcome", "--drop", "grade", *common, "--out", folder / "numbers.dco")
-    run_dco("fit", folder / "rows.csv", "--target", "grade", "--drop", "outcome", *common, "--out", folder / "labels.dco")
+    run("fit", folder / "rows.csv", "--target", "outcome", "--drop", "grade", *common, "--out", folder / "numbers.dco")
+    run("fit", folder / "rows.csv", "--target", "grade", "--drop", "outcome", *common, "--out", folder / "labels.dco")
     return folder
+
+
+@pytest.fixture
+def new(home: Path) -> pd.DataFrame:
+    return pd.read_csv(home / "new.csv")
+
+
+@pytest.fixture
+def parts_of(tmp_path: Path) -> Callable[..., Path]:
+    """A folder with a frame in Parquet files of equal length."""
+
+    def written(frame: pd.DataFrame, parts: int = 4, name: str = "in") -> Path:
+        (tmp_path / name).mkdir()
+        size = len(frame) // parts
+        for index in range(parts):
+            frame.iloc[index * size : (index + 1) * size].to_parquet(tmp_path / name / f"part-{index}.parquet", index=False)
+        return tmp_path / name
+
+    return written

@@ -32,7 +32,7 @@ def read_frame(path: Path, target: str = "y") -> tuple[pd.DataFrame, np.ndarray]
     return features(table, layout, path=path), targets(table, layout, path=path)
 
 
-def test_all_formats_give_the_same_cells(tmp_path: Path) -> None:
+def test_all_formats_give_the_same_cells(tmp_path):
     frame = pd.DataFrame({"a": [1.5, np.nan, 3.0], "b": ["x", None, "007"], "c": [1, 2, 3], "y": [0.5, 0.25, 0.125]})
     frame.to_csv(tmp_path / "t.csv", index=False)
     frame.to_csv(tmp_path / "t.csv.gz", index=False)
@@ -50,7 +50,7 @@ def test_all_formats_give_the_same_cells(tmp_path: Path) -> None:
         np.testing.assert_array_equal(y, frame["y"])
 
 
-def test_a_tsv_is_cut_at_tabs_alone_and_capital_endings_are_endings(tmp_path: Path) -> None:
+def test_a_tsv_is_cut_at_tabs_alone_and_capital_endings_are_endings(tmp_path):
     text = "height, cm\tweight, kg\n1,5\t2\n"
     names = {"t.tsv": text.encode(), "T.TSV": text.encode(), "t.tsv.gz": gzip.compress(text.encode())}
     for name, content in (names | {"T.TSV.GZ": names["t.tsv.gz"]}).items():
@@ -73,7 +73,7 @@ def test_a_tsv_is_cut_at_tabs_alone_and_capital_endings_are_endings(tmp_path: Pa
         ("a,y\r1,2\r", ["a", "y"]),
     ],
 )
-def test_names_may_hold_line_breaks_and_blank_lines_may_come_first(tmp_path: Path, text: str, names: list[str]) -> None:
+def test_names_may_hold_line_breaks_and_blank_lines_may_come_first(tmp_path, text, names):
     for path in (write(tmp_path / "t.csv", text), write(tmp_path / "t.csv.gz", gzip.compress(text.encode()))):
         assert column_names(path) == names
         table = read_table(path)
@@ -96,7 +96,7 @@ def test_names_may_hold_line_breaks_and_blank_lines_may_come_first(tmp_path: Pat
         (["1700000000000000001", "2", ""], "number"),
     ],
 )
-def test_codes_are_no_numbers(tmp_path: Path, cells: list[str], kind: str) -> None:
+def test_codes_are_no_numbers(tmp_path, cells, kind):
     frame = pd.DataFrame({"code": cells, "x": [1, 2, 3], "y": ["a", "b", "b"]})
     frame.to_csv(tmp_path / "t.csv", index=False)
     frame.replace("", None).to_parquet(tmp_path / "t.parquet")
@@ -108,7 +108,7 @@ def test_codes_are_no_numbers(tmp_path: Path, cells: list[str], kind: str) -> No
             np.testing.assert_array_equal(X["code"], [float(cell or "nan") for cell in cells])
 
 
-def test_words_for_missing_are_missing_among_numbers_alone(tmp_path: Path) -> None:
+def test_words_for_missing_are_missing_among_numbers_alone(tmp_path):
     """NA is Namibia in a column of countries, in a CSV as in Parquet."""
     frame = pd.DataFrame({"land": ["NA", "DE", None, "None"], "x": ["1", "NA", " n/a ", None], "y": [0.5, 1.5, 2.5, 3.5]})
     frame.to_csv(tmp_path / "t.csv", index=False)
@@ -122,7 +122,7 @@ def test_words_for_missing_are_missing_among_numbers_alone(tmp_path: Path) -> No
         read_frame(path)
 
 
-def test_typed_numbers_are_never_codes(tmp_path: Path) -> None:
+def test_typed_numbers_are_never_codes(tmp_path):
     pd.DataFrame({"x": [1, 2, 3], "y": [7, 8, 7]}).to_parquet(tmp_path / "t.parquet")
     X, y = read_frame(tmp_path / "t.parquet")
     assert X["x"].dtype == float
@@ -140,7 +140,7 @@ def test_typed_numbers_are_never_codes(tmp_path: Path) -> None:
         (["1.0", "2.0", "0.0"], [1, 2, 0]),
     ],
 )
-def test_different_labels_stay_different_and_as_written(tmp_path: Path, cells: list[str], labels: list[object]) -> None:
+def test_different_labels_stay_different_and_as_written(tmp_path, cells, labels):
     path = write(tmp_path / "t.csv", "x,y\n" + "\n".join(f"{row},{cell}" for row, cell in enumerate(cells)))
     _, y = read_frame(path)
     assert y.tolist() == labels
@@ -161,7 +161,7 @@ def _as_regression(path: Path) -> tuple[pa.Table, Layout]:
     return table, make_layout(table, Asked("y", "regression"), path=path)[0]
 
 
-def test_dates_booleans_and_categories_of_a_parquet_file(tmp_path: Path) -> None:
+def test_dates_booleans_and_categories_of_a_parquet_file(tmp_path):
     frame = pd.DataFrame(
         {
             "when": pd.to_datetime(["1970-01-02 00:00:00", None, "1970-01-01 00:00:01"]),
@@ -177,7 +177,7 @@ def test_dates_booleans_and_categories_of_a_parquet_file(tmp_path: Path) -> None
     assert X["kind"].tolist() == ["u", "v", None]
 
 
-def test_dates_are_read_alike_from_text_and_from_parquet(tmp_path: Path) -> None:
+def test_dates_are_read_alike_from_text_and_from_parquet(tmp_path):
     when = pd.to_datetime(["1970-01-02", None, "2021-05-03", "1969-12-31"])
     hour = pd.to_datetime(["1970-01-01 00:00:01", "2021-05-03 10:20:30.25", None, "2000-02-29 00:00"], format="ISO8601")
     frame = pd.DataFrame({"when": when, "hour": hour, "y": [0.5, 1.5, 2.5, 3.5]})
@@ -198,7 +198,7 @@ def test_dates_are_read_alike_from_text_and_from_parquet(tmp_path: Path) -> None
         features(pa.table({"when": [7], "hour": [None]}), layout, path=tmp_path)
 
 
-def test_dates_where_the_fit_had_none_are_refused(tmp_path: Path) -> None:
+def test_dates_where_the_fit_had_none_are_refused(tmp_path):
     path = write(tmp_path / "t.csv", "a,b,y\n2021-01-01,1,0.5\nunknown,2,1.5\n")
     layout, _ = make_layout(read_table(path), Asked("y"), path=path)
     assert layout.texts == ("a",)
@@ -212,7 +212,7 @@ def test_dates_where_the_fit_had_none_are_refused(tmp_path: Path) -> None:
         make_layout(read_table(path), Asked("y"), path=path)
 
 
-def test_targets_that_floats_would_change_are_refused(tmp_path: Path) -> None:
+def test_targets_that_floats_would_change_are_refused(tmp_path):
     large = [10**18 + row % 3 for row in range(60)]
     frame = pd.DataFrame({"a": np.arange(60), "y": large})
     frame.to_csv(tmp_path / "t.csv", index=False)
@@ -236,7 +236,7 @@ def test_targets_that_floats_would_change_are_refused(tmp_path: Path) -> None:
         targets(dates, layout, path=tmp_path)  # to evaluate a model that was fitted on numbers
 
 
-def test_batches_have_the_size_asked_for_and_lose_no_row(tmp_path: Path) -> None:
+def test_batches_have_the_size_asked_for_and_lose_no_row(tmp_path):
     frame = pd.DataFrame({"a": np.arange(1000.0), "b": ["x", "y"] * 500})
     frame.to_parquet(tmp_path / "t.parquet", row_group_size=130)
     frame.to_csv(tmp_path / "t.csv", index=False)
@@ -262,7 +262,7 @@ LOOKS = {
 
 
 @pytest.mark.parametrize("name", LOOKS)
-def test_text_that_looks_like_numbers_is_told_and_is_no_target(tmp_path: Path, name: str) -> None:
+def test_text_that_looks_like_numbers_is_told_and_is_no_target(tmp_path, name):
     cells, words = LOOKS[name]
     path = tmp_path / "t.csv"
     pd.DataFrame({"x": cells, "land": ["DE", "FR"] * (len(cells) // 2) + ["DE"] * (len(cells) % 2)}).to_csv(
@@ -283,21 +283,20 @@ def test_text_that_looks_like_numbers_is_told_and_is_no_target(tmp_path: Path, n
 
 
 @pytest.mark.parametrize(
-    "cells",
-    [["a", "b", "1"], ["2021-01", "2022-03"], ["1.2.3", "4.5.6"], ["10-20", "20-30"], ["007", "1"], ["A 15", "B 3"]],
+    "cells", [["a", "b", "1"], ["2021-01", "2022-03"], ["1.2.3", "4.5.6"], ["10-20", "20-30"], ["007", "1"], ["A 15", "B 3"]]
 )
-def test_text_that_does_not_is_not_told(tmp_path: Path, cells: list[str]) -> None:
+def test_text_that_does_not_is_not_told(tmp_path, cells):
     path = tmp_path / "t.csv"
     pd.DataFrame({"x": cells, "y": np.arange(len(cells)) / 2}).to_csv(path, index=False)
     assert make_layout(read_table(path), Asked("y"), path=path)[0].texts == ("x",)
 
 
-def test_labels_that_are_nearly_numbers_may_be_few(tmp_path: Path) -> None:
+def test_labels_that_are_nearly_numbers_may_be_few(tmp_path):
     path = write(tmp_path / "t.csv", "x,y\n" + "1,1\n2,2\n" * 30 + "3,3+\n")
     assert make_layout(read_table(path), Asked("y"), path=path)[0].task == "classification"
 
 
-def test_decimal_commas_are_read_where_they_are_asked_for(tmp_path: Path) -> None:
+def test_decimal_commas_are_read_where_they_are_asked_for(tmp_path):
     path = write(tmp_path / "t.csv", "a;b;y\n1,5;x,y;0,25\n-2;7,1z;1e-1\n;;3,0\n")
     table = read_table(path)
     layout, why = make_layout(table, Asked("y", decimal=","), path=path)
@@ -333,7 +332,7 @@ def test_decimal_commas_are_read_where_they_are_asked_for(tmp_path: Path) -> Non
         (["1.0", "2.0", "1.0"], "classification"),
     ],
 )
-def test_the_task_is_found_out_and_said(tmp_path: Path, values: list[str], task: str) -> None:
+def test_the_task_is_found_out_and_said(tmp_path, values, task):
     path = write(tmp_path / "t.csv", "x,y\n" + "".join(f"1,{value}\n" for value in values))
     layout, why = make_layout(read_table(path), Asked("y"), path=path)
     assert layout.task == task
@@ -362,16 +361,14 @@ def test_the_task_is_found_out_and_said(tmp_path: Path, values: list[str], task:
         ("table.xlsx", b"PK", "is not a table that dco knows"),
     ],
 )
-def test_a_damaged_table_is_told_in_a_sentence_that_names_it(
-    tmp_path: Path, name: str, content: str | bytes, words: str
-) -> None:
+def test_a_damaged_table_is_told_in_a_sentence_that_names_it(tmp_path, name, content: str | bytes, words):
     path = write(tmp_path / name, content)
     with pytest.raises(ValueError, match=words) as told:
         read_table(path)
     assert name in str(told.value)
 
 
-def test_the_bad_cell_is_named(tmp_path: Path) -> None:
+def test_the_bad_cell_is_named(tmp_path):
     path = write(tmp_path / "t.csv", "a,y\n1,2.5\n2,oops\n")
     with pytest.raises(ValueError, match=r"'oops' in row 2.*--task classification"):
         make_layout(read_table(path), Asked("y", "regression"), path=path)
@@ -383,13 +380,13 @@ def test_the_bad_cell_is_named(tmp_path: Path) -> None:
         read_frame(path)
 
 
-def test_a_column_without_a_name_is_left_out(tmp_path: Path) -> None:
+def test_a_column_without_a_name_is_left_out(tmp_path):
     path = write(tmp_path / "t.csv", ",a,y\n0,1,2.5\n1,2,3.5\n")
     assert column_names(path) == ["a", "y"]
     assert list(read_frame(path)[0].columns) == ["a"]
 
 
-def test_the_index_that_pandas_adds_is_no_feature_and_names_may_hold_dots(tmp_path: Path) -> None:
+def test_the_index_that_pandas_adds_is_no_feature_and_names_may_hold_dots(tmp_path):
     frame = pd.DataFrame({"a.b": [1.0, 2.0, 3.0], "y": [0.5, 1.5, 2.5]}, index=[5, 3, 1])
     frame.to_parquet(tmp_path / "t.parquet")
     X, _ = read_frame(tmp_path / "t.parquet")
@@ -397,7 +394,7 @@ def test_the_index_that_pandas_adds_is_no_feature_and_names_may_hold_dots(tmp_pa
     assert X["a.b"].tolist() == [1.0, 2.0, 3.0]
 
 
-def test_a_target_that_is_nan_is_missing(tmp_path: Path) -> None:
+def test_a_target_that_is_nan_is_missing(tmp_path):
     import pyarrow.parquet as pq
 
     pq.write_table(pa.table({"a": [1.0, 2.0], "y": [0.5, float("nan")]}), tmp_path / "t.parquet")
@@ -405,7 +402,7 @@ def test_a_target_that_is_nan_is_missing(tmp_path: Path) -> None:
         read_frame(tmp_path / "t.parquet")
 
 
-def test_the_checks_of_columns_take_time_in_proportion_to_their_number(tmp_path: Path) -> None:
+def test_the_checks_of_columns_take_time_in_proportion_to_their_number(tmp_path):
     """20,000 columns: far below a second. To compare each with all others took half a minute."""
     names = [f"column {place}" for place in range(20_000)]
     layout = Layout(
