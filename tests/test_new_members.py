@@ -66,7 +66,7 @@ def test_the_command_line_knows_them(toys, tmp_path: Path, monkeypatch: pytest.M
     told = json.loads(result.stdout)
     assert told["certificate"]["score"] == "SquaredResidual"
     assert told["certificate"]["rule"] == "halved"
-    assert CliRunner().invoke(main, ["audit", "model.dco", "rows.csv"]).exit_code == 0
+    assert CliRunner().invoke(main, ["audit", "model.dco", "--data", "rows.csv"]).exit_code == 0
 
 
 def test_they_keep_the_laws_of_their_families(toys) -> None:
