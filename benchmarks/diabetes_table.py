@@ -28,7 +28,8 @@ from dco.foundations.ranks import order_statistic
 from dco.models.bayesian_linear import effective_sample_size
 from dco.predictions import Points
 from dco.reproduction.experiment import Options
-from dco.reproduction.regression import PRIOR_SCALES, STUDIES, load_rows, paper_split, run_split
+from dco.reproduction.regression import load_rows, paper_split, run_split
+from dco.reproduction.regression_tables import PRIOR_SCALES, STUDIES
 from dco.scores.regression import AbsoluteResidual
 
 ALPHA = 0.2

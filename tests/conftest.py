@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.internal.conjecture import providers
 
-import dco.rows.splits
+import dco.rows.roles
 
 for asks_for_colours in ("FORCE_COLOR", "TTY_COMPATIBLE"):  # by which rich takes any output for a terminal
     os.environ.pop(asks_for_colours, None)
@@ -34,7 +34,7 @@ def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
 def fixed_seeds(monkeypatch: pytest.MonkeyPatch) -> None:
     """Seeds for what names none: our own `random_state=None`, and models that draw from NumPy's global state."""
     drawn = np.random.default_rng(0)
-    monkeypatch.setattr(dco.rows.splits, "fresh_seed", lambda: int(drawn.integers(2**32)))
+    monkeypatch.setattr(dco.rows.roles, "fresh_seed", lambda: int(drawn.integers(2**32)))
     np.random.seed(0)  # noqa: NPY002 - scikit-learn's own default
 
 

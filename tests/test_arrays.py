@@ -84,14 +84,19 @@ def test_what_numpy_refuses_is_copied_to_the_host(kind):
 
 
 def test_every_record_takes_tensors_on_a_gpu():
-    column = PROBABILITIES[:, 0]
+    column, table = PROBABILITIES[:, 0], Tensor(PROBABILITIES)
     on_gpu = Tensor(column)
-    np.testing.assert_array_equal(dco.Points(on_gpu).mean, column)
-    np.testing.assert_array_equal(dco.PointsWithSpread(on_gpu, on_gpu).spread, column)
-    np.testing.assert_array_equal(dco.Quantiles(on_gpu, on_gpu, on_gpu).upper, column)
-    np.testing.assert_array_equal(dco.GaussianMixtures(Tensor(PROBABILITIES), Tensor(PROBABILITIES[0])).means, PROBABILITIES)
-    np.testing.assert_array_equal(dco.ClassDraws(Tensor(PROBABILITIES[None])).draws[0], PROBABILITIES)
-    np.testing.assert_array_equal(dco.ClassProbabilities(PROBABILITIES, uniforms=on_gpu).uniforms, column)
+    for found, expected in (
+        (dco.Points(on_gpu).mean, column),
+        (dco.PointsWithSpread(on_gpu, on_gpu).spread, column),
+        (dco.Quantiles(on_gpu, on_gpu, on_gpu).upper, column),
+        (dco.GaussianMixtures(table, Tensor(PROBABILITIES[0])).means, PROBABILITIES),
+        (dco.ClassDraws(Tensor(PROBABILITIES[None])).draws[0], PROBABILITIES),
+        (dco.ClassProbabilities(PROBABILITIES, uniforms=on_gpu).uniforms, column),
+    ):
+        np.testing.assert_array_equal(found, expected)
+    with pytest.raises(ValueError, match="Logits go through a softmax first"):
+        dco.ClassProbabilities(Tensor(np.log(PROBABILITIES)))
 
 
 def test_arrays_that_numpy_takes_are_not_copied():
@@ -108,11 +113,6 @@ def test_jax_arrays_in_single_precision_and_bfloat16():
     assert record.probabilities.dtype == np.float32
     np.testing.assert_array_equal(record.probabilities, np.asarray(rounded.astype(jnp.float32)))
     np.testing.assert_allclose(record.probabilities, PROBABILITIES, rtol=2**-8)
-
-
-def test_logits_refuse_in_one_sentence_wherever_they_are():
-    with pytest.raises(ValueError, match="Logits go through a softmax first"):
-        dco.ClassProbabilities(Tensor(np.log(PROBABILITIES)))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
@@ -138,16 +138,11 @@ def test_labels_and_scores_may_live_there_too():
     assert np.array_equal(residuals, PROBABILITIES[:, 0])
 
 
-@pytest.mark.parametrize(
-    "values", [[1, 2], [0.5, 1.5], [True, False], np.float32([1, 2]), np.zeros((2, 3)), 3, Tensor(np.ones(2))]
-)
-def test_real_numbers_keep_their_kind(values):
-    array = real_numbers(values, name="losses")
-    assert array.dtype == to_numpy(values).dtype
-    np.testing.assert_array_equal(array, to_numpy(values))
-
-
-def test_decimals_and_fractions_are_real_numbers():
+def test_real_numbers_keep_their_kind_and_decimals_and_fractions_are_some():
+    for values in ([1, 2], [0.5, 1.5], [True, False], np.float32([1, 2]), np.zeros((2, 3)), 3, Tensor(np.ones(2))):
+        array = real_numbers(values, name="losses")
+        assert array.dtype == to_numpy(values).dtype
+        np.testing.assert_array_equal(array, to_numpy(values))
     np.testing.assert_array_equal(real_numbers([Decimal("0.5"), Fraction(1, 4), 2], name="losses"), [0.5, 0.25, 2])
 
 

@@ -82,7 +82,7 @@ def check(result: Any, case: object) -> None:
 
 
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])
-def test_damaged_tables(home: Path, tmp_path: Path, suffix: str) -> None:
+def test_damaged_tables(home, tmp_path, suffix):
     whole = (home / f"rows.{suffix}").read_bytes()
     outcomes = []
     for seed in range(ROUNDS):
@@ -102,7 +102,7 @@ def test_damaged_tables(home: Path, tmp_path: Path, suffix: str) -> None:
     assert outcomes.count(2) > ROUNDS / 10, "the damage is real"
 
 
-def test_damaged_models(home: Path, tmp_path: Path) -> None:
+def test_damaged_models(home, tmp_path):
     whole = (home / "m.dco").read_bytes()
     outcomes = []
     for seed in range(ROUNDS):
@@ -123,7 +123,7 @@ def test_damaged_models(home: Path, tmp_path: Path) -> None:
     assert outcomes.count(2) > ROUNDS / 2, "a damaged model is refused"
 
 
-def test_damaged_tables_are_fitted_or_refused(home: Path, tmp_path: Path) -> None:
+def test_damaged_tables_are_fitted_or_refused(home, tmp_path):
     """Fewer rounds, because a table that is still whole is fitted."""
     whole = (home / "rows.csv").read_bytes()
     for seed in range(1000, 1060):
@@ -155,7 +155,7 @@ WORDS = [
 ]
 
 
-def test_odd_options(home: Path, tmp_path: Path) -> None:
+def test_odd_options(home, tmp_path):
     for seed in range(150):
         rng = random.Random(seed)
         words = rng.choices(WORDS, k=rng.randrange(6))

@@ -87,11 +87,8 @@ def test_ipython_itself_shows_the_same(results):
 
 
 def test_one_is_singular_and_every_other_number_is_not():
-    assert [f"{counted(n, 'calibration row')} {are(n)}" for n in (0, 1, 2)] == [
-        "0 calibration rows are",
-        "1 calibration row is",
-        "2 calibration rows are",
-    ]
+    assert [f"{counted(n, 'row')} {are(n)}" for n in (0, 1, 2)] == ["0 rows are", "1 row is", "2 rows are"]
+    assert [have(n) for n in (0, 1, 2)] == ["have", "has", "have"]
 
 
 @pytest.mark.parametrize(
@@ -104,10 +101,7 @@ def test_one_is_singular_and_every_other_number_is_not():
         (lambda: dco.plan(1, alpha=0.1), "^1 row is too few"),
         (lambda: dco.plan(5, alpha=0.1, test=1), "^5 rows less 1 test row are too few"),
         (lambda: dco.tune({"a": (dco.scores.LAC(), dco.Points([0.0]))}, [0], alpha=0.5), "^the only candidate failed"),
-        (
-            lambda: Found((Trial(0, None, None, None, reason="why"),)).best,
-            "^the only trial failed on the tuning rows. trial 0: why",
-        ),
+        (lambda: Found((Trial(0, None, None, None, reason="why"),)).best, "^the only trial failed .* trial 0: why"),
     ],
 )
 def test_messages_speak_of_one_row_in_the_singular(make, words):
@@ -126,7 +120,6 @@ def test_printed_sets_and_warnings_do_too():
 
 
 def test_a_long_list_is_cut_and_counted() -> None:
-    assert [have(n) for n in (0, 1, 2)] == ["have", "has", "have"]
     assert first_few(list("abcde")) == "a, b, c, d, e"
     assert first_few(list("abcdefg")) == "a, b, c, d, e and 2 more"
     assert first_few([]) == ""

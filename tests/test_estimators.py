@@ -1402,14 +1402,15 @@ def test_a_group_is_the_same_group_however_it_is_stored(train, calibrate, shared
 
 def test_rows_are_hashed_once_and_calibration_rows_again_when_they_are_opened(monkeypatch) -> None:
     X, y = regression_rows(400)
-    original, hashed = dco.rows.fingerprints._row_digests, []
+    original, hashed = row_fingerprints, []
 
     def counting(*args, **kwargs):
-        digests = original(*args, **kwargs)
-        hashed.append(len(digests))
-        return digests
+        hashes = original(*args, **kwargs)
+        hashed.append(len(hashes))
+        return hashes
 
-    monkeypatch.setattr(dco.rows.fingerprints, "_row_digests", counting)
+    for module in ("rows", "roles"):
+        monkeypatch.setattr(f"dco.rows.{module}.row_fingerprints", counting)
     est = dco.DecoupledRegressor(Ridge(), random_state=0).fit(X, y)
     assert sum(hashed) == 400 + est.splits_.calibrate.size
     hashed.clear()

@@ -53,9 +53,7 @@ writers = pytest.mark.parametrize(("name", "write"), WRITERS.values(), ids=WRITE
 
 
 @writers
-def test_what_is_written_is_on_the_disk_before_it_gets_its_name(
-    name: str, write: Callable[[Path], object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_written_is_on_the_disk_before_it_gets_its_name(name, write, tmp_path, monkeypatch):
     (tmp_path / name).write_bytes(b"")
     happened, flush, rename = [], os.fsync, os.replace
 
@@ -76,9 +74,7 @@ def test_what_is_written_is_on_the_disk_before_it_gets_its_name(
 
 
 @writers
-def test_a_disk_that_is_full_leaves_no_file_behind(
-    name: str, write: Callable[[Path], object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_disk_that_is_full_leaves_no_file_behind(name, write, tmp_path, monkeypatch):
     (tmp_path / name).write_bytes(b"")
 
     def fail(*_: object) -> None:
@@ -91,9 +87,7 @@ def test_a_disk_that_is_full_leaves_no_file_behind(
 
 
 @writers
-def test_no_writer_touches_the_umask_which_all_threads_share(
-    name: str, write: Callable[[Path], object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_writer_touches_the_umask_which_all_threads_share(name, write, tmp_path, monkeypatch):
     (tmp_path / "plain").write_text("")
     (tmp_path / name).write_bytes(b"")
     monkeypatch.delattr(os, "umask")
@@ -101,7 +95,7 @@ def test_no_writer_touches_the_umask_which_all_threads_share(
     assert (tmp_path / name).stat().st_mode == (tmp_path / "plain").stat().st_mode
 
 
-def test_every_text_file_has_a_stated_encoding() -> None:
+def test_every_text_file_has_a_stated_encoding():
     """The default is that of the computer: what one writes, another could not read."""
     unstated, stated = [], 0
     for path in sorted(SOURCE.rglob("*.py")):
@@ -118,7 +112,7 @@ def test_every_text_file_has_a_stated_encoding() -> None:
     assert unstated == []
 
 
-def test_an_error_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
+def test_an_error_leaves_the_old_file_and_nothing_else(tmp_path):
     path = tmp_path / "file"
     path.write_text("old")
 
@@ -134,7 +128,7 @@ def test_an_error_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["file"]
 
 
-def test_a_link_stays_a_link(tmp_path: Path) -> None:
+def test_a_link_stays_a_link(tmp_path):
     (tmp_path / "far").mkdir()
     (tmp_path / "far" / "file").write_text("old")
     (tmp_path / "link").symlink_to(tmp_path / "far" / "file")
@@ -145,7 +139,7 @@ def test_a_link_stays_a_link(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("links", [True, False])
-def test_a_name_that_was_taken_meanwhile_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, links: bool) -> None:
+def test_a_name_that_was_taken_meanwhile_is_kept(tmp_path, monkeypatch, links):
     def no_links(*names: object) -> None:
         raise PermissionError("Operation not permitted")
 
@@ -164,7 +158,7 @@ def test_a_name_that_was_taken_meanwhile_is_kept(tmp_path: Path, monkeypatch: py
     assert os.listdir(tmp_path) == ["file"]
 
 
-def test_the_unfinished_file_lies_within_the_folder_that_is_named(tmp_path: Path) -> None:
+def test_the_unfinished_file_lies_within_the_folder_that_is_named(tmp_path):
     (tmp_path / "unfinished").mkdir()
     with written_beside(tmp_path / "file", within=tmp_path / "unfinished") as beside:
         beside.write_text("new")
@@ -198,14 +192,7 @@ SPECIAL = {"a pipe": pipe, "a socket": bound, "a device": device, "a folder": Pa
 @pytest.mark.parametrize(("name", "write"), [entry for entry in WRITERS.values() if entry[1] is not claim])
 @pytest.mark.parametrize("link", [False, True], ids=["itself", "by a link"])
 @pytest.mark.parametrize("kind", SPECIAL)
-def test_what_is_no_regular_file_is_not_replaced(
-    kind: str,
-    link: bool,
-    name: str,
-    write: Callable[[Path], object],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_what_is_no_regular_file_is_not_replaced(kind, link, name, write, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     special = tmp_path / ("special" if link else name)
     SPECIAL[kind](special)
@@ -233,9 +220,7 @@ def write_two(folder: Path, *, overwrite: bool = True) -> None:
 @pytest.mark.parametrize("there", [[], ["first"], ["second"], ["first", "second"]])
 @pytest.mark.parametrize("links", [True, False], ids=["links", "no links"])
 @pytest.mark.parametrize("fails", ["flush", "name"])
-def test_files_that_belong_together_are_all_replaced_or_none(
-    there: list[str], links: bool, fails: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_files_that_belong_together_are_all_replaced_or_none(there, links, fails, tmp_path, monkeypatch):
     """The disk of the second is full, or it cannot get its name after the first has got its own."""
     for name in there:
         (tmp_path / name).write_text(f"old {name}")
@@ -266,7 +251,7 @@ def test_files_that_belong_together_are_all_replaced_or_none(
     }  # fmt: skip
 
 
-def test_a_name_that_was_taken_meanwhile_keeps_the_files_that_belong_to_it_out(tmp_path: Path) -> None:
+def test_a_name_that_was_taken_meanwhile_keeps_the_files_that_belong_to_it_out(tmp_path):
     (tmp_path / "second").write_text("another run's")
     with pytest.raises(ValueError, match="written by another run meanwhile and is kept"):
         write_two(tmp_path, overwrite=False)
@@ -288,7 +273,7 @@ with written_beside(Path(sys.argv[1])) as beside:
 """
 
 
-def test_a_killed_run_is_swept_up_after_and_a_living_one_is_left_alone(tmp_path: Path) -> None:
+def test_a_killed_run_is_swept_up_after_and_a_living_one_is_left_alone(tmp_path):
     path = tmp_path / "diabetes.csv"
     others = [tmp_path / ".diabetes.csv.mine", tmp_path / ".diabetes.csv.bak.0123456789ab", tmp_path / ".other.0123456789ab"]
     for other in others:
@@ -315,7 +300,7 @@ def test_a_killed_run_is_swept_up_after_and_a_living_one_is_left_alone(tmp_path:
 # --- values that strict JSON can hold ---------------------------------------------------------------------------------
 
 
-def test_everything_that_numpy_holds_becomes_jsons_own() -> None:
+def test_everything_that_numpy_holds_becomes_jsons_own():
     value = {
         1: np.float32(0.5),
         "a": (np.int64(3), np.bool_(True), np.array([[1.5, np.inf]])),
@@ -327,19 +312,19 @@ def test_everything_that_numpy_holds_becomes_jsons_own() -> None:
 
 
 @pytest.mark.parametrize("value", [float("nan"), np.float64("nan"), np.array(np.nan)])
-def test_nan_is_what_the_caller_says(value: Any) -> None:
+def test_nan_is_what_the_caller_says(value):
     assert plain({"a": [value]}) == {"a": [None]}
     assert plain({"a": [value]}, nan="nan") == {"a": ["nan"]}
     with pytest.raises(ValueError, match="no NaN here"):
         plain({"a": [value]}, nan=ValueError("no NaN here"))
 
 
-def test_digits_round_floats_alone() -> None:
+def test_digits_round_floats_alone():
     assert plain([1 / 3, 10**15 + 1, 0.1 + 0.2, np.inf], digits=3) == [0.333, 10**15 + 1, 0.3, "inf"]
     assert plain(0.1 + 0.2) == 0.1 + 0.2
 
 
-def test_what_json_does_not_know_is_the_callers_to_decide(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_json_does_not_know_is_the_callers_to_decide(capsys):
     kept = {"path": Path("a"), "share": Fraction(1, 3)}
     assert plain(kept) == kept
     print_json(kept)
@@ -348,7 +333,7 @@ def test_what_json_does_not_know_is_the_callers_to_decide(capsys: pytest.Capture
         strict_json(kept)
 
 
-def test_records_and_the_page_take_the_same_values() -> None:
+def test_records_and_the_page_take_the_same_values():
     row = {"sizes": np.array([1.0, np.inf]), "n": np.int64(4), "share": 1 / 3}
     assert records_plain(row) == {"sizes": [1.0, "inf"], "n": 4, "share": 0.333333333333}
     assert json.loads(strict_json(row)) == {"sizes": [1.0, "inf"], "n": 4, "share": 1 / 3}

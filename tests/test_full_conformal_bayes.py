@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 import pytest
 from scipy.stats import norm
@@ -23,9 +25,13 @@ def coin_table(x):
 
 
 def posterior(x, y):
-    table = coin_table(x)
-    weights = np.prod(np.take_along_axis(table, y[None, :, None], axis=2)[:, :, 0], axis=1)
+    weights = np.prod(np.take_along_axis(coin_table(x), y[None, :, None], axis=2)[:, :, 0], axis=1)
     return weights / weights.sum()
+
+
+def coin_sets(x, y, x_new):
+    train, test = ClassDraws(coin_table(x)), ClassDraws(coin_table(x_new))
+    return full_conformal_labels(train, y, test, alpha=0.3, weights=posterior(x, y), least_effective_draws=0)
 
 
 def test_sets_are_those_of_the_posterior_refitted_with_each_candidate():
@@ -33,36 +39,23 @@ def test_sets_are_those_of_the_posterior_refitted_with_each_candidate():
     rng = np.random.default_rng(0)
     for _ in range(20):
         x, y = rng.integers(0, 2, size=9), rng.integers(0, 3, size=9)
-        x_new = np.array([0, 1])
-        ours = full_conformal_labels(
-            ClassDraws(coin_table(x)), y, ClassDraws(coin_table(x_new)), alpha=0.3, weights=posterior(x, y),
-            least_effective_draws=0,
-        )  # fmt: skip
+        ours = coin_sets(x, y, np.array([0, 1]))
         dense = ours.sets.to_dense()
-        for i, new in enumerate(x_new):
-            for label in range(3):
-                x_all, y_all = np.append(x, new), np.append(y, label)
-                refitted = posterior(x_all, y_all)
-                sigma = refitted @ np.take_along_axis(coin_table(x_all), y_all[None, :, None], axis=2)[:, :, 0]
-                rank = np.count_nonzero(sigma <= sigma[-1] * (1 + 1e-10))
-                assert ours.ranks[i, label] == rank
-                assert dense[i, label] == (rank > 3)  # alpha (n + 1) = 3 exactly
+        for new, label in product((0, 1), range(3)):
+            x_all, y_all = np.append(x, new), np.append(y, label)
+            sigma = posterior(x_all, y_all) @ np.take_along_axis(coin_table(x_all), y_all[None, :, None], axis=2)[:, :, 0]
+            rank = np.count_nonzero(sigma <= sigma[-1] * (1 + 1e-10))
+            assert ours.ranks[new, label] == rank
+            assert dense[new, label] == (rank > 3)  # alpha (n + 1) = 3 exactly
     assert ours.p_values == pytest.approx(ours.ranks / 10)
 
 
 def test_coverage_when_the_model_is_wrong():
     """Labels come from none of the coins; with the exact posterior coverage is 1 - alpha all the same (ties add to it)."""
-    rng = np.random.default_rng(1)
-    hits = 0
-    repetitions = 2000
+    rng, hits, repetitions = np.random.default_rng(1), 0, 2000
     for _ in range(repetitions):
-        x = rng.integers(0, 2, size=10)
-        y = rng.choice(3, size=10, p=[0.15, 0.25, 0.6])
-        result = full_conformal_labels(
-            ClassDraws(coin_table(x[:9])), y[:9], ClassDraws(coin_table(x[9:])), alpha=0.3,
-            weights=posterior(x[:9], y[:9]), least_effective_draws=0,
-        )  # fmt: skip
-        hits += bool(result.sets.contains(y[9:])[0])
+        x, y = rng.integers(0, 2, size=10), rng.choice(3, size=10, p=[0.15, 0.25, 0.6])
+        hits += bool(coin_sets(x[:9], y[:9], x[9:]).sets.contains(y[9:])[0])
     assert hits / repetitions >= 0.7 - 3 * np.sqrt(0.21 / repetitions)
 
 
@@ -123,7 +116,13 @@ def test_runs_that_touch_are_joined_and_others_stay_separate():
 
 
 def test_effective_draws_and_the_warning():
-    """Equal probabilities in all draws: all T count. One draw that alone allows a label: one counts, and it is said."""
+    """Equal probabilities in all draws: all T count; 0.8 and 0.2 are worth 1 / (0.64 + 0.04) draws. One draw that alone
+    allows a label: one counts, and it is said."""
+    unequal = ClassDraws(np.array([[[0.8, 0.2]], [[0.2, 0.8]]]))
+    result = full_conformal_labels(
+        ClassDraws(np.full((2, 3, 2), 0.5)), [0, 1, 0], unequal, alpha=0.2, least_effective_draws=0
+    )
+    assert result.effective_draws == pytest.approx(1 / 0.68)
     flat = ClassDraws(np.full((50, 4, 2), 0.5))
     result = full_conformal_labels(flat, [0, 1, 0, 1], flat, alpha=0.3)
     assert result.effective_draws == pytest.approx(50)
@@ -134,46 +133,34 @@ def test_effective_draws_and_the_warning():
         full_conformal_labels(flat, [0, 1, 0, 1], ClassDraws(spiky), alpha=0.3)
 
 
-def test_a_label_that_no_draw_allows_is_out():
-    train = ClassDraws(np.full((30, 5, 2), 0.5))
-    test = ClassDraws(np.full((30, 1, 2), [[1.0, 0.0]]))
-    result = full_conformal_labels(train, [0, 1, 0, 1, 0], test, alpha=0.3)
-    assert result.sets.to_lists() == [[0]]
-    assert result.ranks.tolist() == [[6, 1]]
-
-
-@pytest.mark.parametrize(("alpha", "sets"), [(0.1, [[0, 1, 2]]), (1 / 6, [[0]])])
-def test_sets_of_too_few_rows_are_full_for_labels_never_seen_too(alpha, sets):
+@pytest.mark.parametrize(("alpha", "sets"), [(0.1, [[0, 1, 2]]), (1 / 6, [[0]]), (0.3, [[0]])])
+def test_a_label_that_no_draw_allows_is_out_unless_rows_are_too_few(alpha, sets):
     """Five rows cannot rule out the sixth at a level below 1/6, whatever its label; at 1/6 the least rank is out."""
     train = ClassDraws(np.full((30, 5, 2), 0.5), classes=[0, 1])
     test = ClassDraws(np.full((30, 1, 2), [[1.0, 0.0]]), classes=[0, 1], unseen=[2])
-    assert full_conformal_labels(train, [0, 1, 0, 1, 0], test, alpha=alpha).sets.to_lists() == sets
+    result = full_conformal_labels(train, [0, 1, 0, 1, 0], test, alpha=alpha)
+    assert result.sets.to_lists() == sets
+    assert result.ranks.tolist() == [[6, 1]]
 
 
-def test_bad_input_is_refused():
-    draws = ClassDraws(np.full((5, 4, 2), 0.5))
-    with pytest.raises(ValueError, match="must be the same"):
-        full_conformal_labels(draws, [0, 1, 0, 1], ClassDraws(np.full((6, 1, 2), 0.5)), alpha=0.1)
-    with pytest.raises(ValueError, match="one model"):
-        full_conformal_labels(draws, [0, 1, 0, 1], ClassDraws(np.full((5, 1, 3), 1 / 3)), alpha=0.1)
-    named = [ClassDraws(np.full((5, 4, 2), 0.5), classes=order) for order in (["a", "b"], ["b", "a"])]
-    with pytest.raises(ValueError, match="list their labels differently"):
-        full_conformal_labels(named[0], ["a", "b", "a", "b"], named[1], alpha=0.3)
-    with pytest.raises(ValueError, match="each of the 5 draws"):
-        full_conformal_labels(draws, [0, 1, 0, 1], draws, alpha=0.1, weights=[1.0])
-    mixture = GaussianMixtures(np.zeros((3, 2)), [1.0, 1.0])
-    with pytest.raises(ValueError, match="ascending"):
-        full_conformal_intervals(mixture, np.zeros(3), mixture, [1.0, 0.0], alpha=0.1)
-    with pytest.raises(ValueError, match="one finite number"):
-        full_conformal_intervals(mixture, [0.0, np.nan, 0.0], mixture, [0.0, 1.0], alpha=0.1)
+DRAWS, MIXTURE = ClassDraws(np.full((5, 4, 2), 0.5)), GaussianMixtures(np.zeros((3, 2)), [1.0, 1.0])
+AB, BA = (ClassDraws(np.full((5, 4, 2), 0.5), classes=order) for order in (["a", "b"], ["b", "a"]))
 
 
-def test_effective_draws_are_those_of_unequal_weights():
-    """Weights 0.8 and 0.2 are worth 1 / (0.64 + 0.04) draws."""
-    train = ClassDraws(np.full((2, 3, 2), 0.5))
-    test = ClassDraws(np.array([[[0.8, 0.2]], [[0.2, 0.8]]]))
-    result = full_conformal_labels(train, [0, 1, 0], test, alpha=0.2, least_effective_draws=0)
-    assert result.effective_draws == pytest.approx(1 / 0.68)
+@pytest.mark.parametrize(
+    ("sets", "given", "options", "message"),
+    [
+        (full_conformal_labels, (DRAWS, [0, 1, 0, 1], ClassDraws(np.full((6, 1, 2), 0.5))), {}, "must be the same"),
+        (full_conformal_labels, (DRAWS, [0, 1, 0, 1], ClassDraws(np.full((5, 1, 3), 1 / 3))), {}, "one model"),
+        (full_conformal_labels, (AB, ["a", "b", "a", "b"], BA), {}, "list their labels differently"),
+        (full_conformal_labels, (DRAWS, [0, 1, 0, 1], DRAWS), {"weights": [1.0]}, "each of the 5 draws"),
+        (full_conformal_intervals, (MIXTURE, np.zeros(3), MIXTURE, [1.0, 0.0]), {}, "ascending"),
+        (full_conformal_intervals, (MIXTURE, [0.0, np.nan, 0.0], MIXTURE, [0.0, 1.0]), {}, "one finite number"),
+    ],
+)
+def test_bad_input_is_refused(sets, given, options, message):
+    with pytest.raises(ValueError, match=message):
+        sets(*given, alpha=0.1, **options)
 
 
 def test_candidates_far_outside_their_sets_rest_on_few_draws_without_a_warning():

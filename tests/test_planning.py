@@ -9,7 +9,7 @@ from scipy.stats import beta
 
 from dco import theory
 from dco.foundations.errors import InfeasibleLevelError
-from dco.foundations.ranks import conformal_rank, pac_rank, smallest_pac_n
+from dco.foundations.ranks import pac_rank, rank_for, smallest_pac_n
 from dco.guarantees.planning import Plan, plan
 
 
@@ -77,6 +77,9 @@ def test_the_reason_for_few_calibration_rows_is_true_of_their_number():
         (row,) = [row for row in plan(n, alpha=0.1).rows if row.role == "calibrate"]
         assert row.reason.startswith("A third of the rows, by a rule of thumb, less those that would waste part of a rank;")
         assert n // 3 - 10 < row.rows <= n // 3
+    (row,) = [row for row in plan(60, alpha=0.1, test=40).rows if row.role == "calibrate"]
+    assert row.rows == 9  # more than a third of the 20 rows that tests leave
+    assert row.reason.startswith("The least that gives a finite threshold")
 
 
 def test_a_spread_that_is_reached_is_not_said_to_need_more_rows():
@@ -102,12 +105,9 @@ def test_few_rows_take_the_pac_rank_that_wastes_least():
 
 
 def test_expected_coverage_and_its_points_are_those_of_the_law():
-    for guarantee, rank_of in [
-        ("marginal", lambda m: conformal_rank(m, alpha=0.1)),
-        ("pac", lambda m: pac_rank(m, alpha=0.1, delta=0.05)),
-    ]:
+    for guarantee, delta in [("marginal", None), ("pac", 0.05)]:
         now = plan(2000, alpha=0.1, guarantee=guarantee).now
-        k, m = rank_of(now.calibrate), now.calibrate
+        k, m = rank_for(now.calibrate, alpha=0.1, delta=delta), now.calibrate
         law = beta(k, m + 1 - k)
         assert now.rank == k
         assert now.expected_coverage == pytest.approx(law.mean())
@@ -128,18 +128,20 @@ def test_pac_gets_no_fewer_calibration_rows_than_marginal():
 
 
 @pytest.mark.parametrize(
-    ("alpha", "delta", "spread"), [(0.05, 0.5, 0.02), (0.1, 0.6, 0.02), (0.3, 0.9, 0.03), (0.7, 0.5, 0.03)]
+    ("alpha", "delta", "spread"),
+    [(0.05, 0.5, 0.02), (0.1, 0.6, 0.02), (0.3, 0.9, 0.03), (0.7, 0.5, 0.03)]
+    + [(alpha, 0.05, spread) for alpha in (0.2, 0.6, 0.8) for spread in (0.01, 0.03)],
 )
-def test_a_delta_near_a_half_and_above_keeps_the_spread_that_is_promised(alpha, delta, spread):
-    """The PAC rank may then be below the marginal one, with more spread at the same number of rows."""
+def test_enough_rows_keep_the_spread_of_a_pac_plan_within_the_wish(alpha, delta, spread):
+    """With a delta near 1/2 the PAC rank may be below the marginal one, with more spread at the same number of rows."""
     result = plan(50_000, alpha=alpha, guarantee="pac", delta=delta, spread=spread)
     assert result.rows[2].reason.startswith("Enough for a standard deviation")
     assert result.now.coverage_sd <= spread
 
 
 def test_twice_the_rows_is_the_plan_of_twice_the_rows():
-    for n in (300, 442, 50_000):
-        assert plan(n, alpha=0.1).doubled == plan(2 * n, alpha=0.1).now
+    for n, test in ((300, 0), (442, 0), (50_000, 0), (1000, 300)):  # test rows stay as asked
+        assert plan(n, alpha=0.1, test=test).doubled == plan(2 * n, alpha=0.1, test=test).now
     assert "narrow coverage to 0.8657 to 0.9304 with 229" in note(plan(442, alpha=0.1), "Twice the rows")
     assert "would not change the spread" in note(plan(5000, alpha=0.1), "Twice the rows")
 
@@ -156,10 +158,6 @@ def test_twice_the_rows_narrow_coverage_only_where_they_do(guarantee):
         assert ("narrow coverage to" in told[n]) == narrower
         assert narrower or doubled.coverage_low < now.coverage_low
     assert ("bring coverage down to" in told[125]) == (guarantee == "pac")
-
-
-def test_twice_the_rows_keeps_the_test_rows_as_asked():
-    assert plan(1000, alpha=0.1, test=300).doubled == plan(2000, alpha=0.1, test=300).now
 
 
 def test_folds_and_a_single_candidate_lose_no_rows_to_tuning():
@@ -181,20 +179,21 @@ def test_the_smallest_useful_n_is_said_and_can_be_planned():
         assert not any("are fewer" in text for text in there.notes)
         assert any("are fewer" in text for text in plan(least - 3, alpha=alpha, tune_folds=folds).notes)
 
-
-def test_the_smallest_useful_n_rounds_tuning_rows_up():
-    """At 0.3 three calibration rows and four tuning rows are needed."""
-    assert plan(100, alpha="0.3").smallest_useful_n == 2 * (3 + 4)
+    assert plan(100, alpha="0.3").smallest_useful_n == 2 * (3 + 4)  # tuning rows are rounded up
 
 
-def test_too_few_rows_are_refused_with_the_number_that_would_do():
+@pytest.mark.parametrize(
+    ("n", "options", "message"),
+    [
+        (10, {}, r"10 rows are too few: calibration alone needs 9 .* from 38 rows on"),
+        (60, {"test": 50}, "60 rows less 50 test rows"),
+        (30, {"guarantee": "pac"}, "needs 29"),
+    ],
+)
+def test_too_few_rows_are_refused_with_the_number_that_would_do(n, options, message):
     assert plan(11, alpha=0.1).calibrate == 9
-    with pytest.raises(InfeasibleLevelError, match=r"10 rows are too few: calibration alone needs 9 .* from 38 rows on"):
-        plan(10, alpha=0.1)
-    with pytest.raises(InfeasibleLevelError, match="60 rows less 50 test rows"):
-        plan(60, alpha=0.1, test=50)
-    with pytest.raises(InfeasibleLevelError, match="needs 29"):
-        plan(30, alpha=0.1, guarantee="pac")
+    with pytest.raises(InfeasibleLevelError, match=message):
+        plan(n, alpha=0.1, **options)
 
 
 def test_proposition_3_2_is_called_empty_where_it_is():
@@ -202,52 +201,33 @@ def test_proposition_3_2_is_called_empty_where_it_is():
     generous = note(plan(100_000, alpha=0.3), "What theory proves")
     assert "says nothing" not in generous
     assert generous.count("worst case") == 2
-    for text in (note(plan(442, alpha=0.1), "What theory"), generous):
-        assert text.endswith("The guarantee of coverage needs neither.")
-
-
-def test_a_bound_between_half_of_alpha_and_alpha_says_nothing():
-    """It is added to alpha and taken from it."""
+    assert generous.endswith("The guarantee of coverage needs neither.")
+    # A bound between half of alpha and alpha says nothing: it is added to alpha and taken from it.
     assert note(plan(20_000, alpha=0.06), "What theory proves").count("says nothing here") == 2
 
 
-def test_the_printed_plan_shows_every_role_and_fits_a_terminal():
+def test_the_printed_plan_shows_every_role_and_fits_a_terminal_and_is_strict_json_too():
     text = str(plan(442, alpha=0.1, guarantee="pac", test=40))
     for word in ("train", "tune", "calibrate", "test", "delta = 0.05", "The PAC guarantee costs"):
         assert word in text
     assert max(map(len, text.splitlines())) <= 100
-
-
-def test_a_plan_is_strict_json():
     values = json.loads(json.dumps(plan(442, alpha=Fraction(1, 10)).to_dict(), allow_nan=False))
     assert values["now"]["calibrate"] == 139
     assert [row["role"] for row in values["rows"]] == ["train", "tune", "calibrate"]
 
 
-def test_bad_wishes_are_named():
-    with pytest.raises(ValueError, match="guarantee must be"):
-        plan(100, alpha=0.1, guarantee="hope")
-    with pytest.raises(ValueError, match="alpha must be"):
-        plan(100, alpha=10)
-    with pytest.raises(ValueError, match="tune_folds must be at least 2"):
-        plan(100, alpha=0.1, tune_folds=1)
-    with pytest.raises(ValueError, match="candidates must be at least 1"):
-        plan(100, alpha=0.1, candidates=0)
-    for spread in (0, -0.1, "a", "0.02", [0.02], math.nan, math.inf, True):
-        with pytest.raises(ValueError, match="spread must be a positive number, got"):
-            plan(100, alpha=0.1, spread=spread)
-    with pytest.raises(ValueError, match="n must be a whole number"):
-        plan(100.0, alpha=0.1)
-
-
-@pytest.mark.parametrize("alpha", [0.2, 0.6, 0.8])
-def test_enough_rows_keep_the_spread_of_a_pac_plan_within_the_wish(alpha):
-    for spread in (0.01, 0.03):
-        assert plan(10**6, alpha=alpha, guarantee="pac", delta=0.05, spread=spread).now.coverage_sd <= spread
-
-
-def test_the_least_calibration_is_told_from_the_rows_that_tests_leave():
-    """Of 60 rows 40 are for tests: nine to calibrate are more than a third of the 20 that are left."""
-    rows = {row.role: row for row in plan(60, alpha=0.1, test=40).rows}
-    assert rows["calibrate"].rows == 9
-    assert rows["calibrate"].reason.startswith("The least that gives a finite threshold")
+@pytest.mark.parametrize(
+    ("wish", "message"),
+    [
+        ({"guarantee": "hope"}, "guarantee must be"),
+        ({"alpha": 10}, "alpha must be"),
+        ({"tune_folds": 1}, "tune_folds must be at least 2"),
+        ({"candidates": 0}, "candidates must be at least 1"),
+        ({"n": 100.0}, "n must be a whole number"),
+        *(({"spread": wrong}, "spread must be a positive number, got")
+          for wrong in (0, -0.1, "a", "0.02", [0.02], math.nan, math.inf, True)),
+    ],
+)  # fmt: skip
+def test_bad_wishes_are_named(wish, message):
+    with pytest.raises(ValueError, match=message):
+        plan(**{"n": 100, "alpha": 0.1, **wish})

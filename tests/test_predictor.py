@@ -25,8 +25,8 @@ from dco.foundations.notes import Note
 from dco.foundations.ranks import smallest_pac_n
 from dco.guarantees.calibration import Calibration, Statement, calibrate
 from dco.rows.fingerprints import row_uniforms
-from dco.rows.seal import SealedRows
-from dco.rows.splits import assign_roles
+from dco.rows.roles import assign_roles
+from dco.rows.rows import SealedRows
 from dco.scores import LAC, AbsoluteResidual, TopK
 
 KNOWN_LABELS = " The label of the new row is known to the fit: sets hold known labels only."

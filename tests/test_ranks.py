@@ -15,7 +15,9 @@ from dco.foundations.ranks import (
     as_rational,
     conformal_rank,
     pac_rank,
+    rank_for,
     smallest_marginal_n,
+    smallest_n_for,
     smallest_pac_n,
     tuning_rank,
 )
@@ -41,10 +43,6 @@ def spellings(level: Fraction) -> dict[str, object]:
     }
 
 
-def ceiling(value: Fraction) -> int:
-    return math.ceil(value)  # Fraction.__ceil__: exact
-
-
 @pytest.mark.parametrize("confidence", CONFIDENCES, ids=str)
 def test_every_rank_of_every_spelling(confidence):
     """n = 5..400, each level and its complement typed in eleven ways, against exact rational arithmetic."""
@@ -52,23 +50,17 @@ def test_every_rank_of_every_spelling(confidence):
         for how, alpha in spellings(level).items():
             assert as_rational(alpha) == level, how
             for n in range(5, 401):
-                assert conformal_rank(n, alpha=alpha) == ceiling((n + 1) * (1 - level)), (how, n)
+                assert conformal_rank(n, alpha=alpha) == math.ceil((n + 1) * (1 - level)), (how, n)  # of a fraction: exact
                 assert tuning_rank(n, alpha=alpha) == n - math.floor(n * level), (how, n)
 
 
 @pytest.mark.parametrize("n", [10**6 - 1, 10**9, 10**12 - 1, 10**12, np.int64(10**12)])
-@pytest.mark.parametrize(
-    "level", [Fraction(1, 10), Fraction(45, 100), Fraction(7, 10), Fraction(32, 100), Fraction(1, 1000)]
-)
+@pytest.mark.parametrize("level", [*map(Fraction, ("1/10", "45/100", "7/10", "32/100", "1/1000"))], ids=str)
 def test_ranks_of_very_many_rows(n, level):
     for alpha in (float(level), 1 - float(1 - level), str(float(level))):
         rank = conformal_rank(n, alpha=alpha)
         assert type(rank) is int
-        assert rank == ceiling((int(n) + 1) * (1 - level))
-
-
-def test_a_float_that_no_one_typed_means_its_binary_value():
-    assert as_rational(math.pi / 10) == Fraction(math.pi / 10)
+        assert rank == math.ceil((int(n) + 1) * (1 - level))
 
 
 def test_equal_values_of_other_types_do_not_share_a_meaning():
@@ -80,6 +72,7 @@ def test_equal_values_of_other_types_do_not_share_a_meaning():
         assert as_rational(Decimal.from_float(0.1)) == binary
         assert as_rational(float(np.float32(0.1))) == Fraction(float(np.float32(0.1)))
         assert as_rational(np.float32(0.1)) == Fraction(1, 10)
+    assert as_rational(math.pi / 10) == Fraction(math.pi / 10)  # a float that no one typed means its binary value
 
 
 def test_the_rank_is_the_least_with_the_guarantee():
@@ -110,12 +103,18 @@ def test_bad_counts_are_named(n):
         conformal_rank(n, alpha=0.1)
     with pytest.raises(ValueError, match="rows must be a whole number"):
         as_count(n, name="rows")
+    with pytest.raises(ValueError, match="rows must be at least 2, got 1"):
+        as_count(1, name="rows", least=2)
+
+
+@pytest.mark.parametrize("delta", [None, 0.05])
+def test_a_delta_asks_for_the_pac_rank(delta):
+    levels = {"alpha": 0.1, "delta": delta}
+    assert rank_for(500, **levels) == (conformal_rank(500, alpha=0.1) if delta is None else pac_rank(500, **levels))
+    assert smallest_n_for(**levels) == (9 if delta is None else 29)
 
 
 # ---- PAC ranks -------------------------------------------------------------------------------------------------------
-
-LEVELS = [Fraction(1, 100), Fraction(1, 20), Fraction(1, 10), Fraction(1, 5), Fraction(1, 2), Fraction(7, 10)]
-FAILURES = [Fraction(1, 100), Fraction(1, 20), Fraction(1, 10), Fraction(1, 4), Fraction(1, 2)]
 
 
 def exact_pac_rank(n: int, alpha: Fraction, delta: Fraction) -> int:
@@ -129,11 +128,12 @@ def exact_pac_rank(n: int, alpha: Fraction, delta: Fraction) -> int:
     return n - allowed
 
 
-@pytest.mark.parametrize("alpha", LEVELS, ids=str)
+@pytest.mark.parametrize("alpha", ["0.01", "0.05", "0.1", "0.2", "0.5", "0.7"])
 def test_pac_rank_equals_the_exact_binomial_sum(alpha):
-    for delta in FAILURES:
+    for delta in ("0.01", "0.05", "0.1", "0.25", "0.5"):
         for n in (*range(60), 99, 100, 149, 200):
-            assert pac_rank(n, alpha=float(alpha), delta=float(delta)) == exact_pac_rank(n, alpha, delta), (n, delta)
+            exact = exact_pac_rank(n, Fraction(alpha), Fraction(delta))
+            assert pac_rank(n, alpha=float(alpha), delta=float(delta)) == exact, (n, delta)
 
 
 @pytest.mark.parametrize("alpha", ["1e-12", "1e-6", "0.001", "1/3", "0.9", "0.999999", "0.999999999"])
@@ -173,12 +173,6 @@ def test_pac_rank_is_vovk_wilks_and_clopper_pearson(alpha, delta):
         assert beta.ppf(1 - delta, e + 1, n - e) <= alpha < beta.ppf(1 - delta, e + 2, n - e - 1)  # Clopper-Pearson
 
 
-def test_pac_ranks_of_the_paper():
-    """Ranks that the paper's tables imply (n = 3000 and n = 225 at alpha = 0.2, delta = 0.05)."""
-    assert [pac_rank(3000, alpha=0.2, delta=0.05), conformal_rank(3000, alpha=0.2)] == [2437, 2401]
-    assert [pac_rank(225, alpha=0.2, delta=0.05), conformal_rank(225, alpha=0.2)] == [191, 181]
-
-
 def test_equality_with_delta_counts_as_allowed():
     """P(Bin(n, 1/2) <= e) is a short binary fraction, so delta can equal it exactly."""
     for n in (2, 10, 50, 333):
@@ -201,7 +195,10 @@ def test_the_smallest_n_is_where_the_power_crosses_delta(alpha, delta):
         assert n == 1 or (n - 1) * log_miss > log_delta
 
 
-def test_the_smallest_n_of_common_levels():
+def test_ranks_and_smallest_n_of_common_levels():
+    """The ranks are those that the paper's tables imply (n = 3000 and n = 225 at alpha = 0.2, delta = 0.05)."""
+    assert [pac_rank(3000, alpha=0.2, delta=0.05), conformal_rank(3000, alpha=0.2)] == [2437, 2401]
+    assert [pac_rank(225, alpha=0.2, delta=0.05), conformal_rank(225, alpha=0.2)] == [191, 181]
     assert [smallest_marginal_n(alpha=a) for a in (0.2, 0.1, 0.05, 0.01)] == [4, 9, 19, 99]
     assert [smallest_pac_n(alpha=a, delta=0.05) for a in (0.2, 0.1, 0.05, 0.01)] == [14, 29, 59, 299]
     assert smallest_pac_n(alpha=0.5, delta=0.25) == 2  # equality: (1/2)^2 is 1/4

@@ -10,7 +10,7 @@ import pytest
 
 from dco.foundations.errors import SealBrokenError
 from dco.rows.fingerprints import role_fingerprint, row_fingerprints
-from dco.rows.seal import SealedRows
+from dco.rows.rows import SealedRows
 
 X, Y = np.arange(12.0).reshape(6, 2) + 0.125, np.array([5, 6, 7, 8, 9, 10])
 

@@ -13,7 +13,7 @@ from sklearn.linear_model import Ridge
 
 from dco import DecoupledRegressor
 from dco.foundations.errors import OverlappingRolesError
-from dco.rows.splits import Role, Splits, as_seed, assign_roles, folds, fresh_seed, random_order
+from dco.rows.roles import Role, Splits, as_seed, assign_roles, folds, fresh_seed, random_order
 
 
 def all_rows(splits: Splits) -> list[int]:

@@ -38,6 +38,7 @@ def test_coverage_law_of_an_infinite_threshold_is_a_point_mass_at_one():
         assert set(law.rvs(size=5, random_state=0)) == {1.0}
     hits = theory.hits_law(8, 20, alpha=0.1)
     assert (hits.mean(), hits.cdf(19), hits.cdf(20)) == (20.0, 0.0, 1.0)
+    assert [theory.coverage_consistency(hits, 20, rank=9, n_cal=8).p_value for hits in (19, 20)] == [0.0, 1.0]
 
 
 def enumerated_hits(n: int, n_test: int, rank: int) -> list[Fraction]:
@@ -71,9 +72,10 @@ def test_law_of_hits_equals_scipys_beta_binomial():
     assert theory.hits_cdf(9, 10, rank=6, n_cal=5) == 0.0
 
 
-def test_sd_of_test_coverage_has_its_usual_form():
+def test_sd_of_coverage_has_its_usual_form():
     """sqrt(alpha (1 - alpha) (1 / N + 1 / (n + 2))), exact where k / (n + 1) is 1 - alpha."""
     for n, n_test in [(99, 500), (999, 50)]:
+        assert theory.coverage_variance((n + 1) * 9 // 10, n) == pytest.approx(theory.coverage_law(n, alpha=0.1).var())
         sd = theory.hits_law(n, n_test, alpha=0.1).std() / n_test
         assert sd == pytest.approx(math.sqrt(0.09 * (1 / n_test + 1 / (n + 2) * (1 - 1 / n_test))), rel=1e-9)
         assert sd == pytest.approx(math.sqrt(0.09 * (1 / n_test + 1 / (n + 2))), rel=0.01)
@@ -82,16 +84,12 @@ def test_sd_of_test_coverage_has_its_usual_form():
 # ---- consistency -----------------------------------------------------------------------------------------------------
 
 
-def hits_probabilities(n_test: int, rank: int, n: int) -> np.ndarray:
-    return betabinom(n_test, rank, n + 1 - rank).pmf(np.arange(n_test + 1))
-
-
 @pytest.mark.parametrize("tied", [False, True])
 @pytest.mark.parametrize(("n", "n_test", "rank"), [(19, 30, 18), (99, 100, 90), (225, 50, 181)])
 def test_consistency_p_value_is_valid_and_not_idle(n, n_test, rank, tied):
     """Under the law P(p <= u) <= u exactly, by summing over all outcomes; and rejection happens about as often as it may."""
     p = [theory.coverage_consistency(h, n_test, rank=rank, n_cal=n, tied=tied).p_value for h in range(n_test + 1)]
-    law = hits_probabilities(n_test, rank, n)
+    law = betabinom(n_test, rank, n + 1 - rank).pmf(np.arange(n_test + 1))
     for u in (0.01, 0.05, 0.1, 0.5):
         assert law[np.array(p) <= u].sum() <= u + 1e-9
     assert law[np.array(p) <= 0.1].sum() > 0.02
@@ -128,22 +126,21 @@ def test_an_atom_that_was_drawn_once_makes_no_verdict(n, rank):
         assert alone * binom.pmf(hits, n_test, b)[p <= 0.05].sum() <= 0.025
 
 
-def test_consistency_sees_too_low_and_too_high():
-    low = theory.coverage_consistency(700, 1000, rank=900, n_cal=999)
-    assert low.p_value < 1e-9
-    assert not low.consistent
-    assert "lower than chance explains" in low.verdict
-    high = theory.coverage_consistency(999, 1000, rank=900, n_cal=999)
-    assert high.p_value < 1e-9
-    assert "higher than chance explains" in high.verdict
-    fine = theory.coverage_consistency(905, 1000, rank=900, n_cal=999)
-    assert fine.consistent
-    assert fine.verdict == "consistent with the guarantee"
-    assert (fine.coverage, fine.expected_coverage) == (0.905, 0.9)
-    unusual = theory.coverage_consistency(870, 1000, rank=900, n_cal=999)
-    assert 0.01 <= unusual.p_value < 0.05
-    assert unusual.consistent
-    assert unusual.verdict == "lower than usual, and still within chance"
+@pytest.mark.parametrize(
+    ("hits", "least", "most", "verdict"),
+    [
+        (700, 0.0, 1e-9, "lower than chance explains"),
+        (999, 0.0, 1e-9, "higher than chance explains"),
+        (905, 0.05, 1.0, "consistent with the guarantee"),
+        (870, 0.01, 0.05, "lower than usual, and still within chance"),
+    ],
+)
+def test_consistency_sees_too_low_and_too_high(hits, least, most, verdict):
+    found = theory.coverage_consistency(hits, 1000, rank=900, n_cal=999)
+    assert least <= found.p_value < most
+    assert found.consistent == (least > 0)
+    assert found.verdict.startswith(verdict)
+    assert (found.coverage, found.expected_coverage) == (hits / 1000, 0.9)
 
 
 def test_a_label_that_the_fit_does_not_know_breaks_the_assumption_and_excuses_no_low_coverage():
@@ -165,10 +162,8 @@ def test_ties_excuse_high_coverage_and_never_low():
     assert high.high == 1.0
     low = theory.coverage_consistency(800, 1000, rank=900, n_cal=999, tied=True)
     assert not low.consistent
-    law = betabinom(1000, 900, 100)
-    assert low.p_value == pytest.approx(2 * law.cdf(800), rel=1e-8)
-    two_sided = theory.coverage_consistency(800, 1000, rank=900, n_cal=999)
-    assert two_sided.p_value == pytest.approx(2 * law.cdf(800), rel=1e-8)
+    assert low.p_value == pytest.approx(2 * betabinom(1000, 900, 100).cdf(800), rel=1e-8)
+    assert low.p_value == theory.coverage_consistency(800, 1000, rank=900, n_cal=999).p_value
 
 
 @pytest.mark.parametrize(("n", "rank"), [(1, 1), (9, 9), (100, 91), (100, 10), (1000, 501), (1000, 990), (5000, 4501)])
@@ -199,18 +194,28 @@ def test_consistency_of_millions_of_rows():
     assert result.p_value > 0.9
 
 
-def test_an_infinite_threshold_must_cover_everything():
-    assert theory.coverage_consistency(20, 20, rank=9, n_cal=8).p_value == 1.0
-    assert theory.coverage_consistency(19, 20, rank=9, n_cal=8).p_value == 0.0
-
-
-def test_bad_counts_are_named():
-    with pytest.raises(ValueError, match="hits = 5 of n_test = 4"):
-        theory.coverage_consistency(5, 4, rank=3, n_cal=8)
-    with pytest.raises(ValueError, match="n_test at least 1"):
-        theory.coverage_consistency(0, 0, rank=3, n_cal=8)
-    with pytest.raises(ValueError, match="between 1 and n_cal"):
-        theory.coverage_consistency(1, 4, rank=10, n_cal=8)
+@pytest.mark.parametrize(
+    ("call", "given", "options", "message"),
+    [
+        (theory.coverage_consistency, (5, 4), {"rank": 3, "n_cal": 8}, "hits = 5 of n_test = 4"),
+        (theory.coverage_consistency, (0, 0), {"rank": 3, "n_cal": 8}, "n_test at least 1"),
+        (theory.coverage_consistency, (1, 4), {"rank": 10, "n_cal": 8}, "between 1 and n_cal"),
+        (theory.simultaneous_slack, (100,), {"delta": 0.6}, r"at most 0\.5"),
+        *((theory.calibration_size, (), {"alpha": 0.1, **wish}, "give either spread")
+          for wish in ({}, {"spread": 0.01, "delta": 0.1}, {"shortfall": 0.1}, {"delta": 0.1})),
+        (theory.calibration_size, (), {"alpha": 0.1, "spread": -1}, "spread must be a positive number, got -1"),
+        (theory.calibration_size, (), {"alpha": 0.9, "shortfall": 0.2, "delta": 0.1}, "shortfall must be below"),
+        (theory.calibration_size, (), {"alpha": 0.1, "spread": 1e-6}, "calibration rows, beyond"),
+        # above 1/2 the rank lies below n (1 - alpha), and the bound that ends the search does not apply
+        (theory.calibration_size, (), {"alpha": 0.1, "shortfall": 0.01, "delta": 0.05, "pac_delta": 0.9}, "at most 1/2"),
+        (theory.tuning_accuracy, (10,), {"candidates": 2, "size_bound": 1, "method": "magic"}, "method must be"),
+        (theory.tuning_accuracy, (10,), {"candidates": 0, "size_bound": 1}, "candidates must be at least 1"),
+        (theory.tuning_accuracy, (10,), {"candidates": 2, "size_bound": math.nan}, "size_bound must be a positive number"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_named(call, given, options, message):
+    with pytest.raises(ValueError, match=message):
+        call(*given, **options)
 
 
 # ---- simultaneous levels and the PAC gap -----------------------------------------------------------------------------
@@ -225,8 +230,6 @@ def test_simultaneous_slack_holds_for_all_levels_at_once():
         failures = int(np.sum(shortfall > theory.simultaneous_slack(n, delta=delta)))
         assert binomtest(failures, runs, delta, alternative="greater").pvalue > 0.001
         assert failures > 0.5 * delta * runs
-    with pytest.raises(ValueError, match=r"at most 0\.5"):
-        theory.simultaneous_slack(100, delta=0.6)
 
 
 @pytest.mark.parametrize("pac_delta", [0.5, 0.6, 0.9, 0.99])
@@ -254,10 +257,7 @@ def test_simultaneous_slack_adds_what_pac_ranks_lack():
             found = theory.simultaneous_slack(n, delta=0.05, pac_delta=pac_delta) - plain
             assert lacking - 1e-12 <= found <= lacking + 1e-3
             assert found == 0 or pac_delta > 0.5
-
-
-def test_the_slack_of_very_many_rows_is_found_from_some_of_the_ranks():
-    """Above 2^14 ranks a bound takes the place of the maximum: never below it, and close."""
+    # Above 2^14 ranks a bound takes the place of the maximum: never below it, and close.
     n, ranks = 50_000, np.arange(1, 50_001)
     lacking = np.max(beta.ppf(0.9, ranks, n + 1 - ranks) - ranks / n)
     found = theory.simultaneous_slack(n, delta=0.05, pac_delta=0.9) - theory.simultaneous_slack(n, delta=0.05)
@@ -307,6 +307,11 @@ def test_calibration_size_for_a_spread_has_the_known_values():
     assert [s.closed_form for s in sizes] == [1598, 898, 473]
     assert [s.safe_from for s in sizes] == [1597, 894, 467]
     assert [s.recommended + 1 for s in sizes] == [1600, 900, 480]  # multiples of 1 / alpha
+    least = [theory.calibration_size(alpha=alpha, spread=spread) for alpha, spread in ((0.001, 0.01), (0.5, 0.6))]
+    assert [s.closed_form for s in least] == [999, 1]  # a finite threshold at least
+    pac = theory.calibration_size(alpha=0.1, spread=0.02, pac_delta=0.05)
+    found = scan(lambda n: theory.coverage_law(n, alpha=0.1, delta=0.05).std() <= 0.02, 29, 300)
+    assert (pac.first, pac.safe_from) == found
 
 
 @pytest.mark.parametrize("alpha", [Fraction(1, 5), Fraction(1, 10), Fraction(1, 20)])
@@ -326,15 +331,6 @@ def test_calibration_size_for_a_shortfall_by_a_plain_scan(alpha):
     assert size.closed_form is None
 
 
-def test_calibration_size_with_a_pac_rank():
-    size = theory.calibration_size(alpha=0.1, spread=0.02, pac_delta=0.05)
-
-    def holds(n: int) -> bool:
-        return theory.coverage_law(n, alpha=0.1, delta=0.05).std() <= 0.02
-
-    assert (size.first, size.safe_from) == scan(holds, 29, 300)
-
-
 def test_a_wasteful_size_is_passed_over():
     """Where 1 / alpha is not whole, the best size of the window is taken: least k / (n + 1)."""
     best = theory.least_wasteful_size(50, alpha=0.15)
@@ -342,18 +338,6 @@ def test_a_wasteful_size_is_passed_over():
     assert excess[best] == min(excess.values())
     assert theory.least_wasteful_size(57, alpha=0.1, downwards=True) == 49
     assert theory.least_wasteful_size(50, alpha=math.pi / 10) in range(50, 54)
-
-
-def test_calibration_size_asks_for_one_wish():
-    for wish in ({}, {"spread": 0.01, "delta": 0.1}, {"shortfall": 0.1}, {"delta": 0.1}):
-        with pytest.raises(ValueError, match="give either spread"):
-            theory.calibration_size(alpha=0.1, **wish)
-    with pytest.raises(ValueError, match="spread must be a positive number, got -1"):
-        theory.calibration_size(alpha=0.1, spread=-1)
-    with pytest.raises(ValueError, match="shortfall must be below"):
-        theory.calibration_size(alpha=0.9, shortfall=0.2, delta=0.1)
-    with pytest.raises(ValueError, match="calibration rows, beyond"):
-        theory.calibration_size(alpha=0.1, spread=1e-6)
 
 
 # ---- tuning size -----------------------------------------------------------------------------------------------------
@@ -364,11 +348,9 @@ def test_the_papers_tuning_size_is_its_formula():
     pairs, bound, delta = 16 * 80, 198, 0.05
     log = math.log(4 * pairs / delta)
     expected = math.ceil(max(log / (2 * 0.02**2), bound**2 * log / (2 * 1.0**2)))
-    size = theory.tuning_sample_size(
-        candidates=16, thresholds=80, risk_error=0.02, size_error=1, size_bound=198, delta=0.05, method="paper"
-    )
-    assert size == expected == 226142
-    accuracy = theory.tuning_accuracy(1000, candidates=16, thresholds=80, size_bound=198, method="paper")
+    setting = {"candidates": 16, "thresholds": 80, "size_bound": 198, "delta": 0.05, "method": "paper"}
+    assert theory.tuning_sample_size(risk_error=0.02, size_error=1, **setting) == expected == 226142
+    accuracy = theory.tuning_accuracy(1000, **setting)
     assert accuracy.risk_error == pytest.approx(math.sqrt(log / 2000))
     assert accuracy.size_error == pytest.approx(198 * math.sqrt(log / 2000))
 
@@ -376,29 +358,15 @@ def test_the_papers_tuning_size_is_its_formula():
 @pytest.mark.parametrize("method", ["uniform", "paper"])
 @pytest.mark.parametrize("candidates", [1, 16, 1000])
 def test_size_and_accuracy_are_inverse(method, candidates):
-    def accuracy(n: int) -> theory.TuningAccuracy:
-        return theory.tuning_accuracy(n, candidates=candidates, size_bound=10.0, delta=0.1, method=method)
-
+    setting = {"candidates": candidates, "size_bound": 10.0, "delta": 0.1, "method": method}
     for risk, size in [(0.05, 100.0), (10.0, 0.7), (0.03, 0.3)]:
-        n = theory.tuning_sample_size(
-            candidates=candidates, risk_error=risk, size_error=size, size_bound=10.0, delta=0.1, method=method
-        )
-        enough, less = accuracy(n), accuracy(max(n - 1, 1))
+        n = theory.tuning_sample_size(risk_error=risk, size_error=size, **setting)
+        enough, less = (theory.tuning_accuracy(rows, **setting) for rows in (n, max(n - 1, 1)))
         assert enough.risk_error <= risk * (1 + 1e-12)
         assert enough.size_error <= size * (1 + 1e-12)
         assert less.risk_error > risk or less.size_error > size
-    exact = accuracy(777)
-    assert (
-        theory.tuning_sample_size(
-            candidates=candidates,
-            risk_error=exact.risk_error,
-            size_error=exact.size_error,
-            size_bound=10.0,
-            delta=0.1,
-            method=method,
-        )
-        == 777
-    )
+    exact = theory.tuning_accuracy(777, **setting)
+    assert theory.tuning_sample_size(risk_error=exact.risk_error, size_error=exact.size_error, **setting) == 777
 
 
 def test_the_uniform_bound_is_sharper_than_the_papers():
@@ -442,15 +410,6 @@ def test_the_uniform_size_bound_holds_for_sets_of_labels():
     assert np.mean(errors > bound) <= 0.05
 
 
-def test_tuning_calculators_name_what_is_wrong():
-    with pytest.raises(ValueError, match="method must be"):
-        theory.tuning_accuracy(10, candidates=2, size_bound=1, method="magic")
-    with pytest.raises(ValueError, match="candidates must be at least 1"):
-        theory.tuning_accuracy(10, candidates=0, size_bound=1)
-    with pytest.raises(ValueError, match="size_error must be a positive number"):
-        theory.tuning_sample_size(candidates=2, risk_error=0.1, size_error=math.nan, size_bound=1)
-
-
 # ---- quantile accuracy -----------------------------------------------------------------------------------------------
 
 
@@ -467,15 +426,13 @@ def test_exact_quantile_accuracy_is_the_probability_for_uniform_scores():
 
 
 def test_quantile_accuracy_by_binomial_tails_and_by_the_lemma():
-    n, mass = 1000, 0.02
-    k = conformal_rank(n, alpha=0.1)
+    n, k = 1000, conformal_rank(1000, alpha=0.1)
     exact = theory.quantile_accuracy(n, alpha=0.1, density=4.0, distance=0.005)
     assert exact == pytest.approx(binom.cdf(k - 1, n, 0.92) + binom.sf(k - 1, n, 0.88), rel=1e-9)
     assert exact == pytest.approx(0.0344, abs=5e-5)
     assert theory.quantile_accuracy(n, alpha=0.1, density=4.0, distance=0.005, method="paper") == 1.0  # 1.05 before the cut
     lemma = theory.quantile_accuracy(n, alpha=0.1, density=1.0, distance=0.06, method="paper")
     assert lemma == pytest.approx(2 * math.exp(-2 * n * (0.06 - 2 / n) ** 2))
-    assert mass == 4.0 * 0.005
 
 
 def test_the_lemma_is_never_below_the_exact_probability():
@@ -490,10 +447,9 @@ def test_the_lemma_is_never_below_the_exact_probability():
 @pytest.mark.parametrize("method", ["exact", "paper"])
 def test_distance_and_accuracy_are_inverse(method):
     for n, alpha, delta in [(100, 0.1, 0.05), (1000, 0.05, 0.01), (50, 0.3, 0.5)]:
-        distance = theory.quantile_distance(n, alpha=alpha, density=2.5, delta=delta, method=method)
-        assert theory.quantile_accuracy(n, alpha=alpha, density=2.5, distance=distance, method=method) == pytest.approx(
-            delta
-        )
+        setting = {"alpha": alpha, "density": 2.5, "method": method}
+        distance = theory.quantile_distance(n, delta=delta, **setting)
+        assert theory.quantile_accuracy(n, distance=distance, **setting) == pytest.approx(delta)
     assert theory.quantile_distance(8, alpha=0.1, density=1, delta=0.1, method=method) == math.inf
     assert theory.quantile_accuracy(8, alpha=0.1, density=1, distance=5, method=method) == 1.0
 
@@ -547,14 +503,3 @@ def test_size_after_recalibration_says_when_it_is_empty():
     accuracy = theory.tuning_accuracy(100, candidates=16, size_bound=10.0)
     assert small.size_excess == 2 * accuracy.size_error
     assert small.ranking_level - small.coverage_quantile == pytest.approx(accuracy.risk_error)
-
-
-def test_a_shortfall_below_a_likely_miss_is_refused():
-    """For pac_delta above 1/2 the rank lies below n (1 - alpha), and the bound that ends the search does not apply."""
-    with pytest.raises(ValueError, match="pac_delta must be at most 1/2"):
-        theory.calibration_size(alpha=0.1, shortfall=0.01, delta=0.05, pac_delta=0.9)
-
-
-def test_the_closed_form_asks_for_a_finite_threshold_at_least():
-    assert theory.calibration_size(alpha=0.001, spread=0.01).closed_form == 999
-    assert theory.calibration_size(alpha=0.5, spread=0.6).closed_form == 1

@@ -54,8 +54,8 @@ if TYPE_CHECKING:
         Quantiles,
     )
     from dco.reproduction import datasets
-    from dco.rows.seal import SealedRows
-    from dco.rows.splits import Role, Splits, assign_roles
+    from dco.rows.roles import Role, Splits, assign_roles
+    from dco.rows.rows import SealedRows
     from dco.sets import Intervals, IntervalUnions, LabelSets
     from dco.storage.saving import load, save
     from dco.tuning import Ranking, bootstrap_stability, direct_tune, split_stability, tune, tune_levels
@@ -72,9 +72,9 @@ _HOME = {
     "dco.guarantees.planning": "Plan plan",
     "dco.predictions": "ClassDraws ClassProbabilities GaussianMixtures Points PointsWithSpread Quantiles",
     "dco.foundations.ranks": "conformal_rank pac_rank",
-    "dco.rows.seal": "SealedRows",
+    "dco.rows.rows": "SealedRows",
     "dco.sets": "IntervalUnions Intervals LabelSets",
-    "dco.rows.splits": "Role Splits assign_roles",
+    "dco.rows.roles": "Role Splits assign_roles",
     "dco.storage.saving": "load save",
     "dco.guarantees.rules": (
         "Threshold bayesian_quadrature bayesian_quadrature_risk bq_confidence conformal_risk_control grouped_conformal "

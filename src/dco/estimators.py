@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -23,10 +23,9 @@ from dco.guarantees.certificate import Certificate
 from dco.models.adapt import input_tags, is_frozen, named_models, predict_record, seeded_models, takes_nan, with_model_param
 from dco.predictions import ClassProbabilities
 from dco.predictor import DecoupledPredictor, fit_decoupled
-from dco.rows.groups import check_condition, is_label
-from dco.rows.roles import Split
+from dco.rows.conditions import check_condition, is_label
+from dco.rows.roles import Split, Splits, as_seed
 from dco.rows.rows import Rows, check_table, given_rows, is_frame, n_rows
-from dco.rows.splits import Splits, as_seed
 from dco.rows.targets import check_label_kinds, check_not_missing, check_one_kind, note_unknown_labels, one_column
 from dco.scores.score import given_scores
 from dco.tuning import Ranking
@@ -99,7 +98,8 @@ class Decoupled(BaseEstimator, ABC):
         new.__dict__.update(self.__dict__)
         seed = as_seed(self.random_state)
         rows = new._rows(X, y, groups, params, reset=True)
-        check_condition(self.condition_on, rows.X)
+        if self.condition_on is not None:
+            check_condition(self.condition_on, rows.X)
         split = Split(
             self.tune_size,
             self.calibrate_size,
@@ -120,7 +120,7 @@ class Decoupled(BaseEstimator, ABC):
             choosing=Choosing(self.search, self.ensemble, self.refit, self.n_jobs, self.scheduler),
             seed=seed,
         )
-        show(new.predictor_.notes, raising=self.on_infeasible == "raise")
+        self._show(new.predictor_.notes)
         self.__dict__ = new.__dict__
         return self
 
@@ -139,20 +139,13 @@ class Decoupled(BaseEstimator, ABC):
         X, own = self._features(X), self.predictor_
         levels = [alpha] if alpha is None or np.ndim(alpha) == 0 else list(alpha)
         statements = [own.stated(level, guarantee=guarantee, delta=delta) for level in levels]
-        show(own.notes_on(X, statements), raising=self.on_infeasible == "raise")
+        self._show(own.notes_on(X, statements))
         prediction = own.structure.prediction(X)
         sets = [own.sets(X, statement, prediction=prediction) for statement in statements]
         return sets[0] if alpha is None or np.ndim(alpha) == 0 else sets
 
     def evaluate(
-        self,
-        X: Any,
-        y: Any,
-        *,
-        alpha: Any = None,
-        guarantee: str | None = None,
-        delta: Level | None = None,
-        by: Any = None,
+        self, X: Any, y: Any, *, alpha: Any = None, guarantee: str | None = None, delta: Level | None = None, by: Any = None
     ) -> Any:
         """Coverage, sizes and consistency with the coverage law on rows that were used for nothing else: an `Evaluation`.
 
@@ -169,7 +162,7 @@ class Decoupled(BaseEstimator, ABC):
         statements = [own.stated(level, guarantee=guarantee, delta=delta) for level in levels]
         slices = slices_by(by, X, target, own.structure)
         found = evaluate_on_rows(own, X, target, statements, slices=slices, notes=notes)
-        show(notes, raising=self.on_infeasible == "raise")
+        self._show(notes)
         return found[0] if alpha is None or np.ndim(alpha) == 0 else found
 
     @property
@@ -250,6 +243,10 @@ class Decoupled(BaseEstimator, ABC):
             raise ValueError(f"search must be None, dco.search.Random(...) or dco.search.Optuna(...), got {self.search!r}.")
         if not named_models(self.models) and self.search is None:
             raise ValueError("models is empty: pass an estimator, a list of estimators or a dict of them.")
+
+    def _show(self, notes: Sequence[Note]) -> None:
+        if notes:
+            show(notes, raising=self.on_infeasible == "raise")
 
     def _features(self, X: Any) -> Any:
         """New rows for a fitted estimator: the same columns as in ``fit``."""
@@ -399,7 +396,7 @@ class DecoupledRegressor(RegressorMixin, Decoupled):
 
     def _check_parameters(self, groups: Any) -> None:
         super()._check_parameters(groups)
-        if is_label(self.condition_on):
+        if self.condition_on is not None and is_label(self.condition_on):
             raise ValueError('condition_on="label" is for classes; a regression takes a column or a callable of X.')
         if self.stratify:
             raise ValueError("stratify=True is for classes.")

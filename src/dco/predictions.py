@@ -13,8 +13,8 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dco.foundations.arrays import AnyArray, Floats, Integers, to_numpy
-from dco.sets.labels import as_labels, codes_of
+from dco.foundations.arrays import AnyArray, Floats, Integers, as_labels, to_numpy
+from dco.sets.labels import codes_of
 
 Record = TypeVar("Record", bound="Prediction")
 

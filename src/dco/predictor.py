@@ -24,11 +24,10 @@ from dco.guarantees.certificate import Certificate
 from dco.guarantees.facts import certified_facts, describe, structure_digest
 from dco.models.adapt import is_frozen
 from dco.predictions import Prediction
+from dco.rows.conditions import condition_values, is_label
 from dco.rows.fingerprints import row_uniforms
-from dco.rows.groups import condition_values, is_label
-from dco.rows.roles import Roles, Split, deal_roles
+from dco.rows.roles import Roles, Split, Splits, deal_roles
 from dco.rows.rows import KeptRows, Rows, n_rows
-from dco.rows.splits import Splits
 from dco.scores.score import Score, check_inverse, is_ours, score_label
 from dco.sets import LabelSets
 from dco.sets.prediction_sets import PredictionSets
@@ -53,6 +52,7 @@ def fit_decoupled(
     # 1. Roles first, before anything is fitted; the calibration rows are sealed.
     bench = Workbench(rows, rows, split.folds, classes, seed, choosing)
     roles = deal_roles(rows, split, seed=seed, grow=partial(grow_tuning_rows, models, scores, bench, statement))
+    notes += roles.notes
     # 2. Search freely: only training and tuning rows are visible.
     bench = replace(bench, train=roles.train, tune=roles.tune, prefitted=roles.prefitted)
     selection = select(models, scores, bench, statement, notes)
@@ -213,8 +213,10 @@ class DecoupledPredictor:
 
     def new_conditions(self, X: Any) -> Counter[Any]:
         """How many rows of X fall under each condition without calibration rows: their sets are full."""
-        names = None if is_label(self.structure.condition_on) else self.structure.conditions(X)
-        return Counter(() if names is None else (name for name in names.tolist() if name not in self.calibration.parts))
+        if self.calibration.conditions is None or is_label(self.structure.condition_on):
+            return Counter()
+        names: Any = self.structure.conditions(X)
+        return Counter(name for name in names.tolist() if name not in self.calibration.parts)
 
     def notes_on(self, X: Any, statements: Iterable[Statement]) -> list[Note]:
         """What should be known before sets of the rows of X are used; what `fit` noted is not noted again."""

@@ -25,8 +25,8 @@ import dco
 from dco.guarantees.rules import split_conformal
 from dco.predictions import Points
 from dco.predictor import calibrate
-from dco.rows.seal import SealedRows
-from dco.rows.splits import folds
+from dco.rows.roles import folds
+from dco.rows.rows import SealedRows
 from dco.scores import APS, LAC, AbsoluteResidual
 
 FULL = os.environ.get("DCO_GUARANTEES") == "full"

@@ -16,7 +16,7 @@ from dco.foundations.ranks import conformal_rank
 from dco.guarantees.rules import bayesian_quadrature, split_conformal
 from dco.guarantees.rules.grouped import grouped_conformal, one_row_per_group
 from dco.rows.fingerprints import overlap, row_fingerprints
-from dco.rows.splits import assign_roles
+from dco.rows.roles import assign_roles
 
 FULL = os.environ.get("DCO_GUARANTEES") == "full"
 REPEATS = 10_000 if FULL else 2_000
@@ -57,9 +57,7 @@ def test_row_wise_roles_keep_coverage_with_repeated_rows():
         roles = assign_roles(N, tune=1 / 3, calibrate=1 / 3, seed=rng)
         coverage.append(atom_coverage(split_conformal(scores[roles.calibrate], alpha=ALPHA).value))
         if len(shared) < 50:
-            shared.append(
-                overlap(row_fingerprints(scores[roles.calibrate]), row_fingerprints(scores[roles.train])).count > 0
-            )
+            shared.append(overlap(row_fingerprints(scores[roles.calibrate]), row_fingerprints(scores[roles.train])).size > 0)
     size = N // 3
     law = sum(binom.pmf(h, size, ATOM) * mean_coverage_with(h, size - h) for h in range(size + 1))
     mean, error = mean_and_error(coverage)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from types import SimpleNamespace
 
 import lightgbm
 import numpy as np
@@ -84,20 +85,27 @@ def test_a_model_that_only_predicts_gives_all_weight_to_its_label(model):
     np.testing.assert_array_equal(record.classes[record.probabilities.argmax(axis=1)], model.predict(X))
 
 
-def test_every_classifier_of_scikit_learn_gives_a_probability_a_label():
+@pytest.mark.parametrize(
+    ("task", "y", "record", "least"),
+    [("classifier", LABELS, dco.ClassProbabilities, 25), ("regressor", Y, dco.Points, 35)],
+)
+def test_every_model_of_scikit_learn_gives_its_record(task, y, record, least):
     seen = 0
-    for name, cls in all_estimators(type_filter="classifier"):
+    for name, cls in all_estimators(type_filter=task):
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                model = cls().fit(X, LABELS)
-        except (TypeError, ValueError):  # needs an estimator, counts, or other rows
+                model = cls().fit(X, y)
+        except (TypeError, ValueError):  # needs an estimator, counts, other rows or several targets
             continue
         seen += 1
-        record = predict_record(model, X[:20])
-        assert record.probabilities.shape == (20, 3), name
-        np.testing.assert_array_equal(record.classes, model.classes_)
-    assert seen >= 25
+        found = predict_record(model, X[:20], record)
+        if task == "classifier":
+            assert found.probabilities.shape == (20, 3), name
+            np.testing.assert_array_equal(found.classes, model.classes_)
+        else:
+            np.testing.assert_array_equal(found.mean, np.ravel(model.predict(X[:20])), err_msg=name)
+    assert seen >= least
 
 
 class Draws(ClassifierMixin, BaseEstimator):
@@ -185,13 +193,7 @@ def test_answers_that_are_no_probabilities_are_errors_that_name_the_model(answer
         predict_record(model, X)
 
 
-def test_several_outputs_are_refused():
-    model = MultiOutputClassifier(LogisticRegression()).fit(X, np.column_stack([TWO, TWO]))
-    with pytest.raises(ValueError, match="MultiOutputClassifier"):
-        predict_record(model, X)
-
-
-def test_a_classifier_without_classes_is_told_what_its_fit_must_set():
+def test_classes_that_cannot_be_told_are_refused():
     class Nameless(ClassifierMixin, BaseEstimator):
         def fit(self, X, y):
             return self
@@ -199,16 +201,15 @@ def test_a_classifier_without_classes_is_told_what_its_fit_must_set():
         def predict_proba(self, X):
             return np.full((len(X), 2), 0.5)
 
-    with pytest.raises(ValueError, match="its fit must set it"):
-        predict_record(Nameless().fit(X, TWO), X)
+    several = MultiOutputClassifier(LogisticRegression()).fit(X, np.column_stack([TWO, TWO]))
+    for model, message in ((several, "MultiOutputClassifier"), (Nameless(), "Nameless: .* its fit must set it")):
+        with pytest.raises(ValueError, match=message):
+            predict_record(model, X)
 
 
-def test_half_precision_probabilities_are_probabilities():
+def test_half_precision_and_a_single_class_are_probabilities():
     probabilities = RNG.dirichlet(np.ones(3), size=80).astype(np.float16)
     assert len(predict_record(Says(probabilities).fit(X, LABELS), X)) == 80
-
-
-def test_one_class_only_is_a_column_of_ones():
     record = predict_record(DummyClassifier(strategy="prior").fit(X, np.zeros(80)), X)
     assert record.probabilities.shape == (80, 1)
 
@@ -253,11 +254,6 @@ def test_return_std_is_a_spread_wherever_the_model_stands(base, wrap):
         np.testing.assert_allclose(predict_record(fitted, X, dco.Points).mean, mean, rtol=1e-6)
 
 
-def test_a_transformed_target_hides_return_std():
-    """The standard deviation of log y is none of y, so only points are offered."""
-    assert records_of(TransformedTargetRegressor(BayesianRidge(), func=np.log, inverse_func=np.exp)) == (dco.Points,)
-
-
 class WithStd(RegressorMixin, BaseEstimator):
     def __init__(self, std=1.0):
         self.std = std
@@ -271,26 +267,26 @@ class WithStd(RegressorMixin, BaseEstimator):
         return (mean, np.full(len(X), self.std)) if return_std else mean
 
 
-def test_a_spread_of_zero_becomes_a_positive_constant_and_bad_ones_are_errors():
+class Broken(WithStd):
+    def predict(self, X):
+        return np.full(len(X), np.nan)
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (WithStd(np.nan), "WithStd: spread must be finite"),
+        (WithStd(np.inf), "WithStd: spread must be finite"),
+        (WithStd(-1.0), "WithStd: spread must not be negative"),
+        (Broken(), "Broken: mean must be finite, but row 0 is nan"),
+    ],
+)
+def test_a_spread_of_zero_becomes_a_positive_constant_and_bad_numbers_are_errors(model, message):
     record = predict_record(WithStd(0.0).fit(X, Y), X)
     assert np.all(record.spread > 0)
     assert np.all(np.isfinite(1e100 / record.spread))  # no overflow in a normalised residual
-    for bad, message in (
-        (np.nan, "spread must be finite"),
-        (np.inf, "spread must be finite"),
-        (-1.0, "spread must not be negative"),
-    ):
-        with pytest.raises(ValueError, match=f"WithStd: {message}"):
-            predict_record(WithStd(bad).fit(X, Y), X)
-
-
-def test_nan_predictions_are_errors_that_name_the_model():
-    class Broken(WithStd):
-        def predict(self, X):
-            return np.full(len(X), np.nan)
-
-    with pytest.raises(ValueError, match="Broken: mean must be finite, but row 0 is nan"):
-        predict_record(Broken().fit(X, Y), X)
+    with pytest.raises(ValueError, match=message):
+        predict_record(model.fit(X, Y), X)
 
 
 @pytest.mark.parametrize("wrap", [lambda m: m, lambda m: make_pipeline(StandardScaler(), m)])
@@ -352,34 +348,19 @@ def test_what_a_model_cannot_give_is_an_error_that_names_both_sides():
         def predict_distribution(self, X):
             return dco.Points(np.zeros(len(X)))
 
-    with pytest.raises(TypeError, match=r"Silent\.predict_distribution does not say what it returns"):
-        records_of(Silent())
-
     class Liar(Mixture):
         def predict_distribution(self, X) -> dco.Quantiles:
             return (np.zeros(len(X)), np.ones(len(X)))
 
+    with pytest.raises(TypeError, match=r"Silent\.predict_distribution does not say what it returns"):
+        records_of(Silent())
     with pytest.raises(ValueError, match="Liar: predict_distribution returned tuple"):
         predict_record(Liar().fit(X, Y), X)
 
 
-def test_every_regressor_of_scikit_learn_gives_its_points():
-    seen = 0
-    for name, cls in all_estimators(type_filter="regressor"):
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                model = cls().fit(X, Y)
-        except (TypeError, ValueError):  # needs an estimator, several targets, or a single column
-            continue
-        seen += 1
-        record = predict_record(model, X[:20], dco.Points)
-        np.testing.assert_array_equal(record.mean, np.ravel(model.predict(X[:20])), err_msg=name)
-    assert seen >= 35
-
-
 @pytest.mark.parametrize("wrap", [lambda m: m, lambda m: make_pipeline(StandardScaler(), m)])
 def test_an_average_of_models_gives_what_all_its_members_give(wrap):
+    assert records_of(AveragedModel([BayesianRidge(), ResidualSpread(Ridge()), Ridge()])) == (dco.Points,)
     numbers = wrap(AveragedModel([BayesianRidge(), ResidualSpread(Ridge())])).fit(X, Y)
     assert records_of(numbers) == (dco.PointsWithSpread, dco.Points)
     members = [predict_record(wrap(model).fit(X, Y), X) for model in (BayesianRidge(), ResidualSpread(Ridge()))]
@@ -395,46 +376,26 @@ def test_an_average_of_models_gives_what_all_its_members_give(wrap):
 
 
 def test_models_without_scikit_learns_tags_are_known_by_what_they_offer():
-    class Duck:
-        classes_ = np.array([0, 1])
-
-        def predict_proba(self, X):
-            return np.full((len(X), 2), 0.5)
-
-    class Goose:
-        def predict(self, X):
-            return np.zeros(len(X))
-
-    assert records_of(Duck()) == (dco.ClassProbabilities,)
-    assert predict_record(Duck(), X).probabilities.shape == (80, 2)
-    assert predict_record(Goose(), X).mean.shape == (80,)
-
-
-def test_lightgbm():
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        model = lightgbm.LGBMClassifier(n_estimators=3, verbose=-1).fit(X, LABELS)
-        np.testing.assert_array_equal(predict_record(model, X).classes, ["ant", "bee", "cow"])
+    duck = SimpleNamespace(classes_=np.array([0, 1]), predict_proba=lambda X: np.full((len(X), 2), 0.5))
+    assert records_of(duck) == (dco.ClassProbabilities,)
+    assert predict_record(duck, X).probabilities.shape == (80, 2)
+    assert predict_record(SimpleNamespace(predict=lambda X: np.zeros(len(X))), X).mean.shape == (80,)
 
 
 # --- wrappers and frames ----------------------------------------------------------------------------------------------
 
 
 def test_unfitted_models_say_what_they_will_give():
-    for model in (
-        LogisticRegression(),
-        SGDClassifier(),
-        GridSearchCV(SVC(), {}),
-        make_pipeline(StandardScaler(), LinearSVC()),
-    ):
+    linear = make_pipeline(StandardScaler(), LinearSVC())
+    for model in (LogisticRegression(), SGDClassifier(), GridSearchCV(SVC(), {}), linear):
         assert records_of(model) == (dco.ClassProbabilities,)
-    assert records_of(GridSearchCV(make_pipeline(StandardScaler(), BayesianRidge()), {})) == (
-        dco.PointsWithSpread,
-        dco.Points,
-    )
+    search = GridSearchCV(make_pipeline(StandardScaler(), BayesianRidge()), {})
+    assert records_of(search) == (dco.PointsWithSpread, dco.Points)
+    # the standard deviation of log y is none of y, so only points are offered
+    assert records_of(TransformedTargetRegressor(BayesianRidge(), func=np.log, inverse_func=np.exp)) == (dco.Points,)
 
 
-def test_frozen_means_that_nothing_is_left_to_fit():
+def test_frozen_means_that_nothing_is_left_to_fit_and_names_show_what_is_inside():
     ridge, scaler = Ridge().fit(X, Y), StandardScaler().fit(X)
     assert is_frozen(FrozenEstimator(ridge))
     assert is_frozen(FrozenEstimator(make_pipeline(StandardScaler(), Ridge())))
@@ -442,13 +403,9 @@ def test_frozen_means_that_nothing_is_left_to_fit():
     assert is_frozen(Pipeline([("none", "passthrough"), ("model", FrozenEstimator(ridge))]))
     assert not is_frozen(make_pipeline(StandardScaler(), FrozenEstimator(ridge)))
     assert not is_frozen(ridge)
-    np.testing.assert_array_equal(predict_record(FrozenEstimator(ridge), X).mean, ridge.predict(X))
-
-
-def test_names_show_what_is_inside():
-    assert name_of(Ridge()) == "Ridge"
     search = GridSearchCV(make_pipeline("passthrough", StandardScaler(), Ridge()), {})
     assert name_of(FrozenEstimator(search)) == "FrozenEstimator(GridSearchCV(Pipeline(StandardScaler, Ridge)))"
+    np.testing.assert_array_equal(predict_record(FrozenEstimator(ridge), X).mean, ridge.predict(X))
 
 
 class Recorder(RegressorMixin, BaseEstimator):
@@ -475,10 +432,14 @@ def test_frames_reach_the_model_untouched(frame):
     np.testing.assert_array_equal(predict_record(pipeline, table).mean, pipeline.predict(table))
 
 
-def test_categories_of_pandas_reach_boosting():
+def test_boosting_speaks_labels_and_gets_categories_of_pandas():
     table = pandas.DataFrame({"size": X[:, 0], "kind": pandas.Categorical(LABELS)})
     model = HistGradientBoostingRegressor(max_iter=3).fit(table, Y)
     np.testing.assert_array_equal(predict_record(model, table).mean, model.predict(table))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        boosted = lightgbm.LGBMClassifier(n_estimators=3, verbose=-1).fit(X, LABELS)
+        np.testing.assert_array_equal(predict_record(boosted, X).classes, ["ant", "bee", "cow"])
 
 
 def test_a_record_is_a_function_of_the_row_alone():
@@ -512,9 +473,3 @@ def test_records_are_averaged_part_by_part_and_draws_are_pooled():
     assert (mixed.means.tolist(), mixed.sds.tolist()) == ([[0.0, 1.0, 5.0]], [[1.0, 2.0, 3.0]])
     with pytest.raises(ValueError, match="different classes"):
         AveragedModel.average([dco.ClassDraws(draws[0], classes=names) for names in (["a", "b"], ["b", "a"])])
-
-
-def test_an_average_gives_only_what_every_member_gives():
-    members = [BayesianRidge(), ResidualSpread(Ridge()), Ridge()]
-    assert AveragedModel(members[:2]).records() == (dco.PointsWithSpread, dco.Points)
-    assert AveragedModel(members).records() == (dco.Points,)

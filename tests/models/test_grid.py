@@ -18,12 +18,8 @@ from dco.scores import APS, LAC, RAPS, SAPS, NeverEmpty, NormalisedResidual
 def test_every_combination_is_an_unfitted_clone_under_a_readable_name():
     base = RandomForestRegressor(n_estimators=7)
     models = grid(base, max_depth=[4, 8], max_features=["sqrt", 0.5])
-    assert list(models) == [
-        "RandomForestRegressor(max_depth=4, max_features='sqrt')",
-        "RandomForestRegressor(max_depth=4, max_features=0.5)",
-        "RandomForestRegressor(max_depth=8, max_features='sqrt')",
-        "RandomForestRegressor(max_depth=8, max_features=0.5)",
-    ]
+    settings = [(depth, features) for depth in (4, 8) for features in ("'sqrt'", 0.5)]
+    assert list(models) == [f"RandomForestRegressor(max_depth={d}, max_features={f})" for d, f in settings]
     for model, depth in zip(models.values(), (4, 4, 8, 8), strict=True):
         assert model is not base
         assert (model.max_depth, model.n_estimators) == (depth, 7)
@@ -32,13 +28,9 @@ def test_every_combination_is_an_unfitted_clone_under_a_readable_name():
 
 
 def test_parameters_of_a_pipeline_are_named_shortly_and_without_double_underscores():
-    models = grid(
-        make_pipeline(StandardScaler(), Ridge()), ridge__alpha=np.array([0.1, 1.0]), standardscaler__with_mean=False
-    )
-    assert list(models) == [
-        "Ridge(alpha=0.1, standardscaler.with_mean=False)",
-        "Ridge(alpha=1.0, standardscaler.with_mean=False)",
-    ]
+    pipeline = make_pipeline(StandardScaler(), Ridge())
+    models = grid(pipeline, ridge__alpha=np.array([0.1, 1.0]), standardscaler__with_mean=False)
+    assert list(models) == [f"Ridge(alpha={alpha}, standardscaler.with_mean=False)" for alpha in (0.1, 1.0)]
     assert [model.named_steps["ridge"].alpha for model in models.values()] == [0.1, 1.0]
 
 
@@ -53,23 +45,6 @@ def test_steps_can_be_exchanged_and_are_cloned():
     assert first.named_steps["standardscaler"] is not scaler
 
 
-def test_nothing_to_vary_gives_the_model_itself():
-    assert list(grid(Ridge())) == ["Ridge"]
-
-
-def test_a_parameter_without_values_or_without_meaning_is_an_error():
-    with pytest.raises(ValueError, match="alpha has no values"):
-        grid(Ridge(), alpha=[])
-    with pytest.raises(ValueError, match="depth"):
-        grid(Ridge(), depth=[1])
-
-
-@pytest.mark.parametrize("wrong", [None, [Ridge()], Ridge, "Ridge"])
-def test_what_is_no_estimator_is_refused(wrong):
-    with pytest.raises(ValueError, match="estimator must be a scikit-learn estimator such as"):
-        grid(wrong, alpha=[1.0])
-
-
 def test_the_parameters_of_a_score_make_scores_named_like_models():
     base = RAPS(penalty=0.5, rank_free=9, randomised=True)
     scores = grid(base, rank_free=[1, np.int64(5)], penalty=(0.01, 0.1))
@@ -80,10 +55,8 @@ def test_the_parameters_of_a_score_make_scores_named_like_models():
     }
     assert base == RAPS(0.5, 9, randomised=True)
     assert grid(LAC()) == {"LAC": LAC()}
-    assert list(grid(NormalisedResidual(), floor=[0.0, 0.1])) == [
-        "NormalisedResidual(floor=0.0)",
-        "NormalisedResidual(floor=0.1)",
-    ]
+    assert list(grid(Ridge())) == ["Ridge"]  # nothing to vary
+    assert list(grid(NormalisedResidual(), floor=[0.0, 0.1])) == [f"NormalisedResidual(floor={f})" for f in (0.0, 0.1)]
     assert list(grid(NeverEmpty(APS()), score=[APS(), LAC()]).values()) == [NeverEmpty(APS()), NeverEmpty(LAC())]
 
 
@@ -95,9 +68,13 @@ def test_the_parameters_of_a_score_make_scores_named_like_models():
         (lambda: grid(RAPS(0.1, 1), penalty=[-1.0]), "penalty"),
         (lambda: grid(SAPS(0.1), weight=[]), "weight has no values"),
         (lambda: grid(SAPS, weight=[1.0]), "or a score such as dco.scores.SAPS"),
+        (lambda: grid(Ridge(), alpha=[]), "alpha has no values"),
+        (lambda: grid(Ridge(), depth=[1]), "depth"),
+        *((lambda wrong=wrong: grid(wrong, alpha=[1.0]), "estimator must be a scikit-learn estimator such as")
+          for wrong in (None, [Ridge()], Ridge, "Ridge")),
     ],
-)
-def test_a_score_refuses_what_it_cannot_be_given(make, words):
+)  # fmt: skip
+def test_what_cannot_be_varied_is_refused(make, words):
     with pytest.raises(ValueError, match=words):
         make()
 

@@ -124,18 +124,12 @@ def test_frozen_masks_keep_the_share_asked_for(blobs):
     np.testing.assert_array_equal(head.predict_proba(X), again.predict_proba(X))
 
 
-def test_dropout_in_training_changes_the_weights_and_passes_do_not(blobs):
-    X, y, _, _ = blobs
-    plain = MCDropoutClassifier(**SMALL, dropout=0.1, passes=20, random_state=0).fit(X, y)
-    rate = clone(plain).set_params(dropout=0.5).fit(X, y)
-    passes = clone(plain).set_params(passes=0).fit(X, y)
-    assert np.max(np.abs(plain.weights_[0] - rate.weights_[0])) > 1e-3
-    np.testing.assert_array_equal(plain.weights_[0], passes.weights_[0])
-
-
-def test_no_passes_means_the_whole_network(blobs):
+def test_dropout_changes_the_weights_and_no_passes_means_the_whole_network(blobs):
     X, y, X_new, y_new = blobs
     head = MCDropoutClassifier(**SMALL, dropout=0.4, passes=0, random_state=0).fit(X, y)
+    rate, passes = clone(head).set_params(dropout=0.1).fit(X, y), clone(head).set_params(passes=20).fit(X, y)
+    assert np.max(np.abs(head.weights_[0] - rate.weights_[0])) > 1e-3
+    np.testing.assert_array_equal(head.weights_[0], passes.weights_[0])
     assert head.predict_draws(X_new).draws.shape[0] == 1
     assert all(mask.all() for mask in head.masks_)
     np.testing.assert_allclose(head.predict_proba(X_new), np.exp(_plain_passes(head, X_new)[0]), atol=2e-6)
@@ -162,20 +156,15 @@ def test_many_heads_together_are_the_heads_alone(blobs):
     assert not hasattr(heads[0], "weights_")
 
 
-def test_data_sets_of_several_sizes_train_in_one_call(blobs):
+def test_data_sets_of_several_sizes_and_units_train_in_one_call(blobs):
+    """Huge and constant features are standardised away."""
     X, y, X_new, y_new = blobs
+    wide, wide_new = (np.column_stack([1e6 * a + 3e6, np.full(len(a), c)]) for a, c in ((X, 7.0), (X_new, -7.0)))
     head = MCDropoutClassifier(**SMALL, random_state=0)
-    fits = MCDropoutClassifier.fit_many([(X, y), (X[:140], y[:140])], [head])
-    assert all(row[0].score(X_new, y_new) > 0.9 for row in fits)
+    fits = MCDropoutClassifier.fit_many([(X, y), (X[:140], y[:140]), (wide, y)], [head])
+    for (fitted_head,), rows in zip(fits, (X_new, X_new, wide_new), strict=True):
+        assert fitted_head.score(rows, y_new) > 0.9
     assert MCDropoutClassifier.fit_many([], [head]) == []
-
-
-def test_constant_and_huge_features_are_standardised_away(blobs):
-    X, y, X_new, y_new = blobs
-    wide = np.column_stack([1e6 * X + 3e6, np.full(len(X), 7.0)])
-    head = MCDropoutClassifier(**SMALL, random_state=0).fit(wide, y)
-    wide_new = np.column_stack([1e6 * X_new + 3e6, np.full(len(X_new), -7.0)])
-    assert head.score(wide_new, y_new) > 0.9
 
 
 def test_a_class_absent_from_training_has_no_column(blobs):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -17,23 +18,13 @@ from sklearn.tree import DecisionTreeClassifier
 import dco
 from dco import DecoupledClassifier, DecoupledRegressor
 from dco.foundations.errors import InfeasibleLevelWarning
-from dco.report import page_html
+from dco.report import ReportNumbers, page_html, report_numbers
 
 HOSTILE = "</script><img src=x onerror=\"document.title='owned'\">"
 LABELS = np.array([HOSTILE, "b & c", "'quoted\" {{ 7 * 7 }}", "d\u2028e" + "long" * 30])
 
-BROWSER_ARGS = [
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
-
-
+QUIET = ["quic", "background-networking", "component-update", "sync"]
+BROWSER_ARGS = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", *(f"--disable-{name}" for name in QUIET)]
 PATIENCE = 120_000  # milliseconds; it only turns a browser that hangs into a failure
 
 
@@ -55,12 +46,13 @@ class Softmax(ClassifierMixin, BaseEstimator):
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """A fitted estimator with new rows, or without any."""
+    """A fitted estimator with new rows, or without any; `fitted` are the rows of the fit."""
 
     estimator: Any
     X: Any = None
     y: Any = None
     by: Any = None
+    fitted: Any = None
 
     def rows(self) -> dict[str, Any]:
         return {"X": self.X, "y": self.y, "by": self.by}
@@ -79,19 +71,31 @@ def numbers(n: int, seed: int) -> tuple[Any, Any]:
 
 
 def classifier(**settings: Any) -> Case:
-    estimator = DecoupledClassifier(
-        {"logistic": LogisticRegression(max_iter=200), HOSTILE: DecisionTreeClassifier(max_depth=3)},
-        random_state=0,
-        **settings,
-    ).fit(*classes(800, 1))
+    models = {"logistic": LogisticRegression(max_iter=200), HOSTILE: DecisionTreeClassifier(max_depth=3)}
+    fitted = classes(800, 1)
+    estimator = DecoupledClassifier(models, random_state=0, **settings).fit(*fitted)
     X, y = classes(300, 2)
-    return Case(estimator, X, y, np.where(X[:, 0] > 0, HOSTILE, "low"))
+    return Case(estimator, X, y, np.where(X[:, 0] > 0, HOSTILE, "low"), fitted)
 
 
 def regressor(**settings: Any) -> Case:
-    estimator = DecoupledRegressor([Ridge(), LinearRegression()], random_state=0, **settings).fit(*numbers(600, 1))
+    fitted = numbers(600, 1)
+    estimator = DecoupledRegressor([Ridge(), LinearRegression()], random_state=0, **settings).fit(*fitted)
     X, y = numbers(300, 2)
-    return Case(estimator, X, y, np.where(X[:, 1] > 0, "right", "left"))
+    return Case(estimator, X, y, np.where(X[:, 1] > 0, "right", "left"), fitted)
+
+
+def clusters(**settings: Any) -> Case:
+    """Rows that belong together by fours."""
+    estimator = DecoupledRegressor(Ridge(), random_state=0, **settings).fit(*numbers(600, 1), groups=np.arange(600) // 4)
+    return Case(estimator, *numbers(50, 2))
+
+
+def stratified() -> Case:
+    """Roles balanced over labels: nothing is guaranteed."""
+    estimator = DecoupledClassifier(LogisticRegression(max_iter=200), stratify=True, random_state=0).fit(*classes(300, 1))
+    X, y = classes(60, 2)
+    return Case(estimator, X, y, X[:, 1] > 0)
 
 
 def infeasible() -> Case:
@@ -121,8 +125,13 @@ CASES: dict[str, Callable[[], Case]] = {
     "regression": regressor,
     "by sign": lambda: regressor(condition_on=_sign),
     "infeasible": infeasible,
+    "clusters": clusters,
+    "pac clusters": lambda: clusters(guarantee="pac", alpha=0.2),
+    "nothing guaranteed": stratified,
     "no rows": lambda: Case(classifier().estimator),
-    "groups without rows": lambda: Case(classifier(condition_on="label").estimator),
+    "conditions without rows": lambda: Case(classifier(condition_on="label").estimator),
+    "thousand": thousand,
+    "thousand by label": lambda: thousand(condition_on="label", alpha=0.4),
 }
 
 
@@ -130,19 +139,32 @@ def _sign(X: Any) -> Any:
     return np.where(X[:, 1] > 0, "plus", "minus")
 
 
-_made: dict[str, Case] = {}
+@cache
+def made(name: str) -> Case:
+    return CASES[name]()
 
 
-@pytest.fixture
+@cache
+def page_of(name: str) -> str:
+    return page_html(made(name).estimator, **made(name).rows())
+
+
+@pytest.fixture(scope="session")
 def case() -> Callable[[str], Case]:
     """A case by name, fitted once."""
+    return made
 
-    def get(name: str) -> Case:
-        if name not in _made:
-            _made[name] = CASES[name]()
-        return _made[name]
 
-    return get
+@pytest.fixture(scope="session")
+def numbers_of() -> Callable[[str], ReportNumbers]:
+    """The numbers of a case by name, made once, without `by`."""
+    return cache(lambda name: report_numbers(made(name).estimator, made(name).X, made(name).y))
+
+
+@pytest.fixture(scope="session")
+def html_of() -> Callable[[str], str]:
+    """The page of a case by name, made once."""
+    return page_of
 
 
 @pytest.fixture(scope="session")
@@ -175,56 +197,31 @@ class Opened:
     def text(self, selector: str) -> str:
         return str(self.page.locator(selector).first.text_content())
 
+    def width(self) -> int:
+        """The width that the page takes; wider than the window, it scrolls sideways."""
+        return int(self.page.evaluate("document.documentElement.scrollWidth"))
+
 
 @pytest.fixture
 def opened(browser: Any, tmp_path: Path) -> Iterator[Callable[..., Opened]]:
-    """Open a page given as text in a fresh window."""
+    """Open the page of a case, or a page given as text, in a fresh window."""
     contexts = []
 
-    def open_page(html: str, *, width: int = 1200, scheme: str = "light", path: Path | None = None) -> Opened:
-        file = path or tmp_path / "page.html"
-        file.write_text(html, encoding="utf-8")
+    def open_page(page_or_case: str, *, width: int = 1200, scheme: str = "light") -> Opened:
+        file = tmp_path / "opened.html"
+        file.write_text(page_of(page_or_case) if page_or_case in CASES else page_or_case, encoding="utf-8")
         context = browser.new_context(viewport={"width": width, "height": 800}, color_scheme=scheme)
         context.set_default_timeout(PATIENCE)
         contexts.append(context)
         page = context.new_page()
-        complaints: list[str] = []
-        requests: list[str] = []
-        page.on("console", lambda message: complaints.append(message.text))
-        page.on("pageerror", lambda error: complaints.append(str(error)))
-        page.on("dialog", lambda dialog: complaints.append(dialog.message))
-        page.on("request", lambda request: requests.append(request.url))
+        window = Opened(page, [], [])
+        page.on("console", lambda message: window.complaints.append(message.text))
+        page.on("pageerror", lambda error: window.complaints.append(str(error)))
+        page.on("dialog", lambda dialog: window.complaints.append(dialog.message))
+        page.on("request", lambda request: window.requests.append(request.url))
         page.goto(file.as_uri())
-        return Opened(page, complaints, requests)
+        return window
 
     yield open_page
     for context in contexts:
         context.close()
-
-
-@pytest.fixture(name="thousand")
-def thousand_classes() -> Callable[..., Case]:
-    """A classifier of a thousand classes, with the settings given, fitted once."""
-
-    def get(**settings: Any) -> Case:
-        name = repr(settings)
-        if name not in _made:
-            _made[name] = thousand(**settings)
-        return _made[name]
-
-    return get
-
-
-_pages: dict[int, str] = {}
-
-
-@pytest.fixture
-def html_of() -> Callable[[Case], str]:
-    """The page of a case, made once."""
-
-    def get(chosen: Case) -> str:
-        if id(chosen) not in _pages:
-            _pages[id(chosen)] = page_html(chosen.estimator, **chosen.rows())
-        return _pages[id(chosen)]
-
-    return get

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
 import pytest
 
-from dco.report import figures, report_numbers
-
-
-def numbers_of(chosen: Any) -> Any:
-    return report_numbers(chosen.estimator, chosen.X, chosen.y)
+from dco.report import figures
 
 
 @pytest.mark.parametrize("name", ["classification", "by label", "infeasible"])
-def test_the_same_numbers_give_the_same_files(case: Callable[[str], Any], tmp_path: Path, name: str) -> None:
-    found = numbers_of(case(name))
+def test_the_same_numbers_give_the_same_files(numbers_of: Any, tmp_path: Path, name: str) -> None:
+    found = numbers_of(name)
     first = figures.save_figures(found, tmp_path / "first")
     second = figures.save_figures(found, tmp_path / "second")
     assert [path.name for path in first] == [f"{stem}.{end}" for stem in figures.FIGURES for end in ("svg", "png")]
@@ -31,11 +26,11 @@ def test_the_same_numbers_give_the_same_files(case: Callable[[str], Any], tmp_pa
 
 
 def test_a_figure_that_cannot_be_finished_leaves_the_old_one(
-    case: Callable[[str], Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    numbers_of: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from matplotlib.figure import Figure
 
-    found = numbers_of(case("regression"))
+    found = numbers_of("regression")
     first = figures.save_figures(found, tmp_path)
     before = {path: path.read_bytes() for path in first}
 
@@ -49,32 +44,32 @@ def test_a_figure_that_cannot_be_finished_leaves_the_old_one(
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
-def test_the_threshold_stands_at_its_value(case: Callable[[str], Any]) -> None:
+def test_the_threshold_stands_at_its_value(case: Any, numbers_of: Any) -> None:
     chosen = case("regression")
-    (panel,) = figures.score_distribution(numbers_of(chosen)).axes
+    (panel,) = figures.score_distribution(numbers_of("regression")).axes
     (entry,) = chosen.estimator.certificate_.thresholds
     assert panel.lines[0].get_xdata()[0] == entry.value
     assert f"rank {entry.rank} of {entry.n}" in panel.get_title(loc="left")
 
 
-def test_the_coverage_seen_and_the_promise_are_marked(case: Callable[[str], Any]) -> None:
+def test_the_coverage_seen_and_the_promise_are_marked(case: Any, numbers_of: Any) -> None:
     chosen = case("regression")
-    (panel,) = figures.coverage_law(numbers_of(chosen)).axes
+    (panel,) = figures.coverage_law(numbers_of("regression")).axes
     marks = {line.get_label(): line.get_xdata()[0] for line in panel.lines}
     assert marks["promised"] == pytest.approx(0.9)
     assert marks["seen on 300 rows"] == chosen.estimator.evaluate(chosen.X, chosen.y).coverage
 
 
-def test_size_curves_are_those_of_evaluate(case: Callable[[str], Any]) -> None:
+def test_size_curves_are_those_of_evaluate(case: Any, numbers_of: Any) -> None:
     chosen = case("classification")
-    (panel,) = figures.size_against_alpha(numbers_of(chosen)).axes
+    (panel,) = figures.size_against_alpha(numbers_of("classification")).axes
     curve = next(line for line in panel.lines if line.get_label() == "mean")
     for alpha, size in list(zip(curve.get_xdata(), curve.get_ydata(), strict=True))[::20]:
         assert size == chosen.estimator.evaluate(chosen.X, chosen.y, alpha=alpha).mean_size
 
 
-def test_without_rows_there_are_no_sizes_to_draw(case: Callable[[str], Any], tmp_path: Path) -> None:
-    found = numbers_of(case("no rows"))
+def test_without_rows_there_are_no_sizes_to_draw(numbers_of: Any, tmp_path: Path) -> None:
+    found = numbers_of("no rows")
     assert [path.name for path in figures.save_figures(found, tmp_path, formats=("svg",))] == [
         "score-distribution.svg",
         "coverage-law.svg",

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import replace
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import pairwise
 from typing import Any
@@ -23,16 +23,16 @@ from dco.report.numbers import (
     GRID,
     example_rows,
     example_set,
-    fixed,
     level_grid,
     nice_step,
-    number,
     picked_bound,
     report_numbers,
     size_counts,
     size_edges,
 )
-from dco.report.words import share_words, verdict_words
+from dco.report.words import fixed, number, shares, verdict
+from dco.rows.fingerprints import row_fingerprints
+from dco.scores import LAC
 from dco.sets import IntervalUnions, LabelSets
 
 WITH_ROWS = ["classification", "pac classification", "by label", "regression", "by sign", "infeasible"]
@@ -47,36 +47,40 @@ def test_the_grid_has_sixty_levels_and_the_certified_one_as_it_was_written() -> 
     assert list(seventh) == sorted(seventh)
 
 
-@pytest.mark.filterwarnings("ignore::dco.foundations.errors.InfeasibleLevelWarning")  # levels without a finite threshold
+infeasible_levels = pytest.mark.filterwarnings("ignore::dco.foundations.errors.InfeasibleLevelWarning")
+
+
+@infeasible_levels
 @pytest.mark.parametrize("name", WITH_ROWS)
-def test_every_level_agrees_with_evaluate_of_the_estimator(case: Callable[[str], Any], name: str) -> None:
+def test_every_level_agrees_with_evaluate_of_the_estimator(case: Any, name: str) -> None:
     chosen = case(name)
     found = report_numbers(chosen.estimator, chosen.X, chosen.y, by=chosen.by)
     for level in found.levels[:: len(found.levels) // 6]:
         there = chosen.estimator.evaluate(chosen.X, chosen.y, alpha=level.alpha, by=chosen.by)
-        assert level.evaluation is not None
-        assert level.evaluation.coverage == there.coverage
-        assert level.evaluation.mean_size == there.mean_size
-        assert level.evaluation.p95_size == there.p95_size
-        assert set(level.evaluation.by_group) == set(there.by_group)
-        assert [row.n for row in level.evaluation.by_group] == sorted((row.n for row in there.by_group), reverse=True)
-        values = [entry.value for entry in chosen.estimator.predictor_.thresholds(level.alpha).values()]
+        seen = level.evaluation
+        for number_of in ("coverage", "mean_size", "p95_size"):
+            assert getattr(seen, number_of) == getattr(there, number_of)
+        assert set(seen.by_group) == set(there.by_group)
+        assert [row.n for row in seen.by_group] == sorted((row.n for row in there.by_group), reverse=True)
+        values = [
+            entry.value
+            for entry in chosen.estimator.predictor_.thresholds(chosen.estimator.predictor_.stated(level.alpha)).values()
+        ]
         assert [entry.value for entry in level.thresholds] == values
 
 
-@pytest.mark.parametrize("name", [*WITH_ROWS, "no rows", "groups without rows"])
-def test_the_start_level_is_the_certificate(case: Callable[[str], Any], name: str) -> None:
-    chosen = case(name)
-    found = report_numbers(chosen.estimator, chosen.X, chosen.y)
-    assert found.levels[found.start].thresholds == chosen.estimator.certificate_.thresholds
-    bound = found.levels[found.start].picked_bound
-    slack = chosen.estimator.certificate_.simultaneous_slack(0.05)
-    assert bound == pytest.approx(max(0.0, 1 - chosen.estimator.certificate_.alpha - slack), abs=1e-12)
+@pytest.mark.parametrize("name", [*WITH_ROWS, "no rows", "conditions without rows"])
+def test_the_start_level_is_the_certificate(case: Any, numbers_of: Any, name: str) -> None:
+    certificate, own = case(name).estimator.certificate_, numbers_of(name).own
+    assert own.thresholds == certificate.thresholds
+    assert own.picked_bound == pytest.approx(
+        max(0.0, 1 - certificate.alpha - certificate.simultaneous_slack(0.05)), abs=1e-12
+    )
 
 
-@pytest.mark.filterwarnings("ignore::dco.foundations.errors.InfeasibleLevelWarning")
-def test_groups_whose_names_read_alike_keep_their_own_numbers() -> None:
-    """The number 1 and the text "1" are two groups: five times the noise, and about five times the size."""
+@infeasible_levels
+def test_conditions_whose_names_read_alike_keep_their_own_numbers() -> None:
+    """The number 1 and the text "1" are two conditions: five times the noise, and about five times the size."""
     pandas = pytest.importorskip("pandas")
 
     def rows(seed: int) -> tuple[Any, Any, Any]:
@@ -88,48 +92,42 @@ def test_groups_whose_names_read_alike_keep_their_own_numbers() -> None:
     est = DecoupledRegressor(model, condition_on="g", random_state=0).fit(*rows(0)[:2])
     X, y, groups = rows(1)
     found = report_numbers(est, X, y)
-    own = found.levels[found.start]
+    own = found.own
     assert own.thresholds == est.certificate_.thresholds
     sizes, covered = est.predict_set(X).sizes(), est.predict_set(X).contains(y)
     for entry in own.conditions:
         name = {"1": 1, "'1'": "1", "b": "b"}[str(entry.threshold.group)]
-        assert entry.evaluation is not None
         assert entry.evaluation.group == name
         assert entry.evaluation.coverage == covered[groups == name].mean()
         assert entry.evaluation.mean_size == pytest.approx(sizes[groups == name].mean())
-    assert {entry.group for entry in found.score_histograms} == {"1", "'1'", "b"}
+    assert {entry.condition for entry in found.score_histograms} == {"1", "'1'", "b"}
 
 
-def test_without_rows_there_is_no_coverage_and_no_size(case: Callable[[str], Any]) -> None:
-    found = report_numbers(case("no rows").estimator)
-    assert not found.has_rows
-    assert all(level.evaluation is None and level.size_counts is None for level in found.levels)
-    assert found.examples == ()
+def test_without_rows_there_is_no_coverage_and_no_size(numbers_of: Any) -> None:
+    found = numbers_of("no rows")
+    assert found.rows is None
+    assert {(level.evaluation, level.size_counts, level.examples) for level in found.levels} == {(None, (), ())}
 
 
 @pytest.mark.parametrize("name", WITH_ROWS)
-def test_every_row_is_counted_once_in_the_size_histogram(case: Callable[[str], Any], name: str) -> None:
-    chosen = case(name)
-    found = report_numbers(chosen.estimator, chosen.X, chosen.y)
-    assert all(level.size_counts is not None and level.size_counts.sum() == len(chosen.y) for level in found.levels)
+def test_every_row_is_counted_once_in_the_size_histogram(case: Any, numbers_of: Any, name: str) -> None:
+    chosen, found = case(name), numbers_of(name)
+    assert {sum(level.size_counts) for level in found.levels} == {len(chosen.y)}
     scores = chosen.estimator.predictor_.calibration.scores
     assert sum(entry.counts.sum() + entry.above for entry in found.score_histograms) == scores.size
 
 
-@pytest.mark.filterwarnings("ignore::dco.foundations.errors.InfeasibleLevelWarning")  # levels without a finite threshold
+@infeasible_levels
 @pytest.mark.parametrize("name", ["classification", "regression"])
-def test_examples_hold_the_sets_of_the_estimator(case: Callable[[str], Any], name: str) -> None:
-    chosen = case(name)
-    found = report_numbers(chosen.estimator, chosen.X, chosen.y)
-    sizes = np.asarray(chosen.estimator.predict_set(chosen.X).sizes(), dtype=float)
-    by_kind = {kind: [sizes[entry.row] for entry in found.examples if entry.kind == kind] for kind in ("small", "large")}
-    assert min(by_kind["small"]) == sizes.min()
-    assert max(by_kind["large"]) == sizes.max()
+def test_examples_hold_the_sets_of_the_estimator(case: Any, numbers_of: Any, name: str) -> None:
+    chosen, found = case(name), numbers_of(name)
+    sizes, examples = chosen.estimator.predict_set(chosen.X).sizes(), found.rows.examples
+    assert min(sizes[entry.row] for entry in examples if entry.kind == "small") == sizes.min()
+    assert max(sizes[entry.row] for entry in examples if entry.kind == "large") == sizes.max()
     for place in (0, found.start, len(found.levels) - 1):
         made = chosen.estimator.predict_set(chosen.X, alpha=found.levels[place].alpha)
         hits = made.contains(chosen.y)
-        for example in found.examples:
-            shown = example.sets[place]
+        for example, shown in zip(examples, found.levels[place].examples, strict=True):
             assert shown.covered == hits[example.row]
             assert shown.size == made.sizes()[example.row]
             if name == "classification":
@@ -138,28 +136,42 @@ def test_examples_hold_the_sets_of_the_estimator(case: Callable[[str], Any], nam
                 assert shown.pieces == ((made.lower[example.row], made.upper[example.row]),)
 
 
-def test_labels_of_an_example_stand_in_the_order_of_their_p_values(case: Callable[[str], Any]) -> None:
+@dataclass(frozen=True)
+class Least:
+    """LAC with only what every score must have."""
+
+    needs = LAC.needs
+
+    def observed(self, prediction: Any, y: Any) -> Any:
+        return LAC().observed(prediction, y)
+
+    def sets(self, prediction: Any, threshold: Any) -> Any:
+        return LAC().sets(prediction, threshold)
+
+
+@pytest.mark.parametrize("score", [LAC(), Least()])
+def test_labels_of_an_example_stand_in_the_order_of_their_scores(case: Any, score: Any) -> None:
+    """These scores are one minus the probability of the label."""
     chosen = case("classification")
-    found = report_numbers(chosen.estimator, chosen.X, chosen.y)
-    p = chosen.estimator.predict_p(chosen.X)
-    place = {label: code for code, label in enumerate(chosen.estimator.classes_.tolist())}
-    for example in found.examples:
-        listed = [p[example.row, place[label]] for label in example.sets[0].labels]
+    estimator = DecoupledClassifier(LogisticRegression(max_iter=200), score, random_state=0).fit(*chosen.fitted)
+    found, p = report_numbers(estimator, chosen.X, chosen.y), estimator.predict_proba(chosen.X)
+    place = {label: code for code, label in enumerate(estimator.classes_.tolist())}
+    for example, shown in zip(found.rows.examples, found.levels[0].examples, strict=True):
+        listed = [p[example.row, place[label]] for label in shown.labels]
         assert listed == sorted(listed, reverse=True)
+    assert max(len(shown.labels) for shown in found.levels[0].examples) == 4
 
 
-def test_calibration_rows_are_refused_whole_and_in_part(case: Callable[[str], Any]) -> None:
-    estimator = case("regression").estimator
-    rng = np.random.default_rng(1)
-    X = rng.normal(size=(600, 3))
-    y = 40 + 10 * X[:, 0] + (1 + np.abs(X[:, 1])) * rng.normal(size=600)
-    own = estimator.splits_.calibrate
-    with pytest.raises(ValueError, match="calibrate rows"):
-        report_numbers(estimator, X[own], y[own])
-    with pytest.raises(ValueError, match="600 of the 600 rows given took part in the fit"):
-        report_numbers(estimator, X, y)
-    with pytest.raises(ValueError, match="train rows"):
-        report_numbers(estimator, X[estimator.splits_.train], y[estimator.splits_.train])
+def test_calibration_rows_are_refused_whole_and_in_part(case: Any) -> None:
+    chosen = case("regression")
+    (X, y), roles = chosen.fitted, chosen.estimator.splits_
+    for rows, message in ((roles.calibrate, "the calibrate rows"), (roles.train, "the train rows"), (..., "600 of the 600")):
+        with pytest.raises(ValueError, match=message):
+            report_numbers(chosen.estimator, X[rows], y[rows])
+    for used, refused in ((20, True), (19, False)):  # one in ten
+        mixed = np.r_[X[:used], chosen.X[: 200 - used]], np.r_[y[:used], chosen.y[: 200 - used]]
+        with pytest.raises(ValueError, match="20 of the 200 rows given took part in the fit") if refused else nullcontext():
+            assert len(report_numbers(chosen.estimator, *mixed).rows.y) == 200
 
 
 def test_a_whole_role_is_known_where_every_row_has_copies() -> None:
@@ -169,7 +181,7 @@ def test_a_whole_role_is_known_where_every_row_has_copies() -> None:
     y = np.tile(rng.normal(size=60), 10)
     estimator = DecoupledRegressor(Ridge(), random_state=0).fit(X, y)
     rows = estimator.splits_.calibrate
-    assert estimator.predictor_.used_rows(X[rows], y[rows]) is None
+    assert estimator.predictor_.kept.used(row_fingerprints(X[rows], y[rows])) is None
     with pytest.raises(ValueError, match="calibrate rows of this predictor"):
         report_numbers(estimator, X[rows], y[rows])
 
@@ -180,18 +192,18 @@ def test_a_whole_role_is_known_where_every_row_has_copies() -> None:
 )
 def test_bad_arguments_get_one_sentence(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        report_numbers(object(), arguments.get("X"), arguments.get("y"), by=arguments.get("by"))
+        report_numbers(object(), **arguments)
 
 
-def test_labels_and_targets_that_no_set_can_hold_are_told(case: Callable[[str], Any]) -> None:
+def test_labels_and_targets_that_no_set_can_hold_are_told(case: Any) -> None:
     given = case("pac classification")  # its highest levels have infinite thresholds, and full sets hold known labels only
     some = np.where(np.arange(len(given.y)) < 3, "misspelt", given.y)
     with pytest.warns(UserWarning, match="3 of 300 rows have labels that are not in classes_"):
         found = report_numbers(given.estimator, given.X, some)
     for level in found.levels:
-        assert "the assumption fails: 3 rows have labels that the fit does not know" in verdict_words(level)
-        assert "3 rows have labels that the fit does not know, against its assumption" in share_words(level, found)
-    assert found.levels[0].is_infinite
+        assert "the assumption fails: 3 rows have labels that the fit does not know" in verdict(level.evaluation)
+        assert "3 rows have labels that the fit does not know, against its assumption" in shares(level.evaluation)
+    assert math.isinf(found.levels[0].threshold.value)
     with pytest.raises(ValueError, match="None of y's labels is among classes_"):
         report_numbers(given.estimator, given.X, np.full(len(given.y), "misspelt"))
     given = case("regression")
@@ -203,7 +215,7 @@ def _above(X: Any) -> Any:
     return X[:, 1] > 0
 
 
-def test_labels_that_no_set_can_hold_are_counted_apart_in_each_group() -> None:
+def test_labels_that_no_set_can_hold_are_counted_apart_in_each_condition() -> None:
     rng = np.random.default_rng(1)
     y = rng.integers(0, 3, size=1100).astype(str)
     X = rng.normal(size=(1100, 3)) + 2 * np.eye(3)[y.astype(int)]
@@ -212,14 +224,13 @@ def test_labels_that_no_set_can_hold_are_counted_apart_in_each_group() -> None:
     unknown = np.isin(np.arange(300), np.flatnonzero(X[:, 1] > 0)[:3])
     with pytest.warns(UserWarning, match="3 of 300 rows have labels"):
         found = report_numbers(est, X, np.where(unknown, "misspelt", y))
-    own = found.levels[found.start]
-    laws = {str(entry.threshold.group): entry.consistency for entry in own.conditions}
+    laws = {str(entry.threshold.group): entry.evaluation.consistency for entry in found.own.conditions}
     assert {name: law.unknown_labels for name, law in laws.items()} == {"False": 0, "True": 3}
     assert laws["True"].n_test == np.sum(X[:, 1] > 0) - 3
-    assert "3 rows have labels that the fit does not know" in share_words(own, found)
+    assert "3 rows have labels that the fit does not know" in shares(found.own.evaluation)
 
 
-def test_by_needs_a_value_a_row(case: Callable[[str], Any]) -> None:
+def test_by_needs_one_value_per_row(case: Any) -> None:
     chosen = case("regression")
     with pytest.raises(ValueError, match="one value for each of 300 rows"):
         report_numbers(chosen.estimator, chosen.X, chosen.y, by=["a"])
@@ -253,14 +264,9 @@ def test_example_rows_are_distinct_and_in_order_of_size() -> None:
 
 
 def test_numbers_are_written_as_a_person_would() -> None:
-    assert [number(value) for value in (0.5, -3.0, 12345.6, math.inf, 1e-9)] == [
-        "0.5",
-        "−3",
-        "12\u202f346",
-        "∞",
-        "1e−9",
-    ]
-    assert [number(value) for value in (6.162e-12, -2.5e9, 1e7)] == ["6.162e−12", "−2.5e9", "1e7"]
+    written = {0.5: "0.5", -3.0: "−3", 12345.6: "12\u202f346", math.inf: "∞", 1e-9: "1e−9", 6.162e-12: "6.162e−12"}
+    written |= {-2.5e9: "−2.5e9", 1e7: "1e7"}
+    assert {value: number(value) for value in written} == written
     assert [fixed(value, 6) for value in (0.0, 6.162e-12, 0.00052)] == ["0.000000", "6.162e−12", "0.000520"]
     assert fixed(0.001, 2) == "0.001"
     assert fixed(1234.5, 1) == "1\u202f234.5"
@@ -275,61 +281,29 @@ def tied_regressor(**settings: Any) -> tuple[Any, Any, Any]:
     return estimator.fit(X[:600], y[:600]), X[600:], y[600:]
 
 
-@pytest.mark.filterwarnings("ignore::dco.foundations.errors.InfeasibleLevelWarning")
-def test_verdicts_are_those_of_evaluate_and_know_of_ties(case: Callable[[str], Any]) -> None:
+@infeasible_levels
+def test_verdicts_are_those_of_evaluate_and_know_of_ties(case: Any) -> None:
     untied = case("regression")
     for (estimator, X, y), tied in ((tied_regressor(), True), ((untied.estimator, untied.X, untied.y), False)):
-        found = report_numbers(estimator, X, y)
-        own = found.levels[found.start].evaluation
-        assert own is not None
-        assert own.consistency == estimator.evaluate(X, y).consistency
-        assert own.consistency is not None
-        assert own.consistency.tied == tied
+        law = report_numbers(estimator, X, y).own.evaluation.consistency
+        assert law == estimator.evaluate(X, y).consistency
+        assert law.tied == tied
     estimator, X, y = tied_regressor(condition_on=lambda X: np.where(X[:, 1] > 0, "plus", "minus"))
-    found = report_numbers(estimator, X, y)
-    assert [entry.consistency.tied for entry in found.levels[found.start].conditions if entry.consistency] == [True, True]
+    assert [entry.evaluation.consistency.tied for entry in report_numbers(estimator, X, y).own.conditions] == [True, True]
 
 
-def test_rows_that_belong_together_have_no_verdict() -> None:
-    rng = np.random.default_rng(5)
-    X, y, groups = rng.normal(size=(900, 2)), rng.normal(size=900), np.repeat(np.arange(300), 3)
-    estimator = DecoupledRegressor(Ridge(), guarantee="pac", alpha=0.2, random_state=0).fit(
-        X[:750], y[:750], groups=groups[:750]
-    )
-    assert estimator.certificate_.thresholds[0].rank is not None
-    found = report_numbers(estimator, X[750:], y[750:])
-    evaluation = found.levels[found.start].evaluation
-    assert evaluation is not None
-    assert evaluation.consistency is None
-
-
-def test_no_bound_is_promised_where_nothing_is_guaranteed(case: Callable[[str], Any]) -> None:
+def test_no_bound_is_promised_where_nothing_is_guaranteed(case: Any) -> None:
     certificate = case("regression").estimator.certificate_
-    assert picked_bound(certificate.thresholds, certificate, 0.1) is not None
-    assert picked_bound(certificate.thresholds, replace(certificate, guarantee="none"), 0.1) is None
+    assert picked_bound(certificate, 0.1) is not None
+    assert picked_bound(replace(certificate, guarantee="none"), 0.1) is None
 
 
-@pytest.mark.parametrize("name", ["by label", "groups without rows"])
-def test_the_largest_groups_come_first(case: Callable[[str], Any], name: str) -> None:
-    chosen = case(name)
-    found = report_numbers(chosen.estimator, chosen.X, chosen.y)
-    rows = [entry.threshold.n for entry in found.levels[found.start].conditions]
-    assert rows == sorted((entry.n for entry in chosen.estimator.certificate_.thresholds), reverse=True)
+@pytest.mark.parametrize("name", ["by label", "conditions without rows"])
+def test_the_largest_conditions_come_first(numbers_of: Any, name: str) -> None:
+    found = numbers_of(name)
+    rows = [entry.threshold.n for entry in found.own.conditions]
+    assert rows == sorted((entry.n for entry in found.certificate.thresholds), reverse=True)
     assert rows[0] > rows[-1]
-
-
-def test_one_used_row_in_ten_is_refused_and_fewer_are_not(case: Callable[[str], Any]) -> None:
-    chosen = case("regression")
-    rng = np.random.default_rng(1)  # the rows of the fit once more
-    X = rng.normal(size=(600, 3))
-    y = 40 + 10 * X[:, 0] + (1 + np.abs(X[:, 1])) * rng.normal(size=600)
-    for used, refused in ((20, True), (19, False)):
-        mixed = np.r_[X[:used], chosen.X[: 200 - used]], np.r_[y[:used], chosen.y[: 200 - used]]
-        if refused:
-            with pytest.raises(ValueError, match="20 of the 200 rows given took part in the fit"):
-                report_numbers(chosen.estimator, *mixed)
-        else:
-            assert report_numbers(chosen.estimator, *mixed).n_rows == 200
 
 
 def test_the_axis_of_lengths_reaches_half_beyond_all_but_the_largest_hundredth() -> None:
@@ -341,10 +315,10 @@ def test_the_axis_of_lengths_reaches_half_beyond_all_but_the_largest_hundredth()
 
 def test_what_an_example_does_not_list_is_counted() -> None:
     unions = IntervalUnions([0, 6], np.arange(6.0), np.arange(6.0) + 0.5)
-    shown = example_set(unions, 0, np.array([True]), None)
+    shown = example_set(unions, 0, np.array([True]), {})
     assert shown.pieces == tuple((k, k + 0.5) for k in range(4))
     assert (shown.size, shown.covered, shown.more) == (3.0, True, 2)
-    labels = example_set(LabelSets.from_dense(np.ones((1, 20))), 0, np.array([False]), None)
+    labels = example_set(LabelSets.from_dense(np.ones((1, 20))), 0, np.array([False]), {})
     assert (len(labels.labels), labels.more, labels.covered) == (12, 8, False)
 
 
@@ -357,8 +331,8 @@ def test_a_label_that_no_model_knows_is_in_every_set_and_no_surprise() -> None:
     known, new = slice(0, 300), slice(600, None)
     estimator = DecoupledClassifier(LogisticRegression(), condition_on="label", random_state=0)
     estimator.fit(X[known], y[known], calibrate=(X[300:600], y[300:600]))
-    found = report_numbers(estimator, X[new], y[new])
-    shown = {entry.threshold.group: entry.consistency.p_value for entry in found.levels[found.start].conditions}
+    seen = [entry.evaluation for entry in report_numbers(estimator, X[new], y[new]).own.conditions]
+    shown = {str(row.group): row.consistency.p_value for row in seen}
     expected = {str(row.group): row.consistency.p_value for row in estimator.evaluate(X[new], y[new]).by_group}
-    assert {str(group): p for group, p in shown.items()} == expected
+    assert shown == expected
     assert expected["2"] == 1.0

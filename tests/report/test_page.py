@@ -7,7 +7,6 @@ import json
 import os
 import re
 import zlib
-from collections.abc import Callable
 from hashlib import sha256
 from html import unescape as html_unescape
 from html.parser import HTMLParser
@@ -18,21 +17,14 @@ import numpy as np
 import pytest
 from scipy.stats import beta
 
-from dco.guarantees.certificate import Certificate, certified_threshold
+from dco.guarantees.certificate import Certificate
+from dco.guarantees.facts import certified_threshold
 from dco.report import page_html, plots, report_numbers, write_page
 from dco.report.rendering import render_template, strict_json, write_text
 from dco.report.words import level_percent, percent, shortened
 
-ALL = [
-    "classification",
-    "pac classification",
-    "by label",
-    "regression",
-    "by sign",
-    "infeasible",
-    "no rows",
-    "groups without rows",
-]
+ALL = ["classification", "pac classification", "by label", "regression", "by sign", "infeasible", "no rows"]
+ALL += ["clusters", "nothing guaranteed", "conditions without rows"]
 HOSTILE = "</script><img src=x onerror=\"document.title='owned'\">"
 
 
@@ -72,11 +64,8 @@ class Tags(HTMLParser):
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_the_page_is_whole_and_holds_all_it_needs(
-    html_of: Callable[[Any], str], case: Callable[[str], Any], name: str
-) -> None:
-    chosen = case(name)
-    html = html_of(chosen)
+def test_the_page_is_whole_and_holds_all_it_needs(html_of: Any, case: Any, name: str) -> None:
+    chosen, html = case(name), html_of(name)
     assert len(html.encode()) <= 300_000
     tags = Tags(html)
     assert tags.open == []
@@ -90,12 +79,9 @@ def test_the_page_is_whole_and_holds_all_it_needs(
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_every_plot_has_a_title_a_description_and_a_table(
-    html_of: Callable[[Any], str], case: Callable[[str], Any], name: str
-) -> None:
-    chosen = case(name)
-    figures = re.findall(r"<figure>.*?</figure>", html_of(chosen), re.DOTALL)
-    assert len(figures) == (5 if chosen.X is not None else 3 if name == "no rows" else 2)
+def test_every_plot_has_a_title_a_description_and_a_table(html_of: Any, name: str) -> None:
+    figures = re.findall(r"<figure>.*?</figure>", html_of(name), re.DOTALL)
+    assert len(figures) == {"no rows": 3, "conditions without rows": 2}.get(name, 5)
     for figure in figures:
         labels = re.search(r'role="img" aria-labelledby="(\S+) (\S+)"', figure)
         assert labels is not None
@@ -104,10 +90,8 @@ def test_every_plot_has_a_title_a_description_and_a_table(
 
 
 @pytest.mark.parametrize("name", ["classification", "by label", "regression", "no rows"])
-def test_every_table_has_a_caption_and_every_head_a_scope(
-    html_of: Callable[[Any], str], case: Callable[[str], Any], name: str
-) -> None:
-    html = html_of(case(name))
+def test_every_table_has_a_caption_and_every_head_a_scope(html_of: Any, name: str) -> None:
+    html = html_of(name)
     tables = re.findall(r"<table>.*?</table>", html, re.DOTALL)
     assert len(tables) >= 5
     assert all(re.match(r"<table><caption>[^<]+</caption>", table) for table in tables)
@@ -116,20 +100,17 @@ def test_every_table_has_a_caption_and_every_head_a_scope(
     assert len(set(captions)) == len(captions)
 
 
-def test_every_name_that_the_page_looks_up_is_there(html_of: Callable[[Any], str], case: Callable[[str], Any]) -> None:
-    for name in ALL:
-        chosen = case(name)
-        html = html_of(chosen)
-        data = embedded(html)
-        levels = len(data["numbers"])
-        assert set(re.findall(r'data-text="([^"]+)"', html)) <= data["text"].keys()
-        assert set(re.findall(r'data-drawn="([^"]+)"', html)) <= data["drawn"].keys()
-        assert set(re.findall(r'data-set="([^"]+)"', html)) == data["sets"].keys()
-        assert all(len(entries) == levels for entries in data["text"].values())
-        assert all(len(entries) == levels for entry in data["drawn"].values() for entries in entry.values())
+@pytest.mark.parametrize("name", ALL)
+def test_every_name_that_the_page_looks_up_is_there(html_of: Any, name: str) -> None:
+    html, data = html_of(name), embedded(html_of(name))
+    assert set(re.findall(r'data-text="([^"]+)"', html)) <= data["text"].keys()
+    assert set(re.findall(r'data-drawn="([^"]+)"', html)) <= data["drawn"].keys()
+    assert set(re.findall(r'data-set="([^"]+)"', html)) == data["sets"].keys()
+    entries = [*data["text"].values(), *(values for entry in data["drawn"].values() for values in entry.values())]
+    assert {len(values) for values in entries} == {len(data["numbers"])}
 
 
-def test_hostile_names_are_text_and_nothing_else(case: Callable[[str], Any]) -> None:
+def test_hostile_names_are_text_and_nothing_else(case: Any) -> None:
     chosen = case("classification")
     html = page_html(chosen.estimator, **chosen.rows(), title=HOSTILE)
     assert "<img" not in html
@@ -139,10 +120,8 @@ def test_hostile_names_are_text_and_nothing_else(case: Callable[[str], Any]) -> 
     assert "49" not in shortened("{{ 7 * 7 }}")
 
 
-def test_the_policy_allows_the_one_style_and_the_one_script(
-    html_of: Callable[[Any], str], case: Callable[[str], Any]
-) -> None:
-    html = html_of(case("no rows"))
+def test_the_policy_allows_the_one_style_and_the_one_script(html_of: Any) -> None:
+    html = html_of("no rows")
     policy = re.search(r'http-equiv="Content-Security-Policy" content="([^"]+)"', html)
     assert policy is not None
     allowed = policy.group(1).replace("&#39;", "'").split("; ")
@@ -155,11 +134,8 @@ def test_the_policy_allows_the_one_style_and_the_one_script(
     assert "unsafe" not in policy.group(1)
 
 
-def test_infinity_is_a_string_in_the_data_and_a_sign_on_the_page(
-    html_of: Callable[[Any], str], case: Callable[[str], Any]
-) -> None:
-    chosen = case("infeasible")
-    html = html_of(chosen)
+def test_infinity_is_a_string_in_the_data_and_a_sign_on_the_page(html_of: Any) -> None:
+    html = html_of("infeasible")
     data = embedded(html)
     at = data["numbers"][data["start"]]
     assert at["threshold"] == "inf"
@@ -169,42 +145,36 @@ def test_infinity_is_a_string_in_the_data_and_a_sign_on_the_page(
 
 
 def test_strict_json_comes_back_and_cannot_end_its_element() -> None:
-    hostile = {"a": [np.inf, -np.inf, 1.5, None, "</script>", "&amp;", "\u2028\u2029"], "b": float("nan")}
-    text = strict_json({"a": [float("inf"), float("-inf"), 1.5, None, *hostile["a"][4:]], "b": float("nan")})
+    hostile = [1.5, None, "</script>", "&amp;", "\u2028\u2029"]
+    text = strict_json({"a": [np.inf, -np.inf, *hostile], "b": np.nan})
     assert not set("<>&\u2028\u2029") & set(text)
-    assert json.loads(text) == {"a": ["inf", "-inf", 1.5, None, "</script>", "&amp;", "\u2028\u2029"], "b": None}
+    assert json.loads(text) == {"a": ["inf", "-inf", *hostile], "b": None}
 
 
-def test_without_rows_the_page_says_so_and_shows_no_coverage(
-    html_of: Callable[[Any], str], case: Callable[[str], Any]
-) -> None:
-    html = html_of(case("no rows"))
+def test_without_rows_the_page_says_so_and_shows_no_coverage(html_of: Any) -> None:
+    html = html_of("no rows")
     assert "No rows with known outcomes were given" in html
     assert not {"coverage", "mean_size", "verdict"} & embedded(html)["text"].keys()
-    with_rows = case("classification")
-    assert "No rows with known outcomes" not in html_of(with_rows)
+    assert "No rows with known outcomes" not in html_of("classification")
 
 
 @pytest.mark.parametrize("name", ["classification", "by label"])
-def test_the_whole_certificate_can_be_read_back_from_the_page(case: Callable[[str], Any], name: str) -> None:
+def test_the_whole_certificate_can_be_read_back_from_the_page(case: Any, name: str) -> None:
     chosen = case(name)
     found = re.search(r'<pre id="certificate"[^>]*>(.*?)</pre>', page_html(chosen.estimator), re.DOTALL)
     assert found is not None
     assert Certificate.from_json(html_unescape(found.group(1))) == chosen.estimator.certificate_
 
 
-@pytest.mark.parametrize("settings", [{}, {"condition_on": "label", "alpha": 0.4}], ids=["marginal", "by label"])
-def test_a_thousand_classes_fit_into_300_kilobytes(
-    html_of: Callable[[Any], str], thousand: Callable[..., Any], settings: dict[str, Any]
-) -> None:
-    chosen = thousand(**settings)
-    html = html_of(chosen)
+@pytest.mark.parametrize("name", ["thousand", "thousand by label"])
+def test_a_thousand_classes_fit_into_300_kilobytes(html_of: Any, case: Any, name: str) -> None:
+    chosen, html, by_label = case(name), html_of(name), name == "thousand by label"
     assert len(html.encode()) <= 300_000
-    assert "988 smaller groups are not drawn" in html or not settings
+    assert ("988 smaller conditions are not drawn" in html) == by_label
     assert "smaller ones are not" in html
     whole = re.search(r'id="packed">([^<]*)<', html)
     text = html_unescape(html) if whole is None else zlib.decompress(base64.b64decode(whole.group(1))).decode()
-    assert (whole is not None) == bool(settings)
+    assert (whole is not None) == by_label
     assert chosen.estimator.certificate_.to_json() in text
 
 
@@ -229,39 +199,39 @@ def test_the_axis_of_coverage_ends_at_all_and_at_nothing() -> None:
     for alpha in (0.01, 0.1, 0.25, 0.5):
         scale, ticks = window.scale(alpha), window.ticks(alpha)
         assert (scale.low, scale.high) == pytest.approx((1 - alpha - 0.3, min(1.0, 1 - alpha + 0.3)))
-        assert [tick.label for tick in ticks if tick.label] == [
-            f"{100 * (1 - alpha + k / 10):.4g}\u202f%" for k in range(-3, 4) if k / 10 <= alpha + 1e-9
-        ]
-        shown = [tick for tick in ticks if tick.label]
+        shown, places = [tick for tick in ticks if tick.label], [k / 10 for k in range(-3, 4)]
+        expected = [f"{100 * (1 - alpha + place):.4g}\u202f%" for place in places if place <= alpha + 1e-9]
+        assert [tick.label for tick in shown] == expected
         for tick in shown:
             assert tick.at == pytest.approx(scale(float(tick.label[:-2]) / 100), abs=0.2)
     assert window.scale(0.9).low == 0
 
 
-def test_the_labels_of_an_axis_have_one_form() -> None:
-    assert plots.tick_labels([0, 50_000, 100_000]) == ["0", "50k", "100k"]
-    assert plots.tick_labels([-500_000, 0, 2_500_000]) == ["−0.5M", "0", "2.5M"]
-    assert plots.tick_labels([0, 5e8, 1e9]) == ["0", "5e8", "1e9"]
-    assert plots.tick_labels([0, 5e-5, 1e-4]) == ["0", "5e−5", "1e−4"]
-    assert plots.tick_labels([0, 0.5, 1]) == ["0", "0.5", "1"]
-    assert plots.tick_labels([0, 50_000]) == ["0", "50\u202f000"]
+@pytest.mark.parametrize(
+    ("values", "labels"),
+    [
+        ([0, 50_000, 100_000], ["0", "50k", "100k"]),
+        ([-500_000, 0, 2_500_000], ["−0.5M", "0", "2.5M"]),
+        ([0, 5e8, 1e9], ["0", "5e8", "1e9"]),
+        ([0, 5e-5, 1e-4], ["0", "5e−5", "1e−4"]),
+        ([0, 0.5, 1], ["0", "0.5", "1"]),
+        ([0, 50_000], ["0", "50\u202f000"]),
+    ],
+)
+def test_the_labels_of_an_axis_have_one_form(values: list[float], labels: list[str]) -> None:
+    assert plots.tick_labels(values) == labels
 
 
-def test_bars_are_as_high_as_their_counts() -> None:
-    path = plots.size_bars(np.array([0, 50, 25, 25]), np.array([0.0, 1.0, 2.0, 3.0]), plots.upwards(0, 1))
+def test_bars_are_as_high_as_their_shares() -> None:
+    path = plots.bars([(k, k + 1) for k in range(4)], [0.0, 0.5, 0.25, 1.0])
     tops = [float(top) for top in re.findall(r"V([\d.]+)H", path)]
     full = plots.BOTTOM - plots.TOP
-    assert [(plots.BOTTOM - top) / full for top in tops] == pytest.approx([0.5, 0.25, 0.25], abs=0.001)
+    assert [(plots.BOTTOM - top) / full for top in tops] == pytest.approx([0.5, 0.25, 1.0], abs=0.001)
 
 
 def test_a_share_below_one_is_never_written_as_all() -> None:
-    assert [percent(share) for share in (1.0, 0.99999, 0.5, 0.00001, 0.0)] == [
-        "100.0\u202f%",
-        "99.9\u202f%",
-        "50.0\u202f%",
-        "0.1\u202f%",
-        "0.0\u202f%",
-    ]
+    written = {1.0: "100.0", 0.99999: "99.9", 0.5: "50.0", 0.00001: "0.1", 0.0: "0.0"}
+    assert {share: percent(share) for share in written} == {share: f"{text}\u202f%" for share, text in written.items()}
 
 
 def test_a_promise_below_one_is_never_written_as_all() -> None:
@@ -269,120 +239,81 @@ def test_a_promise_below_one_is_never_written_as_all() -> None:
     assert {alpha: level_percent(alpha) for alpha in written} == {alpha: f"{text}\u202f%" for alpha, text in written.items()}
 
 
-def test_a_page_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    target = write_text(tmp_path / "page.html", "old")
+def test_a_page_has_the_usual_rights_and_needs_its_folder(tmp_path: Path) -> None:
+    """That it is written whole or not at all is a test of all writers, in test_files.py."""
     mask = os.umask(0)
     os.umask(mask)
-    assert target.stat().st_mode & 0o777 == 0o666 & ~mask
-
-    def fail(*_: object) -> None:
-        raise OSError("disk full")
-
-    monkeypatch.setattr(os, "replace", fail)
-    with pytest.raises(OSError, match="disk full"):
-        write_text(target, "new")
-    assert target.read_text() == "old"
-    assert os.listdir(tmp_path) == ["page.html"]
+    assert write_text(tmp_path / "page.html", "text").stat().st_mode & 0o777 == 0o666 & ~mask
     with pytest.raises(ValueError, match="does not exist"):
         write_text(tmp_path / "nowhere" / "page.html", "text")
 
 
-def test_write_page_writes_page_html(case: Callable[[str], Any], tmp_path: Path) -> None:
+def test_write_page_writes_page_html(case: Any, tmp_path: Path) -> None:
     chosen = case("regression")
     path = write_page(chosen.estimator, tmp_path / "r.html", **chosen.rows(), title="Widths")
     assert path.read_text(encoding="utf-8") == page_html(chosen.estimator, **chosen.rows(), title="Widths")
 
 
-def test_the_page_says_what_it_was_made_from_and_calls_rows_by_name(case: Callable[[str], Any]) -> None:
+def test_the_page_says_what_it_was_made_from_and_calls_rows_by_name(case: Any, numbers_of: Any, html_of: Any) -> None:
     chosen = case("regression")
     names = [f"<loan> {100 + row}" for row in range(len(chosen.y))]
     html = page_html(chosen.estimator, X=chosen.X, y=chosen.y, source="Rows: 7 of <a>.csv.", names=names)
     assert "Rows: 7 of &lt;a&gt;.csv." in html
-    for example in report_numbers(chosen.estimator, chosen.X, chosen.y).examples:
+    for example in numbers_of("regression").rows.examples:
         assert f'<span class="facts">&lt;loan&gt; {100 + example.row}<br>' in html
     assert not re.search(r">row \d", html)
-    assert re.search(r">row \d", page_html(chosen.estimator, X=chosen.X, y=chosen.y))
-    with pytest.raises(ValueError, match="names must hold one name for each of"):
+    assert re.search(r">row \d", html_of("regression"))
+    with pytest.raises(ValueError, match="names must hold one name for each of 300 rows, got 299"):
         page_html(chosen.estimator, X=chosen.X, y=chosen.y, names=names[1:])
 
 
-def test_levels_that_cannot_be_bounded_say_so(case: Callable[[str], Any]) -> None:
-    """Grouped rows: the threshold is no order statistic of independent scores, so no simultaneous bound is claimed."""
-    from sklearn.linear_model import Ridge
-
-    from dco import DecoupledRegressor
-
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(600, 2))
-    y = X[:, 0] + rng.normal(size=600)
-    estimator = DecoupledRegressor(Ridge(), random_state=0).fit(X, y, groups=np.arange(600) // 4)
-    found = report_numbers(estimator)
-    assert {level.picked_bound for level in found.levels} == {None}
-    html = page_html(estimator, X=rng.normal(size=(50, 2)), y=rng.normal(size=50))
-    assert "no bound is known here" in html
+def test_levels_that_cannot_be_bounded_say_so(case: Any, numbers_of: Any, html_of: Any) -> None:
+    """Clusters: the threshold is no order statistic of independent scores, so no simultaneous bound is claimed."""
+    assert {level.picked_bound for level in numbers_of("clusters").levels} == {None}
+    html = html_of("clusters")
+    assert "no bound is known here: rows come in clusters" in html
+    assert "a quantile of the calibration scores, weighted over 38 clusters of rows." in re.sub(r"<[^>]+>", "", html)
     assert "simultaneous bound holds" not in html
     # nor is there a law, so the page must not speak of its bar
     assert "no exact law of coverage is known. The dot is what was seen." in re.sub(r"<[^>]+>", "", html)
     for absent in ("The bar below", "Against its law", "follows from the rank", "90 % range over calibration rows"):
         assert absent not in html
-    assert 'aria-labelledby="law' not in page_html(estimator), "without rows there is nothing to draw"
+    assert 'aria-labelledby="law' not in page_html(case("clusters").estimator), "without rows there is nothing to draw"
 
 
-def test_rows_in_groups_get_no_verdict() -> None:
-    """A PAC threshold has a rank, that of one row of each group; rows of one group are still not independent."""
-    from sklearn.linear_model import Ridge
-
-    from dco import DecoupledRegressor
-
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(600, 2))
-    estimator = DecoupledRegressor(Ridge(), guarantee="pac", alpha=0.2, random_state=0)
-    estimator.fit(X, X[:, 0] + rng.normal(size=600), groups=np.arange(600) // 4)
-    new = {"X": rng.normal(size=(50, 2)), "y": np.full(50, 100.0)}
-    levels = report_numbers(estimator, **new).levels
-    assert {None if level.evaluation is None else level.evaluation.consistency for level in levels} == {None}
-    html = page_html(estimator, **new)
+def test_rows_in_clusters_get_no_verdict(case: Any) -> None:
+    """A PAC threshold has a rank, that of one row of each cluster; rows of one cluster are still not independent."""
+    chosen = case("pac clusters")
+    new = {"X": chosen.X, "y": np.full(len(chosen.y), 1000.0)}
+    levels = report_numbers(chosen.estimator, **new).levels
+    assert levels[0].threshold.rank is not None
+    assert {level.evaluation.consistency for level in levels} == {None}
+    html = page_html(chosen.estimator, **new)
     assert "The bar below" not in html
     assert "lower than chance explains" not in html
 
 
-def test_a_bar_is_spoken_of_where_one_is_drawn(case: Callable[[str], Any]) -> None:
-    given = case("regression")
-    html = page_html(given.estimator, X=given.X, y=given.y)
-    assert "The bar below is the range" in html
-    assert "Against its law" in html
-    assert 'aria-labelledby="law' in page_html(given.estimator)
+def test_a_bar_is_spoken_of_where_one_is_drawn(case: Any, html_of: Any) -> None:
+    assert "The bar below is the range" in html_of("regression")
+    assert "Against its law" in html_of("regression")
+    assert 'aria-labelledby="law' in page_html(case("regression").estimator)
 
 
-def test_a_predictor_that_guarantees_nothing_says_so_at_every_level() -> None:
-    from sklearn.linear_model import LogisticRegression
-
-    from dco import DecoupledClassifier
-
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(300, 2))
-    y = (X[:, 0] + rng.normal(size=300) > 0).astype(int)
-    new = rng.normal(size=(60, 2))
-    estimator = DecoupledClassifier(LogisticRegression(), stratify=True, random_state=0).fit(X, y)
-    by_group = page_html(estimator, X=new, y=(new[:, 0] > 0).astype(int), by=new[:, 1] > 0)
-    assert "Nothing is guaranteed. The interval" in by_group
-    html = page_html(estimator)
+def test_a_predictor_that_guarantees_nothing_says_so_at_every_level(html_of: Any) -> None:
+    html = html_of("nothing guaranteed")
+    assert "Nothing is guaranteed. The interval" in html  # of the slices
     assert "exchangeable with a new row" in html  # the reason
     assert 'class="assumption">' not in html  # nothing is claimed, so nothing is assumed
     assert "Nothing is guaranteed, at this or any other level." in html
     assert "simultaneous bound holds" not in html
 
 
-def test_the_table_by_group_says_what_is_guaranteed_of_these_groups(case: Callable[[str], Any]) -> None:
-    def said(name: str, by: Any) -> str:
-        given = case(name)
-        return page_html(given.estimator, X=given.X, y=given.y, by=by(given))
-
-    of_these, of_others = "The guarantee holds in each of these groups", "thresholds, and promises nothing about these"
-    assert of_these in said("by label", lambda given: None)
-    assert of_these in said("by label", lambda given: np.char.add("class ", given.y))
-    assert of_others in said("by label", lambda given: given.by)
-    assert "promises nothing about a single group" in said("classification", lambda given: given.by)
+def test_the_table_by_slice_says_what_is_guaranteed_of_these_slices(case: Any, html_of: Any) -> None:
+    given, of_these = case("by label"), "the guarantee holds in each of them"
+    assert of_these in page_html(given.estimator, X=given.X, y=given.y)
+    assert of_these in page_html(given.estimator, X=given.X, y=given.y, by=np.char.add("class ", given.y))
+    assert "own thresholds, and promises nothing about these slices" in html_of("by label")
+    assert "promises nothing about a single slice" in html_of("classification")
 
 
 def test_a_template_without_a_value_fails_loudly() -> None:
@@ -392,12 +323,12 @@ def test_a_template_without_a_value_fails_loudly() -> None:
         render_template("results.html", title="x")
 
 
-def test_sets_of_one_size_are_not_called_small_and_large(html_of: Callable[[Any], str], case: Callable[[str], Any]) -> None:
+def test_sets_of_one_size_are_not_called_small_and_large(html_of: Any) -> None:
     """The absolute residual gives every row the same length; labels differ in number."""
-    html = html_of(case("regression"))
+    html = html_of("regression")
     assert '<span class="kind">same size</span>' in html
     assert '<span class="kind">large</span>' not in html
     assert "All sets have the same size" in html
-    html = html_of(case("classification"))
+    html = html_of("classification")
     assert '<span class="kind">large</span>' in html
     assert "All sets have the same size" not in html

@@ -12,6 +12,7 @@ import pytest
 from dco.report import write_results_page
 from dco.report.results import Block, read_results, results_html
 
+SVG = '<svg xmlns="http://www.w3.org/2000/svg"/>'
 MARKDOWN = """# Table 2: sizes <b>
 
 Mean size, *five* splits.
@@ -40,10 +41,10 @@ def test_the_same_name_is_one_result_and_names_count_by_value(tmp_path: Path) ->
     for name in ("table-10", "table-9"):
         (tmp_path / f"{name}.md").write_text(MARKDOWN)
         (tmp_path / f"{name}.csv").write_text("a,b\n1,2\n")
-    (tmp_path / "table-9.svg").write_text('<svg xmlns="http://www.w3.org/2000/svg"/>')
+    (tmp_path / "table-9.svg").write_text(SVG)
     (tmp_path / "notes.txt").write_text("not a result")
-    assert [result.name for result in read_results(tmp_path)] == ["table-9", "table-10"]
-    figure = read_results(tmp_path)[0].figure
+    figure, none = (result.figure for result in read_results(tmp_path))
+    assert none is None
     assert figure is not None
     assert base64.b64decode(figure.partition(",")[2]) == (tmp_path / "table-9.svg").read_bytes()
 
@@ -75,7 +76,7 @@ def test_each_heading_of_written_tables_is_a_result_and_data_beside_it_is_not(tm
     (inner / "tables.md").write_text("\n".join(table.to_markdown() for table in tables))
     (inner / "tables.json").write_text("[" + ",".join(table.to_json() for table in tables) + "]")
     (inner / "held-out.csv").write_text("secret,y\n1,2\n")
-    (inner / "sizes.svg").write_text('<svg xmlns="http://www.w3.org/2000/svg"/>')
+    (inner / "sizes.svg").write_text(SVG)
     found = read_results(tmp_path)
     assert [result.title for result in found] == ["table-2: Table 2", "table-2: Table 3", "table-2: Figure: sizes"]
     assert found[0].blocks[0].rows == (("dco", "1.500 ± 0.250"),)
@@ -83,17 +84,18 @@ def test_each_heading_of_written_tables_is_a_result_and_data_beside_it_is_not(tm
     assert "secret" not in results_html(tmp_path)
 
 
-def test_the_name_of_a_folder_is_not_said_twice(tmp_path: Path) -> None:
-    (tmp_path / "diabetes").mkdir()
-    (tmp_path / "diabetes" / "tables.md").write_text("### Diabetes: sizes\n\n| a |\n|---|\n| 1 |\n")
-    (tmp_path / "diabetes" / "law.svg").write_text('<svg xmlns="http://www.w3.org/2000/svg"/>')
-    assert [result.title for result in read_results(tmp_path)] == ["Diabetes: sizes", "diabetes: Figure: law"]
-
-
-def test_a_folder_that_is_only_the_first_letter_of_a_title_is_told(tmp_path: Path) -> None:
-    (tmp_path / "m").mkdir()
-    (tmp_path / "m" / "tables.md").write_text("### Marginal guarantee\n\n| a |\n| --- |\n| 1 |\n")
-    assert [result.title for result in read_results(tmp_path)] == ["m: Marginal guarantee"]
+@pytest.mark.parametrize(
+    ("folder", "heading", "title"),
+    [
+        ("diabetes", "Diabetes: sizes", "Diabetes: sizes"),  # not said twice
+        ("m", "Marginal guarantee", "m: Marginal guarantee"),  # only the first letter of the title
+    ],
+)
+def test_a_title_tells_its_folder(tmp_path: Path, folder: str, heading: str, title: str) -> None:
+    (tmp_path / folder).mkdir()
+    (tmp_path / folder / "tables.md").write_text(f"### {heading}\n\n| a |\n|---|\n| 1 |\n")
+    (tmp_path / folder / "law.svg").write_text(SVG)
+    assert [result.title for result in read_results(tmp_path)] == [title, f"{folder}: Figure: law"]
 
 
 def test_a_comparison_is_headed_as_one(tmp_path: Path) -> None:
@@ -133,7 +135,7 @@ def test_the_page_is_written(tmp_path: Path) -> None:
     assert path.read_text(encoding="utf-8") == results_html(tmp_path)
 
 
-def test_only_tables_too_wide_for_a_telephone_are_stacked() -> None:
+def test_only_tables_too_wide_for_a_phone_are_stacked() -> None:
     narrow = Block(head=("target", "outcome", "count"), rows=(("0.8", "a feasible threshold was found", "50"),))
     assert narrow.layout == ()
     columns = ("target", "method", "coverage", "size", "P95", "paper size")
@@ -150,7 +152,7 @@ def test_a_row_longer_than_its_head_is_shown_whole(tmp_path: Path) -> None:
 
 
 def test_a_figure_is_called_one_and_says_where_its_numbers_are(tmp_path: Path) -> None:
-    (tmp_path / "coverage-law.svg").write_text('<svg xmlns="http://www.w3.org/2000/svg"/>')
+    (tmp_path / "coverage-law.svg").write_text(SVG)
     assert 'alt="Figure: coverage law"' in results_html(tmp_path)
     (tmp_path / "tables.md").write_text(MARKDOWN)
     html = results_html(tmp_path)

@@ -29,13 +29,9 @@ def test_zero_one_loss_has_a_beta_law(n, alpha):
             assert bq_confidence(losses, alpha=alpha, method="davies") == pytest.approx(law, abs=1e-12)
 
 
-def test_no_loss_at_all_leaves_the_bound_alone():
-    """L+ = w B with w ~ Beta(1, n): P(w <= alpha) = 1 - (1 - alpha)^n."""
+def test_by_hand():
+    """No loss at all: L+ = w B with w ~ Beta(1, n). One row: L+ = l + w (1 - l) with w uniform."""
     assert bq_confidence(np.zeros(7), alpha=0.1) == pytest.approx(1 - 0.9**7, rel=1e-13)
-
-
-def test_one_row_by_hand():
-    """n = 1: L+ = l + w (1 - l) with w uniform."""
     assert bq_confidence([0.25], alpha=0.4) == pytest.approx((0.4 - 0.25) / 0.75, rel=1e-13)
     assert bq_confidence([0.5], alpha=0.4) == 0.0
 
@@ -96,10 +92,8 @@ def test_recursion_and_davies_agree(n, kind):
     losses = lattice(n, n) if kind == "lattice" else rng.uniform(size=n) ** 3
     mean = (losses.sum() + 1) / (n + 1)
     for factor in (0.9, 1.0, 1.05, 1.3):
-        alpha = min(mean * factor, 0.95)
-        assert bq_confidence(losses, alpha=alpha, method="davies") == pytest.approx(
-            bq_confidence(losses, alpha=alpha, method="recursion"), abs=1e-12
-        )
+        found = [bq_confidence(losses, alpha=min(mean * factor, 0.95), method=m) for m in ("davies", "recursion")]
+        assert found[0] == pytest.approx(found[1], abs=1e-12)
 
 
 @pytest.mark.parametrize("n", [5, 40])
@@ -141,19 +135,20 @@ def test_the_cost_of_many_losses(lines_run):
     assert peak < 64 * n  # Davies' method takes 64 nodes at once, and eight bytes for each of them and each distinct loss
 
 
-def test_bad_input_is_refused():
-    with pytest.raises(ValueError, match=r"\[0, bound\]"):
-        bq_confidence([0.0, 2.0], alpha=0.1)
-    with pytest.raises(ValueError, match="NaN"):
-        bq_confidence([0.0, np.nan], alpha=0.1)
-    with pytest.raises(ValueError, match="one number per row"):
-        bq_confidence([[0.0]], alpha=0.1)
-    with pytest.raises(ValueError, match="between 0 and bound"):
-        bq_confidence([0.0], alpha=3.0, bound=2.0)
-    with pytest.raises(ValueError, match="method must be"):
-        bq_confidence([0.0], alpha=0.1, method="quick")
-    with pytest.raises(ValueError, match="draws must be at least 1"):
-        bq_confidence([0.0], alpha=0.1, method="dirichlet", draws=0)
+@pytest.mark.parametrize(
+    ("losses", "options", "message"),
+    [
+        ([0.0, 2.0], {}, r"\[0, bound\]"),
+        ([0.0, np.nan], {}, "NaN"),
+        ([[0.0]], {}, "one number per row"),
+        ([0.0], {"alpha": 3.0, "bound": 2.0}, "between 0 and bound"),
+        ([0.0], {"method": "quick"}, "method must be"),
+        ([0.0], {"method": "dirichlet", "draws": 0}, "draws must be at least 1"),
+    ],
+)
+def test_bad_input_is_refused(losses, options, message):
+    with pytest.raises(ValueError, match=message):
+        bq_confidence(losses, **{"alpha": 0.1, **options})
 
 
 def test_dirichlet_draws_come_from_the_generator_that_is_given():

@@ -1,10 +1,11 @@
-"""Split conformal and Bayesian quadrature on 0/1 loss: values, laws, claims, and what they refuse."""
+"""Facts of every rule of `guarantee=` (whoever registers one has it tested here), and the laws of the two in dco."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
 
 import numpy as np
 import pytest
@@ -15,49 +16,89 @@ from scipy.stats import beta, binomtest, kstest
 
 from dco.foundations.errors import InfeasibleLevelWarning, NonFiniteScoreError
 from dco.foundations.ranks import Threshold, conformal_rank, pac_rank
-from dco.guarantees.rules.order_statistics import bayesian_quadrature, split_conformal
+from dco.guarantees.rules import RULES, bayesian_quadrature, register_rule, split_conformal
+from dco.guarantees.rules.order_statistics import SplitConformal
 from dco.predictions import ClassProbabilities
 from dco.scores import APS
 
-Rule = Callable[[object], Threshold]
-RULES: dict[str, Rule] = {
-    "split_conformal": lambda scores: split_conformal(scores, alpha=0.25),
-    "bayesian_quadrature": lambda scores: bayesian_quadrature(scores, alpha=0.25, delta=0.1),
+PUBLIC = {
+    "split_conformal": partial(split_conformal, alpha=0.25),
+    "bayesian_quadrature": partial(bayesian_quadrature, alpha=0.25, delta=0.1),
 }
 
 
 @pytest.fixture(params=RULES)
-def name(request):
-    return request.param
+def rule(request):
+    return RULES[request.param]
 
 
-# ---- values ----------------------------------------------------------------------------------------------------------
+@pytest.fixture(params=PUBLIC)
+def calibrate(request):
+    return PUBLIC[request.param]
 
 
-def test_split_conformal_is_the_rank_th_smallest_score():
-    for n in range(9, 120):
-        scores = np.random.default_rng(n).permutation(np.arange(1.0, n + 1))
-        threshold = split_conformal(scores, alpha=0.1)
-        assert threshold.value == threshold.rank == conformal_rank(n, alpha=0.1)
-        assert threshold.value == sorted(scores)[math.ceil(Fraction(9 * (n + 1), 10)) - 1]
+# ---- every rule ------------------------------------------------------------------------------------------------------
 
 
-def test_bayesian_quadrature_is_the_pac_rank_th_smallest_score():
-    for n in range(29, 120):
-        scores = np.random.default_rng(n).permutation(np.arange(1.0, n + 1))
-        threshold = bayesian_quadrature(scores, alpha=0.1, delta=0.05)
-        assert threshold.value == threshold.rank == pac_rank(n, alpha=0.1, delta=0.05)
+@pytest.mark.parametrize(("alpha", "delta"), [(0.1, 0.05), (0.25, 0.1), ("0.5", 0.5), (1 - 0.9, Fraction(3, 10))])
+def test_a_threshold_is_the_order_statistic_of_its_rank_and_knows_its_statement(rule, alpha, delta):
+    """Infinite below `smallest_n` rows, finite from there on."""
+    least = rule.smallest_n(alpha=alpha, delta=delta)
+    for n in range(1, least + 90):
+        threshold = rule.threshold(np.random.default_rng(n).permutation(np.arange(1.0, n + 1)), alpha=alpha, delta=delta)
+        assert threshold.rank == rule.rank(n, alpha=alpha, delta=delta)
+        assert float(threshold) == threshold.value == (threshold.rank if n >= least else np.inf)
+        assert (threshold.rank <= n) == (n >= least)
+        assert (threshold.n, threshold.guarantee, threshold.alpha) == (n, rule.certifies, round(float(alpha), 9))
+        assert threshold.delta == (float(delta) if rule.needs_delta else None)
+        assert threshold.expected_coverage == threshold.rank / (n + 1)
 
 
-def test_a_threshold_knows_its_statement():
-    marginal = split_conformal(np.arange(99.0), alpha="0.1")
-    assert (marginal.value, marginal.rank, marginal.n) == (89.0, 90, 99)
-    assert (marginal.guarantee, marginal.alpha, marginal.delta) == ("marginal", 0.1, None)
-    assert marginal.expected_coverage == 0.9
-    pac = bayesian_quadrature(np.arange(99.0), alpha=1 - 0.9, delta=Fraction(1, 20))
-    assert (pac.guarantee, pac.alpha, pac.delta, pac.n) == ("pac", 0.1, 0.05, 99)
-    assert pac.value == pac.rank - 1
-    assert float(pac) == pac.value
+def test_a_larger_alpha_or_delta_never_has_a_higher_rank(rule):
+    ranks = np.array([[rule.rank(100, alpha=a / 20, delta=d / 20) for a in range(1, 20)] for d in range(1, 20)])
+    assert max(np.diff(ranks, axis=0).max(), np.diff(ranks, axis=1).max()) <= 0
+
+
+def test_ties_only_raise_coverage(rule):
+    """Scores in {0, 1, 2, 3}: mean coverage at least k / (n + 1), by a one-sided test with error rate 0.1 %."""
+    rng, n, runs, law = np.random.default_rng(3), 40, 4000, np.array([0.4, 0.3, 0.2, 0.1])
+    found = [rule.threshold(rng.choice(4, size=n, p=law), alpha=0.1, delta=0.1) for _ in range(runs)]
+    coverage = np.cumsum(law)[[int(threshold.value) for threshold in found]]
+    assert coverage.mean() > found[0].expected_coverage - 3.1 * 0.3 / math.sqrt(runs)  # coverage is 0.4 to 1: sd at most 0.3
+
+
+def test_rows_that_belong_together_are_weighed_by_the_rule_or_picked_by_its_caller(rule):
+    options = {"alpha": 0.1, "delta": 0.1, "clusters": np.arange(120) % 60}
+    if not rule.one_per_cluster:
+        assert rule.threshold(np.arange(120.0), **options).n == 60
+    else:
+        with pytest.raises(ValueError, match="one score for each cluster"):
+            rule.threshold(np.arange(120.0), **options)
+
+
+def test_the_sentence_takes_what_a_statement_knows(rule):
+    said = rule.sentence.format(level="90 %", sure="95 %", who="a new row", many="new rows", where=", everywhere")
+    assert "90 %" in said
+    assert ("95 %" in said) == rule.needs_delta
+    assert ", everywhere." in said
+
+
+def test_a_rule_is_registered_by_a_name_that_is_free(monkeypatch):
+    @dataclass(frozen=True)
+    class Cautious(SplitConformal):
+        """One rank above split conformal."""
+
+        name = "cautious"
+
+        def rank(self, n, *, alpha, delta=None):
+            return min(super().rank(n, alpha=alpha) + 1, n + 1)
+
+    monkeypatch.setitem(RULES, "cautious", Cautious())  # taken out again after the test
+    assert register_rule(Cautious()) == RULES["cautious"]
+    assert RULES["cautious"].threshold(np.arange(99.0), alpha=0.1).rank == 91
+    Cautious.name = "marginal"
+    with pytest.raises(ValueError, match='a rule named "marginal" already'):
+        register_rule(Cautious())
 
 
 # ---- laws ------------------------------------------------------------------------------------------------------------
@@ -86,21 +127,6 @@ def test_pac_coverage_fails_as_often_as_its_law_says(n, alpha, delta):
     assert binomtest(int(np.sum(coverage < 1 - alpha)), runs, tail).pvalue > 0.01
 
 
-@pytest.mark.parametrize("rule", ["marginal", "pac"])
-def test_ties_only_raise_coverage(rule):
-    """Scores in {0, 1, 2, 3}: mean coverage at least k / (n + 1), by a one-sided test with error rate 0.1 %."""
-    rng, n, runs, law = np.random.default_rng(3), 40, 4000, np.array([0.4, 0.3, 0.2, 0.1])
-    cumulative = np.cumsum(law)
-    total = 0.0
-    for _ in range(runs):
-        scores = rng.choice(4, size=n, p=law)
-        threshold = (
-            split_conformal(scores, alpha=0.1) if rule == "marginal" else bayesian_quadrature(scores, alpha=0.1, delta=0.1)
-        )
-        total += cumulative[int(threshold.value)]
-    assert total / runs > threshold.expected_coverage - 3.1 * 0.3 / math.sqrt(runs)  # coverage is 0.4 to 1: sd at most 0.3
-
-
 @pytest.mark.parametrize(("n", "alpha", "delta"), [(40, 0.1, 0.1), (100, 0.2, 0.05), (59, 0.05, 0.05)])
 def test_closed_form_equals_dirichlet_sampling(n, alpha, delta):
     """With e uncovered rows L+ = sum of e + 1 Dirichlet weights; sampled P(L+ <= alpha) within 4 standard errors of its law.
@@ -119,89 +145,71 @@ def test_closed_form_equals_dirichlet_sampling(n, alpha, delta):
         assert abs(sampled - law) <= 4 * math.sqrt(law * (1 - law) / draws)
 
 
-# ---- too few rows ----------------------------------------------------------------------------------------------------
+# ---- too few rows, what is refused and what is legal -----------------------------------------------------------------
 
 
 @pytest.mark.parametrize("n", [0, 1, 8])
-def test_too_few_rows_give_infinity_and_name_the_smallest_n(n):
+@pytest.mark.parametrize(("calibrate", "least"), [(split_conformal, 9), (partial(bayesian_quadrature, delta=0.05), 29)])
+def test_too_few_rows_give_infinity_and_name_the_smallest_n(n, calibrate, least):
     rows = "1 calibration row is" if n == 1 else f"{n} calibration rows are"
-    with pytest.warns(InfeasibleLevelWarning, match=rf"^{rows} too few.*At least 9 rows are") as caught:
-        threshold = split_conformal(np.zeros(n), alpha=0.1)
-    assert (threshold.value, threshold.rank, threshold.guarantee) == (math.inf, n + 1, "marginal")
-    assert caught[0].filename == __file__  # the warning points at the caller
-    with pytest.warns(InfeasibleLevelWarning, match="At least 29 rows") as caught:
-        threshold = bayesian_quadrature(np.zeros(n), alpha=0.1, delta=0.05)
+    with pytest.warns(InfeasibleLevelWarning, match=rf"^{rows} too few.*At least {least} rows are") as caught:
+        threshold = calibrate(np.zeros(n), alpha=0.1)
     assert (threshold.value, threshold.rank) == (math.inf, n + 1)
-    assert caught[0].filename == __file__
-
-
-def test_the_smallest_n_is_enough_and_finite():
-    assert split_conformal(np.arange(9.0), alpha=0.1).value == 8.0
-    assert bayesian_quadrature(np.arange(29.0), alpha=0.1, delta=0.05).value == 28.0
-    with pytest.warns(InfeasibleLevelWarning):
-        assert bayesian_quadrature(np.arange(28.0), alpha=0.1, delta=0.05).value == math.inf
-
-
-# ---- what is refused and what is legal -------------------------------------------------------------------------------
-
-
-def test_nan_is_refused_with_its_row(name):
-    scores = np.arange(50.0)
-    scores[[7, 9]] = np.nan
-    with pytest.raises(NonFiniteScoreError, match=r"2 of 50 scores are NaN \(first: row 7\)"):
-        RULES[name](scores)
+    assert threshold.guarantee == ("marginal" if least == 9 else "pac")
+    assert caught[0].filename == __file__  # the warning points at the caller
 
 
 @pytest.mark.parametrize(
-    "scores", [np.zeros((5, 2)), np.float64(3), np.array(["a", "b"]), np.array([1j]), np.array([None])], ids=repr
+    ("scores", "message"),
+    [
+        (np.where(np.isin(np.arange(50), [7, 9]), np.nan, 1.0), r"2 of 50 scores are NaN \(first: row 7\)"),
+        (np.zeros((5, 2)), "scores must be"),
+        (np.float64(3), "scores must be"),
+        (np.array(["a", "b"]), "scores must be"),
+        (np.array([1j]), "scores must be"),
+        (np.array([None]), "scores must be"),
+    ],
+    ids=str,
 )
-def test_what_is_not_a_column_of_numbers_is_refused(name, scores):
-    with pytest.raises(ValueError, match="scores must be"):
-        RULES[name](scores)
+def test_what_is_not_a_column_of_numbers_is_refused(calibrate, scores, message):
+    with pytest.raises(NonFiniteScoreError if "NaN" in message else ValueError, match=message):
+        calibrate(scores)
 
 
-def test_infinite_scores_are_legal_and_sort_last(name):
+def test_infinite_scores_are_legal_and_sort_last(calibrate):
     scores = np.arange(40.0)
-    rank = RULES[name](scores).rank
+    rank = calibrate(scores).rank
     scores[rank:] = np.inf
-    assert RULES[name](scores).value == rank - 1
+    assert calibrate(scores).value == rank - 1
     scores[rank - 1] = np.inf
-    assert RULES[name](scores).value == np.inf
-    assert RULES[name](np.full(40, -np.inf)).value == -np.inf
+    assert calibrate(scores).value == np.inf
+    assert calibrate(np.full(40, -np.inf)).value == -np.inf
 
 
 @pytest.mark.parametrize(
     "dtype", [np.int8, np.int64, np.uint16, np.bool_, np.float16, np.float32, np.float64, np.longdouble]
 )
-def test_every_real_dtype_keeps_its_values(name, dtype):
+def test_every_real_dtype_keeps_its_values(calibrate, dtype):
     scores = (np.arange(40) % 7).astype(dtype)
-    assert RULES[name](scores).value == float(np.sort(scores)[RULES[name](scores).rank - 1])
+    assert calibrate(scores).value == float(np.sort(scores)[calibrate(scores).rank - 1])
 
 
-def test_the_value_covers_the_score_it_was_made_of(name):
+def test_the_value_covers_the_score_it_was_made_of(calibrate):
     """In the dtype of the scores, exactly rank of n distinct scores are at most the value."""
     for dtype in (np.float32, np.float64, np.longdouble):
         for seed in range(8):  # half of the longdoubles would round down
             scores = np.random.default_rng(seed).normal(size=80).astype(dtype) + dtype(1) / dtype(3)
-            threshold = RULES[name](scores)
+            threshold = calibrate(scores)
             assert np.sum(scores <= threshold.value) == threshold.rank
 
 
-def test_lists_and_strided_and_read_only_arrays(name):
-    scores = np.random.default_rng(2).normal(size=(60, 3))
-    column = scores[:, 1]
-    expected = RULES[name](column.copy())
-    assert RULES[name](column) == expected
-    assert RULES[name](column[::-1]) == expected
-    assert RULES[name](column.tolist()) == expected
-    frozen = column.copy()
+def test_lists_and_strided_and_read_only_arrays(calibrate):
+    column = np.random.default_rng(2).normal(size=(60, 3))[:, 1]
+    before, frozen = column.copy(), column.copy()
     frozen.setflags(write=False)
-    before = frozen.copy()
-    assert RULES[name](frozen) == expected
-    np.testing.assert_array_equal(frozen, before)
-    mutable = column.copy()
-    RULES[name](mutable)
-    np.testing.assert_array_equal(mutable, before)  # partitioning must not reorder the caller's rows
+    for given_as in (column, column[::-1], column.tolist(), frozen):
+        assert calibrate(given_as) == calibrate(before.copy())
+    np.testing.assert_array_equal(column, before)  # partitioning must not reorder the caller's rows
 
 
 scores_with_ties = hnp.arrays(
@@ -211,28 +219,28 @@ scores_with_ties = hnp.arrays(
 )
 
 
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=150)
 @given(scores=scores_with_ties, seed=st.integers(0, 2**32 - 1))
 def test_order_of_rows_is_irrelevant_and_the_rank_is_right_under_ties(scores, seed):
-    for rule in RULES.values():
-        threshold = rule(scores)
-        assert rule(np.random.default_rng(seed).permutation(scores)) == threshold
+    for calibrate in PUBLIC.values():
+        threshold = calibrate(scores)
+        assert calibrate(np.random.default_rng(seed).permutation(scores)) == threshold
         assert np.sum(scores < threshold.value) < threshold.rank <= np.sum(scores <= threshold.value)
 
 
-@settings(max_examples=100, deadline=None, derandomize=True)
 @given(scores=hnp.arrays(np.float64, st.integers(10, 40), elements=st.floats(-1e6, 1e6)))
 def test_an_increasing_map_of_scores_maps_the_threshold(scores):
-    for rule in RULES.values():
-        assert rule(np.arctan(scores)).value == np.arctan(rule(scores).value)
-        assert rule(scores.astype(np.float32)).value == np.float32(rule(scores).value)
+    for calibrate in PUBLIC.values():
+        assert calibrate(np.arctan(scores)).value == np.arctan(calibrate(scores).value)
+        assert calibrate(scores.astype(np.float32)).value == np.float32(calibrate(scores).value)
 
 
 def test_bad_levels_are_named():
     with pytest.raises(ValueError, match=r"alpha must be a number strictly between 0 and 1, got 1\.5"):
         split_conformal(np.arange(5.0), alpha=1.5)
-    with pytest.raises(ValueError, match="delta must be a number strictly between 0 and 1, got 0"):
-        bayesian_quadrature(np.arange(50.0), alpha=0.1, delta=0)
+    for delta in (0, None):
+        with pytest.raises(ValueError, match=f"delta must be a number strictly between 0 and 1, got {delta}"):
+            bayesian_quadrature(np.arange(50.0), alpha=0.1, delta=delta)
 
 
 def test_a_threshold_is_a_float_and_not_nan():

@@ -1,1 +1,1 @@
-"""One module a command of the command line; each holds ``command`` and imports what it needs when it is called."""
+"""The command line: one module per command, each with its ``command``, loaded when it is called."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 import click
 
 from dco.cli.options import FILE, decimal_option, example, trust_option
-from dco.cli.printing import as_json, note, noted_warnings, print_json, print_table, say
+from dco.cli.printing import as_json, collected_notes, print_json, print_notes, print_table, say
 
 _OTHER_ROLES = {"train": "training", "tune": "tuning"}
 _ROLES = {**_OTHER_ROLES, "calibrate": "calibration"}
@@ -19,38 +20,27 @@ _ROLES = {**_OTHER_ROLES, "calibrate": "calibration"}
 @click.command("audit", epilog=example("dco audit model.dco --data patients.csv"))
 @click.argument("model", type=FILE)
 @click.option("--data", type=FILE, help="The table of the fit, or its calibration rows: scores are then recomputed too.")
-@click.option("--target", metavar="COL", help="The target column of DATA.  [default: the one of `dco fit`]")
-@click.option(
-    "--certificate", "copy", type=FILE, help="A copy of the certificate that was kept elsewhere, checked instead of MODEL's."
-)
+@click.option("--target", metavar="COL", help="The target column of DATA.  [default: that of `dco fit`]")
+@click.option("--certificate", "copy", type=FILE, help="Check this copy of the certificate, which was kept elsewhere.")
 @decimal_option(default=None)
 @trust_option
 @as_json
-def command(
-    model: Path,
-    data: Path | None,
-    target: str | None,
-    copy: Path | None,
-    decimal: str | None,
-    trust: tuple[str, ...],
-    as_json: bool,
-) -> None:
+def command(model: Path, data: Path | None, copy: Path | None, as_json: bool, **options: Any) -> None:
     """Read the certificate of MODEL (a model file, or a certificate in JSON) and recompute what can be recomputed.
 
     A certificate in JSON is what `dco fit --certificate` wrote, or all that `dco fit --json` printed.
-    Words, ranks and coverage laws must follow from the numbers; fingerprints and thresholds must be those of the model; with
-    the rows of the fit, in any order, every calibration score is computed again, and training and tuning rows are known by
+    Words, ranks and coverage laws must follow from the numbers; fingerprints and thresholds must be those of the model. With
+    the rows of the fit, in any order, every calibration score is recomputed, and training and tuning rows are recognised by
     their fingerprints. The exit status is 1 if anything does not hold.
     """
-    notes: list[str] = []
-    if model.suffix.lower() == ".json" and model.is_file():
-        if data is not None or copy is not None:
-            raise ValueError("A certificate alone cannot be checked against rows or a copy: give the model file.")
-        certificate, found = _read(model), None
-        report = certificate.verify()
-    else:
-        with noted_warnings(notes):
-            certificate, report, found = _audit(model, data, target, copy, decimal, trust)
+    with collected_notes() as notes:
+        if model.suffix.lower() == ".json" and model.is_file():
+            if data is not None or copy is not None:
+                raise ValueError("A certificate alone cannot be checked against rows or a copy: give the model file.")
+            certificate, found = _read(model), None
+            report = certificate.verify()
+        else:
+            certificate, report, found = _audit(model, data, copy, **options)
     failed = {check.name for check in report.checks if not check.holds}
     if as_json:
         print_json(
@@ -67,19 +57,13 @@ def command(
         )
     else:
         say(*str(certificate).splitlines())
-        print_table(
-            ["", "check", "detail"],
-            [["holds" if check.holds else "FAILS", check.name, check.detail] for check in report.checks],
-        )
-        if found is not None:
-            say(found)
-        say(_verdict(failed, data))
-        say(*report.notes())
+        checks = [["holds" if check.holds else "FAILS", check.name, check.detail] for check in report.checks]
+        print_table(["", "check", "detail"], checks)
+        say(*([] if found is None else [found]), _verdict(failed, data), *report.notes())
         if report.unchecked:
-            say("All of it is checked by: dco audit MODEL --data DATA --certificate COPY, a copy that was kept elsewhere.")
+            say("To check everything: dco audit MODEL --data DATA --certificate COPY, with a copy that was kept elsewhere.")
         say("What would void it, and cannot be seen from here: " + "; ".join(certificate.voided_by) + ".")
-        for sentence in notes:
-            note(f"Note: {sentence}")
+        print_notes(notes)
     if failed:
         raise click.exceptions.Exit(1)
 
@@ -90,30 +74,27 @@ def _verdict(failed: set[str], data: Path | None) -> str:
     others = {f"{word} rows" for word in _OTHER_ROLES.values()}
     if failed <= others:
         return (
-            f"{data} is not the table of the fit: its {' and '.join(sorted(failed))} have changed. All else that was "
+            f"{data} is not the table of the fit: its {' and '.join(sorted(failed))} have changed. Everything else that was "
             "recomputed holds."
         )
     by_rows = {"calibration rows", "calibration fingerprint", "scores", "threshold"} | others
     if "calibration fingerprint" in failed and all(name in by_rows or name.startswith("threshold of") for name in failed):
         return (
             f"{data} is not the table of the fit, or its rows or their order have changed: the calibration rows were not "
-            "found in it. All that can be checked without them holds."
+            "found in it. Everything that can be checked without them holds."
         )
     return "The certificate does not hold: see the lines that FAIL."
 
 
 def _read(path: Path) -> Any:
     """The certificate in a file: by itself, or within the JSON of `dco fit`."""
-    import json
-
     from dco.guarantees.certificate import Certificate
 
+    advice = "Give what `dco fit --certificate` wrote."
     try:
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError:
-        raise ValueError(
-            f"{path} is not a certificate: it is not JSON text. Give what `dco fit --certificate` wrote."
-        ) from None
+        raise ValueError(f"{path} is not a certificate: it is not JSON text. {advice}") from None
     try:
         within = json.loads(text)
     except (ValueError, RecursionError):
@@ -123,26 +104,30 @@ def _read(path: Path) -> Any:
     try:
         return Certificate.from_json(text)
     except ValueError as error:
-        raise ValueError(f"{path}: {error} Give what `dco fit --certificate` wrote.") from None
+        raise ValueError(f"{path}: {error} {advice}") from None
 
 
 def _audit(
-    path: Path, data: Path | None, target: str | None, copy: Path | None, decimal: str | None, trust: tuple[str, ...]
+    path: Path, data: Path | None, copy: Path | None, *, trust: tuple[str, ...], **o: Any
 ) -> tuple[Any, Any, str | None]:
     """The certificate, what was checked, and a sentence if the rows of the fit are elsewhere in DATA, or not all there."""
     from dco.cli.model_files import open_model, rows_with_targets
     from dco.rows.rows import take_features
 
     estimator = open_model(path, trust)
-    certificate = estimator.certificate_ if copy is None else _read(copy)
+    certificate, found = estimator.certificate_ if copy is None else _read(copy), None
     if data is None:
-        return certificate, _without_empty_roles(certificate.verify(predictor=estimator), certificate, estimator), None
-    rows = rows_with_targets(estimator, data, target=target, by=None, ignore_new=True, decimal=decimal)
-    table = _Table.of(estimator, rows.X, rows.y)
-    positions, moved = table.calibration()
-    report = certificate.verify(take_features(rows.X, positions), rows.y[positions], predictor=estimator)
-    report = _without_empty_roles(_with_other_roles(report, certificate, table, data), certificate, estimator)
-    return certificate, report, table.said(moved, data)
+        report = certificate.verify(predictor=estimator)
+    else:
+        rows = rows_with_targets(estimator, data, by=None, ignore_new=True, **o)
+        table = _Table.of(estimator, rows.X, rows.y)
+        positions, moved = table.calibration()
+        report = certificate.verify(take_features(rows.X, positions), rows.y[positions], predictor=estimator)
+        report, found = _with_other_roles(report, certificate, table, data), table.in_words(moved, data)
+    # a role without rows, in the certificate as in the model, leaves nothing to check
+    empty = [f"rows.{role}" for role in _OTHER_ROLES if certificate.rows.get(role) == 0 and not estimator.splits_[role].size]
+    unchecked = {name: why for name, why in report.unchecked.items() if name not in empty}
+    return certificate, replace(report, unchecked=unchecked), found
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,7 +136,7 @@ class _Table:
 
     hashes: Any
     splits: Any  # positions by role among the rows of the fit
-    fitted: Any  # where the rows of the fit were in their table; None if DATA is not as long as it was
+    fitted: Any  # where the rows of the fit were in their table; None if DATA has another length
     rows: int | None  # of the table of the fit; None if this is not known
     aside: int  # rows of that table that were set aside
     kept: Any
@@ -163,18 +148,14 @@ class _Table:
 
         from dco.rows.fingerprints import row_fingerprints
 
-        stored = getattr(estimator, "table_", None)
         fitted: Any = np.arange(len(y))
-        aside = 0  # a model from Python: positions are those of the rows that were given
-        if stored is not None:
-            places = np.asarray(stored["fitted_rows"])
-            aside = stored["rows"] - len(places)
-            fitted = places if len(y) == stored["rows"] else np.arange(len(y)) if len(y) == len(places) else None
-        predictor = estimator.predictor_
-        kept = predictor.kept
-        rows = None if stored is None else stored["rows"]
-        wanted = predictor.certificate.row_fingerprints
-        return cls(row_fingerprints(X, y), estimator.splits_, fitted, rows, aside, kept, wanted)
+        stored, rows, aside = getattr(estimator, "table_", None), None, 0
+        if stored is not None:  # in a model from Python, positions are those of the rows that were given
+            places, rows = np.asarray(stored["fitted_rows"]), stored["rows"]
+            aside = rows - len(places)
+            fitted = places if len(y) == rows else fitted if len(y) == len(places) else None
+        own = estimator.predictor_
+        return cls(row_fingerprints(X, y), own.splits, fitted, rows, aside, own.kept, own.certificate.row_fingerprints)
 
     def places(self, role: str) -> Any:
         """Where the rows of a role were at the fit; None if DATA is another table."""
@@ -229,8 +210,8 @@ class _Table:
         noise = 0 if found.exact else 0.02 * len(self.hashes)  # more than ten standard deviations of a count by a sample
         return max(0, int(found.others - self.aside - noise))
 
-    def said(self, moved: bool, data: Path) -> str | None:
-        """A sentence if rows are not where the fit had them, or not there."""
+    def in_words(self, moved: bool, data: Path) -> str | None:
+        """A sentence if rows are not where the fit had them, or missing."""
         absent = self.absent()
         if absent and not self.strangers():
             roles = ", ".join(f"{count} {_ROLES[role]}" for role, count in absent.items())
@@ -238,9 +219,9 @@ class _Table:
             return f"Rows of the fit are missing from {data} ({roles}){found}."
         if moved and self.rows is not None and len(self.hashes) > self.rows:
             return f"{data} has rows besides those of the fit; the calibration rows were found."
-        if moved:
-            return f"The rows of {data} are in another order than at the fit; the calibration rows were found."
-        return None
+        return (
+            f"The rows of {data} are in another order than at the fit; the calibration rows were found." if moved else None
+        )
 
 
 def _with_other_roles(report: Any, certificate: Any, table: _Table, data: Path) -> Any:
@@ -257,23 +238,17 @@ def _with_other_roles(report: Any, certificate: Any, table: _Table, data: Path) 
         found = next((rows for rows in (table.places(role), table.elsewhere(role)) if table.holds(role, rows)), None)
         if found is not None:
             same = stated == table.wanted.get(role) and certificate.rows.get(role) == len(found)
-            checks.append(Check(f"{word} rows", same, f"fingerprint of {len(found)} rows: {table.wanted[role]}"))
+            detail = f"fingerprint of {len(found)} rows: {table.wanted[role]}"
         elif table.all_found(role):
-            checks.append(Check(f"{word} rows", False, f"they are in {data}, and their fingerprint is not {stated}"))
+            same, detail = False, f"they are in {data}, and their fingerprint is not {stated}"
         elif absent.get(role) and strangers:
             others = "1 row that is" if strangers == 1 else f"{strangers} rows that are"
             lost = f"{absent[role]} of {certificate.rows.get(role)} are not in {data}"
-            checks.append(Check(f"{word} rows", False, f"{lost}, which has at least {others} not of the fit"))
+            same, detail = False, f"{lost}, which has at least {others} not of the fit"
         else:
             why = f"since {data} lacks some of the rows" if absent.get(role) else "since its rows cannot be told from others"
             unchecked |= dict.fromkeys(fields, why)
             continue
-        for name in fields:
-            unchecked.pop(name, None)
+        checks.append(Check(f"{word} rows", same, detail))
+        unchecked = {name: why for name, why in unchecked.items() if name not in fields}
     return replace(report, checks=tuple(checks), unchecked=unchecked)
-
-
-def _without_empty_roles(report: Any, certificate: Any, estimator: Any) -> Any:
-    """The report without roles that have no rows, in the certificate as in the model: there is nothing to check."""
-    empty = [f"rows.{role}" for role in _OTHER_ROLES if certificate.rows.get(role) == 0 and not estimator.splits_[role].size]
-    return replace(report, unchecked={name: why for name, why in report.unchecked.items() if name not in empty})

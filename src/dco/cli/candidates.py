@@ -1,7 +1,7 @@
-"""The candidates that ``dco fit`` and ``dco compare`` try: named models with preparation of their own, and named scores.
+"""The candidates that ``dco fit`` and ``dco compare`` try: named models with their own preparation, and named scores.
 
-Each model is a pipeline that imputes, scales and encodes by itself. The preparation is fitted where the model is fitted, so
-it never sees a calibration row.
+Each model is a pipeline that imputes, scales and encodes. The preparation is fitted where the model is fitted, so it never
+sees a calibration row.
 """
 
 from __future__ import annotations
@@ -11,39 +11,32 @@ from typing import Any
 
 from dco.cli.layout import Layout
 
+# The models of each task; "spread" is slow, and not tried unless named.
 MODELS = {
-    "classification": {
-        "linear": "logistic regression on scaled numbers and one-hot categories",
-        "forest": "random forest of 200 trees",
-        "boosting": "histogram gradient boosting",
-    },
-    "regression": {
-        "linear": "ridge regression on scaled numbers and one-hot categories",
-        "forest": "random forest of 200 trees",
-        "boosting": "histogram gradient boosting",
-        "quantiles": "a pair of quantile models by histogram gradient boosting",
-        "spread": "histogram gradient boosting with a second model of its errors (slow; not tried unless named)",
-    },
-}
-DEFAULT_MODELS = {
     "classification": ("linear", "forest", "boosting"),
-    "regression": ("linear", "forest", "boosting", "quantiles"),
+    "regression": ("linear", "forest", "boosting", "quantiles", "spread"),
 }
-_MOST_CATEGORIES = 30  # of a column; rarer ones share a place, so that an identifier cannot flood a model
+_MOST_CATEGORIES = 30  # of a column; rarer ones share one code, so that an identifier cannot flood a model
 
 
 def chosen_names(
-    text: str | None, offered: Sequence[str], *, option: str, default: Sequence[str] | None
+    text: str | None, offered: Sequence[str], *, option: str, default: list[str] | None = None
 ) -> list[str] | None:
     """The names in a comma-separated list, each one that is offered."""
     if text is None:
-        return None if default is None else list(default)
+        return default
     names = [name.strip().lower() for name in text.split(",") if name.strip()]
     unknown = [name for name in names if name not in offered]
     if unknown or not names:
         said = f"names {unknown[0]!r}, which is not offered for this task" if unknown else "names nothing"
         raise ValueError(f"{option} {said}; choose from {', '.join(offered)}, separated by commas.")
     return list(dict.fromkeys(names))
+
+
+def chosen_models(text: str | None, task: str) -> list[str]:
+    """The models of --models, or the defaults of the task."""
+    names = chosen_names(text, MODELS[task], option="--models")
+    return [name for name in MODELS[task] if name != "spread"] if names is None else names
 
 
 def make_models(names: Sequence[str], layout: Layout, *, alpha: float) -> dict[str, Any]:
@@ -56,42 +49,33 @@ def make_scores(text: str | None, task: str) -> list[Any] | None:
     from dco.scores.registry import short_names
 
     offered = short_names(classes=task == "classification")
-    names = chosen_names(text, list(offered), option="--scores", default=None)
+    names = chosen_names(text, list(offered), option="--scores")
     return None if names is None else [score for name in names for score in offered[name]]
 
 
 def _model(name: str, layout: Layout, alpha: float) -> Any:
-    from sklearn.ensemble import (
-        HistGradientBoostingClassifier,
-        HistGradientBoostingRegressor,
-        RandomForestClassifier,
-        RandomForestRegressor,
-    )
+    from sklearn import ensemble
     from sklearn.linear_model import LogisticRegression, RidgeCV
     from sklearn.pipeline import Pipeline
+
+    from dco.models import QuantilePair, ResidualSpread
 
     classes = layout.task == "classification"
     if name == "linear":
         last: Any = LogisticRegression(max_iter=2000) if classes else RidgeCV(alphas=(0.01, 0.1, 1.0, 10.0, 100.0))
-        return Pipeline([("columns", _scaled(layout)), ("model", last)])
-    if name == "forest":
-        last = RandomForestClassifier(200) if classes else RandomForestRegressor(200, min_samples_leaf=3)
-        return Pipeline([("columns", _ordinal(layout)), ("model", last)])
-    boosting = HistGradientBoostingClassifier() if classes else HistGradientBoostingRegressor()
-    boosted = Pipeline([("columns", _ordinal(layout)), ("model", boosting)])
-    if name == "boosting":
-        return boosted
+    elif name == "forest":
+        forest = ensemble.RandomForestClassifier, ensemble.RandomForestRegressor
+        last = forest[0](200) if classes else forest[1](200, min_samples_leaf=3)
+    else:
+        last = ensemble.HistGradientBoostingClassifier() if classes else ensemble.HistGradientBoostingRegressor()
+    pipeline = Pipeline([("columns", _scaled(layout) if name == "linear" else _ordinal(layout)), ("model", last)])
     if name == "quantiles":
-        from dco.models import QuantilePair
-
-        return QuantilePair(boosted, alpha=alpha)
-    from dco.models import ResidualSpread
-
-    return ResidualSpread(boosted)
+        return QuantilePair(pipeline, alpha=alpha)
+    return ResidualSpread(pipeline) if name == "spread" else pipeline
 
 
 def _scaled(layout: Layout) -> Any:
-    """Medians for missing numbers, unit variance, one column a category (a missing text is one of them)."""
+    """Medians for missing numbers, unit variance, one column per category (a missing text is one of them)."""
     from sklearn.compose import ColumnTransformer
     from sklearn.impute import SimpleImputer
     from sklearn.pipeline import Pipeline
@@ -108,7 +92,7 @@ def _scaled(layout: Layout) -> Any:
 
 
 def _ordinal(layout: Layout) -> Any:
-    """Trees read missing numbers by themselves and need no scaling; categories become whole numbers, unknown ones -1."""
+    """Trees handle missing numbers and need no scaling; categories become whole numbers, unknown ones -1."""
     from sklearn.compose import ColumnTransformer
     from sklearn.preprocessing import OrdinalEncoder
 
@@ -116,11 +100,7 @@ def _ordinal(layout: Layout) -> Any:
     if layout.numbers:
         parts.append(("numbers", "passthrough", list(layout.numbers)))
     if layout.texts:
-        encoder = OrdinalEncoder(
-            handle_unknown="use_encoded_value",
-            unknown_value=-1,
-            encoded_missing_value=-2,
-            max_categories=_MOST_CATEGORIES,
-        )
+        codes: dict[str, Any] = {"unknown_value": -1, "encoded_missing_value": -2, "max_categories": _MOST_CATEGORIES}
+        encoder = OrdinalEncoder(handle_unknown="use_encoded_value", **codes)
         parts.append(("texts", encoder, list(layout.texts)))
     return ColumnTransformer(parts)

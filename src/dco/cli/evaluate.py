@@ -7,16 +7,8 @@ from typing import Any
 
 import click
 
-from dco.cli.options import (
-    FILE,
-    chosen_alpha,
-    decimal_option,
-    example,
-    model_guarantee_options,
-    model_level_options,
-    trust_option,
-)
-from dco.cli.printing import as_json, note, noted_warnings, print_json, print_table, progress, say
+from dco.cli.options import FILE, chosen_alpha, example, known_options, model_options
+from dco.cli.printing import as_json, collected_notes, print_json, print_notes, print_table, progress, say
 from dco.foundations.display import counted
 
 MOST_GROUPS = 30  # that are printed
@@ -28,80 +20,55 @@ NO_LAW = (
 @click.command("evaluate", epilog=example("dco evaluate model.dco new_patients.csv --by sex"))
 @click.argument("model", type=FILE)
 @click.argument("data", type=FILE)
-@click.option("--target", metavar="COL", help="The column with the true values.  [default: the one of `dco fit`]")
-@model_level_options
-@model_guarantee_options
-@click.option("--by", metavar="COL", help="A table by the values of this column.")
-@decimal_option(default=None)
-@click.option("--ignore-new", is_flag=True, help="Leave out columns that the model was not fitted on.")
-@trust_option
+@model_options
+@known_options
 @as_json
-def command(
-    model: Path,
-    data: Path,
-    target: str | None,
-    alpha: float | None,
-    confidence: float | None,
-    guarantee: Any,
-    delta: float | None,
-    by: str | None,
-    decimal: str | None,
-    ignore_new: bool,
-    trust: tuple[str, ...],
-    as_json: bool,
-) -> None:
+def command(model: Path, data: Path, by: str | None, trust: tuple[str, ...], as_json: bool, **options: Any) -> None:
     """Coverage with its expected range, sizes, by group, and whether the coverage agrees with the guarantee.
 
-    The rows of DATA must be new: where some of them trained, tuned or calibrated, there is no verdict.
+    The rows of DATA must be new: if some of them trained, tuned or calibrated the model, there is no verdict.
     """
-    from dco.cli.model_files import condition_column, open_model, rows_with_targets, stated, tell_level
+    from dco.cli.model_files import condition_column, open_model, rows_with_targets, stated
 
-    asked: dict[str, Any] = {
-        "alpha": chosen_alpha(alpha, confidence, default=None),
-        "guarantee": guarantee,
-        "delta": delta,
-    }
-    notes: list[str] = []
-    with progress("Evaluating", None, quiet=as_json), noted_warnings(notes):
+    asked = {"alpha": chosen_alpha(options.pop("alpha"), options.pop("confidence"), default=None)}
+    asked |= {name: options.pop(name) for name in ("guarantee", "delta")}
+    with progress("Evaluating", None, quiet=as_json), collected_notes() as notes:
         estimator = open_model(model, trust)
-        rows = rows_with_targets(estimator, data, target=target, by=by, ignore_new=ignore_new, decimal=decimal)
-        tell_level(estimator, **asked)
+        rows = rows_with_targets(estimator, data, by=by, **options)
+        promise = stated(estimator, asked, noting=True)
         own = by is None or by == condition_column(estimator)  # the estimator then takes the groups that it calibrated
         evaluation = estimator.evaluate(rows.X, rows.y, by=None if own else rows.by, **asked)
-    certificate, promise = estimator.certificate_, stated(estimator, asked)
+    certificate = estimator.certificate_
     own_statement = all(value is None for value in asked.values())
     if as_json:
-        told = evaluation.to_dict()
-        if evaluation.consistency is None and evaluation.no_verdict is None:
-            told["no_verdict"] = NO_LAW
-        told |= {**promise, "statement": certificate.statement if own_statement else None}
-        print_json(told | {"notes": notes})
+        no_law = evaluation.consistency is None and evaluation.no_verdict is None
+        facts = evaluation.to_dict() | ({"no_verdict": NO_LAW} if no_law else {}) | promise
+        print_json(facts | {"statement": certificate.statement if own_statement else None, "notes": notes})
         return
     title = f"{counted(evaluation.n, 'row')} of {data}"
     if not own_statement:
         level = f"alpha = {promise['alpha']:g}" + ("" if promise["delta"] is None else f", delta = {promise['delta']:g}")
         title += f", {promise['guarantee']} guarantee, {level}"
-    show_evaluation(evaluation, title=title, groups=groups_title(certificate, by=None if own else by))
+    print_evaluation(evaluation, certificate, title=title, by=None if own else by)
     if own_statement:
         say(certificate.statement)
-    for sentence in notes:
-        note(f"Note: {sentence}")
+    print_notes(notes)
 
 
-def groups_title(certificate: Any, *, by: str | None) -> str:
+def _groups_title(certificate: Any, by: str | None) -> str:
     """What the guarantee says about the groups of a table: those of the thresholds, or of another column."""
     if by is None:
         promise = "nothing is guaranteed" if certificate.guarantee == "none" else "the guarantee holds in each group"
-        return f"By group (each has a threshold of its own; {promise})"
+        return f"By group (each has its own threshold; {promise})"
     if certificate.guarantee == "none":
         return f"By {by} (nothing is guaranteed)"
     if any(entry.group is not None for entry in certificate.thresholds):
-        return f"By {by} (the guarantee is for the groups that have thresholds, and promises nothing about these)"
-    return f"By {by} (the guarantee is for all rows together and promises nothing about a single group)"
+        return f"By {by} (the guarantee is for the groups that have thresholds, and says nothing about these)"
+    return f"By {by} (the guarantee is for all rows together and says nothing about a single group)"
 
 
-def show_evaluation(evaluation: Any, *, title: str, groups: str) -> None:
-    """Coverage with its range and verdict, sizes, and the table by group, under the title `groups`."""
+def print_evaluation(evaluation: Any, certificate: Any, *, title: str, by: str | None) -> None:
+    """Coverage with its range and verdict, sizes, and the table by group: those of the column `by`, or of the thresholds."""
     law = evaluation.consistency
     rows: list[list[Any]] = [
         ["coverage", f"{evaluation.coverage:.4f}"],
@@ -130,30 +97,24 @@ def show_evaluation(evaluation: Any, *, title: str, groups: str) -> None:
     if law is None and evaluation.no_verdict is None:
         say(NO_LAW)
     if evaluation.by_group:
-        largest = sorted(evaluation.by_group, key=lambda row: -row.n)[:MOST_GROUPS]
-        shown = [row for row in evaluation.by_group if row in largest]
-        judged = any(row.consistency is not None for row in shown)
-        columns = ["group", "rows", "coverage", "95 % interval", "mean size", "median", "P95"]
-        print_table(
-            [*columns, *(["expected", "verdict"] if judged else [])],
-            [
-                [
-                    str(row.group),
-                    row.n,
-                    f"{row.coverage:.4f}",
-                    f"{row.coverage_low:.4f} to {row.coverage_high:.4f}",
-                    row.mean_size,
-                    row.median_size,
-                    row.p95_size,
-                    *(_judgement(row.consistency) if judged else []),
-                ]
-                for row in shown
-            ],
-            title=groups,
-            spare=["median", "P95", "expected"],
-        )
-        if len(shown) < len(evaluation.by_group):
-            say(f"and {len(evaluation.by_group) - len(shown)} more groups, none with more rows: --json lists them all.")
+        _print_groups(evaluation.by_group, _groups_title(certificate, by))
+
+
+def _print_groups(groups: Any, title: str) -> None:
+    """The largest groups, in their order."""
+    largest = sorted(groups, key=lambda row: -row.n)[:MOST_GROUPS]
+    shown = [row for row in groups if row in largest]
+    judged = any(row.consistency is not None for row in shown)
+    columns = ["group", "rows", "coverage", "95 % interval", "mean size", "median", "P95"]
+    rows = []
+    for row in shown:
+        interval = f"{row.coverage_low:.4f} to {row.coverage_high:.4f}"
+        cells = [str(row.group), row.n, f"{row.coverage:.4f}", interval, row.mean_size, row.median_size, row.p95_size]
+        rows.append([*cells, *(_judgement(row.consistency) if judged else [])])
+    judgement = ["expected", "verdict"] if judged else []
+    print_table([*columns, *judgement], rows, title=title, spare=["median", "P95", "expected"])
+    if len(shown) < len(groups):
+        say(f"and {len(groups) - len(shown)} more groups, none with more rows: --json lists them all.")
 
 
 def _judgement(law: Any) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,20 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from dco.cli.options import (
-    FILE,
-    SizeType,
-    WholeType,
-    chosen_alpha,
-    chosen_delta,
-    decimal_option,
-    example,
-    force_option,
-    guarantee_options,
-    level_options,
-    work_options,
-)
-from dco.cli.printing import as_json, note, noted_warnings, print_json, print_table, progress, say
+from dco.cli import options as opt
+from dco.cli.printing import as_json, collected_notes, print_json, print_notes, print_table, progress, say
 from dco.foundations.display import counted
 from dco.foundations.extras import require
 
@@ -30,143 +19,125 @@ if TYPE_CHECKING:
     from dco.cli.layout import Layout
 
 _FEWEST = 3  # rows: one each to train, tune and calibrate
+_OUTPUTS = ("out", "report", "certificate")
 
 
-@click.command("fit", epilog=example("dco fit patients.csv --target progression --alpha 0.1 --seed 0 --out model.dco"))
-@click.argument("data", type=FILE)
-@click.option("--target", required=True, metavar="COL", help="The column to predict.")
-@level_options
-@guarantee_options
-@click.option("--task", type=click.Choice(["classification", "regression"]), help="Otherwise found out, and said.")
-@click.option("--models", metavar="LIST", help="linear, forest, boosting; for numbers also quantiles, spread.")
+@click.command("fit", epilog=opt.example("dco fit patients.csv --target progression --alpha 0.1 --seed 0 --out model.dco"))
+@opt.table_options
+@opt.level_options()
+@opt.guarantee_options()
 @click.option("--scores", metavar="LIST", help="lac, aps, raps, saps, topk, margin; absolute, normalised, quantile.")
-@click.option("--groups", metavar="COL", help="Rows with one value here stay in one role; the column is not a feature.")
-@click.option("--condition-on", metavar="COL", help="A threshold for each value of this column; the target: for each class.")
+@click.option("--condition-on", metavar="COL", help="One threshold per value of this column; the target: one per class.")
 @click.option("--by", metavar="COL", help="Evaluate by this column, on rows set aside (see --test-size).")
-@click.option("--key", metavar="COL", help="A column that names the rows; it is not a feature.")
-@click.option("--drop", multiple=True, metavar="COL", help="A column that is not a feature; may be given again.")
-@decimal_option(default=".")
+@click.option("--key", metavar="COL", help="A column that names the rows; not a feature.")
 @click.option(
     "--tune-size",
-    type=SizeType(auto=True, none=True),
+    type=opt.SizeType(auto=True, zero=True),
     default="0.25",
     show_default=True,
-    help="Rows that rank candidates; auto: until the choice has settled; 0: for one model and one score.",
+    help="Rows that rank candidates. auto: as many as the choice needs. 0: for one model and one score.",
 )
-@click.option("--calibrate-size", type=SizeType(), default="0.25", show_default=True, help="Rows that calibrate.")
-@click.option("--tune-folds", type=WholeType(min=2), help="Rank candidates by folds; tuning then costs no rows.")
-@click.option("--test-size", type=SizeType(none=True), help="Rows to evaluate on.  [default: 0, with --by 0.2]")
-@click.option("--seed", type=WholeType(min=0), default=0, show_default=True, help="Fixes roles and models.")
-@work_options
-@click.option("--out", type=FILE, default=Path("model.dco"), show_default=True, help="The model file to write.")
-@click.option("--report", type=FILE, help="Write an HTML page that explains the model.")
-@click.option("--certificate", type=FILE, help="Write the certificate (JSON): keep it elsewhere, for `dco audit`.")
-@force_option
+@opt.calibrate_option
+@opt.folds_option
+@click.option("--test-size", type=opt.SizeType(zero=True), help="Rows to evaluate on.  [default: 0, with --by 0.2]")
+@opt.seed_option
+@opt.work_options
+@click.option("--out", type=opt.FILE, default=Path("model.dco"), show_default=True, help="The model file to write.")
+@click.option("--report", type=opt.FILE, help="Also write an HTML page that explains the model.")
+@click.option(
+    "--certificate", type=opt.FILE, help="Also write the certificate (JSON), to be kept elsewhere for `dco audit`."
+)
+@opt.force_option
 @as_json
-def command(data: Path, target: str, as_json: bool, **options: Any) -> None:
+def command(data: Path, as_json: bool, **options: Any) -> None:
     """Fit models on DATA (CSV, Parquet or Feather), pick the smallest sets, calibrate once, write a model file.
 
-    Rows are dealt to training, tuning and calibration at random. Models and scores compete on training and tuning rows; the
-    calibration rows are opened once, for the winner. Missing values and categories are handled inside each model.
+    Rows are assigned to training, tuning and calibration at random. Models and scores compete on training and tuning rows;
+    the calibration rows are opened once, for the winner. Missing values and categories are handled inside each model.
     """
-    from dco.cli.outputs import check_page_name
-    from dco.foundations.files import written_beside, written_together
-    from dco.storage.saving import save
-
-    alpha = chosen_alpha(options.pop("alpha"), options.pop("confidence"))
-    options["delta"] = chosen_delta(options["guarantee"], options["delta"])
-    out, report, certificate = options["out"], options["report"], options["certificate"]
-    _check_outputs({"--out": out, "--report": report, "--certificate": certificate}, data, force=options["force"])
+    options["alpha"] = opt.chosen_alpha(options["alpha"], options.pop("confidence"))
+    options["delta"] = opt.chosen_delta(options["guarantee"], options["delta"])
+    _check_outputs(data, options)
     given = click.get_current_context().get_parameter_source("tune_size")
     if options["tune_folds"] is not None and given is ParameterSource.COMMANDLINE:
         raise click.UsageError("--tune-folds ranks candidates on the training rows: leave --tune-size out.")
     if options["by"] is not None and options["test_size"] == 0:
         raise click.UsageError("--by evaluates rows set aside, and --test-size 0 sets none aside: leave one of them out.")
-    if report is not None:
-        check_page_name(report)
-        require("jinja2", extra="report")  # said before the work, not after it
-    notes: list[str] = []
-    with progress("Fitting", None, quiet=as_json), noted_warnings(notes):
-        fitted = fit_table(data, target, alpha=alpha, **options)
-    with written_together():
-        save(fitted.model, out, overwrite=options["force"])
-        if certificate is not None:
-            with written_beside(certificate, overwrite=options["force"]) as beside:
-                beside.write_text(fitted.model.certificate_.to_json() + "\n", encoding="utf-8")
-        if report is not None:
-            from dco.cli.report import named, source_words
-            from dco.report import page
-
-            page.write_page(
-                fitted.model,
-                report,
-                X=fitted.X_test,
-                y=fitted.y_test,
-                by=named(fitted.by, fitted.by_name),
-                title=f"{target} in {data.name}",
-                source=source_words(out, data, fitted.X_test, fitted.y_test),
-                names=fitted.names,
-            )
+    with progress("Fitting", None, quiet=as_json), collected_notes() as notes:
+        fitted = fit_table(data, options)
+    _write(fitted, data, options)
     if as_json:
-        print_json(fitted.to_dict() | {"notes": notes, "model": str(out), "report": None if report is None else str(report)})
+        written = {name: None if options[name] is None else str(options[name]) for name in ("out", "report")}
+        print_json(fitted.to_dict() | {"notes": notes, "model": written["out"], "report": written["report"]})
         return  # the certificate itself is in the JSON
     _show(fitted)
-    for sentence in notes:
-        note(f"Note: {sentence}")
-    say(" ".join(f"Wrote {path}." for path in (out, report, certificate) if path is not None))
+    print_notes(notes)
+    say(" ".join(f"Wrote {options[name]}." for name in _OUTPUTS if options[name] is not None))
 
 
-def _check_outputs(named: dict[str, Path | None], data: Path, *, force: bool) -> None:
-    """Say before any work is done that a file cannot be written, would replace something, or is named twice."""
-    from dco.cli.outputs import check_output
+def _check_outputs(data: Path, options: dict[str, Any]) -> None:
+    """Refuse, before any work is done, a file that cannot be written, would replace something, or is named twice."""
+    from dco.cli.outputs import check_output, check_suffix
 
     seen: dict[Path, str] = {}
-    for option, path in named.items():
+    for name in _OUTPUTS:
+        path = options[name]
         if path is None:
             continue
-        check_output(path, force=force, inputs=[data])
-        other = seen.setdefault(path.resolve(), option)
-        if other != option:
-            raise ValueError(f"{other} and {option} both name {path}; give them different names.")
+        check_output(path, force=options["force"], inputs=[data])
+        other = seen.setdefault(path.resolve(), name)
+        if other != name:
+            raise ValueError(f"--{other} and --{name} both name {path}; give them different names.")
+    if options["report"] is not None:
+        check_suffix(options["report"], ".html", ".htm")
+        require("jinja2", extra="report")  # said before the work, not after it
+
+
+def _write(fitted: Fitted, data: Path, options: dict[str, Any]) -> None:
+    """All outputs, or none of them."""
+    from dco.foundations.files import written_beside, written_together
+    from dco.storage.saving import save
+
+    out, report, certificate, force = (options[name] for name in (*_OUTPUTS, "force"))
+    with written_together():
+        save(fitted.model, out, overwrite=force)
+        if certificate is not None:
+            with written_beside(certificate, overwrite=force) as beside:
+                beside.write_text(fitted.model.certificate_.to_json() + "\n", encoding="utf-8")
+        if report is not None:
+            from dco.cli.report import page_rows, source_words
+            from dco.report import page
+
+            rows = page_rows(fitted.X_test, fitted.y_test, fitted.by, fitted.by_name, fitted.names)
+            source = source_words(out, data, fitted.X_test, fitted.y_test)
+            page.write_page(fitted.model, report, title=f"{options['target']} in {data.name}", source=source, **rows)
 
 
 @dataclass(frozen=True, eq=False)
 class Fitted:
-    """A fitted model, the rows that were set aside, and what there is to say."""
+    """A fitted model, the task and columns in words, and the rows that were set aside with their evaluation."""
 
     model: Any
     why: str
-    columns: str
-    X_test: Any
-    y_test: Any
-    by: Any
-    by_name: str | None
-    evaluation: Any
+    layout: Layout
+    X_test: Any = None
+    y_test: Any = None
+    by: Any = None
+    by_name: str | None = None
+    evaluation: Any = None
     names: list[str] | None = None
 
     def ranking(self) -> list[dict[str, Any]]:
         """The candidates, best first."""
-        return [
-            {
-                "name": row.name,
-                "mean_size": row.mean_size,
-                "p95_size": row.p95_size,
-                "miscoverage": row.miscoverage,
-                "feasible": row.feasible,
-            }
-            for row in self.model.ranking_.table
-        ]
+        columns = ("name", "mean_size", "p95_size", "miscoverage", "feasible")
+        return [{column: getattr(row, column) for column in columns} for row in self.model.ranking_.table]
 
     def to_dict(self) -> dict[str, Any]:
         """Everything, for --json."""
-        import json
-
-        from dco.cli.layout import Layout, columns_by_kind
-
         return {
-            "task": self.model.table_["layout"]["task"],
+            "task": self.layout.task,
             "why": self.why,
-            "columns": columns_by_kind(Layout.from_plain(self.model.table_["layout"])),
+            "columns": self.layout.by_kind(),
             "candidate": self.model.best_candidate_,
             "ranking": self.ranking(),
             "failed": dict(self.model.certificate_.failed_candidates),
@@ -175,92 +146,73 @@ class Fitted:
         }
 
 
-def fit_table(
-    data: Path, target: str, *, alpha: Any, by: str | None, test_size: Any, groups: str | None, **o: Any
-) -> Fitted:
+def fit_table(data: Path, o: dict[str, Any]) -> Fitted:
     """Read, set test rows aside, fit, evaluate."""
     import numpy as np
 
-    from dco.cli.layout import features, labels, make_layout, need_column, targets, told_columns, with_categories
+    from dco.cli.columns import Asked, make_layout
+    from dco.cli.features import features, labels, row_names, targets
+    from dco.cli.layout import need_column
     from dco.cli.reading import read_table
-    from dco.rows.splits import assign_roles
+    from dco.rows.roles import assign_roles
 
-    table = read_table(data)
-    layout, why = make_layout(
-        table,
-        path=data,
-        target=target,
-        task=o["task"],
-        condition=o["condition_on"],
-        groups=groups,
-        key=o["key"],
-        drop=o["drop"],
-        decimal=o["decimal"],
-    )
-    if by is not None:
-        need_column(table.column_names, by, path=data, option="--by")
-    model = _unfitted(layout, alpha=alpha, **o)
+    table, by = read_table(data), o["by"]
+    layout, why = make_layout(table, Asked.of(o), path=data)
+    need_column(table.column_names, by, path=data, option="--by")
+    model = _unfitted(layout, o)
     X, y = features(table, layout, path=data), targets(table, layout, path=data)
-    group_of = None if groups is None else labels(table, groups)
-    share = (0.2 if by is not None else 0) if test_size is None else test_size
+    share = (0.2 if by is not None else 0) if o["test_size"] is None else o["test_size"]
     own_seed = int(np.random.SeedSequence([o["seed"], 2]).generate_state(1)[0])  # not the seed that deals the other roles
-    dealt = assign_roles(len(y), tune=0, calibrate=0, test=share, groups=group_of, seed=own_seed)
+    dealt = assign_roles(len(y), tune=0, calibrate=0, test=share, groups=labels(table, o["groups"]), seed=own_seed)
     kept, tested = np.sort(dealt.train), np.sort(dealt.test)
     if tested.size and kept.size < _FEWEST:
-        raise ValueError(f"--test-size {test_size} of {counted(len(y), 'row')} leaves {kept.size} to fit on; ask for less.")
-    model.fit(X.iloc[kept].reset_index(drop=True), y[kept], groups=None if group_of is None else group_of[kept])
-    layout = with_categories(layout, X.iloc[kept])
-    columns = told_columns(layout)
+        raise ValueError(
+            f"--test-size {o['test_size']} of {counted(len(y), 'row')} leaves {kept.size} to fit on; ask for less."
+        )
+    model.fit(X.iloc[kept].reset_index(drop=True), y[kept], groups=labels(table, o["groups"], kept))
+    layout = layout.with_categories(X.iloc[kept])
     model.table_ = {"layout": layout.to_plain(), "rows": len(y), "fitted_rows": kept, "source": data.name}
     if not tested.size:
-        return Fitted(model, why, columns, None, None, None, None, None)
+        return Fitted(model, why, layout)
     X_test, y_test = X.iloc[tested].reset_index(drop=True), y[tested]
     by_name = None if by == layout.condition else by  # the model takes the groups that it calibrated
-    by_test = None if by_name is None else labels(table, by_name)[tested]
+    by_test = labels(table, by_name, tested)
     evaluation = model.evaluate(X_test, y_test, by=by_test)
-    key = layout.key
-    names = None if key is None else [f"{key} {value}" for value in labels(table, key)[tested]]
-    return Fitted(model, why, columns, X_test, y_test, by_test, by_name, evaluation, names)
+    return Fitted(model, why, layout, X_test, y_test, by_test, by_name, evaluation, row_names(table, layout.key, tested))
 
 
-def _unfitted(layout: Layout, *, alpha: Any, **o: Any) -> Any:
+def _unfitted(layout: Layout, o: dict[str, Any]) -> Any:
     """The estimator that the options ask for."""
-    from dco.cli.candidates import DEFAULT_MODELS, MODELS, chosen_names, make_models, make_scores
+    from dco.cli.candidates import chosen_models, make_models, make_scores
     from dco.estimators import DecoupledClassifier, DecoupledRegressor
 
-    models = chosen_names(o["models"], tuple(MODELS[layout.task]), option="--models", default=DEFAULT_MODELS[layout.task])
-    assert models is not None
     maker = DecoupledClassifier if layout.task == "classification" else DecoupledRegressor
     return maker(
-        make_models(models, layout, alpha=alpha),
+        make_models(chosen_models(o["models"], layout.task), layout, alpha=o["alpha"]),
         make_scores(o["scores"], layout.task),
-        alpha=alpha,
-        guarantee=o["guarantee"],
-        delta=o["delta"],
-        tune_size=o["tune_size"],
-        calibrate_size=o["calibrate_size"],
-        tune_folds=o["tune_folds"],
+        **{
+            name: o[name]
+            for name in ("alpha", "guarantee", "delta", "tune_size", "calibrate_size", "tune_folds", "scheduler")
+        },
         condition_on="label" if layout.condition == layout.target else layout.condition,
         n_jobs=o["jobs"],
-        scheduler=o["scheduler"],
         random_state=o["seed"],
     )
 
 
 def _show(fitted: Fitted) -> None:
-    from dco.cli.evaluate import groups_title, show_evaluation
+    from dco.cli.evaluate import print_evaluation
 
-    say(fitted.why, fitted.columns)
+    say(fitted.why, fitted.layout.in_words())
     rows = fitted.ranking()
-    if rows:  # none where the only candidate went through without tuning rows
+    if rows:  # none if the only candidate went through without tuning rows
         print_table(
             ["candidate", "mean size", "P95 size", "miscoverage", "feasible"],
             [[r["name"], r["mean_size"], r["p95_size"], r["miscoverage"], "yes" if r["feasible"] else "no"] for r in rows],
             title=f"{counted(len(rows), 'candidate')} on the tuning rows, best first",
             spare=["P95 size"] + (["feasible"] if all(r["feasible"] for r in rows) else []),
         )
-    say(*str(fitted.model.certificate_).splitlines())
+    certificate = fitted.model.certificate_
+    say(*str(certificate).splitlines())
     if fitted.evaluation is not None:
-        show_evaluation(
-            fitted.evaluation, title="Rows set aside", groups=groups_title(fitted.model.certificate_, by=fitted.by_name)
-        )
+        print_evaluation(fitted.evaluation, certificate, title="Rows set aside", by=fitted.by_name)

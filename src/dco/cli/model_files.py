@@ -1,4 +1,4 @@
-"""Model files on the command line: what is stored beside the estimator, and how a file is opened."""
+"""Model files on the command line: how a file is opened, and what is stored beside the estimator."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from dco.cli.layout import Layout
+from dco.cli.layout import Layout, need_column
 from dco.cli.options import chosen_delta
-from dco.foundations.arrays import AnyArray, Integers
+from dco.foundations.arrays import AnyArray
+from dco.foundations.notes import Note, show
 
 
 def open_model(path: Path, trust: Sequence[str] = ()) -> Any:
-    """The fitted estimator in a file; every way in which this can fail is one sentence."""
+    """The fitted estimator in a file; every failure is one sentence."""
     from dco.foundations.errors import UntrustedTypeError
     from dco.storage.saving import load
 
@@ -28,22 +29,22 @@ def open_model(path: Path, trust: Sequence[str] = ()) -> Any:
     except UntrustedTypeError as error:
         names, options = ", ".join(error.types), " ".join(f"--trust {name}" for name in error.types)
         raise ValueError(
-            f"{path} holds types that are not trusted ({names}); if you know them and trust whoever wrote the file, say "
+            f"{path} contains types that are not trusted ({names}); if you know them and trust whoever wrote the file, add "
             f"{options}: building them may run their code."
         ) from None
     if not hasattr(model, "predict_set") or not hasattr(model, "predictor_"):
         raise ValueError(
-            f"{path} holds a {type(model).__name__}, not a calibrated model; give the file that `dco fit` wrote."
+            f"{path} contains a {type(model).__name__}, not a calibrated model; give the file that `dco fit` wrote."
         )
     return model
 
 
 def layout_of(model: Any, names: Sequence[str], *, target: str | None, path: Path, decimal: str | None = None) -> Layout:
-    """The columns of the model: as `dco fit` stored them, or as the estimator's own feature names tell."""
+    """The columns of the model: as `dco fit` stored them, or from the estimator's own feature names."""
     stored = getattr(model, "table_", None)
     if stored is not None:
         layout = Layout.from_plain(stored["layout"])
-        own = () if layout.target is None else (layout.target,)  # still known, where another column holds the true values
+        own = () if layout.target is None else (layout.target,)  # still known, where another column has the true values
         return replace(
             layout, target=target or layout.target, dropped=(*layout.dropped, *own), decimal=decimal or layout.decimal
         )
@@ -52,15 +53,15 @@ def layout_of(model: Any, names: Sequence[str], *, target: str | None, path: Pat
     order = tuple(str(name) for name in known) if known is not None else tuple(name for name in names if name != target)
     if known is None and len(order) != model.n_features_in_:
         raise ValueError(
-            f"{path} has {len(order)} columns, and the model was fitted on {model.n_features_in_} without names; give those "
-            "columns alone, in that order."
+            f"{path} has {len(order)} columns, and the model was fitted on {model.n_features_in_} without names; give only "
+            "those columns, in that order."
         )
     return Layout(target=target, task=task, numbers=order, texts=(), order=order, decimal=decimal or ".")
 
 
 def model_features(model: Any, table: Any, layout: Layout, *, path: Path, first_row: int = 0) -> Any:
-    """The features in the form in which the model was fitted: a frame, or an array for a model without column names."""
-    from dco.cli.layout import features
+    """The features as the model was fitted on them: a frame, or an array for a model without column names."""
+    from dco.cli.features import features
 
     frame = features(table, layout, path=path, first_row=first_row)
     return frame if hasattr(model, "feature_names_in_") else frame.to_numpy()
@@ -74,83 +75,70 @@ class KnownRows:
     y: AnyArray
     by: AnyArray | None
     seen: bool
-    names: list[str] | None = None  # what the rows are called, where the model knows their key
+    names: list[str] | None = None  # what the rows are called, if the model knows their key
 
 
 def rows_with_targets(
     model: Any, path: Path, *, target: str | None, by: str | None, ignore_new: bool, decimal: str | None = None
 ) -> KnownRows:
     """Read features, targets and groups of a table as the model needs them."""
-    from dco.cli.layout import NewValues, checked_columns, labels, need_column, targets
+    from dco.cli.features import NewValues, labels, row_names, targets
     from dco.cli.reading import column_names, read_table
 
     names = column_names(path)
     layout = layout_of(model, names, target=target, path=path, decimal=decimal)
     if layout.target is None:
-        raise ValueError("The model does not know its target column; name it by --target.")
+        raise ValueError("The model does not know its target column; name it with --target.")
     need_column(names, layout.target, path=path, option="--target" if target is not None else "the model")
-    if by is not None:
-        need_column(names, by, path=path, option="--by")
+    need_column(names, by, path=path, option="--by")
     key = layout.key if layout.key in names else None
     also = [name for name in (layout.target, by, key) if name is not None]
-    table = read_table(path, checked_columns(path, layout, ignore_new=ignore_new, also=also))
+    table = read_table(path, layout.columns_to_read(path, names, ignore_new=ignore_new, also=also))
     values = NewValues()
     values.count(table, layout)
-    values.tell()
+    show(values.notes())
     X = model_features(model, table, layout, path=path)
     y = targets(table, layout, path=path, classes=getattr(model, "classes_", None))
-    called = None if key is None else [f"{key} {value}" for value in labels(table, key)]
-    return KnownRows(X, y, None if by is None else labels(table, by), _was_fitted_on(model, X, y), called)
+    return KnownRows(X, y, labels(table, by), _was_fitted_on(model, X, y), row_names(table, key))
 
 
 def _was_fitted_on(model: Any, X: Any, y: AnyArray) -> bool:
-    """Whether these are, row for row, the rows of the fit: told by the calibration rows among them."""
+    """Whether these are, row by row, the rows of the fit: decided by the calibration rows among them."""
     from dco.rows.fingerprints import role_fingerprint, row_fingerprints
     from dco.rows.rows import take_features
 
     stored = getattr(model, "table_", None)
     if stored is None or len(y) not in (stored["rows"], len(stored["fitted_rows"])):
         return False
-    positions = calibration_positions(model, len(y))
+    positions = model.splits_.calibrate
+    if len(y) == stored["rows"]:
+        positions = np.asarray(stored["fitted_rows"])[positions]
     digest = role_fingerprint(row_fingerprints(take_features(X, positions), y[positions]))
     return bool(digest == model.certificate_.row_fingerprints.get("calibrate"))
 
 
-def calibration_positions(model: Any, rows: int) -> Integers:
-    """Where the calibration rows are in the table of the fit, or in the part of it that was not set aside."""
-    places: Integers = model.splits_.calibrate
-    stored = getattr(model, "table_", None)
-    if stored is not None and rows == stored["rows"]:
-        places = np.asarray(stored["fitted_rows"])[places]
-    return places
-
-
 def condition_column(model: Any) -> str | None:
-    """The column whose values have thresholds of their own, if there is one."""
+    """The column whose values have their own thresholds, if there is one."""
     stored = getattr(model, "table_", None)
     if stored is not None:
         return Layout.from_plain(stored["layout"]).condition
     return model.condition_on if isinstance(model.condition_on, str) and model.condition_on != "label" else None
 
 
-def tell_level(model: Any, alpha: float | None, *, guarantee: str | None = None, delta: float | None = None) -> None:
-    """Warn where the level asked for now needs more calibration rows than there are: sets are then full."""
-    from dco.foundations.notes import Note, show
+def stated(model: Any, asked: Mapping[str, Any], *, noting: bool = False) -> dict[str, Any]:
+    """The level and the guarantee of sets: what `asked` (alpha, guarantee, delta) says, and otherwise the model's own.
 
+    If `noting`, a level that needs more calibration rows than there are is noted: sets are then full.
+    """
     predictor = model.predictor_
-    chosen_delta(guarantee or predictor.statement.guarantee, delta)
-    asked = predictor.stated(alpha, guarantee=guarantee, delta=delta)
-    notes: list[Note] = []
-    asked.note_infeasible(predictor.calibration, predictor.thresholds(asked), notes)
-    show(notes)
-
-
-def stated(model: Any, asked: Mapping[str, Any]) -> dict[str, Any]:
-    """The level and the guarantee of sets: what was asked for now, and else the model's own."""
-    statement = model.predictor_.stated(**asked)
-    none, pac = model.certificate_.guarantee == "none", statement.guarantee == "pac"
+    chosen_delta(asked["guarantee"] or predictor.statement.guarantee, asked["delta"])
+    statement = predictor.stated(**asked)
+    if noting:
+        notes: list[Note] = []
+        statement.note_infeasible(predictor.calibration, predictor.thresholds(statement), notes)
+        show(notes)
     return {
         "alpha": float(statement.alpha),
-        "guarantee": "none" if none else statement.guarantee,
-        "delta": float(statement.delta) if pac else None,
+        "guarantee": "none" if model.certificate_.guarantee == "none" else statement.guarantee,
+        "delta": float(statement.delta) if statement.rule.needs_delta else None,
     }

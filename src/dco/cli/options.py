@@ -1,8 +1,7 @@
-"""Options that several commands share."""
+"""Options that several commands share, and the parameters of messages spelled as options."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
@@ -10,15 +9,26 @@ from typing import Any, TypeVar
 
 import click
 
+from dco.foundations.notes import Message, Note, NoteWarning
+
 Function = TypeVar("Function", bound=Callable[..., Any])
+Decorator = Callable[[Any], Any]
 
 FILE = click.Path(path_type=Path)
 _DELTA = 0.05
-_PARAMETER = re.compile(  # no part of a path or of another word: tune_size.csv, data/groups=7/rows.csv
-    r"""(?<![\w'"./\\-])(?>(?:(tune_size|calibrate_size|tune_folds|condition_on)\b|(groups)(?==))"""
-    r"""(?:="?(\w+(?:\.\w+)?(?:-\d+)?|)"?)?)(?![/\\-]|\.\w)"""
-)
-_MAKERS = {"dco.models.QuantilePair(model)": "--models quantiles", "dco.models.ResidualSpread(model)": "--models spread"}
+_OF_MODEL = "that of the model"
+_MODELS = {"dco.models.QuantilePair(model)": "quantiles", "dco.models.ResidualSpread(model)": "spread"}
+
+
+def spelled(found: Exception) -> str:
+    """The message of an error or a warning with its parameters as options: ⟨calibrate_size=9⟩ is --calibrate-size 9."""
+    message = found.note if isinstance(found, NoteWarning) else found.args[0] if found.args else ""
+    return message.spelled(_option) if isinstance(message, (Message, Note)) else str(found)
+
+
+def _option(name: str, value: str | None) -> str:
+    text = _MODELS.get(value or "", value or "").strip('"')
+    return f"--{name.replace('_', '-')} {text}".rstrip()
 
 
 class LevelType(click.ParamType[float]):
@@ -40,33 +50,33 @@ class LevelType(click.ParamType[float]):
 
 
 class JobsType(click.ParamType[int]):
-    """A number of processes, as joblib counts them: -1 is one a core, and none is no number."""
+    """A number of processes, as joblib counts them: -1 is all cores, and 0 is refused."""
 
     name = "integer"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Refused before anything is read or written."""
+        """Refuse 0 before anything is read or written."""
         number: int = click.INT.convert(value, param, ctx)
         if number == 0:
-            self.fail("0 processes can do nothing; give 1 or more, or -1 for one a core.", param, ctx)
+            self.fail("0 processes can do nothing; give 1 or more, or -1 for all cores.", param, ctx)
         return number
 
 
 class SizeType(click.ParamType[int | float | str]):
-    """A number of rows (500), or a share of them (0.25); "auto" where it is offered."""
+    """A number of rows (500) or a share of them (0.25); "auto" or 0 if they are allowed."""
 
     name = "rows or share"
 
-    def __init__(self, *, auto: bool = False, none: bool = False) -> None:
+    def __init__(self, *, auto: bool = False, zero: bool = False) -> None:
         self.auto = auto
-        self.none = none
+        self.zero = zero
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | float | str:
         """An integer is a count, a number below 1 a share."""
         if self.auto and value == "auto":
             return "auto"
         text = str(value).strip()
-        if text.isdigit() and (int(text) > 0 or self.none):
+        if text.isdigit() and (int(text) > 0 or self.zero):
             return int(text)
         try:
             share = float(text)
@@ -78,24 +88,33 @@ class SizeType(click.ParamType[int | float | str]):
         return share
 
 
-LEVEL = LevelType()
-
-
 class WholeType(click.IntRange):
     """A whole number from `min` on."""
 
     name = "integer"
 
 
-def in_options(sentence: str) -> str:
-    """A sentence of the library with its parameters as options of the commands: calibrate_size=9 is --calibrate-size 9."""
-    for maker, option in _MAKERS.items():
-        sentence = sentence.replace(maker, option)
-    return _PARAMETER.sub(lambda found: _option(found[1] or found[2], found[3]), sentence)
+class GuaranteeType(click.ParamType[str]):
+    """The name of a registered rule; the rules are imported when a value is read or help is printed."""
+
+    name = "guarantee"
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context | None = None) -> str:
+        """The names, as a choice."""
+        return f"[{'|'.join(_rules())}]"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """One of the names."""
+        return click.Choice(list(_rules())).convert(value, param, ctx)
 
 
-def _option(name: str, value: str | None) -> str:
-    return f"--{name.replace('_', '-')}" + (f" {value}" if value else "")
+def _rules() -> dict[str, Any]:
+    from dco.guarantees.rules import RULES
+
+    return RULES
+
+
+LEVEL = LevelType()
 
 
 def example(*lines: str) -> str:
@@ -103,22 +122,24 @@ def example(*lines: str) -> str:
     return "\b\nExample:\n" + "\n".join(f"  {line}" for line in lines)
 
 
-def level_options(function: Function) -> Function:
-    """--alpha and --confidence, of which one may be given, once; a level of 0.1 where none is."""
-    return _levels(function, default="0.1")
+def combined(*options: Decorator) -> Decorator:
+    """Several options as one decorator, in this order."""
+
+    def decorate(function: Function) -> Function:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return decorate
 
 
-def model_level_options(function: Function) -> Function:
-    """The same for a model that is fitted, which has a level of its own."""
-    return _levels(function, default="the level of the model")
-
-
-def _levels(function: Function, *, default: str) -> Function:
-    function = click.option(
-        "--confidence", type=LEVEL, multiple=True, callback=_once, help="1 − alpha, for those who prefer to say it so."
-    )(function)
-    said = f"The share of rows that may be missed.  [default: {default}]"
-    return click.option("--alpha", type=LEVEL, multiple=True, callback=_once, help=said)(function)
+def level_options(default: str = "0.1") -> Decorator:
+    """--alpha and --confidence, of which one may be given, once."""
+    said = f"Share of rows whose set may miss the true value.  [default: {default}]"
+    return combined(
+        click.option("--alpha", type=LEVEL, multiple=True, callback=_once, help=said),
+        click.option("--confidence", type=LEVEL, multiple=True, callback=_once, help="1 - alpha, instead of --alpha."),
+    )
 
 
 def _once(ctx: click.Context, param: click.Parameter, values: tuple[float, ...]) -> float | None:
@@ -130,7 +151,7 @@ def _once(ctx: click.Context, param: click.Parameter, values: tuple[float, ...])
 
 
 def chosen_alpha(alpha: float | None, confidence: float | None, *, default: float | None = 0.1) -> float | None:
-    """The one level that was asked for."""
+    """The level that was asked for."""
     if alpha is not None and confidence is not None:
         raise click.UsageError("--alpha and --confidence say the same thing twice: give one of them.")
     if confidence is not None:
@@ -138,58 +159,72 @@ def chosen_alpha(alpha: float | None, confidence: float | None, *, default: floa
     return default if alpha is None else alpha
 
 
-def guarantee_options(function: Function) -> Function:
-    """--guarantee and --delta."""
-    said = f"How often a PAC promise may fail; with --guarantee pac.  [default: {_DELTA}]"
-    function = click.option("--delta", type=LEVEL, help=said)(function)
-    return click.option(
-        "--guarantee",
-        type=click.Choice(["marginal", "pac"]),
-        default="marginal",
-        show_default=True,
-        help="marginal: over rows and calibration together. pac: for this calibration, with confidence 1 − delta.",
-    )(function)
+def guarantee_options(*, of_model: bool = False) -> Decorator:
+    """--guarantee and --delta; a fitted model has its own, and gives others from the same calibration rows."""
+    said = "marginal: on average over calibrations. pac: for this calibration, with confidence 1 - delta."
+    said += f"  [default: {_OF_MODEL if of_model else 'marginal'}]"
+    delta = f"Failure probability of a PAC guarantee.  [default: {_OF_MODEL if of_model else _DELTA}]"
+    return combined(
+        click.option("--guarantee", type=GuaranteeType(), default=None if of_model else "marginal", help=said),
+        click.option("--delta", type=LEVEL, help=delta),
+    )
 
 
 def chosen_delta(guarantee: str, delta: float | None) -> float:
     """The delta that was asked for; one that would be ignored is an error."""
-    if delta is not None and guarantee != "pac":
-        raise click.UsageError("--delta belongs to --guarantee pac: a marginal guarantee has none. Give both or neither.")
+    rules = _rules()
+    if delta is not None and not rules[guarantee].needs_delta:
+        names = " or ".join(name for name, rule in rules.items() if rule.needs_delta)
+        raise click.UsageError(
+            f"--delta belongs to --guarantee {names}: a {guarantee} guarantee has none. Give both or neither."
+        )
     return _DELTA if delta is None else delta
 
 
-def model_guarantee_options(function: Function) -> Function:
-    """The same for a model that is fitted: another statement from the same calibration rows."""
-    said = "How often a PAC promise may fail; with --guarantee pac.  [default: that of the model]"
-    function = click.option("--delta", type=LEVEL, help=said)(function)
-    said = "marginal or pac.  [default: the guarantee of the model]"
-    return click.option("--guarantee", type=click.Choice(["marginal", "pac"]), help=said)(function)
+model_options = combined(level_options(_OF_MODEL), guarantee_options(of_model=True))
+scheduler_option = click.option("--scheduler", metavar="ADDRESS", help="Run on a Dask cluster, e.g. tcp://host:8786.")
+work_options = combined(
+    click.option("--jobs", type=JobsType(), default=1, show_default=True, help="Number of processes; -1 uses all cores."),
+    scheduler_option,
+)
+force_option = click.option("--force", is_flag=True, help="Overwrite existing outputs.")
+resume_option = click.option("--resume", is_flag=True, help="Continue a stopped run; the options must be the same.")
+seed_option = click.option("--seed", type=WholeType(min=0), default=0, show_default=True, help="Seed of all random choices.")
+folds_option = click.option(
+    "--tune-folds", type=WholeType(min=2), help="Rank candidates by folds; tuning then takes no rows."
+)
+trust_option = click.option(
+    "--trust",
+    multiple=True,
+    metavar="TYPE",
+    help="Load this type (full name) from the model file; only if you trust the author of the file.",
+)
 
 
-def work_options(function: Function) -> Function:
-    """--jobs and --scheduler."""
-    function = click.option("--scheduler", metavar="ADDRESS", help="Run on a Dask cluster, e.g. tcp://host:8786.")(function)
-    return click.option("--jobs", type=JobsType(), default=1, show_default=True, help="Processes; -1 is one a core.")(
-        function
-    )
-
-
-def decimal_option(*, default: str | None) -> Callable[[Function], Function]:
-    """--decimal: the sign before the decimals; None is that of the model."""
-    said = "The sign before the decimals in cells of text." + ("" if default else "  [default: that of the fit]")
+def decimal_option(*, default: str | None) -> Decorator:
+    """--decimal; None is that of the model."""
+    said = "Decimal sign of numbers in text cells." + ("" if default else f"  [default: {_OF_MODEL}]")
     return click.option("--decimal", type=click.Choice([".", ","]), default=default, show_default=bool(default), help=said)
 
 
-def force_option(function: Function) -> Function:
-    """--force: outputs are otherwise never overwritten."""
-    return click.option("--force", is_flag=True, help="Replace an output that is there already.")(function)
-
-
-def trust_option(function: Function) -> Function:
-    """--trust TYPE, for model files with types of one's own."""
-    return click.option(
-        "--trust",
-        multiple=True,
-        metavar="TYPE",
-        help="Build this type, named in full, from the model file; only for files whose writer you trust.",
-    )(function)
+# A table to fit on.
+table_options = combined(
+    click.argument("data", type=FILE),
+    click.option("--target", required=True, metavar="COL", help="The column to predict."),
+    click.option("--task", type=click.Choice(["classification", "regression"]), help="Inferred from the target if omitted."),
+    click.option("--models", metavar="LIST", help="linear, forest, boosting; for numbers also quantiles, spread."),
+    click.option("--groups", metavar="COL", help="Rows with the same value here stay in one role; not a feature."),
+    click.option("--drop", multiple=True, metavar="COL", help="A column that is not a feature; can be repeated."),
+    decimal_option(default="."),
+)
+calibrate_option = click.option(
+    "--calibrate-size", type=SizeType(), default="0.25", show_default=True, help="Rows for calibration."
+)
+# A table with known targets for a fitted model.
+known_options = combined(
+    click.option("--target", metavar="COL", help="The column with the true values.  [default: that of `dco fit`]"),
+    click.option("--by", metavar="COL", help="Also report by the values of this column."),
+    decimal_option(default=None),
+    click.option("--ignore-new", is_flag=True, help="Ignore columns that the model was not fitted on."),
+    trust_option,
+)

@@ -1,4 +1,4 @@
-"""Output files: never overwritten unasked, and checked before any work is done."""
+"""Output files: never overwritten without --force, and checked before any work is done."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dco.foundations.files import check_regular
 
 
 def check_output(path: Path, *, force: bool, inputs: Iterable[Path | None] = ()) -> None:
-    """Say before any work is done that an output cannot be written, or would replace something.
+    """Refuse an output that cannot be written or would replace something.
 
     `inputs` are the files and folders that are read: not even --force replaces one of them.
     """
@@ -20,7 +20,7 @@ def check_output(path: Path, *, force: bool, inputs: Iterable[Path | None] = ())
         raise ValueError(f"{path} is a folder; give the name of a file.")
     check_regular(path)
     if path.exists() and not force:
-        raise ValueError(f"{path} is there already and nothing is overwritten unasked; choose another name, or say --force.")
+        raise ValueError(f"{path} exists already; choose another name, or use --force to overwrite it.")
     check_folder(path.parent)
 
 
@@ -31,32 +31,24 @@ def check_apart(out: Path, data: Path) -> None:
 
 
 def _files(inputs: Iterable[Path | None]) -> Iterator[Path]:
-    from dco.cli.reading import partitions
-
     for path in inputs:
         if path is not None and path.is_dir():
+            from dco.cli.reading import partitions
+
             yield from partitions(path)
         elif path is not None and path.exists():
             yield path
 
 
 def check_folder(folder: Path) -> None:
-    """Whether files can be made in this folder."""
+    """Refuse a folder in which no file can be made."""
     if not folder.is_dir():
         raise ValueError(f"There is no folder {folder} to write to; make it first.")
     if not os.access(folder, os.W_OK | os.X_OK):
         raise ValueError(f"The folder {folder} cannot be written to; choose another place for the output.")
 
 
-def check_page_name(path: Path) -> None:
-    """A page is HTML, and a browser tells that by its name."""
-    if path.suffix.lower() not in (".html", ".htm"):
-        raise ValueError(f"{path} must end in .html: that is what the page is written in.")
-
-
-def plot_suffix(path: Path) -> str:
-    """png or svg, by the name."""
-    suffix = path.suffix.lower().lstrip(".")
-    if suffix not in ("png", "svg"):
-        raise ValueError(f"{path} must end in .png or .svg: those are the plots that can be written.")
-    return suffix
+def check_suffix(path: Path, *suffixes: str) -> None:
+    """Refuse a name whose ending is not that of the format."""
+    if path.suffix.lower() not in suffixes:
+        raise ValueError(f"{path} must end in {' or '.join(suffixes)}, the format that is written.")

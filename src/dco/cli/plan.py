@@ -8,97 +8,64 @@ from typing import Any
 
 import click
 
-from dco.cli.options import (
-    FILE,
-    WholeType,
-    chosen_alpha,
-    chosen_delta,
-    example,
-    force_option,
-    guarantee_options,
-    level_options,
-)
+from dco.cli import options as opt
 from dco.cli.printing import as_json, note, print_json, print_table, say, spare_width
 
 _FACTORS = (0.25, 0.5, 1, 2, 4)
-_BAR = 25  # signs of a drawing, where there is room
+_BAR = 25  # characters of a drawing, if there is room
 
 
 @click.command(
-    "plan", epilog=example("dco plan --rows 2000 --alpha 0.1", "dco plan --rows 2000 --alpha 0.1 --plot plan.svg --json")
+    "plan", epilog=opt.example("dco plan --rows 2000 --alpha 0.1", "dco plan --rows 2000 --alpha 0.1 --plot plan.svg --json")
 )
-@click.option("--rows", type=WholeType(min=1), required=True, help="How many rows with known targets there are.")
-@level_options
-@guarantee_options
+@click.option("--rows", type=opt.WholeType(min=1), required=True, help="Number of rows with known targets.")
+@opt.level_options()
+@opt.guarantee_options()
+@click.option("--spread", type=float, help="Wanted standard deviation of coverage.  [default: min(0.02, alpha / 5)]")
 @click.option(
-    "--spread",
-    type=float,
-    show_default="0.02, or alpha / 5 if that is less",
-    help="The standard deviation of coverage to aim at.",
+    "--candidates", type=opt.WholeType(min=1), default=16, show_default=True, help="Number of competing structures."
 )
-@click.option("--candidates", type=WholeType(min=1), default=16, show_default=True, help="How many structures compete.")
-@click.option("--tune-folds", type=WholeType(min=2), help="Rank candidates by folds; tuning then costs no rows.")
-@click.option("--test", type=WholeType(min=0), default=0, show_default=True, help="Rows to set aside for evaluation.")
-@click.option("--plot", type=FILE, help="Write the plot to a PNG or SVG file as well.")
-@force_option
+@opt.folds_option
+@click.option("--test", type=opt.WholeType(min=0), default=0, show_default=True, help="Rows to set aside for evaluation.")
+@click.option("--plot", type=opt.FILE, help="Also write the plot to a PNG or SVG file.")
+@opt.force_option
 @as_json
-def command(
-    rows: int,
-    alpha: float | None,
-    confidence: float | None,
-    guarantee: Any,
-    delta: float | None,
-    spread: float | None,
-    candidates: int,
-    tune_folds: int | None,
-    test: int,
-    plot: Path | None,
-    force: bool,
-    as_json: bool,
-) -> None:
-    """How many rows each role should get and why, the coverage to expect, and what more rows would buy.
+def command(rows: int, plot: Path | None, force: bool, as_json: bool, **wish: Any) -> None:
+    """How many rows each role should get and why, the coverage to expect, and what more rows would bring.
 
     A rule of thumb shares the rows; the coverage law that follows from the calibration rows is exact.
     """
-    from dco.cli.outputs import check_output, plot_suffix
+    from dco.cli.outputs import check_output, check_suffix
     from dco.guarantees.planning import plan
 
-    wish: dict[str, Any] = {
-        "alpha": chosen_alpha(alpha, confidence),
-        "guarantee": guarantee,
-        "delta": chosen_delta(guarantee, delta),
-        "spread": spread,
-        "candidates": candidates,
-        "tune_folds": tune_folds,
-        "test": test,
-    }
+    wish["alpha"] = opt.chosen_alpha(wish["alpha"], wish.pop("confidence"))
+    wish["delta"] = opt.chosen_delta(wish["guarantee"], wish["delta"])
     if plot is not None:
-        plot_suffix(plot)
+        check_suffix(plot, ".png", ".svg")
         check_output(plot, force=force)
     answer = plan(rows, **wish)
     outlooks = _outlooks(rows, wish)
     if plot is not None:
         _draw(plot, outlooks, answer.alpha)
+    fit = fit_command(answer, wish["tune_folds"])
     if as_json:
-        print_json(
-            answer.to_dict() | {"outlooks": [vars(entry) for entry in outlooks], "fit": fit_command(answer, tune_folds)}
-        )
+        print_json(answer.to_dict() | {"outlooks": [vars(entry) for entry in outlooks], "fit": fit})
         return
     _print_roles(answer)
     _print_outlooks(outlooks, answer.alpha)
-    say(*answer.notes, f"To fit with these sizes: {fit_command(answer, tune_folds)}")
+    say(*answer.notes, f"To fit with these sizes: {fit}")
     if plot is not None:
         note(f"Wrote {plot}.")
 
 
 def fit_command(answer: Any, tune_folds: int | None) -> str:
-    """The `dco fit` that deals the rows as planned."""
+    """The `dco fit` that assigns the rows as planned."""
     words = ["dco", "fit", "DATA.csv", "--target", "COLUMN", "--alpha", f"{answer.alpha:g}"]
     if answer.delta is not None:
         words += ["--guarantee", answer.guarantee, "--delta", f"{answer.delta:g}"]
     if answer.tune:
         words += ["--tune-size", str(answer.tune)]
-    elif tune_folds is not None:  # ranked by folds: tuning takes no rows from training
+    elif tune_folds is not None:  # tuning takes no rows from training
         words += ["--tune-folds", str(tune_folds)]
     else:  # one candidate
         words += ["--models", "MODEL", "--scores", "SCORE", "--tune-size", "0"]
@@ -109,7 +76,7 @@ def fit_command(answer: Any, tune_folds: int | None) -> str:
 
 
 def _outlooks(rows: int, wish: dict[str, Any]) -> list[Any]:
-    """What a quarter to four times as many rows would give, as far as they suffice for a finite threshold."""
+    """What a quarter to four times as many rows would give, if they suffice for a finite threshold."""
     from dco.foundations.errors import InfeasibleLevelError
     from dco.guarantees.planning import plan
 
@@ -135,9 +102,9 @@ def _print_outlooks(outlooks: list[Any], alpha: float) -> None:
         [entry.n, entry.train, entry.tune, entry.calibrate, f"{entry.coverage_low:.3f} to {entry.coverage_high:.3f}"]
         for entry in outlooks
     ]
-    title = "Coverage to expect"
+    title = "Expected coverage"
     width = spare_width(columns, rows, most=_BAR)
-    if width >= len("coverage"):  # else the terminal is too narrow for a drawing
+    if width >= len("coverage"):  # otherwise the terminal is too narrow for a drawing
         title += f"; | marks {1 - alpha:g}, o the mean, ─ nine of ten draws of the calibration rows"
         columns = [*columns, "coverage"]
         rows = [[*row, _bar(entry, outlooks, alpha, width)] for row, entry in zip(rows, outlooks, strict=True)]
@@ -164,8 +131,7 @@ def _draw(path: Path, outlooks: list[Any], alpha: float) -> None:
     from dco.foundations.extras import require
     from dco.foundations.files import written_beside
 
-    figures = require("matplotlib.figure", extra="report")
-    figure = figures.Figure(figsize=(6.4, 3.6), layout="constrained")
+    figure = require("matplotlib.figure", extra="report").Figure(figsize=(6.4, 3.6), layout="constrained")
     axes = figure.subplots()
     rows = [entry.n for entry in outlooks]
     low, high = [entry.coverage_low for entry in outlooks], [entry.coverage_high for entry in outlooks]

@@ -10,23 +10,18 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
-from dco.cli.options import in_options
+from dco.cli.options import spelled
 from dco.foundations.files import plain
 
 _WIDE = 100_000  # not a terminal: nothing is cut or wrapped
 _LONGEST = 30  # a longer word, such as the name of a file, may be broken
 _GAP = 2  # between the columns of a table, and half of it on either side
 
-Function = TypeVar("Function", bound=Callable[..., Any])
-
-
-def as_json(function: Function) -> Function:
-    """The option --json."""
-    return click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")(function)
+as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
 
 
 def print_json(value: Any) -> None:
@@ -162,17 +157,23 @@ def progress(description: str, total: int | None, *, quiet: bool = False) -> Ite
 
 
 @contextmanager
-def noted_warnings(notes: list[str]) -> Iterator[None]:
-    """Collect warnings as sentences, each once, instead of Python's file names and line numbers."""
+def collected_notes() -> Iterator[list[str]]:
+    """Yields a list that holds, at the end, each note and warning once, as a sentence that names options."""
+    notes: list[str] = []
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        yield
+        yield notes
     for warning in caught:
-        if issubclass(warning.category, (DeprecationWarning, PendingDeprecationWarning, ResourceWarning)):
-            continue
-        text = in_options(" ".join(str(warning.message).split()))
-        if text not in notes:
-            notes.append(text)
+        if not issubclass(warning.category, (DeprecationWarning, PendingDeprecationWarning, ResourceWarning)):
+            assert isinstance(warning.message, Warning)
+            text = " ".join(spelled(warning.message).split())
+            notes += [text] if text not in notes else []
+
+
+def print_notes(notes: Iterable[str]) -> None:
+    """Notes beside the result, to standard error."""
+    for sentence in notes:
+        note(f"Note: {sentence}")
 
 
 def _console() -> Any:

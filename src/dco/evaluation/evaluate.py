@@ -10,12 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dco.foundations.arrays import AnyArray, Bools, Floats, real_numbers
+from dco.foundations.arrays import AnyArray, Bools, Floats, as_labels, real_numbers
 from dco.foundations.display import ShownAsPrinted, counted
 from dco.foundations.ranks import Threshold
 from dco.guarantees.theory import Consistency, coverage_consistency
-from dco.rows.groups import group_names, rows_by_group
-from dco.rows.rows import as_labels
+from dco.rows.conditions import condition_names, rows_by_condition
 from dco.rows.targets import check_not_missing
 from dco.sets.intervals import Intervals, IntervalUnions
 from dco.sets.labels import LabelSets
@@ -200,7 +199,7 @@ def _by_group(
         raise ValueError(f"groups must hold one value for each of the {hits.size} rows, got shape {groups.shape}.")
     return tuple(
         _group(name, hits[rows], known[rows], sizes[rows], thresholds.get(name), tied=tied)
-        for name, rows in rows_by_group(group_names(groups)).items()
+        for name, rows in rows_by_condition(condition_names(groups)).items()
     )
 
 

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dco.evaluation.evaluate import Evaluation, evaluate
-from dco.foundations.arrays import AnyArray
+from dco.foundations.arrays import AnyArray, as_labels
 from dco.foundations.notes import Note
 from dco.guarantees.calibration import Statement
+from dco.rows.conditions import check_condition, condition_values, is_label
 from dco.rows.fingerprints import row_fingerprints
-from dco.rows.groups import check_condition, condition_values, is_label
-from dco.rows.rows import as_labels
 
 if TYPE_CHECKING:
     from dco.predictor import DecoupledPredictor, Structure

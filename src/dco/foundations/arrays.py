@@ -33,6 +33,13 @@ def to_numpy(values: Any) -> AnyArray:
     return array.astype(np.float32) if array.dtype.name == "bfloat16" else array
 
 
+def as_labels(values: Any) -> AnyArray:
+    """Labels as an array, each of the kind it was given in: of a list [1, "a"] NumPy alone would make "1" and "a"."""
+    array = to_numpy(values)
+    mixed = isinstance(values, (list, tuple)) and not all(isinstance(value, (str, bytes)) for value in values)
+    return np.array(values, dtype=object) if array.dtype.kind in "US" and mixed else array
+
+
 def real_numbers(values: Any, *, name: str) -> AnyArray:
     """The values as an array of real numbers, of the kind that they have; text, dates and ragged lists are refused."""
     try:

@@ -27,25 +27,17 @@ class Written:
     overwrite: bool
 
 
-@dataclass(frozen=True)
-class _Together:
-    """The finished files of a `written_together` that is open, and the temporary files to remove at its end."""
-
-    files: list[Written]
-    temporary: ExitStack
-
-
-_OPEN: ContextVar[_Together | None] = ContextVar("_OPEN", default=None)
+# The finished files of a `written_together` that is open, and the temporary files to remove at its end.
+_OPEN: ContextVar[tuple[list[Written], ExitStack] | None] = ContextVar("_OPEN", default=None)
 
 
 @contextmanager
 def written_beside(path: str | os.PathLike[str], *, within: Path | None = None, overwrite: bool = True) -> Iterator[Path]:
-    """Yields a name beside `path` to write to; it takes the place of `path` only if all went well.
+    """Yields a name beside `path` to write to; the file gets the name `path` only if all went well.
 
-    A link stays a link, and its target is what is replaced; a ValueError if that is a folder, a device, a pipe or a socket.
-    Unfinished files that killed runs left beside `path` are removed. `within` is a folder on the same disk for the
-    unfinished file, so that a kill leaves nothing outside it. Without `overwrite` a file that has come to `path` meanwhile
-    is kept, and this is a ValueError.
+    A link stays a link, and its target is replaced; a folder, a device, a pipe or a socket is a ValueError. Unfinished
+    files that killed runs left beside `path` are removed. `within` is a folder on the same disk for the unfinished file, so
+    that a kill leaves nothing outside it. Without `overwrite`, a file that has appeared at `path` is kept: a ValueError.
     """
     target = Path(os.path.realpath(path))
     if not target.parent.is_dir():
@@ -53,37 +45,33 @@ def written_beside(path: str | os.PathLike[str], *, within: Path | None = None, 
     check_regular(path)
     if within is None:
         _sweep(target)
-    together = _OPEN.get()
     with ExitStack() as own:
-        temporary = own if together is None else together.temporary
+        files, temporary = _OPEN.get() or (None, own)
         beside = temporary.enter_context(_temporary(target.parent if within is None else within, target.name))
         yield beside
         with open(beside, "rb+") as file:
             os.fsync(file.fileno())  # otherwise a crash of the machine could keep the new name and lose the content
-        if together is None:
+        if files is None:
             _take_place(Written(beside, target, overwrite))
         else:
-            together.files.append(Written(beside, target, overwrite))
+            files.append(Written(beside, target, overwrite))
 
 
 @contextmanager
 def written_together() -> Iterator[list[Written]]:
-    """The files that `written_beside` writes in here take their places at the end, all of them or none.
-
-    Yields those that are finished.
-    """
+    """Files that `written_beside` writes in here get their names at the end, all or none. Yields the finished ones."""
+    files: list[Written] = []
     with ExitStack() as temporary:
-        together = _Together([], temporary)
-        token = _OPEN.set(together)
+        token = _OPEN.set((files, temporary))
         try:
-            yield together.files
+            yield files
         finally:
             _OPEN.reset(token)
-        take_places(together.files)
+        take_places(files)
 
 
 def take_places(files: Sequence[Written], *, gone: Sequence[Path] = ()) -> None:
-    """Give finished files their places and remove those that are `gone`: all of it, or everything is put back as it was."""
+    """Give finished files their places and remove those in `gone`; if anything fails, everything is put back as it was."""
     with ExitStack() as temporary, ExitStack() as undo:
         paths = [*(file.target for file in files), *gone]
         old = {path: temporary.enter_context(_second_name(path)) for path in paths}
@@ -97,7 +85,7 @@ def take_places(files: Sequence[Written], *, gone: Sequence[Path] = ()) -> None:
 
 
 def check_regular(path: str | os.PathLike[str]) -> None:
-    """Refuse what a new file must not replace: all but a regular file, a link to one, and a free name."""
+    """Refuse a place that is neither free nor a regular file (or a link to one)."""
     try:
         mode = os.stat(path).st_mode
     except FileNotFoundError:
@@ -110,27 +98,22 @@ def check_regular(path: str | os.PathLike[str]) -> None:
 
 @contextmanager
 def _temporary(folder: Path, name: str) -> Iterator[Path]:
-    """A new empty file, locked while this process lives, which tells it from what a killed run left; removed at the end."""
-    with ExitStack() as held:
-        while True:
-            path = folder / f".{name}.{secrets.token_hex(6)}"
-            file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
-            try:
-                lockable = locked(file, wait=False)
-            except BlockingIOError:  # another run takes it for left over, which it was for a moment
-                os.close(file)
-                continue
-            if lockable and is_at(file, path):
-                held.callback(os.close, file)
+    """A new empty file, removed at the end. It is locked while this process lives: what a killed run left is not."""
+    while True:
+        path = folder / f".{name}.{secrets.token_hex(6)}"
+        file = open(path, "xb")  # noqa: SIM115  # closed below
+        with suppress(BlockingIOError):  # another run took it for left over, since it was not locked yet
+            if not locked(file.fileno(), wait=False):
+                file.close()  # such systems may not rename an open file
                 break
-            os.close(file)
-            if not lockable:
+            if is_at(file.fileno(), path):
                 break
-        try:
-            yield path
-        finally:
-            held.close()  # before the name goes: a network disk would keep another for an open file
-            path.unlink(missing_ok=True)
+        file.close()
+    try:
+        yield path
+    finally:
+        file.close()  # before the name goes: a network disk would keep another for an open file
+        path.unlink(missing_ok=True)
 
 
 def _sweep(target: Path) -> None:
@@ -139,22 +122,14 @@ def _sweep(target: Path) -> None:
     with suppress(OSError), os.scandir(target.parent) as entries:
         for entry in entries:
             if left.fullmatch(entry.name) and entry.is_file(follow_symlinks=False):
-                with suppress(OSError):
-                    _remove_unless_locked(entry.path)
-
-
-def _remove_unless_locked(path: str) -> None:
-    file = os.open(path, os.O_RDWR)
-    try:
-        if locked(file, wait=False):
-            os.unlink(path)
-    finally:
-        os.close(file)
+                with suppress(OSError), open(entry.path, "rb+") as file:
+                    if locked(file.fileno(), wait=False):
+                        os.unlink(entry.path)
 
 
 @contextmanager
 def _second_name(target: Path) -> Iterator[Path | None]:
-    """What is at `target` now under another name too, until the end; None where nothing is."""
+    """A second name for what is at `target`, until the end; None if nothing is there."""
     if not target.exists():
         yield None
         return
@@ -178,37 +153,31 @@ def _put_back(before: Path | None, target: Path) -> None:
 
 def _take_place(file: Written) -> None:
     check_regular(file.target)
-    if file.overwrite:
-        os.replace(file.beside, file.target)
-    else:
-        _give_free_name(file.beside, file.target)
-
-
-def _give_free_name(beside: Path, target: Path) -> None:
-    try:
-        os.link(beside, target)  # unlike a rename it fails if the name is taken, also by another process just now
-    except FileExistsError:
-        raise ValueError(
-            f"{target} has been written by another run meanwhile and is kept; choose another name, or ask to replace it."
-        ) from None
-    except OSError:  # a disk without hard links
-        if target.exists():
-            raise ValueError(f"{target} has been written by another run meanwhile and is kept.") from None
-        os.replace(beside, target)
+    if not file.overwrite:
+        try:
+            os.link(file.beside, file.target)  # unlike a rename it fails if the name is taken, also by another process
+            return
+        except OSError:  # taken, or a disk without hard links
+            if file.target.exists():
+                raise ValueError(
+                    f"{file.target} has been written by another run meanwhile and is kept; choose another name, or ask to "
+                    "replace it."
+                ) from None
+    os.replace(file.beside, file.target)
 
 
 @contextmanager
 def held(folder: Path) -> Iterator[None]:
-    """Make a folder if need be and hold it against all others who would hold it; a BlockingIOError if another does.
+    """Make a folder, if needed, and lock it; a BlockingIOError if another process holds it.
 
-    The hold ends with the process, so a kill leaves none behind. Where files cannot be locked nothing is held.
+    The lock ends with the process, so a kill leaves none. On disks without locks, nothing is locked.
     """
     while True:
         folder.mkdir(exist_ok=True)
         lock = folder / _LOCK
         try:
             file = os.open(lock, os.O_RDWR | os.O_CREAT, 0o644)
-        except FileNotFoundError:  # the other has just removed the folder, being done with it
+        except FileNotFoundError:  # the other run is done and has just removed the folder
             continue
         try:
             if locked(file, wait=False) and not is_at(file, lock):
@@ -220,7 +189,7 @@ def held(folder: Path) -> Iterator[None]:
 
 
 def locked(file: int, *, wait: bool) -> bool:
-    """Lock an open file; False where that cannot be done. What another holds is waited for, or a BlockingIOError."""
+    """Lock an open file; False if that is impossible. If another holds it, `wait`, or raise BlockingIOError."""
     try:
         import fcntl
 
@@ -241,10 +210,10 @@ def is_at(file: int, path: Path) -> bool:
 
 
 def plain(value: Any, *, nan: str | Exception | None = None, digits: int | None = None) -> Any:
-    """Nested values as JSON's types: infinity is the text "inf", NaN is `nan` (null, a text, or an error that is raised).
+    """Nested values in JSON's types: infinity is the text "inf", NaN is `nan` (null, a text, or an error that is raised).
 
-    NumPy's scalars and arrays become numbers and lists, and keys become texts. Floats keep `digits` significant digits,
-    all of them by default. Anything else is left as it is, for ``json.dumps`` to refuse or to turn into text.
+    NumPy's scalars and arrays become numbers and lists, and keys become text. Floats keep `digits` significant digits (all
+    by default). Anything else is not changed: ``json.dumps`` refuses it or turns it into text.
     """
     if isinstance(value, Mapping):
         return {str(key): plain(entry, nan=nan, digits=digits) for key, entry in value.items()}
@@ -259,5 +228,5 @@ def plain(value: Any, *, nan: str | Exception | None = None, digits: int | None 
             raise nan
         return nan
     if math.isinf(value):
-        return "inf" if value > 0 else "-inf"
+        return str(value)
     return value if digits is None else float(f"{value:.{digits}g}")

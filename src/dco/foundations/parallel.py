@@ -36,28 +36,30 @@ def run_many(
     """``[function(item) for item in items]``, in that order, wherever the calls run.
 
     `n_jobs` is joblib's (None is one, unless a ``joblib.parallel_config`` says otherwise; -1 is all cores). `scheduler`
-    is the address of a Dask cluster ("tcp://host:8786") or a ``distributed.Client``; calls of a lost worker are run again
-    on the others. A cluster without any worker is logged, and is a ConnectionError after five minutes or what Dask's
-    setting ``distributed.scheduler.no-workers-timeout`` says. Randomness must come in with the item (a seed each), so that
-    the result does not depend on who runs what. `progress(done, total)` is called in this process as calls end. The first
-    error of a call is raised here.
+    is the address of a Dask cluster ("tcp://host:8786") or a ``distributed.Client``; if a worker is lost, others repeat its
+    calls. A cluster without workers is logged, and a ConnectionError after five minutes or the time of Dask's setting
+    ``distributed.scheduler.no-workers-timeout``. Randomness must come with the item (one seed each), so that the result does
+    not depend on who runs what. `progress(done, total)` is called in this process. The first error of a call is raised.
     """
     work = list(items)
     _check_jobs(n_jobs)
     if scheduler is not None:
         return _on_cluster(function, work, scheduler, progress)
-    if n_jobs == 1 or len(work) < 2:
-        return _in_order(map(function, work), len(work), progress)
-    from joblib import Parallel, delayed, effective_n_jobs  # a base dependency, but slow to import
-
-    if effective_n_jobs(n_jobs) == 1:
-        return _in_order(map(function, work), len(work), progress)
-    calls = [delayed(function)(item) for item in work]
+    running: Iterable[Result] = map(function, work)
     with ExitStack() as stack:
-        with _interrupts_kept_from_children():
-            running = Parallel(n_jobs=n_jobs, return_as="generator")(calls)
-            stack.callback(_end, running)
-        return _in_order(running, len(work), progress)
+        if n_jobs != 1 and len(work) > 1:
+            from joblib import Parallel, delayed, effective_n_jobs  # a base dependency, but slow to import
+
+            if effective_n_jobs(n_jobs) != 1:
+                with _interrupts_kept_from_children():
+                    running = Parallel(n_jobs=n_jobs, return_as="generator")([delayed(function)(item) for item in work])
+                    stack.callback(_end, running)
+        collected: list[Result] = []
+        for result in running:
+            collected.append(result)
+            if progress is not None:
+                progress(len(collected), len(work))
+        return collected
 
 
 class _GivenUpError(Exception):
@@ -72,9 +74,9 @@ def _end(running: Any) -> None:
 
 @contextmanager
 def _interrupts_kept_from_children() -> Iterator[None]:
-    """Processes that start in here never see a Ctrl-C, at which each would print where it was; this one sees it at the end.
+    """Processes that start in here never see Ctrl-C (each would print a traceback); this one sees it at the end.
 
-    A terminal sends Ctrl-C to all of them. What a process blocks, its children and its threads block from their start.
+    A terminal sends Ctrl-C to all of them. Children and threads block from their start what their process blocks.
     """
     if not hasattr(signal, "pthread_sigmask"):  # Windows
         yield
@@ -90,7 +92,7 @@ def _interrupts_kept_from_children() -> Iterator[None]:
 
 
 def _check_jobs(n_jobs: Any) -> None:
-    """Refuse, for one item as for many, what joblib refuses only when it is asked to run something."""
+    """Refuse, for any number of items, what joblib refuses only for several."""
     try:
         usable = n_jobs is None or operator.index(n_jobs) != 0
     except TypeError:
@@ -99,28 +101,19 @@ def _check_jobs(n_jobs: Any) -> None:
         raise ValueError(f"n_jobs must be None or a whole number other than 0 (-1 is all cores), got {n_jobs!r}.")
 
 
-def _in_order(results: Iterable[Result], total: int, progress: Callable[[int, int], None] | None) -> list[Result]:
-    collected: list[Result] = []
-    for result in results:
-        collected.append(result)
-        if progress is not None:
-            progress(len(collected), total)
-    return collected
-
-
 def _on_cluster(
     function: Callable[[Item], Result], work: list[Item], scheduler: Any, progress: Callable[[int, int], None] | None
 ) -> list[Result]:
     distributed = require("distributed", extra="dask")
-    if isinstance(scheduler, str):
-        with _connected(distributed, scheduler) as client:
-            return _gathered(distributed, client, function, work, progress)
-    if not isinstance(scheduler, distributed.Client):
+    if isinstance(scheduler, distributed.Client):
+        return _gathered(scheduler, function, work, progress)
+    if not isinstance(scheduler, str):
         raise ValueError(
             "scheduler must be the address of a Dask cluster (tcp://host:8786) or a distributed.Client, got "
             f"{type(scheduler).__name__}."
         )
-    return _gathered(distributed, scheduler, function, work, progress)
+    with _connected(distributed, scheduler) as client:
+        return _gathered(client, function, work, progress)
 
 
 def _connected(distributed: Any, address: str) -> Any:
@@ -138,10 +131,10 @@ def _connected(distributed: Any, address: str) -> Any:
 
 
 def _await_greeting(host: str, port: int) -> None:
-    """Return when a Dask scheduler speaks there; OSError if nothing listens for 5 seconds, or if it is something else.
+    """Return when a Dask scheduler answers; OSError if nothing listens for 5 seconds, or if it is something else.
 
-    A client of an address where none listens tries for 30 seconds and holds up the end of Python; where something else
-    listens (the dashboard, say), it waits for ever. A scheduler that listens and is busy has the time that Dask gives it.
+    Without this, a Dask client tries for 30 seconds and delays the end of Python; if something else listens (the dashboard),
+    it waits forever. A scheduler that listens and is busy has the time that Dask gives it.
     """
     dask = require("dask", extra="dask")
     patience = dask.utils.parse_timedelta(dask.config.get("distributed.comm.timeouts.connect"))
@@ -165,12 +158,9 @@ def _listener(host: str, port: int) -> socket.socket:
 
 
 def _gathered(
-    distributed: Any,
-    client: Any,
-    function: Callable[[Item], Result],
-    work: list[Item],
-    progress: Callable[[int, int], None] | None,
+    client: Any, function: Callable[[Item], Result], work: list[Item], progress: Callable[[int, int], None] | None
 ) -> list[Result]:
+    distributed = require("distributed", extra="dask")
     futures = client.map(function, work, pure=False)  # equal items are separate calls: they may write
     done, limit, workers = 0, _longest_without_workers(), _Watch(client)
     try:
@@ -199,14 +189,14 @@ def _longest_without_workers() -> float:
 
 
 class _Watch:
-    """Looks every few seconds whether a cluster has workers: without any, calls would wait for ever and say nothing."""
+    """Checks every few seconds whether a cluster has workers: without any, calls would wait forever in silence."""
 
     def __init__(self, client: Any) -> None:
         self.client, self.told = client, False
         self.looked = self.seen = time.monotonic()
 
     def look(self, waiting: str, *, limit: float) -> None:
-        """Say once that there is no worker; after `limit` seconds without one, a ConnectionError."""
+        """Log once that there is no worker; after `limit` seconds without one, a ConnectionError."""
         now = time.monotonic()
         if now < self.looked + _LOOK_SECONDS:
             return

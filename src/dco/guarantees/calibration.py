@@ -21,10 +21,9 @@ from dco.foundations.ranks import Level, Threshold, as_rational, checked_scores
 from dco.guarantees.rules.grouped import one_row_per_group
 from dco.guarantees.rules.rule import RULES, Rule
 from dco.guarantees.theory import ranks_near_threshold
+from dco.rows.conditions import is_label, rows_by_condition
 from dco.rows.fingerprints import codes_of_values
-from dco.rows.groups import is_label, rows_by_group
-from dco.rows.rows import take_features
-from dco.rows.seal import SealedRows
+from dco.rows.rows import SealedRows, take_features
 
 
 @dataclass(frozen=True)
@@ -151,7 +150,7 @@ class Calibration:
     @cached_property
     def parts(self) -> dict[Any, Integers]:
         """The rows of each condition, or all rows under the key None."""
-        return {None: np.arange(self.scores.size)} if self.conditions is None else rows_by_group(self.conditions)
+        return {None: np.arange(self.scores.size)} if self.conditions is None else rows_by_condition(self.conditions)
 
     @cached_property
     def _cluster_codes(self) -> Integers:

@@ -21,8 +21,8 @@ from dco.foundations.extras import installed
 from dco.foundations.ranks import Guarantee, Threshold, as_rational
 from dco.guarantees.calibration import Calibration, Statement
 from dco.models.adapt import is_frozen
-from dco.rows.fingerprints import object_fingerprint
-from dco.rows.groups import is_label
+from dco.rows.conditions import is_label
+from dco.rows.objects import object_fingerprint
 from dco.rows.roles import Roles
 from dco.scores.score import score_label
 from dco.tuning.selection import Selection, Workbench
@@ -169,7 +169,7 @@ def certified_facts(
         "model": describe(selection.winner.model),
         "score": score_label(structure.score),
         "condition_on": None if structure.condition_on is None else describe(structure.condition_on),
-        "tuning_threshold": selection.ranking.threshold_of(structure.name),
+        "tuning_threshold": selection.ranking.table[0].ranking_threshold if selection.ranking.table else None,
         "selection": f"smallest mean size on {n_tuned} tuning rows{folds}" if n_tuned else "",
         "refit": bench.choosing.refit and not is_frozen(selection.winner.model),
         "rows": roles.sizes,

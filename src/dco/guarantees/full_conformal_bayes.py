@@ -209,15 +209,10 @@ def _log_densities(mixture: GaussianMixtures, y: Floats) -> Floats:
 def _widened(members: Bools, grid: Floats) -> IntervalUnions:
     padded = np.zeros((len(members), grid.size + 2), dtype=np.int8)
     padded[:, 1:-1] = members
+    padded[:, 1:-1] |= padded[:, :-2] & padded[:, 2:]  # two runs that both reach one candidate between them touch there
     changes = np.diff(padded, axis=1)
     rows, starts = np.nonzero(changes == 1)  # the first candidate of each run
     _, stops = np.nonzero(changes == -1)  # one past its last
     edges = np.concatenate([[-np.inf], grid, [np.inf]])
-    lower, upper = edges[starts], edges[stops + 1]
-    # two runs with one candidate between them touch there: join them
-    joins = np.zeros(len(rows), dtype=bool)
-    joins[1:] = (rows[1:] == rows[:-1]) & (lower[1:] <= upper[:-1])
-    first = np.flatnonzero(~joins)
-    last = np.append(first[1:], len(rows)) - 1 if first.size else first
-    pointers = np.concatenate([[0], np.cumsum(np.bincount(rows[first], minlength=len(members)))]).astype(np.int64)
-    return IntervalUnions(pointers, lower[first], upper[last])
+    pointers = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=len(members)))]).astype(np.int64)
+    return IntervalUnions(pointers, edges[starts], edges[stops + 1])

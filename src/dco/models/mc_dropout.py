@@ -96,7 +96,8 @@ class MCDropoutClassifier(ClassifierMixin, BaseEstimator):
 
     def predict(self, X: ArrayLike) -> AnyArray:
         """The label with the largest mean probability over passes."""
-        return np.asarray(self.classes_[np.argmax(self.predict_log_mean(X), axis=1)])
+        log_mean = self.predict_log_mean(X)  # first: it checks that the head is fitted
+        return np.asarray(self.classes_[np.argmax(log_mean, axis=1)])
 
     def predict_proba(self, X: ArrayLike) -> Floats:
         """The mean probability over passes, (n, K)."""

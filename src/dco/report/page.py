@@ -12,12 +12,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from dco.report.numbers import PICKED_CONFIDENCE, ReportNumbers, report_numbers
-from dco.report.rendering import render_template, text_only, write_text
+from dco.report.numbers import PICKED_DELTA, report_numbers
+from dco.report.rendering import render_template, strict_json, text_only, write_text
 from dco.report.results import write_results_page
 from dco.report.view import build_view
 
-__all__ = ["page_html", "render", "write_page", "write_results_page"]
+__all__ = ["page_html", "write_page", "write_results_page"]
 
 _LONG_CERTIFICATE = 60_000  # characters; of a longer one the beginning is shown, and the whole is packed for copying
 
@@ -33,12 +33,7 @@ def write_page(
     source: str | None = None,
     names: Sequence[str] | None = None,
 ) -> Path:
-    """Write the report of a fitted estimator to `path`; coverage and sizes come from the rows (X, y), if any are given.
-
-    `by` holds one value a row and brings the table by group. `source` is a sentence on what the page was made from, shown
-    below the guarantee. `names` says what each row is called; examples then go by it and not by the number of the row. An
-    existing file is replaced only when the new one is whole.
-    """
+    """Write `page_html` to `path`; an existing file is replaced only when the new one is complete."""
     return write_text(path, page_html(estimator, X=X, y=y, by=by, title=title, source=source, names=names))
 
 
@@ -52,20 +47,18 @@ def page_html(
     source: str | None = None,
     names: Sequence[str] | None = None,
 ) -> str:
-    """The report as text; see `write_page`."""
-    return render(report_numbers(estimator, X, y, by=by), title=title, source=source, names=names)
+    """The report as text; coverage and sizes come from the rows (X, y), if any are given.
 
-
-def render(
-    numbers: ReportNumbers, *, title: str | None = None, source: str | None = None, names: Sequence[str] | None = None
-) -> str:
-    """The page of these numbers."""
-    if names is not None and len(names) != numbers.n_rows:
-        raise ValueError(f"names must hold one name for each of {numbers.n_rows} rows, got {len(names)}.")
-    view = build_view(numbers, names)
-    certificate = numbers.certificate
+    `by` holds one value per row and adds the table by slice. `source` is a sentence on what the page was made from, shown
+    below the guarantee. `names` says what each row is called; otherwise examples go by the number of the row.
+    """
+    numbers = report_numbers(estimator, X, y, by=by)
+    count = 0 if numbers.rows is None else len(numbers.rows.y)
+    if names is not None and len(names) != count:
+        raise ValueError(f"names must hold one name for each of {count} rows, got {len(names)}.")
+    live, view = build_view(numbers, names)
+    certificate, packed = numbers.certificate, None
     text = certificate.to_json()
-    packed = None
     if len(text) > _LONG_CERTIFICATE:
         packed = base64.b64encode(zlib.compress(text.encode(), 9)).decode()
         text = text[: text.rfind("\n", 0, _LONG_CERTIFICATE // 4)] + "\n…"
@@ -75,11 +68,12 @@ def render(
         title=title or f"Prediction sets of {certificate.candidate}",
         source=source,
         numbers=numbers,
+        n_rows=count,
         certificate=certificate,
         certificate_text=text_only(text),
         packed_certificate=packed,
-        live=view.live,
+        live=live,
         view=view,
-        data=view.live.embedded(numbers),
-        picked_confidence=f"{100 * PICKED_CONFIDENCE:g} %",
+        data=strict_json(live.data(numbers)),
+        picked_confidence=f"{100 * (1 - PICKED_DELTA):g} %",
     )

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
-from dco.foundations.arrays import Floats, Integers
+from dco.foundations.arrays import Floats
 from dco.guarantees.facts import CertifiedThreshold
-from dco.report.numbers import ExampleSet, LevelNumbers, ReportNumbers, exponential, nice_step, number
+from dco.guarantees.theory import coverage_law_of_rank
+from dco.report.numbers import ReportNumbers, nice_step
+from dco.report.words import exponential, number
 
 WIDTH, HEIGHT = 420, 244
 LEFT, RIGHT, TOP, BOTTOM = 46, 408, 34, 202  # above TOP: a line for the axis' name, a line for a mark's
-NAME_BESIDE, NAME_ABOVE = 7, 48  # characters of a group's name beside the axis, and on a line of its own
+NAME_BESIDE, NAME_ABOVE = 7, 48  # characters of a condition's name beside the axis, and on a line of its own
 COVERAGE_RIGHT = RIGHT - 12  # "100 %" may stand at the end of the axis
+EXAMPLE_WIDTH, EXAMPLE_HEIGHT = 300, 18
 
 
 @dataclass(frozen=True)
@@ -50,6 +54,10 @@ class Scale:
         values = [float(f"{k * step:.12g}") for k in range(first, last + 1)]
         return [Tick(self(value), label) for value, label in zip(values, tick_labels(values), strict=True)]
 
+    def bins(self, edges: Floats) -> list[tuple[float, float]]:
+        """The left and right end of each bar of a histogram."""
+        return [(self(a), self(b)) for a, b in pairwise(edges.tolist())]
+
 
 def tick_labels(values: Sequence[float]) -> list[str]:
     """Numbers in the six characters or so that there are beside an axis, all in one form: 0, 50k, 100k; 0, 5e−5, 1e−4."""
@@ -72,33 +80,31 @@ def pixels(value: float) -> str:
     return f"{value:.1f}".removesuffix(".0")
 
 
-def bars(places: Sequence[tuple[float, float]], heights: Sequence[float], base: float) -> str:
-    """Bars from `base` up to each height, with a pixel of air between them, as one path."""
-    parts = []
-    for (left, right), top in zip(places, heights, strict=True):
-        if top < base:
-            parts.append(f"M{pixels(left + 0.5)} {pixels(base)}V{pixels(top)}H{pixels(right - 0.5)}V{pixels(base)}Z")
-    return "".join(parts)
+def bars(places: Sequence[tuple[float, float]], shares: Iterable[float], *, top: float = TOP, base: float = BOTTOM) -> str:
+    """Bars as one path, with a pixel of air between them; a share of 1 reaches from `base` to `top`."""
+    return "".join(
+        f"M{pixels(left + 0.5)} {pixels(base)}V{pixels(base - (base - top) * share)}H{pixels(right - 0.5)}V{pixels(base)}Z"
+        for (left, right), share in zip(places, shares, strict=True)
+        if share > 0
+    )
 
 
-def line(points: Sequence[tuple[float, float]]) -> str:
+def curve(points: Iterable[tuple[float, float]], across: Scale, up: Scale) -> str:
     """Straight segments through the points; a point that is not finite breaks the line."""
-    parts, pen_down = [], False
+    path, pen = "", "M"
     for x, y in points:
-        if not (math.isfinite(x) and math.isfinite(y)):
-            pen_down = False
-            continue
-        parts.append(f"{'L' if pen_down else 'M'}{pixels(x)} {pixels(y)}")
-        pen_down = True
-    return "".join(parts)
+        finite = math.isfinite(y)
+        path += f"{pen}{pixels(across(x))} {pixels(up(y))}" if finite else ""
+        pen = "L" if finite else "M"
+    return path
 
 
-def area(upper: Sequence[tuple[float, float]], lower: Sequence[tuple[float, float]]) -> str:
-    """The region between two lines."""
-    return line([*upper, *reversed(lower)]) + "Z" if upper else ""
-
-
-# ------------------------------------------------------------------------------------------ coverage and its law
+def span(ends: tuple[float, float] | None, scale: Scale, y: float) -> str:
+    """A horizontal bar, with a pixel at least; nothing where there are no ends."""
+    if ends is None:
+        return ""
+    left, right = map(scale, ends)
+    return f"M{pixels(left)} {pixels(y)}H{pixels(max(right, left + 1))}"
 
 
 @dataclass(frozen=True)
@@ -112,128 +118,41 @@ class CoverageWindow:
         """Coverage to pixels at one level."""
         return Scale(max(0.0, 1 - alpha - self.half_width), min(1.0, 1 - alpha + self.half_width), LEFT, COVERAGE_RIGHT)
 
-    def offsets(self) -> list[float]:
-        """Where ticks stand, relative to 1 - alpha."""
-        most = math.floor(self.half_width / self.step + 1e-9)
-        return [k * self.step for k in range(-most, most + 1)]
-
     def ticks(self, alpha: float) -> list[Tick]:
         """The ticks at one level, as many at each; one above 1 or below 0 has no label."""
-        scale, values = self.scale(alpha), [1 - alpha + offset for offset in self.offsets()]
+        most = math.floor(self.half_width / self.step + 1e-9)
+        scale, values = self.scale(alpha), [1 - alpha + k * self.step for k in range(-most, most + 1)]
         return [Tick(scale(value), f"{100 * value:.4g}\u202f%" if -1e-9 <= value <= 1 + 1e-9 else "") for value in values]
 
 
 def coverage_window(numbers: ReportNumbers) -> CoverageWindow:
     """Wide enough for the law at the certified level and at most others, and for the coverage that was seen."""
-    own = numbers.levels[numbers.start]
-    reach = [0.02]
+    own, reach = numbers.own, [0.02]
     for level in (own, *numbers.levels):
-        entries = [entry.threshold for entry in level.conditions] or list(level.thresholds)
-        for entry in entries:
+        for entry in [condition.threshold for condition in level.conditions] or level.thresholds:
             if entry.rank is not None and entry.rank <= entry.n:
                 spread = math.sqrt(entry.rank * (entry.n + 1 - entry.rank) / (entry.n + 1) ** 2 / (entry.n + 2))
-                shift = abs(entry.rank / (entry.n + 1) - (1 - level.alpha))
-                reach.append(shift + 3 * spread)
-    seen = [abs(coverage - (1 - own.alpha)) for coverage in _seen(own)]
+                reach.append(abs(entry.rank / (entry.n + 1) - (1 - level.alpha)) + 3 * spread)
+    evaluations: list[Any] = [condition.evaluation for condition in own.conditions] or [own.evaluation]
+    seen = [abs(found.coverage - (1 - own.alpha)) for found in evaluations if found is not None]
     widest = min(0.5, max([float(np.quantile(reach, 0.9)), *(1.1 * value for value in seen)]))
     step = nice_step(widest, 3)
     return CoverageWindow(max(widest, step * 1.05), step)
 
 
-def _seen(level: LevelNumbers) -> list[float]:
-    if level.conditions:
-        return [entry.evaluation.coverage for entry in level.conditions if entry.evaluation is not None]
-    return [] if level.evaluation is None else [level.evaluation.coverage]
-
-
 def law_path(entry: CertifiedThreshold, scale: Scale) -> str:
     """The density Beta(rank, n + 1 - rank), each level scaled to its own peak."""
-    from scipy.stats import beta
-
     base = BOTTOM - 34  # room for the strip below
     if entry.rank is None:
         return ""
     if entry.rank > entry.n:
         return f"M{pixels(scale(1.0) - 1)} {base}V{TOP}h2V{base}Z"
-    law = beta(entry.rank, entry.n + 1 - entry.rank)
-    mode = (entry.rank - 1) / (entry.n - 1) if entry.n > 1 else 0.5
-    peak = float(law.pdf(min(max(mode, 1e-9), 1 - 1e-9)))
-    ends = [float(law.ppf(q)) for q in (0.0005, 0.9995)]
-    left, right = max(scale.low, ends[0]), min(scale.high, ends[1])
+    law = coverage_law_of_rank(entry.rank, entry.n)
+    left, right = max(scale.low, float(law.ppf(0.0005))), min(scale.high, float(law.ppf(0.9995)))
     if right <= left:
         return ""
+    mode = (entry.rank - 1) / (entry.n - 1) if entry.n > 1 else 0.5
+    up = Scale(0.0, float(law.pdf(min(max(mode, 1e-9), 1 - 1e-9))), base, TOP)
     x = np.linspace(left, right, 37)
-    y = base - (base - TOP) * np.minimum(law.pdf(x) / peak, 1.0)
-    top = [(scale(float(a)), float(b)) for a, b in zip(x, y, strict=True)]
-    return f"M{pixels(top[0][0])} {base}" + line(top).replace("M", "L", 1) + f"V{base}Z"
-
-
-def span(low: float, high: float, scale: Scale, y: float) -> str:
-    """A horizontal bar, with a pixel at least."""
-    left, right = scale(low), scale(high)
-    return f"M{pixels(left)} {pixels(y)}H{pixels(max(right, left + 1))}"
-
-
-# ------------------------------------------------------------------------------------------ histograms
-
-
-def score_scale(numbers: ReportNumbers) -> Scale:
-    """The axis of calibration scores; the last 14 pixels are for what lies beyond."""
-    return Scale(float(numbers.score_edges[0]), float(numbers.score_edges[-1]), LEFT, RIGHT - 14)
-
-
-def score_bars(counts: Integers, scale: Scale, edges: Floats, *, top: float, base: float) -> str:
-    """One histogram, its tallest bar as high as there is room."""
-    most = max(int(counts.max()), 1)
-    heights = [base - (base - top) * int(count) / most for count in counts]
-    return bars([(scale(float(a)), scale(float(b))) for a, b in pairwise(edges)], heights, base)
-
-
-def threshold_place(value: float, scale: Scale) -> float:
-    """Where the threshold's line stands; beyond the axis if it is larger than the axis is long."""
-    return RIGHT - 3 if value > scale.high else scale(value)
-
-
-def size_places(edges: Floats) -> list[tuple[float, float]]:
-    """The left and right end of each bar; the last is for sets beyond the last edge."""
-    scale = size_scale(edges)
-    inside = [(scale(float(a)), scale(float(b))) for a, b in pairwise(edges)]
-    return [*inside, (RIGHT - 22, RIGHT)]
-
-
-def size_scale(edges: Floats) -> Scale:
-    """The axis of sizes; the last 28 pixels are for larger sets."""
-    return Scale(float(edges[0]), float(edges[-1]), LEFT, RIGHT - 28)
-
-
-def before_more(ticks: Sequence[Tick]) -> list[Tick]:
-    """The ticks whose labels leave room for the word "more" at the end of the axis."""
-    return [tick for tick in ticks if tick.at + 4 * len(tick.label) < RIGHT - 30]
-
-
-def size_bars(counts: Integers, edges: Floats, scale: Scale) -> str:
-    """The histogram of sizes at one level; `scale` maps shares of rows."""
-    total = max(int(counts.sum()), 1)
-    return bars(size_places(edges), [scale(int(count) / total) for count in counts], BOTTOM)
-
-
-# ------------------------------------------------------------------------------------------ examples on the real line
-
-EXAMPLE_WIDTH, EXAMPLE_HEIGHT = 300, 18
-
-
-def example_scale(numbers: ReportNumbers) -> Scale | None:
-    """A common axis for the examples of a regression: their true values and their sets at the certified level."""
-    values = [example.truth_value for example in numbers.examples if example.truth_value is not None]
-    if not values:
-        return None
-    for example in numbers.examples:
-        values += [end for piece in example.sets[numbers.start].pieces for end in piece if math.isfinite(end)]
-    low, high = min(values), max(values)
-    air = 0.08 * (high - low) or 1.0
-    return Scale(low - air, high + air, 2, EXAMPLE_WIDTH - 2)
-
-
-def example_path(found: ExampleSet, scale: Scale) -> str:
-    """The pieces of one set as thick strokes."""
-    return "".join(span(low, high, scale, EXAMPLE_HEIGHT / 2) for low, high in found.pieces)
+    top = curve(zip(x.tolist(), law.pdf(x).tolist(), strict=True), scale, up)
+    return f"M{pixels(scale(left))} {base}L{top[1:]}V{base}Z"

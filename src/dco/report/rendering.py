@@ -11,8 +11,7 @@ from typing import Any
 
 from dco.foundations.extras import require
 from dco.foundations.files import plain, written_beside
-from dco.report.numbers import fixed, number
-from dco.report.words import percent, shortened
+from dco.report.words import fixed, label, percent, shortened
 
 
 def write_text(path: Any, text: str) -> Path:
@@ -35,29 +34,17 @@ def render_template(name: str, *, script: str | None = None, images: bool = Fals
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"number": number, "fixed": fixed, "percent": percent, "short": shortened}
-    markup = require("markupsafe", extra="report").Markup
-    style = _source("page.css")
-    policy = [f"style-src '{_digest(style)}'", "base-uri 'none'", "form-action 'none'"]
-    code = None if script is None else _source(script)
-    if code is not None:
-        policy.append(f"script-src '{_digest(code)}'")
-    if images:
-        policy.append("img-src data:")
-    return str(
-        environment.get_template(name).render(
-            policy="; ".join(["default-src 'none'", *policy]),
-            style=markup(style),
-            code=None if code is None else markup(code),
-            **values,
-        )
-    )
+    environment.filters |= {"fixed": fixed, "percent": percent, "label": label, "short": shortened}
+    style, code = _source("page.css"), "" if script is None else _source(script)
+    policy = ["default-src 'none'", f"style-src '{_digest(style)}'", "base-uri 'none'", "form-action 'none'"]
+    policy += [f"script-src '{_digest(code)}'"] if code else []
+    policy += ["img-src data:"] if images else []
+    return str(environment.get_template(name).render(values, policy="; ".join(policy), style=style, code=code))
 
 
-def text_only(text: str) -> Any:
+def text_only(text: str) -> str:
     """Text as element content: only ``&``, ``<`` and ``>`` matter there, and JSON is full of quotes."""
-    markup = require("markupsafe", extra="report").Markup
-    return markup(text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;"))
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
 def strict_json(value: Any) -> str:

@@ -7,17 +7,19 @@ import csv
 import io
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import groupby, zip_longest
 from pathlib import Path
 from typing import Any
 
 from dco.report.rendering import render_template, write_text
 
 _IMAGES = {".svg": "image/svg+xml", ".png": "image/png"}
-_TABLES = (".md", ".csv", ".json")  # for the same name the first that exists is shown
 _MOST_ROWS = 200
-_TELEPHONE = 46  # characters of a line of a table
+_PHONE = 46  # characters of a line of a table
+_NUMBER = re.compile(r"–|[-−+]?(\d[\d\s,.\u202f]*|inf|∞)(e[-+]?\d+)?\s*%?(\s*(±|\()\s*[\d.,]+\)?)?")
 
 
 @dataclass(frozen=True)
@@ -29,13 +31,22 @@ class Block:
     rows: tuple[tuple[str, ...], ...] = ()
     left_out: int = 0
 
-    @property
+    @classmethod
+    def table(cls, head: Sequence[str], rows: Sequence[Sequence[str]]) -> Block:
+        """A table; a row may be longer than its head."""
+        names = (*head, *[""] * (max(map(len, rows), default=0) - len(head)))
+        return cls(head=names, rows=tuple(map(tuple, rows[:_MOST_ROWS])), left_out=max(0, len(rows) - _MOST_ROWS))
+
+    @cached_property
+    def columns(self) -> tuple[tuple[str, ...], ...]:
+        """The cells of each column that have text."""
+        columns = zip_longest(*self.rows, fillvalue="") if self.rows else [()] * len(self.head)
+        return tuple(tuple(filter(str.strip, column)) for column in columns)
+
+    @cached_property
     def numeric(self) -> tuple[bool, ...]:
         """Whether each column holds numbers."""
-        return tuple(
-            bool(self.rows) and all(_is_number(row[place]) for row in self.rows if place < len(row) and row[place].strip())
-            for place in range(len(self.head))
-        )
+        return tuple(bool(self.rows) and all(_NUMBER.fullmatch(cell.strip()) for cell in cells) for cells in self.columns)
 
     @property
     def name(self) -> int | None:
@@ -44,23 +55,18 @@ class Block:
 
     @property
     def layout(self) -> tuple[str, ...]:
-        """Classes of the table: small print for many columns, narrow columns of sentences, rows as blocks on a telephone."""
+        """Classes of the table: small print for many columns, narrow columns of sentences, rows as blocks on a phone."""
         sentences = {place for row in self.rows for place, cell in enumerate(row) if self.kind(place, cell) == "long"}
-        holds = {
-            "wide": len(self.head) > 10,
-            "prose": len(sentences) > 1,
-            "stack": self.least_width() > _TELEPHONE,
-        }
+        holds = {"wide": len(self.head) > 10, "prose": len(sentences) > 1, "stack": self.least_width() > _PHONE}
         return tuple(name for name, held in holds.items() if held)
 
     def least_width(self) -> int:
         """Characters that a line takes at least: words may be wrapped, and a column is two apart from the next."""
         total = 0
-        for place, (head, numeric) in enumerate(zip(self.head, self.numeric, strict=True)):
-            cells = [row[place] for row in self.rows if place < len(row)]
-            parts = [*head.split(), *(cells if numeric else [word for cell in cells for word in cell.split()])]
-            least = max(map(len, parts), default=0)
-            total += 2 + (least if numeric else max(least, min(14, max(map(len, cells), default=0))))
+        for head, cells, numeric in zip(self.head, self.columns, self.numeric, strict=True):
+            parts = [*head.split(), *(cells if numeric else " ".join(cells).split())]
+            longest = 0 if numeric else min(14, max(map(len, cells), default=0))
+            total += 2 + max(longest, *map(len, parts), 0)
         return total
 
     def kind(self, place: int, cell: str) -> str:
@@ -69,17 +75,19 @@ class Block:
             return "n"
         if len(cell) > 40:
             return "long"
-        return "short wordy" if any(len(row[place]) > 16 for row in self.rows if place < len(row)) else "short"
+        return "short wordy" if any(len(other) > 16 for other in self.columns[place]) else "short"
+
+
+Content = tuple[str, tuple[Block, ...]]  # a title, which may be empty, and what stands below it
 
 
 @dataclass(frozen=True)
 class Result:
-    """What one name in the folder holds: a heading, blocks, and a figure as a data address."""
+    """One section of the page: a heading, blocks, and a figure as a data address."""
 
-    name: str
     title: str
     blocks: tuple[Block, ...]
-    figure: str | None
+    figure: str | None = None
 
 
 def write_results_page(folder: Any, path: Any, *, title: str | None = None) -> Path:
@@ -131,93 +139,63 @@ def _title_in(folder: str, title: str) -> str:
 
 def _results_here(folder: Path) -> list[Result]:
     files = sorted((file for file in folder.iterdir() if file.is_file()), key=lambda file: _natural(file.stem))
-    written = folder / "tables.md"
-    if written.is_file():
-        sections = re.split(r"(?m)^(?=#+ )", written.read_text(encoding="utf-8", errors="replace"))
-        tables = [(title or "Tables", blocks) for title, blocks in map(_markdown, sections) if blocks]
-        found = [Result(title, title, blocks, None) for title, blocks in tables]
-        names = [file.stem for file in files if file.suffix in _IMAGES]
-    else:
-        found = []
-        names = [file.stem for file in files if file.suffix in (*_TABLES, *_IMAGES)]
-    for name in dict.fromkeys(names):
-        title, blocks = ("", ()) if written.is_file() else _read_blocks(folder, name)
-        figure = next((_embedded(folder / f"{name}{end}") for end in _IMAGES if (folder / f"{name}{end}").is_file()), None)
+    found, readers = [], _READERS
+    if folder / "tables.md" in files:
+        sections = re.split(r"(?m)^(?=#+ )", _text(folder / "tables.md"))
+        found = [Result(title or "Tables", blocks) for title, blocks in map(_markdown, sections) if blocks]
+        readers = {}
+    for name in dict.fromkeys(file.stem for file in files if file.suffix in (*readers, *_IMAGES)):
+        there = {end: folder / f"{name}{end}" for end in (*readers, *_IMAGES) if folder / f"{name}{end}" in files}
+        contents = [read(_text(there[end])) for end, read in readers.items() if end in there]
+        title, blocks = next((content for content in contents if content[1]), ("", ()))
+        figure = next((_embedded(there[end]) for end in _IMAGES if end in there), None)
         if blocks or figure:
             said = name.replace("-", " ").replace("_", " ")
-            found.append(Result(name, title or (said if blocks else f"Figure: {said}"), blocks, figure))
+            found.append(Result(title or (said if blocks else f"Figure: {said}"), blocks, figure))
     return found
 
 
-def _read_blocks(folder: Path, name: str) -> tuple[str, tuple[Block, ...]]:
-    readers = {".md": _markdown, ".csv": _csv, ".json": _json}
-    for end in _TABLES:
-        file = folder / f"{name}{end}"
-        if file.is_file():
-            title, blocks = readers[end](file.read_text(encoding="utf-8", errors="replace"))
-            if blocks:
-                return title, blocks
-    return "", ()
+def _text(file: Path) -> str:
+    return file.read_text(encoding="utf-8", errors="replace")
 
 
-def _markdown(text: str) -> tuple[str, tuple[Block, ...]]:
+def _markdown(text: str) -> Content:
     """Headings, paragraphs and pipe tables; all else is shown as it is written."""
-    title, place, lines = "", 0, text.splitlines()
-    blocks: list[Block] = []
-    paragraph: list[str] = []
-    while place < len(lines):
-        line = lines[place].strip()
-        is_table = (
-            line.startswith("|") and place + 1 < len(lines) and re.fullmatch(r"\|?[\s:|-]+\|?", lines[place + 1].strip())
-        )
-        if paragraph and (is_table or not line or line.startswith("#")):
-            blocks.append(Block(text=" ".join(paragraph)))
-            paragraph = []
-        if line.startswith("#"):
-            heading = line.lstrip("#").strip()
-            if title:
-                blocks.append(Block(text=heading))
-            title = title or heading
-        elif is_table:
-            rows = []
-            end = place + 2
-            while end < len(lines) and lines[end].strip().startswith("|"):
-                rows.append(_cells(lines[end]))
-                end += 1
-            blocks.append(_table(_cells(line), rows))
-            place = end
-            continue
-        elif line:
-            paragraph.append(line)
-        place += 1
-    if paragraph:
-        blocks.append(Block(text=" ".join(paragraph)))
+    title, blocks = "", []
+    for mark, group in groupby(map(str.strip, text.splitlines()), key=lambda line: line[:1] if line[:1] in "#|" else "text"):
+        lines = list(group)
+        if mark == "#":
+            headings = [line.lstrip("#").strip() for line in lines]
+            blocks += [Block(text=heading) for heading in (headings if title else headings[1:])]
+            title = title or headings[0]
+        elif mark == "|" and len(lines) > 1 and re.fullmatch(r"[\s:|-]+", lines[1]):
+            blocks.append(Block.table(_cells(lines[0]), [_cells(line) for line in lines[2:]]))
+        elif mark:
+            blocks.append(Block(text=" ".join(lines)))
     return title, tuple(blocks)
 
 
 def _cells(line: str) -> tuple[str, ...]:
-    inside = line.strip().removeprefix("|").removesuffix("|")
+    inside = line.removeprefix("|").removesuffix("|")
     return tuple(cell.strip().replace("\\|", "|").replace("**", "") for cell in re.split(r"(?<!\\)\|", inside))
 
 
-def _csv(text: str) -> tuple[str, tuple[Block, ...]]:
-    rows = [tuple(row) for row in csv.reader(io.StringIO(text)) if row]
-    return ("", (_table(rows[0], rows[1:]),)) if rows else ("", ())
+def _csv(text: str) -> Content:
+    rows = [row for row in csv.reader(io.StringIO(text)) if row]
+    return "", (Block.table(rows[0], rows[1:]),) if rows else ()
 
 
-def _json(text: str) -> tuple[str, tuple[Block, ...]]:
+def _json(text: str) -> Content:
     """A list of records, or an object with such a list under "rows" and perhaps a "title"."""
     try:
         data = json.loads(text)
     except json.JSONDecodeError:
         return "", ()
-    title = str(data.get("title", "")) if isinstance(data, Mapping) else ""
-    records = data.get("rows") if isinstance(data, Mapping) else data
+    title, records = (str(data.get("title", "")), data.get("rows")) if isinstance(data, Mapping) else ("", data)
     if not isinstance(records, list) or not records or not all(isinstance(record, Mapping) for record in records):
         return title, ()
-    head = tuple(dict.fromkeys(str(key) for record in records for key in record))
-    rows = [tuple(_cell(record.get(key)) for key in head) for record in records]
-    return title, (_table(head, rows),)
+    head = list(dict.fromkeys(key for record in records for key in record))
+    return title, (Block.table(head, [[_cell(record.get(key)) for key in head] for record in records]),)
 
 
 def _cell(value: Any) -> str:
@@ -226,18 +204,7 @@ def _cell(value: Any) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
-def _table(head: Iterable[str], rows: list[tuple[str, ...]]) -> Block:
-    names = tuple(head)
-    names += ("",) * (max(map(len, rows), default=0) - len(names))  # a row may be longer than its head
-    return Block(head=names, rows=tuple(rows[:_MOST_ROWS]), left_out=max(0, len(rows) - _MOST_ROWS))
-
-
-def _is_number(text: str) -> bool:
-    return (
-        text.strip() == "–"
-        or re.fullmatch(r"[-−+]?(\d[\d\s,.\u202f]*|inf|∞)(e[-+]?\d+)?\s*%?(\s*(±|\()\s*[\d.,]+\)?)?", text.strip())
-        is not None
-    )
+_READERS = {".md": _markdown, ".csv": _csv, ".json": _json}  # for the same name the first that exists is shown
 
 
 def _embedded(file: Path) -> str:

@@ -1,25 +1,60 @@
-"""Numbers of the report in words: how shares, sizes, ranks and laws are written."""
+"""How the report writes numbers, and what it says at each level; sentences that do not change are in the template."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import Any
 
+import numpy as np
+
+from dco.evaluation.evaluate import Evaluation
+from dco.foundations.display import counted, have
 from dco.guarantees.facts import CertifiedThreshold
-from dco.report.numbers import LevelNumbers, ReportNumbers, decimals_for, fixed, number
+from dco.report.numbers import ExampleSet, LevelNumbers, ReportNumbers
 
 LONGEST_LABEL = 60
+
+
+def number(value: float) -> str:
+    """Four significant digits, no exponent where a person would write none."""
+    if math.isnan(value):
+        return "–"
+    if math.isinf(value):
+        return "∞" if value > 0 else "−∞"
+    if abs(value) >= 1e7 or 0 < abs(value) < 1e-4:
+        return exponential(value)
+    text = f"{value:,.0f}".replace(",", "\u202f") if abs(value) >= 1000 else f"{value:.4g}"
+    return text.replace("-", "−")
+
+
+def exponential(value: float) -> str:
+    """Up to four digits and a power of ten."""
+    digits, power = f"{value:.3e}".split("e")
+    return f"{digits.rstrip('0').rstrip('.')}e{int(power)}".replace("-", "−")
+
+
+def decimals_for(values: Iterable[float], digits: int = 4) -> int:
+    """How many decimals give the largest of the values so many digits: one column, one number of decimals."""
+    largest = max((abs(value) for value in values if math.isfinite(value)), default=0.0)
+    return 0 if largest == 0 else min(max(digits - 1 - math.floor(math.log10(largest)), 0), 6)
+
+
+def fixed(value: float, decimals: int) -> str:
+    """A number with so many decimals, to stand under others in a column; what these would write as 0 is in full."""
+    lost = value != 0 and (round(value, decimals) == 0 or (decimals >= 6 and abs(value) < 1e-4))
+    if lost or not math.isfinite(value) or abs(value) >= 1e7:
+        return number(value)
+    return f"{value:,.{decimals}f}".replace(",", "\u202f").replace("-", "−")
 
 
 def percent(share: float | None, digits: int = 1) -> str:
     """A share in per cent; a share that is not 1 is never written as 100 %."""
     if share is None or math.isnan(share):
         return "–"
-    value = round(100 * share, digits)
-    if value >= 100 and share < 1:
-        value = 100 - 10.0**-digits
-    if value <= 0 and share > 0:
-        value = 10.0**-digits
+    value, least = round(100 * share, digits), 10.0**-digits
+    if 0 < share < 1:
+        value = min(max(value, least), 100 - least)
     return f"{value:.{digits}f}\u202f%"
 
 
@@ -29,10 +64,15 @@ def level_percent(alpha: float) -> str:
     return f"{100 * (1 - alpha):.{places}f}".rstrip("0").rstrip(".") + "\u202f%"
 
 
-def shortened(text: Any, longest: int = LONGEST_LABEL) -> str:
+def shortened(value: Any, longest: int = LONGEST_LABEL) -> str:
     """Hostile text cut to a length that a table can hold."""
-    words = str(text)
-    return words if len(words) <= longest else words[: longest - 1] + "…"
+    text = str(value)
+    return text if len(text) <= longest else text[: longest - 1] + "…"
+
+
+def label(value: Any) -> str:
+    """A label or a number of an example as a reader would write it."""
+    return number(float(value)) if isinstance(value, (float, np.floating)) else shortened(value)
 
 
 def size_decimals(numbers: ReportNumbers) -> int:
@@ -43,47 +83,32 @@ def size_decimals(numbers: ReportNumbers) -> int:
     return decimals_for([next((size for size in seen if math.isfinite(size)), 0.0)], 3)
 
 
-def size_words(size: float, classes: int | None) -> str:
-    """A set's size with its unit."""
-    if classes is None:
-        return "length " + number(size)
-    return f"{size:.0f} label{'' if size == 1 else 's'}"
-
-
-def threshold_words(level: LevelNumbers) -> str:
-    """The threshold, or the smallest and the largest of those of the groups."""
+def threshold(level: LevelNumbers) -> str:
+    """The threshold, or the smallest and the largest of those of the conditions."""
     if level.threshold is not None:
         return number(level.threshold.value)
     values = [entry.value for entry in level.thresholds]
     return f"{number(min(values))} – {number(max(values))}"
 
 
-def rank_words(level: LevelNumbers) -> str:
+def rank(level: LevelNumbers) -> str:
     """The rank in a sentence."""
     entry = level.threshold
     if entry is None:
-        return f"one for each of {len(level.thresholds)} groups"
+        return f"one for each of {len(level.thresholds)} conditions"
     if entry.rank is None:
-        return f"weighted over {entry.n} groups of rows"
-    if entry.rank > entry.n:
-        return f"rank {entry.rank} of {entry.n} (there is none, so it is infinite)"
-    return f"rank {entry.rank} of {entry.n}"
+        return f"weighted over {entry.n} clusters of rows"
+    return f"rank {entry.rank} of {entry.n}" + (" (there is none, so it is infinite)" if entry.rank > entry.n else "")
 
 
-def place_words(level: LevelNumbers) -> str:
-    """The rank in a table."""
-    entry = level.threshold
-    return "–" if entry is None or entry.rank is None else f"{entry.rank} of {entry.n}"
-
-
-def expected_words(entry: CertifiedThreshold | None) -> str:
+def expected(entry: CertifiedThreshold | None) -> str:
     """Expected coverage; a lower bound where scores are tied."""
     if entry is None or entry.expected_coverage is None:
         return "–"
     return ("" if entry.expected_is_exact else "≥ ") + percent(entry.expected_coverage)
 
 
-def range_words(entry: CertifiedThreshold | None) -> str:
+def spread(entry: CertifiedThreshold | None) -> str:
     """The 5 % and 95 % points of coverage."""
     if entry is None or entry.coverage_low is None:
         return "–"
@@ -92,24 +117,13 @@ def range_words(entry: CertifiedThreshold | None) -> str:
     return f"{percent(entry.coverage_low)} – {percent(entry.coverage_high)}"
 
 
-def groups_words(numbers: ReportNumbers) -> str:
-    """What the guarantee says about the groups of the table."""
-    if numbers.certificate.guarantee == "none":
-        return "Nothing is guaranteed."
-    if numbers.levels[numbers.start].threshold is not None:
-        return "The guarantee is for all rows together and promises nothing about a single group."
-    if numbers.by_conditions:
-        return "The guarantee holds in each of these groups, which have thresholds of their own."
-    return "The guarantee is for the groups that have thresholds, and promises nothing about these."
-
-
-def law_words(level: LevelNumbers) -> str:
+def law(level: LevelNumbers) -> str:
     """What is known of coverage before any row is seen."""
     entry = level.threshold
     if entry is None:
-        return "Each group has a law of its own: the bars are the ranges that hold coverage with probability 90 %."
+        return "Each condition has a law of its own: the bars are the ranges that hold coverage with probability 90 %."
     if entry.rank is None:
-        return "Rows come in groups: the promise holds, but no exact law of coverage is known."
+        return "Rows come in clusters: the promise holds, but no exact law of coverage is known."
     if entry.rank > entry.n:
         return "The threshold is infinite, so every set is full and coverage is 1."
     at_least = "" if entry.expected_is_exact else "at least as high as "
@@ -117,39 +131,37 @@ def law_words(level: LevelNumbers) -> str:
     return (
         f"Over the draw of {entry.n} calibration rows, coverage is {at_least}"
         f"Beta({entry.rank}, {entry.n + 1 - entry.rank}): "
-        f"mean {percent(entry.expected_coverage)}, 90 % of the time {range_words(entry)}.{tail}"
+        f"mean {percent(entry.expected_coverage)}, 90 % of the time {spread(entry)}.{tail}"
     )
 
 
-def output_words(level: LevelNumbers, numbers: ReportNumbers) -> str:
+def announced(level: LevelNumbers, numbers: ReportNumbers) -> str:
     """What the control announces."""
-    own = "the certified level" if level is numbers.levels[numbers.start] else "another level"
+    own = "the certified level" if level is numbers.own else "another level"
     words = f"α = {level.alpha:g} ({own}): promised coverage {level_percent(level.alpha)}"
     if level.evaluation is None:
-        return f"{words}, threshold {threshold_words(level)}, {rank_words(level)}."
+        return f"{words}, threshold {threshold(level)}, {rank(level)}."
     seen = level.evaluation
     size = fixed(seen.mean_size, size_decimals(numbers))
     return f"{words}, {percent(seen.coverage)} of {seen.n} rows covered, mean set size {size}."
 
 
-def share_words(level: LevelNumbers, numbers: ReportNumbers) -> str:
+def shares(seen: Evaluation) -> str:
     """Shares of empty, full and infinite sets, and rows that no set can cover."""
-    seen = level.evaluation
-    assert seen is not None
-    full = "all labels" if numbers.classes is not None else "the whole line"
+    full = "the whole line" if seen.single is None else "all labels"
     words = f"{percent(seen.empty)} of the sets are empty, {percent(seen.full)} hold {full}."
     if 0 < seen.infinite < 1:
         words += f" {percent(seen.infinite)} are infinite; the mean over the others is {number(seen.mean_finite_size)}."
     if seen.unknown_labels:
-        rows = "1 row has a label" if seen.unknown_labels == 1 else f"{seen.unknown_labels} rows have labels"
+        labels = "a label" if seen.unknown_labels == 1 else "labels"
+        rows = f"{counted(seen.unknown_labels, 'row')} {have(seen.unknown_labels)} {labels}"
         words += f" {rows} that the fit does not know, against its assumption: no set can hold them."
     return words
 
 
-def verdict_words(level: LevelNumbers) -> str:
+def verdict(evaluation: Evaluation) -> str:
     """Whether the coverage that was seen agrees with its law."""
-    assert level.evaluation is not None
-    found = level.evaluation.consistency
+    found = evaluation.consistency
     if found is None:
         return ""
     if found.rank > found.n_cal:
@@ -162,36 +174,18 @@ def verdict_words(level: LevelNumbers) -> str:
     )
 
 
-def infinite_words(level: LevelNumbers) -> str | None:
-    """A warning where a threshold is infinite for want of calibration rows."""
-    short = [entry for entry in level.thresholds if math.isinf(entry.value)]
-    if not short:
-        return None
-    if level.threshold is not None:
-        unit = "rows" if short[0].rank is not None else "groups of rows"
-        return (
-            f"{short[0].n} calibration {unit} are too few for α = {level.alpha:g}: the threshold is infinite and every set "
-            "is full. That is valid, and useless. Move the control to a level with a finite threshold, or calibrate on more "
-            "rows."
-        )
-    return (
-        f"{len(short)} of {len(level.thresholds)} groups have too few calibration rows for α = {level.alpha:g}: their "
-        "thresholds are infinite and their sets full."
-    )
-
-
-def rest_words(size: float, more: int) -> str:
+def rest(found: ExampleSet) -> str:
     """What follows the labels of a set that are named."""
-    if size == 0:
+    if found.size == 0:
         return "no label: the set is empty"
-    return f"and {more} more" if more else ""
+    return f"and {found.more} more" if found.more else ""
 
 
-def pieces_words(pieces: tuple[tuple[float, float], ...], more: int) -> str:
+def pieces(found: ExampleSet) -> str:
     """A set of numbers by the ends of its pieces."""
-    if not pieces:
+    if not found.pieces:
         return "no value: the set is empty"
-    if pieces == ((-math.inf, math.inf),):
+    if found.pieces == ((-math.inf, math.inf),):
         return "every number"
-    words = " or ".join(f"{number(low)} to {number(high)}" for low, high in pieces)
-    return f"{words} and {more} more pieces" if more else words
+    words = " or ".join(f"{number(low)} to {number(high)}" for low, high in found.pieces)
+    return f"{words} and {found.more} more pieces" if found.more else words

@@ -10,12 +10,10 @@ the 17,640 districts outside the subsample, for Concrete and Diabetes on splits 
 
 from __future__ import annotations
 
-import math
 import warnings
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import partial
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -23,26 +21,16 @@ import numpy as np
 
 from dco.evaluation.evaluate import paired_comparison
 from dco.foundations.arrays import Floats, Integers
-from dco.foundations.ranks import order_statistic, tuning_rank
-from dco.guarantees.rules import bayesian_quadrature, split_conformal
 from dco.predictions import Points, PointsWithSpread, Prediction, Quantiles, take
 from dco.reproduction import figures
-from dco.reproduction.coverage_z import bonferroni_point, coverage_sd, expected_coverage, target
+from dco.reproduction.coverage_z import bonferroni_point, own_law, target
 from dco.reproduction.datasets.tabular import Table
-from dco.reproduction.experiment import Experiment, Options, Records, needs_file
-from dco.reproduction.regression import (
-    DENSITY,
-    PRIOR_SCALES,
-    STUDIES,
-    Candidate,
-    deployed,
-    load_rows,
-    paper_fits,
-    paper_split,
-    rows_by,
-)
+from dco.reproduction.experiment import Experiment, Options, Records, column, needs_file, rows_by
+from dco.reproduction.methods import METHODS, TABLE_ROWS, Roles, Rows
+from dco.reproduction.regression import density_candidate, load_rows, on_roles, paper_fits, paper_split, recorded
+from dco.reproduction.regression_tables import STUDIES
 from dco.reproduction.tables import Cell, Measured, ResultTable
-from dco.rows.splits import Splits
+from dco.rows.roles import Splits
 from dco.scores.regression import AbsoluteResidual, NormalisedResidual, QuantileResidual
 from dco.scores.score import Score
 from dco.tuning import grow_tuning_split
@@ -105,28 +93,22 @@ def mean_model(name: str, *, columns: int, seed: int) -> Any:
     def standardised(model: Any) -> Any:
         return TransformedTargetRegressor(make_pipeline(StandardScaler(), model), transformer=StandardScaler())
 
-    if name == "histogram boosting":
-        return HistGradientBoostingRegressor(
+    boosting = partial(GradientBoostingRegressor, subsample=0.5, max_features=0.5, random_state=seed)
+    kernel = ConstantKernel() * Matern(2.0 * np.sqrt(columns / 3), nu=1.5) + WhiteKernel(0.05)
+    models = {
+        "histogram boosting": HistGradientBoostingRegressor(
             max_iter=500, learning_rate=0.05, max_leaf_nodes=8, min_samples_leaf=10, random_state=seed
-        )
-    if name == "gradient boosting":
-        return GradientBoostingRegressor(
-            n_estimators=300, learning_rate=0.08, max_depth=5, subsample=0.5, max_features=0.5, random_state=seed
-        )
-    if name == "slow gradient boosting":
-        return GradientBoostingRegressor(
-            n_estimators=400, learning_rate=0.07, max_depth=4, subsample=0.5, max_features=0.5, random_state=seed
-        )
-    if name == "extra trees":
-        return ExtraTreesRegressor(150, min_samples_leaf=1 if columns < 10 else 3, random_state=seed)
-    if name == "ridge":
-        return standardised(RidgeCV(np.logspace(-1, 3, 20)))
-    if name == "support vectors":
-        return standardised(SVR(C=1.0, gamma=0.02))
-    if name == "gaussian process":
-        kernel = ConstantKernel() * Matern(2.0 * np.sqrt(columns / 3), nu=1.5) + WhiteKernel(0.05)
-        return standardised(GaussianProcessRegressor(kernel, alpha=1e-8))
-    raise ValueError(f"there is no mean model {name!r}.")
+        ),
+        "gradient boosting": boosting(n_estimators=300, learning_rate=0.08, max_depth=5),
+        "slow gradient boosting": boosting(n_estimators=400, learning_rate=0.07, max_depth=4),
+        "extra trees": ExtraTreesRegressor(150, min_samples_leaf=1 if columns < 10 else 3, random_state=seed),
+        "ridge": standardised(RidgeCV(np.logspace(-1, 3, 20))),
+        "support vectors": standardised(SVR(C=1.0, gamma=0.02)),
+        "gaussian process": standardised(GaussianProcessRegressor(kernel, alpha=1e-8)),
+    }
+    if name not in models:
+        raise ValueError(f"there is no mean model {name!r}.")
+    return models[name]
 
 
 @dataclass(frozen=True)
@@ -276,68 +258,45 @@ def run_split(seed: int, options: Options, *, members: Class) -> list[dict[str, 
     splits = paper_split(len(table), seed)
     unit = float(table.y[splits.train].std())
     priors, _ = paper_fits(table, splits, seed=seed, draws=STUDIES[members.study].draws)
-    linear = {
-        f"c = {c:g}": Candidate.of(DENSITY, model.predict_distribution, table, splits)
-        for c, model in zip(PRIOR_SCALES, priors, strict=True)
-    }
+    linear = {name: density_candidate(name, model, table, splits) for name, model in priors.items()}
     fits = first_fits(table, splits.train, members=members, seed=seed)
-    refitted = {len(splits.tune): refits(fits, table, splits.tune)}  # by the number of tuning rows
+    refitted: dict[int, Fits] = {}  # by the number of tuning rows, which are the first ones of a fixed order
+    dco, dco_fixed = METHODS["dco_warmstart"], TABLE_ROWS["DCO, φ fixed"]
     rows: list[dict[str, Any]] = [{"sizes": splits.sizes}]
     for alpha in options.alphas:
-        place = partial(_row, alpha=alpha, unit=unit)
-        on = partial(_candidate, table=table, members=members, alpha=alpha)
-        paper, fixed, again = _tuned(linear, alpha), members.fixed, refitted[len(splits.tune)]
-        strong = {name: on(fits, name, splits=splits) for name in structures(members)}
-        best = _tuned(strong, alpha)
-        winner = on(again, best, splits=splits)
         grown, reason = grown_split(fits, table, splits, members=members, alpha=alpha, seed=seed)
-        settled = _tuned({name: on(fits, name, splits=grown) for name in strong}, alpha)
-        if len(grown.tune) not in refitted:
-            refitted[len(grown.tune)] = refits(fits, table, grown.tune)
-        rows += [
-            place(BASE, linear[paper], chosen=paper),
-            place("stronger class, fixed", strong[fixed], chosen=fixed),
-            place("stronger class, fixed, refit", on(again, fixed, splits=splits), chosen=fixed),
-            place("stronger class, searched", strong[best], chosen=best),
-            place(SEARCHED, winner, chosen=best),
-            place(f"{SEARCHED}, PAC", winner, chosen=best, delta=0.05),
-            place(AUTO, on(refitted[len(grown.tune)], settled, splits=grown), chosen=settled, stopped=reason),
-        ]
+        for dealt in (splits, grown):
+            if len(dealt.tune) not in refitted:
+                refitted[len(dealt.tune)] = refits(fits, table, dealt.tune)
+        on = partial(class_rows, fits, table, members=members, alpha=alpha)
+        refit, auto = (on(dealt, refit=refitted[len(dealt.tune)]) for dealt in (splits, grown))
+        given = replace(refit, refit=None)
+        planned = {
+            BASE: (dco, Rows(linear, next(iter(linear)), alpha)),
+            "stronger class, fixed": (dco_fixed, given),
+            "stronger class, fixed, refit": (dco_fixed, refit),
+            "stronger class, searched": (dco, given),
+            SEARCHED: (dco, refit),
+            f"{SEARCHED}, PAC": (METHODS["dco_pac"], refit),
+            AUTO: (dco, auto),
+        }
+        choices = {title: (method, method(seen)) for title, (method, seen) in planned.items()}
+        for row in recorded(choices, alpha=alpha, unit=unit):
+            dealt, stopped = (grown, reason) if row["method"] == AUTO else (splits, "")
+            rows.append(row | {"n_tune": len(dealt.tune), "stopped": stopped})
     return rows
 
 
-def _row(
-    method: str,
-    candidate: Candidate,
-    *,
-    alpha: float,
-    unit: float,
-    chosen: str,
-    delta: float | None = None,
-    stopped: str = "",
-) -> dict[str, Any]:
-    scores = candidate.scores_calibrate
-    rule = split_conformal(scores, alpha=alpha) if delta is None else bayesian_quadrature(scores, alpha=alpha, delta=delta)
-    row = deployed(method, candidate, rule, unit=unit, alpha=alpha, law=True, chosen=chosen)
-    return row | {"n_tune": len(candidate.scores_tune), "stopped": stopped}
+def class_rows(fits: Fits, table: Table, splits: Splits, *, members: Class, alpha: float, refit: Fits | None = None) -> Rows:
+    """Every structure of the class, as the methods of the registry look at them; `refit` has the same on more rows."""
 
+    def on_split(fits: Fits, name: str) -> Roles:
+        score, prediction = fits.predict(offered[name], alpha=alpha)
+        return on_roles(name, score, partial(take, prediction), table.y, splits)
 
-def _candidate(fits: Fits, name: str, *, table: Table, splits: Splits, members: Class, alpha: float) -> Candidate:
-    score, prediction = fits.predict(structures(members)[name], alpha=alpha)
-    tune, calibrate, test = splits.tune, splits.calibrate, splits.test
-    records = (take(prediction, tune), take(prediction, calibrate), take(prediction, test))
-    observed = (score.observed(record, table.y[rows]) for record, rows in zip(records, (tune, calibrate, test), strict=True))
-    return Candidate(score, *records, *observed)  # type: ignore[arg-type]
-
-
-def _tuned(candidates: Mapping[str, Candidate], alpha: float) -> str:
-    """The smallest mean size on tuning rows at empirical risk <= alpha."""
-
-    def size(name: str) -> float:
-        scores = candidates[name].scores_tune
-        return candidates[name].tune_size(order_statistic(scores, tuning_rank(len(scores), alpha=alpha)))
-
-    return min(candidates, key=size)
+    offered = structures(members)
+    candidates = {name: on_split(fits, name) for name in offered}
+    return Rows(candidates, members.fixed, alpha, refit=None if refit is None else cache(partial(on_split, refit)))
 
 
 # ---- tables ----------------------------------------------------------------------------------------------------------
@@ -355,112 +314,81 @@ STEPS = (
 
 def beyond_tables(records: Records, options: Options, *, members: Class, title: str) -> list[ResultTable]:
     """Coverage and width of each row, the gain in steps, which structures were chosen, and how far tuning grew."""
+    main: list[dict[str, Cell]] = []
+    gain: list[dict[str, Cell]] = []
+    chosen: list[dict[str, Cell]] = []
+    growth: list[dict[str, Cell]] = []
+    for alpha in options.alphas:
+        found, level = rows_by(records, alpha=alpha), target(alpha)
+        for method, rows in found.items():
+            expected, z = own_law(rows)
+            measured = {key: Measured.of(column(rows, key)) for key in ("coverage", "width", "p95")}
+            main.append({
+                "target": level, "method": method, "guarantee": str(rows[0]["guarantee"]),
+                "tuning rows": round(float(np.mean(column(rows, "n_tune")))), "coverage": measured["coverage"],
+                "by law": expected, "z": z, "width": measured["width"], "P95": measured["p95"],
+            })  # fmt: skip
+        gain += [
+            {"target": level, "step": step, "narrower %": each, "low %": low, "high %": high, "p": p}
+            for step, (each, low, high, p) in gains(records, alpha).items()
+        ]
+        given, grown = ([row["chosen"] for row in found[method]] for method in (SEARCHED, AUTO))
+        chosen += [
+            {"target": level, "structure": name, "splits": given.count(name), "auto split": grown.count(name)}
+            for name in sorted(dict.fromkeys(given + grown), key=lambda name: -given.count(name))
+        ]
+        sizes = [row["n_tune"] for row in found[AUTO]]
+        growth.append({
+            "target": level, "tuning rows": Measured.of(sizes), "least": min(sizes), "most": max(sizes),
+            "calibration rows": Measured.of(row["n"] for row in found[AUTO]),
+            "settled": sum(row["stopped"] == "settled" for row in found[AUTO]), "of": len(sizes),
+        })  # fmt: skip
     return [
-        _main_table(records, options, members=members, title=title),
-        _gain_table(records, options, title=title),
-        _chosen_table(records, options, title=title),
-        _growth_table(records, options, title=title),
+        ResultTable.of(
+            f"Beyond the paper: {title}",
+            f"{len(records)} splits. Same rows, same level, same rule as the paper's DCO; only the candidate class, refit, "
+            "search and the cut of tune + calibrate differ. The class and its fixed structure "
+            f"({members.fixed}) were chosen on {members.chosen_on}. Models: {', '.join(members.models)}; and a quantile "
+            "pair of boosted trees. Auto tuning split: tuning takes rows until selection has settled (expected regret at "
+            "most 1 % of the width), or until about half of the paper's calibration rows are left; 'tuning rows' is the "
+            "mean over splits. z against the Beta-binomial law of each split's own rank and calibration rows: |z| below "
+            f"{bonferroni_point(len(main)):.2f} in all {len(main)} rows with probability 99 %. Widths in standard "
+            "deviations of the split's training targets.",
+            main,
+        ),
+        ResultTable.of(
+            f"Beyond the paper: {title}, the gain in steps",
+            "How much narrower in % of the mean width of the paper's DCO, with paired Student 95 % intervals over these "
+            "splits and Wilcoxon's p. Class: the fixed structure of the stronger class in place of the paper's DCO. Refit: "
+            "the same structure refitted on train + tune. Search: the structure chosen on tuning rows in place of the fixed "
+            "one. Auto tuning split: the same search and refit with a tuning part that grew until selection had settled.",
+            gain,
+            digits=2,
+        ),
+        ResultTable.of(
+            f"Beyond the paper: {title}, structures chosen",
+            "How often each structure had the smallest mean width on the tuning rows: the paper's, and those of the auto "
+            "split.",
+            chosen,
+        ),
+        ResultTable.of(
+            f"Beyond the paper: {title}, the auto tuning split",
+            "How many rows tuning took, how many calibration kept, and in how many splits selection settled before "
+            "calibration needed all that was left.",
+            growth,
+        ),
     ]
-
-
-def _main_table(records: Records, options: Options, *, members: Class, title: str) -> ResultTable:
-    rows: list[tuple[Cell, ...]] = []
-    for alpha in options.alphas:
-        for method, entries in rows_by(records, alpha).items():
-            expected, z = own_law(entries)
-            rows.append(
-                (target(alpha), method, str(entries[0]["guarantee"]))
-                + (round(float(np.mean([row["n_tune"] for row in entries]))),)
-                + (Measured.of(row["coverage"] for row in entries), expected, z)
-                + (Measured.of(row["width"] for row in entries), Measured.of(row["p95"] for row in entries))
-            )
-    return ResultTable(
-        f"Beyond the paper: {title}",
-        f"{len(records)} splits. Same rows, same level, same rule as the paper's DCO; only the candidate class, refit, "
-        f"search and the cut of tune + calibrate differ. The class and its fixed structure ({members.fixed}) were chosen on "
-        f"{members.chosen_on}. Models: {', '.join(members.models)}; and a quantile pair of boosted trees. Auto tuning "
-        "split: tuning takes rows until selection has settled (expected regret at most 1 % of the width), or until about "
-        "half of the paper's calibration rows are left; 'tuning rows' is the mean over splits. z against the Beta-binomial "
-        f"law of each split's own rank and calibration rows: |z| below {bonferroni_point(len(rows)):.2f} in all "
-        f"{len(rows)} rows with probability 99 %. Widths in standard deviations of the split's training targets.",
-        ("target", "method", "guarantee", "tuning rows", "coverage", "by law", "z", "width", "P95"),
-        tuple(rows),
-    )
-
-
-def own_law(rows: Sequence[Mapping[str, Any]]) -> tuple[float, float]:
-    """Expected coverage by theory and z where each split has its own rank and number of calibration rows.
-
-    Given what was chosen, split i has mean rank_i / (n_i + 1) and the Beta-binomial variance; the sum of the differences
-    over the root of the sum of the variances is z. Equal ranks give `coverage_z`.
-    """
-    means = [expected_coverage(int(row["rank"]), int(row["n"])) for row in rows]
-    laws = Counter((int(row["rank"]), int(row["n"]), int(row["n_test"])) for row in rows)
-    variance = math.fsum(count * coverage_sd(*law) ** 2 for law, count in laws.items())
-    excess = math.fsum(row["coverage"] - mean for row, mean in zip(rows, means, strict=True))
-    return math.fsum(means) / len(means), excess / math.sqrt(variance) if variance > 0 else 0.0
-
-
-def _gain_table(records: Records, options: Options, *, title: str) -> ResultTable:
-    rows: list[tuple[Cell, ...]] = []
-    for alpha in options.alphas:
-        for step, (gain, low, high, p_value) in gains(records, alpha).items():
-            rows.append((target(alpha), step, gain, low, high, p_value))
-    return ResultTable(
-        f"Beyond the paper: {title}, the gain in steps",
-        "How much narrower in % of the mean width of the paper's DCO, with paired Student 95 % intervals over these splits "
-        "and Wilcoxon's p. Class: the fixed structure of the stronger class in place of the paper's DCO. Refit: the same "
-        "structure refitted on train + tune. Search: the structure chosen on tuning rows in place of the fixed one. Auto "
-        "tuning split: the same search and refit with a tuning part that grew until selection had settled.",
-        ("target", "step", "narrower %", "low %", "high %", "p"),
-        tuple(rows),
-        digits=2,
-    )
 
 
 def gains(records: Records, alpha: float) -> dict[str, tuple[float, float, float, float]]:
     """For each step (gain, low, high, p) in % of the mean width of the paper's DCO; positive is narrower."""
-    found = rows_by(records, alpha)
-    widths = {method: [row["width"] for row in entries] for method, entries in found.items()}
+    widths = {method: column(rows, "width") for method, rows in rows_by(records, alpha=alpha).items()}
     base = float(np.mean(widths[BASE]))
-    result = {}
+    found = {}
     for step, method, against in STEPS:
-        compared = paired_comparison(widths[against], widths[method])
-        scaled = (100 * value / base for value in (compared.mean_difference, compared.low, compared.high))
-        result[step] = (*scaled, compared.p_value)
-    return result  # type: ignore[return-value]
-
-
-def _chosen_table(records: Records, options: Options, *, title: str) -> ResultTable:
-    rows: list[tuple[Cell, ...]] = []
-    for alpha in options.alphas:
-        found = rows_by(records, alpha)
-        names, grown = ([row["chosen"] for row in found[method]] for method in (SEARCHED, AUTO))
-        every = sorted(dict.fromkeys(names + grown), key=lambda name: -names.count(name))
-        rows += [(target(alpha), name, names.count(name), grown.count(name)) for name in every]
-    return ResultTable(
-        f"Beyond the paper: {title}, structures chosen",
-        "How often each structure had the smallest mean width on the tuning rows: the paper's, and those of the auto split.",
-        ("target", "structure", "splits", "auto split"),
-        tuple(rows),
-    )
-
-
-def _growth_table(records: Records, options: Options, *, title: str) -> ResultTable:
-    rows: list[tuple[Cell, ...]] = []
-    for alpha in options.alphas:
-        entries = rows_by(records, alpha)[AUTO]
-        sizes = [row["n_tune"] for row in entries]
-        settled = sum(row["stopped"] == "settled" for row in entries)
-        left = Measured.of(row["n"] for row in entries)
-        rows.append((target(alpha), Measured.of(sizes), min(sizes), max(sizes), left, settled, len(entries)))
-    return ResultTable(
-        f"Beyond the paper: {title}, the auto tuning split",
-        "How many rows tuning took, how many calibration kept, and in how many splits selection settled before calibration "
-        "needed all that was left.",
-        ("target", "tuning rows", "least", "most", "calibration rows", "settled", "of"),
-        tuple(rows),
-    )
+        each = paired_comparison(widths[against], widths[method])
+        found[step] = 100 * each.mean_difference / base, 100 * each.low / base, 100 * each.high / base, each.p_value
+    return found
 
 
 def beyond_figures(records: Records, options: Options, folder: Path) -> list[Path]:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from dco.foundations.files import written_beside, written_together
 from dco.reproduction.beyond_classification import set_aside_table
+from dco.reproduction.beyond_classification_tables import auto_table, beyond_table, chosen_table, gain_table
 from dco.reproduction.classification_figures import gain_figures, level_figures, main_figures, ratio_figures
 from dco.reproduction.classification_splits import (
     LEVELS,
@@ -20,12 +22,8 @@ from dco.reproduction.classification_splits import (
     run_split,
 )
 from dco.reproduction.classification_tables import (
-    auto_table,
-    beyond_table,
     candidates_table,
-    chosen_table,
     confidence_table,
-    gain_table,
     level_sizes_table,
     levels_table,
     main_table,
@@ -89,62 +87,46 @@ def _needs_imagenet_a(options: Options) -> str | None:
     return NEEDS_IMAGENET_A if find_imagenet_a(options.data_home) is None else None
 
 
-def _on_cifar100(
-    name: str,
-    summary: str,
-    makers: Sequence[TableMaker],
-    *,
-    figures: Callable[..., list[Path]] | None = None,
-    minutes: float = 0.1,
-    part_of: str | None = None,
+def _experiment(
+    study: Study, makers: Sequence[TableMaker], figures: Callable[..., list[Path]] | None, **own: Any
 ) -> Experiment:
     return Experiment(
-        name=name,
-        summary=summary,
-        needs=CIFAR100_FEATURES,
-        minutes=minutes,
-        run_split=partial(run_split, study=CIFAR100),
-        tables=partial(make_tables, study=CIFAR100, makers=tuple(makers)),
-        figures=None if figures is None else partial(figures, study=CIFAR100),
-        missing=needs_file("CIFAR-100", CIFAR100_FEATURES),
+        run_split=partial(run_split, study=study),
+        tables=partial(make_tables, study=study, makers=tuple(makers)),
+        figures=None if figures is None else partial(figures, study=study),
         alphas=LEVELS,
         quick_splits=3,
-        part_of=part_of,
-        records_of="cifar100",
+        **own,
     )
 
 
+_on_cifar100 = partial(
+    _experiment, CIFAR100, needs=CIFAR100_FEATURES, missing=needs_file("CIFAR-100", CIFAR100_FEATURES), records_of="cifar100"
+)
 EXPERIMENTS = (
     _on_cifar100(
-        "cifar100", "CIFAR-100 at three levels; single run, candidates, selection frequencies, BQ's confidence.", MAIN,
-        figures=main_figures, minutes=23.0,
+        MAIN, main_figures, name="cifar100", minutes=23.0,
+        summary="CIFAR-100 at three levels; single run, candidates, selection frequencies, BQ's confidence.",
     ),
-    Experiment(
-        name="imagenet-a",
+    _experiment(
+        IMAGENET_A, (*MAIN, *MATCHED, *RATIOS, *BY_LEVEL), main_figures, name="imagenet-a", minutes=20.0,
         summary="ImageNet-A: main table, single run, candidates, selection frequencies, controls.",
-        needs="the images of ImageNet-A",
-        minutes=20.0,
-        run_split=partial(run_split, study=IMAGENET_A),
-        tables=partial(make_tables, study=IMAGENET_A, makers=(*MAIN, *MATCHED, *RATIOS, *BY_LEVEL)),
-        figures=partial(main_figures, study=IMAGENET_A),
-        missing=_needs_imagenet_a,
-        alphas=LEVELS,
-        quick_splits=3,
+        needs="the images of ImageNet-A", missing=_needs_imagenet_a,
     ),
     _on_cifar100(
-        "matched", "Matched candidate class and calibration mechanism on CIFAR-100, from the records of cifar100.",
-        MATCHED,
+        MATCHED, None, name="matched", minutes=0.1,
+        summary="Matched candidate class and calibration mechanism on CIFAR-100, from the records of cifar100.",
     ),
     _on_cifar100(
-        "split-ratio", "Tuning against calibration rows, 20/80 to 80/20, on CIFAR-100, from the records of cifar100.",
-        RATIOS, figures=ratio_figures,
+        RATIOS, ratio_figures, name="split-ratio", minutes=0.1,
+        summary="Tuning against calibration rows, 20/80 to 80/20, on CIFAR-100, from the records of cifar100.",
     ),
     _on_cifar100(
-        "alpha-levels", "Three target levels on CIFAR-100, from the records of cifar100.", BY_LEVEL,
-        figures=level_figures,
+        BY_LEVEL, level_figures, name="alpha-levels", minutes=0.1,
+        summary="Three target levels on CIFAR-100, from the records of cifar100.",
     ),
     _on_cifar100(
-        "beyond-cifar100", "A stronger class on CIFAR-100 against the paper's DCO, from the records of cifar100.",
-        (beyond_table, gain_table, auto_table, chosen_table), figures=gain_figures, part_of="beyond",
+        (beyond_table, gain_table, auto_table, chosen_table), gain_figures, name="beyond-cifar100", minutes=0.1,
+        summary="A stronger class on CIFAR-100 against the paper's DCO, from the records of cifar100.", part_of="beyond",
     ),
 )  # fmt: skip

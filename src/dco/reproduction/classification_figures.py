@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 
 from dco.reproduction import figures
-from dco.reproduction.classification_splits import CLAIMS, Study
-from dco.reproduction.classification_tables import better_dco, column, compared, methods_of, ratios_of
+from dco.reproduction.beyond_classification_tables import better_dco
+from dco.reproduction.classification_splits import METHOD_OF, Study
+from dco.reproduction.classification_tables import compared, methods_of, ratios_of
 from dco.reproduction.coverage_z import target
-from dco.reproduction.experiment import Options, Records, Row
+from dco.reproduction.experiment import Options, Records, Row, column
 
 SHOWN = ("BQ", "DCO-PAC", "Split CP, φ fixed, whole pool", "DCO-Warmstart", "DCO, refit", "DirectTune, searched Φ")
 
@@ -21,34 +22,15 @@ def main_figures(records: Records, options: Options, folder: Path, *, study: Stu
     """Coverage and mean size over splits, coverage against its law; P95 sizes at the first level; raw features."""
     paths: list[Path] = []
     for alpha in options.alphas:
-        found = methods_of(records, alpha, "raw")
-        end = f"-{target(alpha):g}"
-        paths += figures.coverage_and_size(
-            _drawable(found, "size"),
-            target=target(alpha),
-            size="mean set size",
-            folder=folder,
-            name=f"coverage-and-size{end}",
-            note=study.features,
-        )
-        if alpha == options.alphas[0]:
-            paths += figures.coverage_and_size(
-                _drawable(found, "p95"),
-                target=target(alpha),
-                size="P95 set size",
-                folder=folder,
-                name=f"coverage-and-p95{end}",
-                note=study.features,
-            )
+        found, level = methods_of(records, alpha, "raw"), target(alpha)
+        shared: dict[str, Any] = {"target": level, "folder": folder, "note": study.features}
+        for key, size in (("size", "mean set size"), ("p95", "P95 set size")):
+            if key == "size" or alpha == options.alphas[0]:
+                drawn, name = _drawable(found, key), f"coverage-and-{key}-{level:g}"
+                paths += figures.coverage_and_size(drawn, size=size, name=name, **shared)
         if not study.stratified:
             with_law = {method: found[method] for method in ("BQ", "DCO-PAC", "DCO-Warmstart")}
-            paths += figures.coverage_histograms(
-                _drawable(with_law, "size"),
-                target=target(alpha),
-                folder=folder,
-                name=f"coverage-law{end}",
-                note=study.features,
-            )
+            paths += figures.coverage_histograms(_drawable(with_law, "size"), name=f"coverage-law-{level:g}", **shared)
     return paths
 
 
@@ -61,7 +43,7 @@ def level_figures(records: Records, options: Options, folder: Path, *, study: St
         }
         for method in SHOWN
     }
-    guarantees = {method: str(CLAIMS[method][0]) for method in SHOWN}
+    guarantees = {method: str(METHOD_OF[method].guarantee) for method in SHOWN}
     return figures.size_against_level(
         curves, guarantees, size="mean set size", folder=folder, name="size-against-level", note=study.features
     )
@@ -104,6 +86,6 @@ def gain_figures(records: Records, options: Options, folder: Path, *, study: Stu
 def _drawable(found: Mapping[str, Sequence[Row]], key: str) -> dict[str, list[dict[str, Any]]]:
     """Rows with the names that the shared figures read."""
     return {
-        method: [{**row, "width": row[key], "guarantee": CLAIMS[method][0]} for row in rows]
+        method: [{**row, "width": row[key], "guarantee": METHOD_OF[method].guarantee} for row in rows]
         for method, rows in found.items()
     }

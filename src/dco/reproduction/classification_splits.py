@@ -2,8 +2,8 @@
 
 Protocol: 2,000 rows train, 1,000 tune, 2,000 calibrate, 2,000 test; 8 Monte-Carlo-dropout heads × 2 scores; BQ takes the
 fixed structure φ₀ (posterior_nll, dropout 0.05, hidden (512, 256)) and calibrates on the pool of tune and calibrate rows.
-The paper does not say whether features were standardised: both are run. One record a split serves every table, so that no
-head is trained twice.
+The paper does not say whether features were standardised: both are run. One record per split serves every table, so that
+no head is trained twice.
 
 Of CIFAR-100's 20,000 rows of features 12,000, one fixed random choice, are dealt into splits; the other 8,000 are set aside
 for choosing the stronger class.
@@ -14,44 +14,34 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from fractions import Fraction
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
-from dco.foundations.arrays import Integers
-from dco.foundations.ranks import Guarantee, Threshold, as_rational
-from dco.guarantees.rules import bayesian_quadrature, split_conformal
+from dco.foundations.arrays import Floats, Integers
 from dco.guarantees.rules.bq_confidence import bq_confidence
 from dco.reproduction.beyond_classification import FIXED as STRONG_FIXED
 from dco.reproduction.beyond_classification import strong_tables
-from dco.reproduction.datasets.images import (
-    ImageFeatures,
-    extract_features,
-    load_cifar100_features,
-    open_images,
-    resnet50,
-)
+from dco.reproduction.datasets.images import ImageFeatures, extract_features, load_cifar100_features, open_images, resnet50
 from dco.reproduction.experiment import Options
-from dco.reproduction.heads import CANDIDATES, FIXED, HeadCandidate, ScoreTable, Training, score_heads, train_heads
-from dco.reproduction.heads import HEADS as ALL_HEADS
-from dco.rows.splits import RowOrder, random_order
+from dco.reproduction.heads import BY_NAME, FIXED, ScoreTable, Training, score_heads, train_heads
+from dco.reproduction.methods import METHODS, TABLE_ROWS, Choice, Roles, Rows
+from dco.rows.roles import RowOrder, random_order
+from dco.sets.prediction_sets import size_quantile
+from dco.tuning import EvaluatedCandidate, rank_evaluated
 from dco.tuning.allocation import GrowthStep, grow_until_settled
-from dco.tuning.direct_tune import tuning_threshold
-from dco.tuning.search import rank_evaluated
 from dco.tuning.stability import bootstrap_evaluated
 
 LEVELS = (0.2, 0.1, 0.05)
-DELTA = 0.05
 DRAWS = 1000  # the paper's Dirichlet draws
 RATIOS = {"20/80": 0.2, "33/67": 1 / 3, "50/50": 0.5, "67/33": 2 / 3, "80/20": 0.8}
 SET_ASIDE = 8000
 IMAGENET_A_CLASSES = 198
 NEEDS_IMAGENET_A = (
-    "ImageNet-A needs its images, as a folder imagenet-a (one folder a class) or imagenet-a.tar, in the folder that "
+    "ImageNet-A needs its images, as a folder imagenet-a (one folder per class) or imagenet-a.tar, in the folder that "
     "--data-home or DCO_DATA_HOME names; ResNet-50 features are then made once (extra `images`) and kept beside them."
 )
 AUTO = "Stronger class, searched, refit, auto split"
@@ -59,8 +49,6 @@ SETTLED = 0.01  # the regret, relative to the size, at which selection has settl
 REPETITIONS = 100
 FIRST_LOOK, LEAST_CALIBRATION = 12, 3  # tuning starts with a 12th of the pool, calibration keeps a third at least
 DIGITS = 7  # significant digits of measured numbers in a record: more than any table shows, and half the file
-
-Key = TypeVar("Key")
 
 
 @dataclass(frozen=True)
@@ -76,6 +64,11 @@ class Sizes:
     def pool(self) -> int:
         """Tune and calibrate together."""
         return self.tune + self.calibrate
+
+    @property
+    def all(self) -> int:
+        """The rows of a split."""
+        return self.train + self.pool + self.test
 
 
 PAPER_SIZES, QUICK_SIZES = Sizes(), Sizes(500, 250, 500, 500)
@@ -147,254 +140,180 @@ def find_imagenet_a(data_home: str | None) -> Path | None:
     return next((Path(home) / name for name in names if (Path(home) / name).exists()), None)
 
 
-def deal(data: ImageFeatures, sizes: Sizes, *, seed: int, stratified: bool) -> RowOrder:
-    """The rows of one split in order: train, tune, calibrate, test; rows that no role asks for come last."""
-    used = sizes.train + sizes.pool + sizes.test
-    if len(data) < used:
-        raise ValueError(f"a split takes {used} rows, but there are {len(data)}.")
-    return random_order(len(data), stratify=data.labels if stratified else None, seed=seed)
+@dataclass(frozen=True, eq=False)
+class Dealt:
+    """One split: rows in order, first train, then tune, calibrate and test; rows that no role asks for come last."""
+
+    data: ImageFeatures
+    order: RowOrder
+    sizes: Sizes
+
+    def parts(self, tune: int = 0) -> tuple[Floats, Integers, Floats, Integers]:
+        """X and y of the training rows with the first `tune` rows of the pool, and of all rows after them."""
+        start = self.sizes.train + tune
+        first, later = self.order.first(start), self.order.between(start, self.sizes.all)
+        X, y = self.data.features, self.data.labels
+        return X[first], y[first], X[later], y[later]
+
+    @property
+    def n_classes(self) -> int:
+        """The number of labels."""
+        return int(self.data.labels.max()) + 1
+
+
+def deal(data: ImageFeatures, sizes: Sizes, *, seed: int, stratified: bool) -> Dealt:
+    """Deal the rows of one split at random."""
+    if len(data) < sizes.all:
+        raise ValueError(f"a split takes {sizes.all} rows, but there are {len(data)}.")
+    return Dealt(data, random_order(len(data), stratify=data.labels if stratified else None, seed=seed), sizes)
 
 
 # ---- one split -------------------------------------------------------------------------------------------------------
 
-# What each row claims, and whether its threshold is an order statistic of scores exchangeable with the test scores, so that
-# coverage has the Beta-binomial law of its rank.
-CLAIMS: Mapping[str, tuple[Guarantee, bool]] = {
-    "BQ": ("pac", True),
-    "DCO-PAC": ("pac", True),
-    "Matched-Φ BQ, δ/16": ("pac", False),
-    "Split CP, φ fixed, whole pool": ("marginal", True),
-    "DCO-Warmstart": ("marginal", True),
-    "DCO, φ fixed": ("marginal", True),
-    "DCO, refit": ("marginal", True),
-    "DirectTune, fixed φ": ("none", True),
-    "DirectTune, searched Φ": ("none", False),
-    "Matched-Φ BQ, δ uncorrected": ("none", False),
-    "DCO's structure, BQ on the pool": ("none", False),
-    "EFCP (tuned and calibrated on the pool)": ("none", False),
-    "Stronger class, one structure": ("marginal", True),
-    "Stronger class, searched": ("marginal", True),
-    "Stronger class, one structure, refit": ("marginal", True),
-    "Stronger class, searched, refit": ("marginal", True),
-    AUTO: ("marginal", True),
+_DCO, _DCO_FIXED = METHODS["dco_warmstart"], TABLE_ROWS["DCO, φ fixed"]
+_TITLES = (
+    "BQ", "DCO-PAC", "Matched-Φ BQ, δ/16", "Split CP, φ fixed, whole pool", "DCO-Warmstart", "DCO, φ fixed", "DCO, refit",
+    "DirectTune, fixed φ", "DirectTune, searched Φ", "Matched-Φ BQ, δ uncorrected", "DCO's structure, BQ on the pool",
+    "EFCP (tuned and calibrated on the pool)",
+)  # fmt: skip
+HEAD_ROWS = {title: TABLE_ROWS[title.replace("δ/16", "δ/|Φ|")] for title in _TITLES}
+METHOD_OF = HEAD_ROWS | {
+    "Stronger class, one structure": _DCO_FIXED,
+    "Stronger class, searched": _DCO,
+    "Stronger class, one structure, refit": _DCO_FIXED,
+    "Stronger class, searched, refit": _DCO,
+    AUTO: _DCO,
 }
 
 
 def run_split(seed: int, options: Options, *, study: Study) -> list[dict[str, Any]]:
     """Every method on one split at every level: heads on raw and on standardised features, then the stronger class."""
-    data = study.load(options.data_home)
     sizes, training = (QUICK_SIZES, QUICK_TRAINING) if options.quick else (PAPER_SIZES, PAPER_TRAINING)
-    order = deal(data, sizes, seed=seed, stratified=study.stratified)
+    dealt = deal(study.load(options.data_home), sizes, seed=seed, stratified=study.stratified)
     rows: list[dict[str, Any]] = []
-    for standardise in (False, True):
-        measured = head_rows(
-            data,
-            order,
-            sizes,
-            training,
-            alphas=options.alphas,
-            standardise=standardise,
-            seed=seed,
-            with_ratios=not standardise,
-        )
-        rows += [{"features": "standardised" if standardise else "raw", **row} for row in measured]
+    for features in ("raw", "standardised"):
+        fit = partial(head_tables, dealt, standardise=features == "standardised", training=training)
+        measured = head_rows(fit, sizes, alphas=options.alphas, seed=seed, with_ratios=features == "raw")
+        rows += [{"features": features, **row} for row in measured]
     if study.beyond:
-        rows += [{"features": "square roots", **row} for row in strong_rows(data, order, sizes, alphas=options.alphas)]
+        rows += [{"features": "square roots", **row} for row in strong_rows(dealt, alphas=options.alphas)]
     return [_short({**row, "n_test": sizes.test}) for row in rows]
 
 
+def head_tables(
+    dealt: Dealt, names: Iterable[str], *, tune: int = 0, standardise: bool, seed: int, training: Training
+) -> dict[str, ScoreTable]:
+    """These candidates, trained on the training rows and the first `tune` rows of the pool, on all rows after them."""
+    wanted = list(names)
+    X, y, X_new, y_new = dealt.parts(tune)
+    numbers = sorted({BY_NAME[name].head for name in wanted})
+    heads = train_heads(X, y, numbers, standardise=standardise, seed=seed, training=training)
+    return score_heads(heads, wanted, X_new, y_new, n_classes=dealt.n_classes)
+
+
 def head_rows(
-    data: ImageFeatures,
-    order: RowOrder,
-    sizes: Sizes,
-    training: Training,
-    *,
-    alphas: Sequence[float],
-    standardise: bool,
-    seed: int,
-    with_ratios: bool,
+    fit: Callable[..., dict[str, ScoreTable]], sizes: Sizes, *, alphas: Sequence[float], seed: int, with_ratios: bool
 ) -> list[dict[str, Any]]:
     """Train the 8 heads once; then every method, the candidates of each level, and the split ratios."""
-    X, y, k = data.features, data.labels, int(data.labels.max()) + 1
-    train, pool = order.first(sizes.train), order.between(sizes.train, sizes.train + sizes.pool)
-    test = order.between(sizes.train + sizes.pool, sizes.train + sizes.pool + sizes.test)
-    later = np.concatenate([pool, test])
-    heads = train_heads(X[train], y[train], range(len(ALL_HEADS)), standardise=standardise, seed=seed, training=training)
-    tables = score_heads(heads, CANDIDATES, X[later], y[later], n_classes=k)
-    roles = {candidate: Roles.of(table, sizes.tune, sizes.pool) for candidate, table in tables.items()}
-    winners = {alpha: choose({each: part.tune for each, part in roles.items()}, alpha=alpha) for alpha in alphas}
-    refits = refitted(
-        data, train, pool[: sizes.tune], np.concatenate([pool[sizes.tune :], test]), set(winners.values()),
-        standardise=standardise, seed=seed, training=training, calibrate=sizes.calibrate,
-    )  # fmt: skip
-    rows: list[dict[str, Any]] = []
-    for alpha in alphas:
-        rows += method_rows(roles, winners[alpha], refits[winners[alpha]], alpha=alpha, seed=seed)
-        rows.append(candidate_row(roles, alpha=alpha))
+    tables = fit(BY_NAME, seed=seed)
+    levels = [Rows(by_role(tables, sizes.tune, sizes.pool), FIXED.name, alpha) for alpha in alphas]
+    winners = {_DCO(rows).candidate for rows in levels}
+    refits = by_role(fit(winners, tune=sizes.tune, seed=seed + 500_000), 0, sizes.calibrate)
+    found: list[dict[str, Any]] = []
+    for alpha, rows in zip(alphas, levels, strict=True):
+        found += method_rows(rows, refits, seed=seed)
+        found.append(candidate_row(rows, alpha=alpha))
         if with_ratios:
-            rows += ratio_rows(tables, sizes, alpha=alpha)
-    return rows
+            found += ratio_rows(tables, sizes, alpha=alpha)
+    return found
 
 
-@dataclass(frozen=True, eq=False)
-class Roles:
-    """One candidate's score table by role."""
-
-    tune: ScoreTable
-    calibrate: ScoreTable
-    pool: ScoreTable
-    test: ScoreTable
-
-    @classmethod
-    def of(cls, table: ScoreTable, tune: int, pool: int) -> Roles:
-        """Rows in order: tune, calibrate, test."""
-        return cls(table.rows(0, tune), table.rows(tune, pool), table.rows(0, pool), table.rows(pool, len(table)))
+def by_role(tables: Mapping[str, ScoreTable], tune: int, pool: int) -> dict[str, Roles]:
+    """Every candidate on the rows of each role."""
+    return {name: table.by_role(name, tune, pool) for name, table in tables.items()}
 
 
-def choose(tables: Mapping[Key, ScoreTable], *, alpha: float) -> Key:
-    """The smallest mean size at empirical risk <= alpha, by the library's search."""
-    names = {str(place): key for place, key in enumerate(tables)}
-    ranking = rank_evaluated([tables[key].evaluated(name) for name, key in names.items()], alpha=alpha)
-    return names[ranking.best]
+def method_rows(rows: Rows, refits: Mapping[str, Roles], *, seed: int) -> list[dict[str, Any]]:
+    """Every method at one level from the same score tables; of BQ also its confidence, exactly and by the paper's draws."""
+    found = []
+    for title, method in HEAD_ROWS.items():
+        choice = method(replace(rows, refit=refits.__getitem__) if title == "DCO, refit" else rows)
+        found.append(deployed(title, choice))
+        if title == "BQ":
+            losses = (choice.deployed["pool"].scores > choice.threshold.value).astype(float)
+            confidence = partial(bq_confidence, losses, alpha=rows.alpha)
+            drawn = confidence(method="dirichlet", draws=DRAWS, rng=np.random.default_rng(seed))
+            found[-1] |= {"confidence": confidence(), "confidence_drawn": drawn}
+    return found
 
 
-def refitted(
-    data: ImageFeatures,
-    train: Any,
-    tune: Any,
-    later: Any,
-    winners: set[HeadCandidate],
-    *,
-    standardise: bool,
-    seed: int,
-    training: Training,
-    calibrate: int,
-) -> dict[HeadCandidate, Roles]:
-    """The winning heads trained again on train and tune rows, scored on calibrate and test rows."""
-    both, k = np.concatenate([train, tune]), int(data.labels.max()) + 1
-    numbers = sorted({winner.head for winner in winners})
-    heads = train_heads(
-        data.features[both], data.labels[both], numbers, standardise=standardise, seed=seed + 500_000, training=training
-    )
-    tables = score_heads(heads, winners, data.features[later], data.labels[later], n_classes=k)
-    return {winner: Roles.of(table, 0, calibrate) for winner, table in tables.items()}
-
-
-def method_rows(
-    roles: Mapping[HeadCandidate, Roles], best: HeadCandidate, refit: Roles, *, alpha: float, seed: int
-) -> list[dict[str, Any]]:
-    """Every method at one level from the same score tables."""
-    fixed, winner = roles[FIXED], roles[best]
-    share = as_rational(DELTA, name="delta") / Fraction(len(roles))
-    pooled = {each: split_conformal(part.pool.observed, alpha=alpha) for each, part in roles.items()}
-    quadrature = {each: bayesian_quadrature(part.pool.observed, alpha=alpha, delta=DELTA) for each, part in roles.items()}
-    corrected = {each: bayesian_quadrature(part.pool.observed, alpha=alpha, delta=share) for each, part in roles.items()}
-
-    def smallest(thresholds: Mapping[HeadCandidate, Threshold]) -> HeadCandidate:
-        return min(thresholds, key=lambda each: float(roles[each].pool.sizes(thresholds[each].value).mean()))
-
-    efcp, matched, matched_corrected = smallest(pooled), smallest(quadrature), smallest(corrected)
-    losses = fixed.pool.observed > quadrature[FIXED].value
-    confidence = {
-        "confidence": bq_confidence(losses.astype(float), alpha=alpha),
-        "confidence_drawn": bq_confidence(
-            losses.astype(float), alpha=alpha, method="dirichlet", draws=DRAWS, rng=np.random.default_rng(seed)
-        ),
+def deployed(title: str, choice: Choice) -> dict[str, Any]:
+    """One row of the record: what a method deployed, and what it did on the test rows."""
+    known = BY_NAME.get(choice.candidate)
+    return {
+        "method": title,
+        "alpha": choice.threshold.alpha,
+        "chosen": choice.candidate if known is None else known.number,
+        "threshold": choice.threshold.value,
+        "rank": choice.threshold.rank,
+        "n": choice.threshold.n,
+        **measured(choice.deployed["test"], choice.threshold.value),
     }
-    certified = split_conformal(winner.calibrate.observed, alpha=alpha)
-    place = partial(deployed, alpha=alpha)
+
+
+def measured(test: EvaluatedCandidate, threshold: float) -> dict[str, float]:
+    """Coverage, mean size and P95 size of the sets at a threshold."""
+    sizes = test.sizes_at(threshold)
+    coverage = float(np.mean(test.scores <= threshold))
+    return {"coverage": coverage, "size": float(sizes.mean()), "p95": size_quantile(sizes, 0.95)}
+
+
+def candidate_row(rows: Rows, *, alpha: float) -> dict[str, Any]:
+    """All candidates on the tuning rows, in the order of their numbers."""
+    ranking = rank_evaluated([parts["tune"] for parts in rows.candidates.values()], alpha=alpha)
+    ranked = [ranking[name] for name in rows.candidates]
+    return {
+        "candidates": [BY_NAME[name].number for name in rows.candidates],
+        "alpha": alpha,
+        "thresholds": [row.ranking_threshold for row in ranked],
+        "sizes": [row.mean_size for row in ranked],
+        "p95s": [row.p95_size for row in ranked],
+        "feasible": [row.feasible for row in ranked],
+    }
+
+
+def ratio_rows(tables: Mapping[str, ScoreTable], sizes: Sizes, *, alpha: float) -> list[dict[str, Any]]:
+    """DCO with the same pool cut at other places into tuning and calibration rows."""
+    cuts = {ratio: by_role(tables, round(part * sizes.pool), sizes.pool) for ratio, part in RATIOS.items()}
     return [
-        {**place("BQ", FIXED, fixed.test, quadrature[FIXED]), **confidence},
-        place("DCO-PAC", best, winner.test, bayesian_quadrature(winner.calibrate.observed, alpha=alpha, delta=DELTA)),
-        place("Matched-Φ BQ, δ/16", matched_corrected, roles[matched_corrected].test, corrected[matched_corrected]),
-        place("Split CP, φ fixed, whole pool", FIXED, fixed.test, pooled[FIXED]),
-        place("DCO-Warmstart", best, winner.test, certified),
-        place("DCO, φ fixed", FIXED, fixed.test, split_conformal(fixed.calibrate.observed, alpha=alpha)),
-        place("DCO, refit", best, refit.test, split_conformal(refit.calibrate.observed, alpha=alpha)),
-        place("DirectTune, fixed φ", FIXED, fixed.test, tuning_threshold(fixed.tune.observed, alpha=alpha)),
-        place("DirectTune, searched Φ", best, winner.test, tuning_threshold(winner.tune.observed, alpha=alpha)),
-        place("Matched-Φ BQ, δ uncorrected", matched, roles[matched].test, quadrature[matched]),
-        place("DCO's structure, BQ on the pool", best, winner.test, quadrature[best]),
-        place("EFCP (tuned and calibrated on the pool)", efcp, roles[efcp].test, pooled[efcp]),
+        {"ratio": ratio, **deployed("DCO-Warmstart", _DCO(Rows(roles, FIXED.name, alpha)))} for ratio, roles in cuts.items()
     ]
 
 
-def deployed(
-    method: str, chosen: HeadCandidate | str, test: ScoreTable, threshold: Threshold, *, alpha: float
-) -> dict[str, Any]:
-    """One row of the record: what a method deployed, and what it did on the test rows."""
-    return {
-        "method": method,
-        "alpha": alpha,
-        "chosen": chosen if isinstance(chosen, str) else chosen.number,
-        "threshold": threshold.value,
-        "rank": threshold.rank,
-        "n": threshold.n,
-        **test.measured(threshold.value),
-    }
-
-
-def candidate_row(roles: Mapping[HeadCandidate, Roles], *, alpha: float) -> dict[str, Any]:
-    """All candidates on the tuning rows, in the order of their numbers."""
-    ranking = rank_evaluated([part.tune.evaluated(each.name) for each, part in roles.items()], alpha=alpha)
-    rows = [ranking[each.name] for each in roles]
-    return {
-        "candidates": [each.number for each in roles],
-        "alpha": alpha,
-        "thresholds": [row.ranking_threshold for row in rows],
-        "sizes": [row.mean_size for row in rows],
-        "p95s": [row.p95_size for row in rows],
-        "feasible": [row.feasible for row in rows],
-    }
-
-
-def ratio_rows(tables: Mapping[HeadCandidate, ScoreTable], sizes: Sizes, *, alpha: float) -> list[dict[str, Any]]:
-    """DCO with the same pool cut at other places into tuning and calibration rows."""
-    rows = []
-    for ratio, part in RATIOS.items():
-        tune = round(part * sizes.pool)
-        roles = {each: Roles.of(table, tune, sizes.pool) for each, table in tables.items()}
-        best = choose({each: here.tune for each, here in roles.items()}, alpha=alpha)
-        threshold = split_conformal(roles[best].calibrate.observed, alpha=alpha)
-        rows.append({"ratio": ratio, **deployed("DCO-Warmstart", best, roles[best].test, threshold, alpha=alpha)})
-    return rows
-
-
-def strong_rows(data: ImageFeatures, order: RowOrder, sizes: Sizes, *, alphas: Sequence[float]) -> list[dict[str, Any]]:
+def strong_rows(dealt: Dealt, *, alphas: Sequence[float]) -> list[dict[str, Any]]:
     """DCO with the stronger class: one structure fixed beforehand, or the winner on tuning rows; with and without refit.
 
     The last row of a level takes as many tuning rows as selection needs, and leaves the rest of the pool to calibration.
     """
-    X, y, k = data.features, data.labels, int(data.labels.max()) + 1
-    start, end = sizes.train, sizes.train + sizes.pool + sizes.test
-    train, later = order.first(start), order.between(start, end)
-    tables = strong_tables(X[train], y[train], X[later], y[later], n_classes=k)
+    sizes = dealt.sizes
+    tables = strong_tables(*dealt.parts(), n_classes=dealt.n_classes)
     grown = settled_tuning_rows({name: table.rows(0, sizes.pool) for name, table in tables.items()}, alphas=alphas)
 
-    def chosen(tune: int, alpha: float) -> str:
-        return choose({name: table.rows(0, tune) for name, table in tables.items()}, alpha=alpha)
+    def seen(tune: int, *always: str) -> list[tuple[Rows, Rows]]:
+        """What methods see at each level with so many tuning rows, without and with refit; winners are refitted once."""
+        levels = [Rows(by_role(tables, tune, sizes.pool), STRONG_FIXED, alpha) for alpha in alphas]
+        names = dict.fromkeys([*always, *(_DCO(rows).candidate for rows in levels)])
+        again = strong_tables(*dealt.parts(tune), n_classes=dealt.n_classes, names=names)
+        refits = by_role(again, 0, sizes.pool - tune)
+        return [(rows, replace(rows, refit=refits.__getitem__)) for rows in levels]
 
-    def again(tune: int, names: Iterable[str]) -> dict[str, Roles]:
-        """These structures refitted on train and tuning rows; each once."""
-        both, after = order.first(start + tune), order.between(start + tune, end)
-        found = strong_tables(X[both], y[both], X[after], y[after], n_classes=k, names=dict.fromkeys(names))
-        return {name: Roles.of(table, 0, sizes.pool - tune) for name, table in found.items()}
-
-    best = {alpha: chosen(sizes.tune, alpha) for alpha in alphas}
-    best_grown = {alpha: chosen(grown.n_tune, alpha) for alpha in alphas}
-    plain = {name: Roles.of(tables[name], sizes.tune, sizes.pool) for name in (STRONG_FIXED, *best.values())}
-    refits, refits_grown = again(sizes.tune, plain), again(grown.n_tune, best_grown.values())
-    rows = []
-    for alpha in alphas:
-        for title, name in (("one structure", STRONG_FIXED), ("searched", best[alpha])):
-            for suffix, part in (("", plain[name]), (", refit", refits[name])):
-                threshold = split_conformal(part.calibrate.observed, alpha=alpha)
-                rows.append(deployed(f"Stronger class, {title}{suffix}", name, part.test, threshold, alpha=alpha))
-        part = refits_grown[best_grown[alpha]]
-        threshold = split_conformal(part.calibrate.observed, alpha=alpha)
-        row = deployed(AUTO, best_grown[alpha], part.test, threshold, alpha=alpha)
-        rows.append({**row, "n_tune": grown.n_tune, "settled": grown.settled})
-    return rows
+    found = []
+    for (plain, refit), (_, auto) in zip(seen(sizes.tune, STRONG_FIXED), seen(grown.n_tune), strict=True):
+        for title, method in (("one structure", _DCO_FIXED), ("searched", _DCO)):
+            found.append(deployed(f"Stronger class, {title}", method(plain)))
+            found.append(deployed(f"Stronger class, {title}, refit", method(refit)))
+        found.append({**deployed(AUTO, _DCO(auto)), "n_tune": grown.n_tune, "settled": grown.settled})
+    return found
 
 
 def settled_tuning_rows(pool: Mapping[str, ScoreTable], *, alphas: Sequence[float]) -> GrowthStep:

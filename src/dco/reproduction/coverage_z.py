@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 
 from scipy.special import ndtri
 
 from dco.foundations.ranks import as_rational
 from dco.guarantees.theory import coverage_law_of_rank
+from dco.reproduction.experiment import Row
 from dco.reproduction.tables import Cell, ResultTable
 
 FAMILY_ERROR = 0.01
@@ -41,6 +43,19 @@ def coverage_z(coverages: Sequence[float], *, rank: int, n: int, n_test: int) ->
     if sd == 0:
         return 0.0
     return (sum(coverages) / len(coverages) - expected_coverage(rank, n)) / (sd / math.sqrt(len(coverages)))
+
+
+def own_law(rows: Sequence[Row]) -> tuple[float, float]:
+    """Expected coverage by theory and z where each split has its own rank and number of calibration rows.
+
+    Given what was chosen, split i has mean rank_i / (n_i + 1) and the Beta-binomial variance; the sum of the differences
+    over the root of the sum of the variances is z. Equal ranks give `coverage_z`.
+    """
+    means = [expected_coverage(int(row["rank"]), int(row["n"])) for row in rows]
+    laws = Counter((int(row["rank"]), int(row["n"]), int(row["n_test"])) for row in rows)
+    variance = math.fsum(count * coverage_sd(*law) ** 2 for law, count in laws.items())
+    excess = math.fsum(row["coverage"] - mean for row, mean in zip(rows, means, strict=True))
+    return math.fsum(means) / len(means), excess / math.sqrt(variance) if variance > 0 else 0.0
 
 
 def bonferroni_point(comparisons: int, *, family_error: float = FAMILY_ERROR) -> float:

@@ -39,6 +39,21 @@ class SplitRecord:
 Records: TypeAlias = Sequence[SplitRecord]
 
 
+def rows_by(records: Records, key: str = "method", **wanted: Any) -> dict[str, list[Row]]:
+    """The rows that have a `key`, grouped by it, each list in order of seed; `wanted=None` means a column not present."""
+    found: dict[str, list[Row]] = {}
+    for record in records:
+        for row in record.rows:
+            if key in row and all(row.get(name) == value for name, value in wanted.items()):
+                found.setdefault(row[key], []).append(row)
+    return found
+
+
+def column(rows: Sequence[Row], key: str) -> list[float]:
+    """One number of each split."""
+    return [float(row[key]) for row in rows]
+
+
 @dataclass(frozen=True)
 class Experiment:
     """One name of ``dco reproduce``.

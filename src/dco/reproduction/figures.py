@@ -96,7 +96,7 @@ def coverage_histograms(
         rank, n, n_test = (int(entries[0][key]) for key in ("rank", "n", "n_test"))
         values = np.array([row["coverage"] for row in entries])
         law = betabinom(n_test, rank, n + 1 - rank)
-        step = max(1, round(float(law.std()) / 2))  # whole counts a bar, so that bars and law count the same hits
+        step = max(1, round(float(law.std()) / 2))  # whole counts per bar, so that bars and law count the same hits
         low, high = int(law.ppf(0.0005)), int(law.ppf(0.9995))
         edges = np.arange(low, high + step + 1, step)
         centres = (edges[:-1] + step / 2 - 0.5) / n_test
@@ -123,7 +123,7 @@ def prior_scales(rows: Mapping[str, Sequence[Mapping[str, Any]]], *, folder: Pat
     low, high = min(map(np.min, widths)), max(map(np.max, widths))
     axes[0, 0].plot([low, high], [low, high], color=QUIET, linewidth=0.8)
     axes[0, 0].scatter(*widths, s=12, color=COOL, alpha=0.8)
-    axes[0, 0].set(xlabel=f"width, {first}", ylabel=f"width, {second}", title="one point a split", aspect="equal")
+    axes[0, 0].set(xlabel=f"width, {first}", ylabel=f"width, {second}", title="one point per split", aspect="equal")
     axes[0, 1].boxplot(
         [[row["coverage"] for row in rows[method]] for method in (first, second)], widths=0.5, medianprops={"color": COOL}
     )

@@ -6,18 +6,18 @@ n × K for each of the two scores, are kept.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import product
 from typing import Any
 
 import numpy as np
 
 from dco.foundations.arrays import Floats, Integers
+from dco.reproduction.methods import Role, Roles
 from dco.scores.bayesian_classes import AddOneIn, NegativeLogScore, PosteriorNLL
-from dco.sets.prediction_sets import size_quantile
-from dco.tuning.ranking import EvaluatedCandidate
+from dco.tuning import EvaluatedCandidate
 
 DROPOUTS = (0.05, 0.1, 0.2, 0.3)
 WIDTHS = ((512, 256), (256, 128))
@@ -52,6 +52,7 @@ class HeadCandidate:
 CANDIDATES = tuple(
     HeadCandidate(number, score, head) for number, (score, head) in enumerate(product(SCORES, range(len(HEADS))), start=1)
 )
+BY_NAME = {each.name: each for each in CANDIDATES}
 FIXED = CANDIDATES[0]  # the structure of the paper's BQ baseline: posterior_nll, dropout 0.05, hidden (512, 256)
 
 
@@ -78,18 +79,17 @@ class ScoreTable:
         """How many labels each set {y : score <= threshold} holds."""
         return np.asarray((self.scores <= threshold).sum(axis=1), dtype=np.float64)
 
-    def measured(self, threshold: float) -> dict[str, float]:
-        """Coverage, mean size and P95 size of the sets at a threshold."""
-        sizes = self.sizes(threshold)
-        return {
-            "coverage": float(np.mean(self.observed <= threshold)),
-            "size": float(sizes.mean()),
-            "p95": size_quantile(sizes, 0.95),
-        }
-
     def evaluated(self, name: str) -> EvaluatedCandidate:
-        """What `rank_evaluated` asks of a candidate."""
-        return EvaluatedCandidate(name, self.observed, self.sizes)
+        """The candidate as a search sees it; methods ask for the same sizes several times."""
+        known = lru_cache(maxsize=8)(self.sizes)
+        return EvaluatedCandidate(name, self.observed, lambda threshold: known(float(threshold)))
+
+    def by_role(self, name: str, tune: int, pool: int) -> Roles:
+        """The candidate on the rows of each role; rows come in order: tune, calibrate, test."""
+        ends: dict[Role, tuple[int, int]] = {
+            "tune": (0, tune), "calibrate": (tune, pool), "pool": (0, pool), "test": (pool, len(self)),
+        }  # fmt: skip
+        return {role: self.rows(start, stop).evaluated(name) for role, (start, stop) in ends.items()}
 
 
 @dataclass(frozen=True)
@@ -122,17 +122,15 @@ def train_heads(
 
 
 def score_heads(
-    fitted: Mapping[int, Any], candidates: Iterable[HeadCandidate], X: Floats, y: Integers, *, n_classes: int
-) -> dict[HeadCandidate, ScoreTable]:
+    fitted: Mapping[int, Any], names: Collection[str], X: Floats, y: Integers, *, n_classes: int
+) -> dict[str, ScoreTable]:
     """The score tables of these candidates on the rows of X; labels that training never saw score +inf."""
-    by_head: dict[int, list[HeadCandidate]] = {}
-    for candidate in candidates:
-        by_head.setdefault(candidate.head, []).append(candidate)
-    tables: dict[HeadCandidate, ScoreTable] = {}
-    for number, wanted in by_head.items():
+    wanted = [each for each in CANDIDATES if each.name in names]
+    tables: dict[str, ScoreTable] = {}
+    for number in dict.fromkeys(each.head for each in wanted):
         draws = fitted[number].predict_draws(X)
-        for candidate in wanted:
+        for candidate in (each for each in wanted if each.head == number):
             scores = np.full((len(y), n_classes), np.inf)
             scores[:, fitted[number].classes_] = SCORES[candidate.score].every_label(draws)
-            tables[candidate] = ScoreTable(scores, y)
-    return dict(sorted(tables.items(), key=lambda item: item[0].number))
+            tables[candidate.name] = ScoreTable(scores, y)
+    return dict(sorted(tables.items()))

@@ -1,193 +1,199 @@
-"""Every method of the paper's Table 1 behind one registry: what is tuned, on which role, by which rule, with which claim.
+"""Every method of the paper in one registry: what is chosen, on which rows, by which rule, with which claim.
 
-A method takes candidates ``{name: (score, prediction_tune, prediction_cal, prediction_test)}`` and the labels of the tuning
-and calibration rows, and gives the structure it deploys, its threshold and the sets of the test rows. All are for 0/1 loss
-(miscoverage). There each rule is one order statistic, and the registry uses it; that the rules for loss matrices in
-`dco.thresholds` give the same value is tested, not assumed.
+`METHODS` is the paper's Table 1, which `dco compare` runs too. `TABLE_ROWS` names the rows of the paper's result tables: the
+same methods under the names of those tables, and the paper's controls. A method looks at candidates on tuning and
+calibration rows (`Rows`) and gives the structure and the threshold that are deployed. DCO is
+`dco.guarantees.decoupled.choose_and_calibrate`. All methods are for 0/1 loss (miscoverage). There each rule is one order
+statistic, and the registry uses it; tests show that the rules for loss matrices give the same value.
 
-Two entries of the paper's Table 1 are stated otherwise here. CRC controls an expectation and has no delta; on 0/1 loss it is
-split conformal prediction. BQ, BCP-CRC and LTT are the high-probability rules. And a rule that chooses among candidates on
-the rows that certify it pays by a union bound, delta / |candidates| each; without it the claim would be false.
+Two entries differ from the paper's Table 1. CRC controls an expectation and has no delta; on 0/1 loss it is split conformal
+prediction. BQ, BCP-CRC and LTT are the high-probability rules. And a rule that chooses among candidates on the rows that
+certify it pays by a union bound, delta / |candidates| each; without it the claim would be false.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import Any, Literal, TypeAlias
+from functools import partial
+from typing import Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from dco.foundations.arrays import Floats
 from dco.foundations.errors import IncompatibleScoreError
 from dco.foundations.ranks import Guarantee, Level, Threshold, as_rational
+from dco.guarantees.decoupled import choose_and_calibrate
 from dco.guarantees.rules import bayesian_quadrature, split_conformal
-from dco.predictions import ClassDraws, ClassProbabilities, Prediction
-from dco.scores.decision import DecisionScore, RiskOptimal
+from dco.predictions import ClassDraws, ClassProbabilities
+from dco.scores.decision import RiskAverse, RiskOptimal
 from dco.scores.regression import QuantileResidual
-from dco.scores.score import Score, set_sizes
-from dco.sets.prediction_sets import PredictionSets
-from dco.tuning import direct_tune, tune
+from dco.scores.score import Score
+from dco.tuning import EvaluatedCandidate
+from dco.tuning.direct_tune import tuning_threshold
+from dco.tuning.search import Candidates, all_failed, checked_pairs, checked_targets, evaluate_pairs
 
-Candidates: TypeAlias = Mapping[str, tuple[Score, Prediction, Prediction, Prediction]]
-Tuned: TypeAlias = Literal["nothing", "score", "structure", "structure and threshold"]
-Role: TypeAlias = Literal["none", "tune", "calibrate"]
+Tuned: TypeAlias = Literal["nothing", "score", "structure", "threshold", "structure and threshold"]
+Role: TypeAlias = Literal["tune", "calibrate", "pool", "test"]
+Roles: TypeAlias = Mapping[Role, EvaluatedCandidate]  # one candidate on the rows of each role; the pool is tune + calibrate
 
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """What a method may look at: candidates, and the labels of the two roles. Test labels are not among them."""
+    """What a method may look at: every candidate by role (no method reads "test"), and the level.
 
-    candidates: Candidates
-    y_tune: Any
-    y_cal: Any
-    alpha: Level
-    delta: Level
+    `fixed` is the candidate of methods that search nothing. `refit` gives a candidate fitted again on more rows, which then
+    calibrates and predicts in place of the one that was tuned. `structures` are needed by methods that read predictions.
+    """
+
+    candidates: Mapping[str, Roles]
     fixed: str
+    alpha: Level
+    delta: Level = 0.05
+    refit: Callable[[str], Roles] | None = None
+    structures: Candidates = field(default_factory=dict)
 
-    def calibration_scores(self, name: str) -> Any:
-        """The scores of the calibration labels under one candidate."""
-        score, _, prediction, _ = self.candidates[name]
-        return score.observed(prediction, self.y_cal)
+    def deployed(self, name: str) -> Roles:
+        """The candidate that calibrates and predicts."""
+        return self.candidates[name] if self.refit is None else self.refit(name)
 
-    def ranking(self) -> Any:
-        """The candidates by mean set size on the tuning rows."""
-        return tune({name: entry[:2] for name, entry in self.candidates.items()}, self.y_tune, alpha=self.alpha)
+
+@dataclass(frozen=True, eq=False)
+class Choice:
+    """What a method deploys: a candidate, its threshold, and the candidate on the rows of each role."""
+
+    candidate: str
+    threshold: Threshold
+    deployed: Roles
 
 
 @dataclass(frozen=True)
 class Method:
-    """One row of the table: `choose` gives the candidate and the threshold that are deployed."""
+    """One row of Table 1: `choose` gives the candidate and the threshold that are deployed.
+
+    `law`: the threshold is an order statistic of scores exchangeable with test scores, so that coverage has the
+    Beta-binomial law of its rank. `needs` are the scores that it applies to, where it does not apply to all.
+    """
 
     name: str
     tuned: Tuned
-    tuned_on: Role
-    calibrated_on: Role
+    tuned_on: Literal["none", "tune", "calibrate"]
+    calibrated_on: Literal["none", "calibrate"]
     rule: str
     guarantee: Guarantee
     assumption: str
     reference: str
     choose: Callable[[Rows], tuple[str, Threshold]]
+    law: bool = True
+    needs: tuple[type[Score], ...] = ()
+
+    def suits(self, score: Score) -> bool:
+        """Whether the method applies to a candidate with this score."""
+        return not self.needs or isinstance(score, self.needs)
+
+    def __call__(self, rows: Rows) -> Choice:
+        """Choose a candidate and a threshold; the threshold states the claim of the method."""
+        for other, (score, _) in rows.structures.items():
+            if not self.suits(score):
+                kinds = " or ".join(kind.__name__ for kind in self.needs)
+                raise IncompatibleScoreError(
+                    f"{self.name} needs a {kinds} score, but the candidate {other!r} has {score!r:.100}."
+                )
+        name, threshold = self.choose(rows)
+        delta = float(as_rational(rows.delta, name="delta")) if self.guarantee == "pac" else None
+        stated = replace(threshold, guarantee=self.guarantee, delta=delta)
+        return Choice(name, stated, rows.deployed(name))
 
 
-@dataclass(frozen=True, eq=False)
-class Outcome:
-    """What a method deploys, and its sets on the test rows."""
-
-    method: str
-    candidate: str
-    threshold: Threshold
-    sets: PredictionSets
-
-
-def run_method(
-    method: str,
-    candidates: Candidates,
-    y_tune: ArrayLike,
-    y_cal: ArrayLike,
-    *,
-    alpha: Level,
-    delta: Level = 0.05,
-    fixed: str | None = None,
-) -> Outcome:
-    """Run one method of `METHODS` by its key; `fixed` names the candidate of methods that tune nothing (default: the first).
-
-    Methods without tuning do not touch the tuning rows. To give them the same data, put tuning and calibration rows
-    together into their calibration prediction.
-    """
-    if method not in METHODS:
-        raise ValueError(f"there is no method {method!r}; there are {', '.join(METHODS)}.")
-    if not candidates:
-        raise ValueError(
-            "candidates must hold at least one {name: (score, prediction_tune, prediction_cal, prediction_test)}."
-        )
-    first = next(iter(candidates)) if fixed is None else fixed
-    if first not in candidates:
-        raise ValueError(f"fixed names {fixed!r}, which is not among the candidates {', '.join(candidates)}.")
-    name, threshold = METHODS[method].choose(Rows(candidates, np.asarray(y_tune), np.asarray(y_cal), alpha, delta, first))
-    score, _, _, test = candidates[name]
-    return Outcome(method, name, threshold, score.sets(test, threshold))
+def evaluated_roles(candidates: Mapping[Role, Candidates], targets: Mapping[Role, ArrayLike]) -> dict[str, Roles]:
+    """Each candidate on the rows of each role; a candidate whose scores fail on tuning rows is left out, as in `tune`."""
+    done, lost = evaluate_pairs(checked_pairs(candidates["tune"]), checked_targets(targets["tune"]))
+    if not done:
+        raise all_failed(lost)
+    roles: dict[str, dict[Role, EvaluatedCandidate]] = {entry.name: {"tune": entry} for entry in done}
+    for role in candidates:
+        if role != "tune":
+            pairs = checked_pairs({name: candidates[role][name] for name in roles})
+            found, lost = evaluate_pairs(pairs, checked_targets(targets[role]))
+            for name, problem in lost.items():
+                raise type(problem)(f"{name} failed on {role} rows. {type(problem).__name__}: {problem}")
+            for entry in found:
+                roles[entry.name][role] = entry
+    return dict(roles)
 
 
-def _split_cp(rows: Rows) -> tuple[str, Threshold]:
-    return rows.fixed, split_conformal(rows.calibration_scores(rows.fixed), alpha=rows.alpha)
+# ---- rules: scores -> threshold ----------------------------------------------------------------------------------------
+
+Rule: TypeAlias = Callable[[Rows, Floats], Threshold]
+
+
+def _marginal(rows: Rows, scores: Floats) -> Threshold:
+    return split_conformal(scores, alpha=rows.alpha)
+
+
+def _pac(rows: Rows, scores: Floats) -> Threshold:
+    return bayesian_quadrature(scores, alpha=rows.alpha, delta=rows.delta)
+
+
+def _pac_for_all(rows: Rows, scores: Floats) -> Threshold:
+    share = as_rational(rows.delta, name="delta") / Fraction(len(rows.candidates))
+    return bayesian_quadrature(scores, alpha=rows.alpha, delta=share)
+
+
+def _empirical(rows: Rows, scores: Floats) -> Threshold:
+    return tuning_threshold(scores, alpha=rows.alpha)
+
+
+# ---- how a structure is chosen, and which rows give its threshold -------------------------------------------------------
+
+
+def _decoupled(rows: Rows, *, role: Role = "calibrate", rule: Rule) -> tuple[str, Threshold]:
+    """DCO. With another role than "calibrate" the same rows choose and calibrate: DirectTune, and one of the controls."""
+    tuning = [parts["tune"] for parts in rows.candidates.values()]
+    found = choose_and_calibrate(
+        tuning, lambda best: rows.deployed(best)[role].scores, partial(rule, rows), alpha=rows.alpha
+    )
+    return found.best, found.threshold
+
+
+def _fixed(rows: Rows, *, role: Role = "pool", rule: Rule) -> tuple[str, Threshold]:
+    """The candidate that was named in advance."""
+    return rows.fixed, rule(rows, rows.deployed(rows.fixed)[role].scores)
+
+
+def _smallest(rows: Rows, *, role: Role = "pool", rule: Rule) -> tuple[str, Threshold]:
+    """The candidate whose sets are smallest on the rows that also give its threshold."""
+    thresholds = {name: rule(rows, parts[role].scores) for name, parts in rows.candidates.items()}
+    sizes = {name: np.mean(rows.candidates[name][role].sizes_at(each.value)) for name, each in thresholds.items()}
+    best = min(sizes, key=lambda name: sizes[name])
+    return best, thresholds[best]
 
 
 def _score_tuned_cp(rows: Rows) -> tuple[str, Threshold]:
     """Each candidate is conformalised on the tuning rows and the smallest sets win, as RAPS tunes its penalty."""
-    sizes = {}
-    for name, (score, prediction, _, _) in rows.candidates.items():
-        threshold = split_conformal(score.observed(prediction, rows.y_tune), alpha=rows.alpha)
-        sizes[name] = float(np.mean(set_sizes(score, prediction, threshold.value)))
-    best = min(sizes, key=lambda name: sizes[name])
-    return best, split_conformal(rows.calibration_scores(best), alpha=rows.alpha)
-
-
-def _crc(rows: Rows) -> tuple[str, Threshold]:
-    name, threshold = _split_cp(rows)
-    return name, replace(threshold, guarantee="expected_risk")
-
-
-def _bq(rows: Rows) -> tuple[str, Threshold]:
-    return rows.fixed, bayesian_quadrature(rows.calibration_scores(rows.fixed), alpha=rows.alpha, delta=rows.delta)
-
-
-def _smallest_certified(rows: Rows) -> tuple[str, Threshold]:
-    """Every candidate at delta / |candidates| on the calibration rows; then the smallest sets there."""
-    share = as_rational(rows.delta, name="delta") / Fraction(len(rows.candidates))
-    thresholds, sizes = {}, {}
-    for name, (score, _, prediction, _) in rows.candidates.items():
-        thresholds[name] = bayesian_quadrature(rows.calibration_scores(name), alpha=rows.alpha, delta=share)
-        sizes[name] = float(np.mean(set_sizes(score, prediction, thresholds[name].value)))
-    best = min(sizes, key=lambda name: sizes[name])
-    return best, replace(thresholds[best], delta=float(as_rational(rows.delta, name="delta")))
+    best, _ = _smallest(rows, role="tune", rule=_marginal)
+    return best, _marginal(rows, rows.deployed(best)["calibrate"].scores)
 
 
 def _rocp(rows: Rows) -> tuple[str, Threshold]:
     """The decision candidate with the least mean robust loss on the tuning rows, calibrated on the calibration rows."""
     losses = {}
-    for name, (score, prediction, _, _) in rows.candidates.items():
-        if not (isinstance(score, DecisionScore) and isinstance(prediction, (ClassProbabilities, ClassDraws))):
-            raise IncompatibleScoreError(
-                f"ROCP needs RiskOptimal or RiskAverse scores, but the candidate {name!r} is {score!r:.100}."
-            )
-        sets = score.sets(prediction, direct_tune(score, prediction, rows.y_tune, alpha=rows.alpha))
+    for name, (score, prediction) in rows.structures.items():
+        assert isinstance(score, (RiskOptimal, RiskAverse))
+        assert isinstance(prediction, (ClassProbabilities, ClassDraws))
+        sets = score.sets(prediction, _empirical(rows, rows.candidates[name]["tune"].scores))
         chosen = RiskOptimal(score.loss_matrix, score.labels).act(sets, prediction, alpha=rows.alpha)
         losses[name] = float(chosen.robust_loss.mean())
     best = min(losses, key=lambda name: losses[name])
-    return best, split_conformal(rows.calibration_scores(best), alpha=rows.alpha)
-
-
-def _dco_warmstart(rows: Rows) -> tuple[str, Threshold]:
-    best = rows.ranking().best
-    return best, split_conformal(rows.calibration_scores(best), alpha=rows.alpha)
-
-
-def _dco_pac(rows: Rows) -> tuple[str, Threshold]:
-    best = rows.ranking().best
-    return best, bayesian_quadrature(rows.calibration_scores(best), alpha=rows.alpha, delta=rows.delta)
-
-
-def _direct_tune(rows: Rows) -> tuple[str, Threshold]:
-    best = rows.ranking().best
-    score, prediction, _, _ = rows.candidates[best]
-    return best, direct_tune(score, prediction, rows.y_tune, alpha=rows.alpha)
-
-
-def _cqr(rows: Rows) -> tuple[str, Threshold]:
-    name = rows.fixed
-    if not isinstance(rows.candidates[name][0], QuantileResidual):
-        raise IncompatibleScoreError(
-            f"CQR needs a QuantileResidual score, but {name!r} has {rows.candidates[name][0]!r:.100}."
-        )
-    return _split_cp(rows)
+    return best, _marginal(rows, rows.deployed(best)["calibrate"].scores)
 
 
 METHODS: dict[str, Method] = {
     "split_cp": Method(
         "Split CP", "nothing", "none", "calibrate", "k-th smallest score, k = ceil((n + 1)(1 - alpha))", "marginal",
-        "exchangeable rows", "Papadopoulos et al. (2002)", _split_cp,
+        "exchangeable rows", "Papadopoulos et al. (2002)", partial(_fixed, rule=_marginal),
     ),
     "score_tuned_cp": Method(
         "Score-tuned CP", "score", "tune", "calibrate", "smallest sets after split CP on tuning rows; then split CP",
@@ -195,44 +201,83 @@ METHODS: dict[str, Method] = {
     ),
     "crc": Method(
         "CRC", "nothing", "none", "calibrate", "(sum of losses + bound) / (n + 1) <= alpha; on 0/1 loss split CP's rank",
-        "expected_risk", "exchangeable rows", "Angelopoulos et al. (2024)", _crc,
+        "expected_risk", "exchangeable rows", "Angelopoulos et al. (2024)", partial(_fixed, rule=_marginal),
     ),
     "bq": Method(
         "BQ", "nothing", "none", "calibrate", "P(L+ <= alpha) >= 1 - delta; on 0/1 loss a Beta tail", "pac",
-        "i.i.d. rows", "Snell and Griffiths (2025)", _bq,
+        "i.i.d. rows", "Snell and Griffiths (2025)", partial(_fixed, rule=_pac),
     ),
     "bcp_crc": Method(
         "BCP-CRC", "structure and threshold", "calibrate", "calibrate",
         "smallest sets among candidates, each by BQ at delta / |candidates|; with one candidate BQ", "pac", "i.i.d. rows",
-        "Wu et al. (2026), arXiv 2602.03331; the union bound is ours", _smallest_certified,
+        "Wu et al. (2026), arXiv 2602.03331; the union bound is ours", partial(_smallest, rule=_pac_for_all), law=False,
     ),
     "ltt": Method(
         "LTT", "structure and threshold", "calibrate", "calibrate",
         "fixed sequences of binomial tests from the safe end, one a candidate, at delta / |candidates|; smallest sets",
-        "pac", "i.i.d. rows", "Angelopoulos et al. (2025)", _smallest_certified,
+        "pac", "i.i.d. rows", "Angelopoulos et al. (2025)", partial(_smallest, rule=_pac_for_all), law=False,
     ),
     "rocp": Method(
         "ROCP", "structure", "tune", "calibrate",
         "least mean robust loss on tuning rows; then split CP of the nested-envelope score", "marginal",
-        "exchangeable rows", "Wang and Dobriban (2026); the envelope is ours", _rocp,
+        "exchangeable rows", "Wang and Dobriban (2026); the envelope is ours", _rocp, needs=(RiskOptimal, RiskAverse),
     ),
     "dco_warmstart": Method(
         "DCO-Warmstart", "structure", "tune", "calibrate",
         "smallest mean size at tuning risk <= alpha; the tuning threshold is dropped; then split CP", "marginal",
-        "exchangeable rows", "Wu, Niu, Kaski and Caprio, Algorithm 1", _dco_warmstart,
+        "exchangeable rows", "Wu, Niu, Kaski and Caprio, Algorithm 1", partial(_decoupled, rule=_marginal),
     ),
     "dco_pac": Method(
         "DCO with a PAC rank", "structure", "tune", "calibrate",
         "smallest mean size at tuning risk <= alpha; then BQ: the like-for-like partner of BQ, BCP-CRC and LTT", "pac",
-        "i.i.d. rows", "ours", _dco_pac,
+        "i.i.d. rows", "ours", partial(_decoupled, rule=_pac),
     ),
     "direct_tune": Method(
         "DirectTune", "structure and threshold", "tune", "none",
         "smallest mean size at tuning risk <= alpha; the tuning threshold is deployed", "none", "no claim",
-        "Wu, Niu, Kaski and Caprio, Section 4", _direct_tune,
+        "Wu, Niu, Kaski and Caprio, Section 4", partial(_decoupled, role="tune", rule=_empirical), law=False,
     ),
     "cqr": Method(
         "CQR", "nothing", "none", "calibrate", "split CP of max(lower - y, y - upper)", "marginal", "exchangeable rows",
-        "Romano, Patterson and Candes (2019)", _cqr,
+        "Romano, Patterson and Candes (2019)", partial(_fixed, rule=_marginal), needs=(QuantileResidual,),
     ),
 }  # fmt: skip
+
+# The rows of the paper's result tables: methods of Table 1, and controls. Methods that do not tune on rows of their own are
+# calibrated on the pool of tuning and calibration rows.
+TABLE_ROWS: dict[str, Method] = {
+    "BQ": METHODS["bq"],
+    "DCO-PAC": METHODS["dco_pac"],
+    "Matched-Φ BQ, δ/|Φ|": METHODS["bcp_crc"],
+    "Split CP, φ fixed, whole pool": METHODS["split_cp"],
+    "DCO-Warmstart": METHODS["dco_warmstart"],
+    "DCO, refit": METHODS["dco_warmstart"],
+    "DCO, φ fixed": Method(
+        "DCO, φ fixed", "nothing", "none", "calibrate", "split CP on as many rows as DCO leaves to calibration", "marginal",
+        "exchangeable rows", "control", partial(_fixed, role="calibrate", rule=_marginal),
+    ),
+    "DirectTune, fixed φ": Method(
+        "DirectTune, fixed φ", "threshold", "tune", "none", "the tuning threshold of a fixed structure", "none", "no claim",
+        "control", partial(_fixed, role="tune", rule=_empirical),
+    ),
+    "DirectTune, searched Φ": METHODS["direct_tune"],
+    "Matched-Φ BQ, δ uncorrected": Method(
+        "Matched-Φ BQ, δ uncorrected", "structure and threshold", "calibrate", "calibrate",
+        "BCP-CRC without its union bound", "none", "no claim", "control", partial(_smallest, rule=_pac), law=False,
+    ),
+    "DCO's structure, BQ on the pool": Method(
+        "DCO's structure, BQ on the pool", "structure", "tune", "calibrate",
+        "DCO's structure, calibrated by BQ on rows that chose it too", "none", "no claim", "control",
+        partial(_decoupled, role="pool", rule=_pac), law=False,
+    ),
+    "EFCP (tuned and calibrated on the pool)": Method(
+        "EFCP", "structure", "calibrate", "calibrate", "smallest sets after split CP on the same rows", "none", "no claim",
+        "control", partial(_smallest, rule=_marginal), law=False,
+    ),
+}  # fmt: skip
+
+
+def compared_thresholds(rows: Rows, name: str) -> list[float]:
+    """The thresholds at which `TABLE_ROWS` compare the sizes of one candidate, so that one pass may find them all."""
+    tune, pool = rows.candidates[name]["tune"].scores, rows.candidates[name]["pool"].scores
+    return [_empirical(rows, tune).value, *(rule(rows, pool).value for rule in (_marginal, _pac, _pac_for_all))]

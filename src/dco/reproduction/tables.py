@@ -7,7 +7,7 @@ import io
 import json
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -58,6 +58,12 @@ class ResultTable:
                 raise ValueError(
                     f"table {self.title!r} has {len(self.columns)} columns, but a row has {len(row)}: {row!r:.200}"
                 )
+
+    @classmethod
+    def of(cls, title: str, caption: str, rows: Sequence[Mapping[str, Cell]], digits: int = 3) -> ResultTable:
+        """A table from rows that name their cells; all rows have the columns of the first."""
+        columns = tuple(rows[0]) if rows else ()
+        return cls(title, caption, columns, tuple(tuple(row[name] for name in columns) for row in rows), digits)
 
     @property
     def slug(self) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from dco.guarantees.theory import coverage_law_of_rank, pac_gap, quantile_accura
 from dco.reproduction import figures
 from dco.reproduction.coverage_z import target
 from dco.reproduction.datasets.synthetic import HeteroscedasticGaussian
-from dco.reproduction.experiment import Experiment, Options, Records
+from dco.reproduction.experiment import Experiment, Options, Records, Row, column, rows_by
 from dco.reproduction.methods import METHODS
 from dco.reproduction.tables import Cell, Measured, ResultTable
 from dco.scores.regression import NormalisedResidual
@@ -35,7 +35,7 @@ CALIBRATION_ROWS = (50, 200, 1000, 10_000, 100_000, 1_000_000)
 QUICK_CALIBRATION_ROWS = (50, 1000, 10_000)
 LEMMA_ROWS = (50, 200, 1000, 5000)
 LEMMA_DISTANCES = (1.0, 2.0, 4.0)  # in units of 1 / sqrt(m)
-LEMMA_DRAWS = 200  # calibration sets a seed
+LEMMA_DRAWS = 200  # calibration sets per seed
 
 
 def population_threshold(alpha: float) -> float:
@@ -55,115 +55,92 @@ def asymptotics_split(seed: int, options: Options) -> list[dict[str, Any]]:
             for schedule, delta in (("0.05", DELTA), ("1/m", 1 / m)):
                 rank = pac_rank(m, alpha=alpha, delta=delta)
                 quadrature = scores[rank - 1] if rank <= m else math.inf
-                rows.append(
-                    {
-                        "part": "agreement",
-                        "m": m,
-                        "alpha": alpha,
-                        "schedule": schedule,
-                        "rank": rank,
-                        "rank_dco": conformal_rank(m, alpha=alpha),
-                        "dco": float(conformal),
-                        "bq": float(quadrature),
-                        "coverage_dco": POPULATION.normalised_coverage(float(conformal)),
-                        "coverage_bq": POPULATION.normalised_coverage(float(quadrature)),
-                    }
-                )
+                rows.append({
+                    "part": "agreement", "m": m, "alpha": alpha, "schedule": schedule, "rank": rank,
+                    "rank_dco": conformal_rank(m, alpha=alpha), "dco": float(conformal), "bq": float(quadrature),
+                    "coverage_dco": POPULATION.normalised_coverage(float(conformal)),
+                    "coverage_bq": POPULATION.normalised_coverage(float(quadrature)),
+                })  # fmt: skip
     for m in LEMMA_ROWS:
         for alpha in options.alphas:
             rank = conformal_rank(m, alpha=alpha)
             draws = np.partition(np.abs(rng.standard_normal((LEMMA_DRAWS, m))), rank - 1, axis=1)[:, rank - 1]
             away = np.abs(draws - population_threshold(alpha))
-            rows += [
-                {
-                    "part": "lemma",
-                    "m": m,
-                    "alpha": alpha,
-                    "distance": step,
-                    "misses": int(np.sum(away > step / math.sqrt(m))),
-                }
-                for step in LEMMA_DISTANCES
-            ]
+            for step in LEMMA_DISTANCES:
+                misses = int(np.sum(away > step / math.sqrt(m)))
+                rows.append({"part": "lemma", "m": m, "alpha": alpha, "distance": step, "misses": misses})
     return rows
 
 
 def asymptotics_tables(records: Records, options: Options) -> list[ResultTable]:
     """Thresholds against λ* as m grows, and the quantile lemma against simulation."""
-    rows = [row for record in records for row in record.rows]
-    return [_agreement_table(rows, len(records)), _lemma_table(rows, len(records))]
+    return [_agreement_table(records), _lemma_table(records)]
 
 
 def asymptotics_figures(records: Records, options: Options, folder: Path) -> list[Path]:
     """Both thresholds against m."""
-    rows = [row for record in records for row in record.rows if row["part"] == "agreement"]
+    rows = rows_by(records, "part")["agreement"]
     truth = {alpha: population_threshold(alpha) for alpha in options.alphas}
     return figures.asymptotics(rows, truth=truth, folder=folder, name="asymptotics")
 
 
-def _agreement_table(rows: Sequence[Any], replicates: int) -> ResultTable:
-    agreement = [row for row in rows if row["part"] == "agreement"]
-    keys = dict.fromkeys((row["alpha"], row["schedule"], row["m"]) for row in agreement)
-    lines: list[tuple[Cell, ...]] = []
-    for alpha, schedule, m in keys:
-        same = [row for row in agreement if (row["alpha"], row["schedule"], row["m"]) == (alpha, schedule, m)]
+def _grouped(rows: Sequence[Row], *keys: str) -> dict[tuple[Any, ...], list[Row]]:
+    """Rows that agree in these columns, in order of their first appearance."""
+    found: dict[tuple[Any, ...], list[Row]] = {}
+    for row in rows:
+        found.setdefault(tuple(row[key] for key in keys), []).append(row)
+    return found
+
+
+def _agreement_table(records: Records) -> ResultTable:
+    rows: list[dict[str, Cell]] = []
+    for (alpha, schedule, m), same in _grouped(rows_by(records, "part")["agreement"], "alpha", "schedule", "m").items():
         truth = population_threshold(alpha)
-        delta = DELTA if schedule == "0.05" else 1 / m
-        gap = pac_gap(m, alpha=alpha, delta=delta)
+        gap = pac_gap(m, alpha=alpha, delta=DELTA if schedule == "0.05" else 1 / m)
         measured = Measured.of(row["coverage_bq"] - row["coverage_dco"] for row in same)
         # The gap between two order statistics of uniforms is Beta(difference, m + 1 - difference).
         apart = gap.pac_rank - gap.marginal_rank
         sd = float(coverage_law_of_rank(apart, m).std()) if 0 < apart <= m else math.nan
-        z = (measured.mean - gap.exact) / (sd / math.sqrt(replicates)) if sd > 0 else None
-        lines.append(
-            (target(alpha), schedule, m, Measured.of(row["dco"] - truth for row in same))
-            + (Measured.of(float(row["bq"]) - truth for row in same) if gap.pac_rank <= m else "no finite rank",)
-            + (measured, gap.exact, gap.approximate, z)
-        )
-    return ResultTable(
+        quadrature = Measured.of(float(row["bq"]) - truth for row in same) if gap.pac_rank <= m else "no finite rank"
+        rows.append({
+            "target": target(alpha), "δ": schedule, "m": m, "DCO - λ*": Measured.of(row["dco"] - truth for row in same),
+            "BQ - λ*": quadrature, "gap": measured, "exact gap": gap.exact, "normal form": gap.approximate,
+            "z of gap": (measured.mean - gap.exact) / (sd / math.sqrt(len(records))) if sd > 0 else None,
+        })  # fmt: skip
+    return ResultTable.of(
         "Asymptotic agreement of DCO and BQ",
-        f"Known truth: the score is |N(0, 1)|. {replicates} calibration sets of each size m; both thresholds come from the "
-        "same m rows, less the population threshold λ*. 'Gap': true coverage of BQ's sets less that of DCO's, beside the "
-        "exact (BQ's rank - DCO's rank) / (m + 1) and its form z_(1-δ) sqrt(α(1-α)/m). Both thresholds approach λ*, as the "
-        "proposition says, for fixed δ and for δ = 1/m; their gap closes as m^(-1/2), for δ = 1/m slower by sqrt(log m).",
-        ("target", "δ", "m", "DCO - λ*", "BQ - λ*", "gap", "exact gap", "normal form", "z of gap"),
-        tuple(lines),
+        f"Known truth: the score is |N(0, 1)|. {len(records)} calibration sets of each size m; both thresholds come from "
+        "the same m rows, less the population threshold λ*. 'Gap': true coverage of BQ's sets less that of DCO's, beside "
+        "the exact (BQ's rank - DCO's rank) / (m + 1) and its form z_(1-δ) sqrt(α(1-α)/m). Both thresholds approach λ*, as "
+        "the proposition says, for fixed δ and for δ = 1/m; their gap closes as m^(-1/2), for δ = 1/m slower by "
+        "sqrt(log m).",
+        rows,
         digits=4,
     )
 
 
-def _lemma_table(rows: Sequence[Any], replicates: int) -> ResultTable:
-    lemma = [row for row in rows if row["part"] == "lemma"]
-    lines: list[tuple[Cell, ...]] = []
-    for alpha, m, step in dict.fromkeys((row["alpha"], row["m"], row["distance"]) for row in lemma):
-        draws = LEMMA_DRAWS * replicates
-        misses = sum(row["misses"] for row in lemma if (row["alpha"], row["m"], row["distance"]) == (alpha, m, step))
+def _lemma_table(records: Records) -> ResultTable:
+    rows: list[dict[str, Cell]] = []
+    draws = LEMMA_DRAWS * len(records)
+    for (alpha, m, step), same in _grouped(rows_by(records, "part")["lemma"], "alpha", "m", "distance").items():
+        simulated = sum(row["misses"] for row in same) / draws
         truth, t = population_threshold(alpha), step / math.sqrt(m)
-        density = (
-            2 * math.exp(-((truth + t) ** 2) / 2) / math.sqrt(2 * math.pi)
-        )  # falls with the score: least at the far end
+        # The density of scores falls with the score, so it is least at the far end.
+        density = 2 * math.exp(-((truth + t) ** 2) / 2) / math.sqrt(2 * math.pi)
         law = coverage_law_of_rank(conformal_rank(m, alpha=alpha), m)
         covered = [2 * float(ndtr(max(0.0, truth + side * t))) - 1 for side in (-1, 1)]
         exact = float(law.cdf(covered[0]) + law.sf(covered[1]))
-        lines.append(
-            (
-                target(alpha),
-                m,
-                t,
-                misses / draws,
-                exact,
-                (misses / draws - exact) / math.sqrt(exact * (1 - exact) / draws),
-            )
-            + tuple(
-                quantile_accuracy(m, alpha=alpha, density=density, distance=t, method=method)
-                for method in ("exact", "paper")
-            )
-        )
-    return ResultTable(
+        bound = partial(quantile_accuracy, m, alpha=alpha, density=density, distance=t)
+        rows.append({
+            "target": target(alpha), "m": m, "t": t, "simulated": simulated, "true": exact,
+            "z of simulation": (simulated - exact) / math.sqrt(exact * (1 - exact) / draws),
+            "bound, exact": bound(method="exact"), "bound, paper": bound(method="paper"),
+        })  # fmt: skip
+    return ResultTable.of(
         "Calibration quantile lemma",
         "P(|q - q*| > t) over calibration sets of m rows: simulated, true (Beta law), and bounded from a lower bound on the "
         "density of scores alone. 'Exact' counts scores by the binomial law; 'paper' is Lemma B.3.",
-        ("target", "m", "t", "simulated", "true", "z of simulation", "bound, exact", "bound, paper"),
-        tuple(lines),
+        rows,
         digits=4,
     )
 
@@ -236,25 +213,25 @@ def _smallest(scores: dict[float, Floats], spread: Floats, rank: int) -> tuple[f
 
 def tuning_oracle_tables(records: Records, options: Options) -> list[ResultTable]:
     """Regret by number of tuning rows, beside the paper's bound, the uniform one, and the one after recalibration."""
-    rows = [row for record in records for row in record.rows]
-    lines: list[tuple[Cell, ...]] = []
-    for alpha, n in dict.fromkeys((row["alpha"], row["n"]) for row in rows):
-        same = [row for row in rows if (row["alpha"], row["n"]) == (alpha, n)]
-        least = min(oracle_size(floor, alpha) for floor in FLOORS)
-        winner = min(FLOORS, key=lambda floor: oracle_size(floor, alpha))
-        tight = [row["tight_size"] - least for row in same if "tight_size" in row]
+    rows: list[dict[str, Cell]] = []
+    for (alpha, n), same in _grouped([row for record in records for row in record.rows], "alpha", "n").items():
+        sizes = {floor: oracle_size(floor, alpha) for floor in FLOORS}
+        winner = min(sizes, key=lambda floor: sizes[floor])
+        regret = column(same, "regret")
+        tight = [row["tight_size"] - sizes[winner] for row in same if "tight_size" in row]
         unsafe = sum(row["tight_risk"] > alpha for row in same if "tight_risk" in row)
         deployed = size_after_recalibration(n, n, alpha=alpha, candidates=len(FLOORS), size_bound=SIZE_BOUND, delta=DELTA)
-        lines.append(
-            (target(alpha), n, sum(row["chosen"] == winner for row in same) / len(same))
-            + (Measured.of(row["regret"] for row in same), float(np.quantile([row["regret"] for row in same], 0.95)))
-            + (Measured.of(tight) if tight else None, unsafe if tight else None)
-            + (_bound(n, alpha, "paper"), _bound(n, alpha, "uniform"))
-            + (None if deployed.vacuous else _excess(deployed.oracle_level, deployed.size_excess, alpha),)
-        )
+        excess = None if deployed.vacuous else _excess(deployed.oracle_level, deployed.size_excess, alpha)
+        rows.append({
+            "target": target(alpha), "n": n, "best chosen": sum(row["chosen"] == winner for row in same) / len(same),
+            "regret": Measured.of(regret), "regret P95": float(np.quantile(regret, 0.95)),
+            "tightened": Measured.of(tight) if tight else None, "risk > α": unsafe if tight else None,
+            "bound, paper": _bound(n, alpha, "paper"), "bound, uniform": _bound(n, alpha, "uniform"),
+            "bound, recalibrated": excess,
+        })  # fmt: skip
     least = min(oracle_size(floor, options.alphas[0]) for floor in FLOORS)
     return [
-        ResultTable(
+        ResultTable.of(
             "Tuning oracle",
             f"{len(FLOORS)} structures |y - mean| / (spread + floor) on known truth, {len(records)} tuning sets of each "
             "size n. 'Regret': mean width of the chosen structure less that of the best, each at the threshold where it "
@@ -264,9 +241,7 @@ def tuning_oracle_tables(records: Records, options: Options) -> list[ResultTable
             f"threshold), with B = {SIZE_BOUND:g}; last, the one for sets recalibrated on as many rows, which the paper "
             "leaves open. Empty: the bound says nothing at this n. The bounds hold and are loose: a few hundred rows choose "
             "well.",
-            ("target", "n", "best chosen", "regret", "regret P95", "tightened", "risk > α")
-            + ("bound, paper", "bound, uniform", "bound, recalibrated"),
-            tuple(lines),
+            rows,
         )
     ]
 
@@ -276,12 +251,9 @@ def tuning_oracle_figures(records: Records, options: Options, folder: Path) -> l
     table = tuning_oracle_tables(records, options)[0]
     lines: dict[str, dict[int, float]] = {}
     for label in ("regret", "tightened", "bound, paper", "bound, uniform", "bound, recalibrated"):
-        for row in table.rows:
-            cells = dict(zip(table.columns, row, strict=True))
-            cell, n = cells[label], cells["n"]
-            if cells["target"] == target(options.alphas[0]) and cell is not None and isinstance(n, int):
-                value = cell.mean if isinstance(cell, Measured) else float(cell)
-                lines.setdefault(label, {})[n] = value
+        for level, n, cell in zip(*map(table.column, ("target", "n", label)), strict=True):
+            if level == target(options.alphas[0]) and isinstance(n, int) and isinstance(cell, (float, Measured)):
+                lines.setdefault(label, {})[n] = cell.mean if isinstance(cell, Measured) else cell
     return figures.tuning_regret(lines, folder=folder, name="tuning-oracle")
 
 
@@ -303,31 +275,21 @@ def _excess(level: float, excess: float, alpha: float) -> float | None:
 
 def methods_rows(seed: int, options: Options) -> list[dict[str, Any]]:
     """The registry of methods, one row each."""
+    shown = ("tuned", "tuned_on", "calibrated_on", "rule", "guarantee", "assumption", "reference")
     return [
-        {
-            "method": method.name,
-            "tuned": method.tuned,
-            "tuned on": method.tuned_on,
-            "calibrated on": method.calibrated_on,
-            "rule": method.rule,
-            "guarantee": method.guarantee,
-            "assumption": method.assumption,
-            "reference": method.reference,
-        }
+        {"method": method.name} | {name.replace("_", " "): vars(method)[name] for name in shown}
         for method in METHODS.values()
     ]
 
 
 def methods_tables(records: Records, options: Options) -> list[ResultTable]:
     """The comparison of methods, as our registry states it."""
-    rows = [dict(row) for row in records[0].rows]
     return [
-        ResultTable(
+        ResultTable.of(
             "Table 1: methods compared",
             "From the registry that `dco compare` runs. Stated otherwise than in the paper: CRC controls an expectation and "
             "has no δ, and a rule that chooses on the rows that certify it pays δ / |candidates| for each.",
-            tuple(rows[0]),
-            tuple(tuple(row.values()) for row in rows),
+            records[0].rows,
         )
     ]
 
@@ -337,38 +299,31 @@ def methods_figures(records: Records, options: Options, folder: Path) -> list[Pa
     return figures.pipeline(folder)
 
 
+_simulated = partial(Experiment, needs="nothing", splits=100, quick_splits=20, alphas=(0.2, 0.1))
 EXPERIMENTS = (
-    Experiment(
-        "asymptotics",
-        "Thresholds of DCO and BQ against the population's as m grows to a million; the quantile lemma.",
-        "nothing",
-        0.6,
-        asymptotics_tables,
+    _simulated(
+        name="asymptotics",
+        summary="Thresholds of DCO and BQ against the population's as m grows to a million; the quantile lemma.",
+        minutes=0.6,
         run_split=asymptotics_split,
+        tables=asymptotics_tables,
         figures=asymptotics_figures,
-        splits=100,
-        quick_splits=20,
-        alphas=(0.2, 0.1),
     ),
-    Experiment(
-        "tuning-oracle",
-        "Regret of the chosen structure against the number of tuning rows, beside the bounds.",
-        "nothing",
-        0.4,
-        tuning_oracle_tables,
+    _simulated(
+        name="tuning-oracle",
+        summary="Regret of the chosen structure against the number of tuning rows, beside the bounds.",
+        minutes=0.4,
         run_split=tuning_oracle_split,
+        tables=tuning_oracle_tables,
         figures=tuning_oracle_figures,
-        splits=100,
-        quick_splits=20,
-        alphas=(0.2, 0.1),
     ),
     Experiment(
-        "table-1",
-        "The comparison of methods, from the registry; the diagram of the pipeline.",
-        "nothing",
-        0.0,
-        methods_tables,
+        name="table-1",
+        summary="The comparison of methods, from the registry; the diagram of the pipeline.",
+        needs="nothing",
+        minutes=0.0,
         run_split=methods_rows,
+        tables=methods_tables,
         figures=methods_figures,
         splits=1,
     ),

@@ -1,38 +1,92 @@
-"""Which rows train, tune and calibrate: dealt here by sizes and a seed, or brought by the caller and checked.
+"""Which rows train, tune, calibrate and test: dealt by sizes and a seed, or brought by the caller and checked.
 
-No model is looked at, but for a tuning split that grows: the caller then says how (`Growth`).
+Roles are fixed before anything is fitted, and are disjoint by row position. Repeated values are ignored: i.i.d. rows with
+repeats stay exchangeable when each row is dealt by itself, and do not when copies are tied together. Rows that belong
+together for a reason outside their values (patients, videos) are declared by `groups`, and whole groups then go to one role.
+No model is looked at, except for a tuning split that grows: the caller then says how (`Growth`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from fractions import Fraction
 from functools import cached_property, partial
+from itertools import pairwise
 from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 
-from dco.foundations.arrays import AnyArray, Bools, Integers
-from dco.foundations.display import counted
+from dco.foundations.arrays import AnyArray, Bools, Floats, Integers
+from dco.foundations.display import are, counted
 from dco.foundations.errors import OverlappingRolesError
-from dco.foundations.notes import Message
+from dco.foundations.notes import Message, Note
 from dco.foundations.ranks import as_count, as_rational
-from dco.rows.fingerprints import (
-    Duplicates,
-    Hashes,
-    check_overlap,
-    codes_of_values,
-    drop_repeats,
-    overlap,
-    role_fingerprint,
-    row_fingerprints,
-)
-from dco.rows.rows import Rows, missing_cells
-from dco.rows.seal import SealedRows
-from dco.rows.splits import Splits, assign_roles, random_order
+from dco.rows.copies import Duplicates, check_overlap
+from dco.rows.fingerprints import Hashes, codes_of_values, drop_repeats, overlap, role_fingerprint, row_fingerprints
+from dco.rows.rows import Rows, SealedRows, missing_cells
+
+Seed: TypeAlias = int | np.integer[Any] | np.random.Generator | np.random.RandomState | None
+Size: TypeAlias = int | float | Fraction
 
 _NOTHING = np.empty(0, dtype=np.int64)
+
+
+class Role(StrEnum):
+    """What a row is used for. A calibration row is used for nothing else."""
+
+    TRAIN = "train"
+    TUNE = "tune"
+    CALIBRATE = "calibrate"
+    TEST = "test"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Splits:
+    """Row positions of each role, disjoint, and how they were made.
+
+    `seed` rebuilds the split (None: the caller made it). `stratified`: the split was balanced over labels, so
+    calibration rows are not exchangeable with a new row and marginal coverage is approximate. `grouped`: whole groups.
+    """
+
+    train: Integers
+    tune: Integers
+    calibrate: Integers
+    test: Integers
+    seed: int | None = None
+    stratified: bool = False
+    grouped: bool = False
+
+    def __repr__(self) -> str:
+        sizes = ", ".join(f"{len(self[role])} {role.value}" for role in Role)
+        made = "".join(f", {name}" for name in ("stratified", "grouped") if getattr(self, name))
+        return f"Splits({sizes}; {'made by the caller' if self.seed is None else f'seed {self.seed}'}{made})"
+
+    def __post_init__(self) -> None:
+        for role in Role:
+            rows = np.asarray(self[role]) if len(self[role]) else _NOTHING
+            if rows.ndim != 1 or rows.dtype.kind not in "iu" or rows.min(initial=0) < 0:
+                raise ValueError(f"{role} must list row positions, whole numbers from 0 on; got {self[role]!r:.200}.")
+            object.__setattr__(self, role.value, rows)
+        rows = np.concatenate([self[role] for role in Role])
+        distinct, counts = np.unique(rows, return_counts=True)
+        shared = distinct[counts > 1]
+        if shared.size:
+            raise OverlappingRolesError(
+                f"{counted(shared.size, 'row')} {'has' if shared.size == 1 else 'have'} two roles (first: row {shared[0]}); "
+                "coverage needs calibration rows that nothing else saw. Give each row one role, or let assign_roles() build "
+                "them."
+            )
+
+    def __getitem__(self, role: Role | str) -> Integers:
+        rows: Integers = getattr(self, Role(role).value)
+        return rows
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """How many rows each role has."""
+        return {role.value: int(self[role].size) for role in Role}
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,7 +134,7 @@ class Roles:
     """Rows by role, those for calibration under seal, with their fingerprints and how many repeats roles share.
 
     `clusters` are those of the calibration rows. `distinct`: repeats were dropped before rows were dealt. `complete`: which
-    columns have no missing cell in any role.
+    columns have no missing cell in any role. `notes` are about rows of the caller.
     """
 
     train: Rows
@@ -94,6 +148,7 @@ class Roles:
     prefitted: Mapping[str, Any]
     distinct: bool
     complete: Bools
+    notes: tuple[Note, ...]
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -103,119 +158,137 @@ class Roles:
     @cached_property
     def fingerprints(self) -> dict[str, str]:
         """A digest of the rows of each role that has some."""
-        return {name: role_fingerprint(own) for name, own in self.hashes.items()}
+        others = {name: role_fingerprint(own) for name, own in self.hashes.items() if name != "calibrate"}
+        return others | {"calibrate": self.sealed.fingerprint}
 
 
 def deal_roles(rows: Rows, split: Split, *, seed: int, grow: Grow | None = None) -> Roles:
-    """Rows by role, checked: dealt here by sizes and a seed, or brought by the caller."""
-    if split.stratify and rows.groups is not None:
-        raise ValueError(Message("⟨groups=⟩ and stratify=True cannot be combined: whole groups cannot also be balanced."))
-    if split.given_tune is None and split.given_calibrate is None:
-        return _dealt(rows, split, seed=seed, grow=grow)
-    if split.duplicates == "drop":
-        raise ValueError('duplicates="drop" is for roles made here; drop repeats before you cut the rows yourself.')
-    splits = _splits_beside(rows, split, seed=seed)
-    train = _taken(rows, splits.train)
-    tune = _taken(rows, splits.tune) if split.given_tune is None else split.given_tune
-    calibrate = _taken(rows, splits.calibrate) if split.given_calibrate is None else split.given_calibrate
-    _check_groups(train, tune, calibrate)
-    return _sealed(train, tune, calibrate, splits, split)
-
-
-def _dealt(rows: Rows, split: Split, *, seed: int, grow: Grow | None) -> Roles:
-    """All rows dealt to roles. Repeats are counted, or dropped first."""
-    uses = {"train": not split.frozen, "tune": split.tune != 0 or split.folds is not None, "calibrate": True}
-    needed = [use for use, needs in uses.items() if needs]
-    if len(rows) < len(needed):
-        *others, last = needed
-        raise ValueError(
-            f"n_samples={len(rows)} is too few to {', '.join(others)} and {last}: give at least {len(needed)} rows."
-        )
-    keep: Integers = np.arange(len(rows))
-    if split.duplicates == "drop":
-        keep = drop_repeats(rows.X, rows.y)
-        rows = rows.take(keep)
-    if rows.groups is not None:
-        rows = replace(rows, groups=codes_of_values(rows.groups)[0])  # texts are hashed here and never again
+    """Rows by role, checked: dealt here by sizes and a seed, or brought by the caller. Repeats are counted, or dropped."""
+    brought = {"tune": split.given_tune, "calibrate": split.given_calibrate}
+    given = any(own is not None for own in brought.values())
+    _check_combination(len(rows), split, given=given)
+    kept = drop_repeats(rows.X, rows.y) if split.duplicates == "drop" else None
+    rows = rows if kept is None else rows.take(kept)
+    units = len(rows)
+    if rows.clusters is not None:
+        codes, units = codes_of_values(rows.clusters)
+        rows = rows if given else replace(rows, clusters=codes)  # texts are hashed here and never again
     prefitted: Mapping[str, Any] = {}
-    labels = rows.y if split.stratify else None
-    deal = partial(assign_roles, len(rows), calibrate=split.calibrate, groups=rows.groups, stratify=labels, seed=seed)
-    if split.folds is not None:
-        made = deal(tune=0)
-    elif split.tune == "auto":
+    if split.tune == "auto" and split.folds is None:
         assert grow is not None, 'Split(tune="auto") needs grow='
-        if split.stratify:
-            raise ValueError(
-                Message("⟨tune_size=auto⟩ and stratify=True cannot be combined: the split grows along a random order.")
-            )
-        made, prefitted = _grown(rows, split, seed=seed, grow=grow)
-    elif split.frozen:
-        made = _without_training(rows, split, seed=seed)
+        splits, prefitted = _grown(rows, split, seed=seed, grow=grow)
     else:
-        made = deal(tune=split.tune)
-    splits = Splits(
-        keep[made.train], keep[made.tune], keep[made.calibrate], _NOTHING, made.seed, made.stratified, made.grouped
-    )
-    train, tune, calibrate = (rows.take(made[name]) for name in ("train", "tune", "calibrate"))
-    return _sealed(train, tune, calibrate, splits, split, prefitted)
-
-
-def _sealed(
-    train: Rows, tune: Rows, calibrate: Rows, splits: Splits, split: Split, prefitted: Mapping[str, Any] | None = None
-) -> Roles:
-    """The roles, checked for empty ones and for leaks; from here on calibration rows are under seal."""
-    parts = {"train": train, "tune": tune, "calibrate": calibrate}
-    _check_not_empty(train, tune, calibrate, split)
-    dealt = [name for name, count in splits.sizes.items() if count]
-    if split.stratify and len(dealt) == 1:
-        raise ValueError(f"stratify=True has no effect here: all rows of X go to the role {dealt[0]}. Leave it out.")
-    filled = {name: rows for name, rows in parts.items() if len(rows)}
-    hashes = {
-        name: row_fingerprints(rows.X, rows.y) for name, rows in filled.items()
-    }  # once: they cost more than many a fit
-    if split.given_tune is None and split.given_calibrate is None:
-        shared = {name: overlap(hashes["calibrate"], hashes[name]).count for name in hashes if name != "calibrate"}
+        splits = _dealt(rows, split, seed=seed)
+    parts = {role: _taken(rows, splits[role]) for role in ("train", "tune", "calibrate")}
+    parts |= {role: own for role, own in brought.items() if own is not None}
+    if given:
+        _check_clusters(parts)
+    _check_not_empty(parts, split)
+    used = [role for role, count in splits.sizes.items() if count]
+    if split.stratify and len(used) == 1:
+        raise ValueError(f"stratify=True has no effect here: all rows of X go to the role {used[0]}. Leave it out.")
+    filled = {role: own for role, own in parts.items() if len(own)}
+    hashes = {role: row_fingerprints(own.X, own.y) for role, own in filled.items()}  # once
+    notes: list[Note] = []
+    if given:
+        shared = check_overlap(filled, hashes, duplicates=split.duplicates, notes=notes)
     else:
-        pairs = {name: (rows.X, rows.y) for name, rows in filled.items()}
-        shared = check_overlap(
-            pairs["calibrate"], train=pairs.get("train"), tune=pairs.get("tune"), duplicates=split.duplicates, hashes=hashes
-        )
-    units = None
-    if splits.calibrate.size:
-        from_x = [parts[name] for name in dealt]
-        units = sum(len(rows) if rows.groups is None else codes_of_values(rows.groups)[1] for rows in from_x)
+        shared = {role: overlap(hashes["calibrate"], hashes[role]).size for role in hashes if role != "calibrate"}
+    calibrate = parts["calibrate"]
+    positions: Any = {} if kept is None else {role: kept[splits[role]] for role in parts}
     return Roles(
-        train,
-        tune,
+        parts["train"],
+        parts["tune"],
         SealedRows(calibrate.X, calibrate.y, fingerprint=role_fingerprint(hashes["calibrate"])),
-        calibrate.groups,
-        splits,
+        calibrate.clusters,
+        replace(splits, **positions) if positions else splits,
         hashes,
-        {f"{name} and calibrate": count for name, count in shared.items()},
-        units,
-        prefitted or {},
-        split.duplicates == "drop",
-        np.sum([missing_cells(rows.X) for rows in filled.values()], axis=0) == 0,
+        {f"{role} and calibrate": count for role, count in shared.items()},
+        units if splits.calibrate.size else None,
+        prefitted,
+        kept is not None,
+        np.sum([missing_cells(own.X) for own in filled.values()], axis=0) == 0,
+        tuple(notes),
     )
 
 
-def _splits_beside(rows: Rows, split: Split, *, seed: int) -> Splits:
-    """How `rows` are dealt to the roles that the caller has not brought."""
-    if split.tune == "auto":
+def _check_combination(n: int, split: Split, *, given: bool) -> None:
+    """Refuse what cannot be combined, and fewer rows than roles."""
+    if given and split.duplicates == "drop":
+        raise ValueError('duplicates="drop" is for roles made here; drop repeats before you cut the rows yourself.')
+    if given and split.tune == "auto":
         raise ValueError(
             Message("⟨tune_size=auto⟩ needs both tuning and calibration rows from X; leave tune= and calibrate= out.")
         )
+    if split.stratify and split.tune == "auto" and split.folds is None:
+        raise ValueError(
+            Message("⟨tune_size=auto⟩ and stratify=True cannot be combined: the split grows along a random order.")
+        )
+    uses = {"train": not split.frozen, "tune": split.tune != 0 or split.folds is not None, "calibrate": True}
+    *others, last = (use for use, needed in uses.items() if needed)
+    if not given and n <= len(others):
+        raise ValueError(
+            f"n_samples={n} is too few to {', '.join(others)} and {last}: give at least {len(others) + 1} rows."
+        )
+
+
+def _dealt(rows: Rows, split: Split, *, seed: int) -> Splits:
+    """How `rows` are dealt to the roles that the caller has not brought."""
     every, labels = np.arange(len(rows)), rows.y if split.stratify else None
-    deal = partial(assign_roles, len(rows), groups=rows.groups, stratify=labels, seed=seed)
-    if split.given_calibrate is None:
-        if split.frozen:
-            return Splits(_NOTHING, _NOTHING, every, _NOTHING, grouped=rows.groups is not None)
-        return deal(tune=0, calibrate=split.calibrate)
+    deal: Callable[..., Splits] = partial(assign_roles, len(rows), groups=rows.clusters, stratify=labels, seed=seed)
+    if split.given_calibrate is not None:
+        if split.given_tune is not None or split.folds is not None:
+            return Splits(every, _NOTHING, _NOTHING, _NOTHING)
+        return Splits(_NOTHING, every, _NOTHING, _NOTHING) if split.frozen else deal(tune=split.tune, calibrate=0)
+    if split.given_tune is not None and split.frozen:
+        return Splits(_NOTHING, _NOTHING, every, _NOTHING, grouped=rows.clusters is not None)
     if split.given_tune is not None or split.folds is not None:
-        return Splits(every, _NOTHING, _NOTHING, _NOTHING)
+        return deal(tune=0, calibrate=split.calibrate)
     if split.frozen:
-        return Splits(_NOTHING, every, _NOTHING, _NOTHING)
-    return deal(tune=split.tune, calibrate=0)
+        return _without_training(split, deal)
+    return deal(tune=split.tune, calibrate=split.calibrate)
+
+
+def _without_training(split: Split, deal: Callable[..., Splits]) -> Splits:
+    """Frozen models need no training rows: tuning and calibration share all rows.
+
+    Two shares are a proportion; a count is kept, and the other role gets the rest.
+    """
+    tune, calibrate = _share(split.tune, name="tune_size"), _share(split.calibrate, name="calibrate_size")
+    if tune is not None:
+        made = deal(tune=0, calibrate=split.calibrate if calibrate is None else calibrate / (calibrate + tune))
+        return replace(made, train=_NOTHING, tune=made.train)
+    made = deal(tune=split.tune, calibrate=0 if calibrate is not None else split.calibrate)
+    if calibrate is not None:
+        return replace(made, train=_NOTHING, calibrate=made.train)
+    if made.train.size:
+        raise ValueError(
+            Message(
+                f"⟨tune_size={split.tune}⟩ and ⟨calibrate_size={split.calibrate}⟩ leave {counted(made.train.size, 'row')} "
+                "over, and frozen models need none for training: give one of the two, and the other gets the rest."
+            )
+        )
+    return made
+
+
+def _share(size: Any, *, name: str) -> Fraction | None:
+    """The size as a share, None if it is a count (or no share at all)."""
+    if not isinstance(size, float) or size == 0:
+        return None
+    return Fraction(1) if size == 1 else as_rational(size, name=name)
+
+
+def _grown(rows: Rows, split: Split, *, seed: int, grow: Grow) -> tuple[Splits, Mapping[str, Any]]:
+    """Train on half of what calibration does not need; grow the tuning split from the rest until selection settles."""
+    made = assign_roles(len(rows), tune=0.25, calibrate=split.calibrate, groups=rows.clusters, seed=seed)
+    pool, train = np.concatenate([made.tune, made.calibrate]), made.train
+    if split.frozen:  # nothing to train
+        pool, train = np.arange(len(rows)), _NOTHING
+    clusters = None if rows.clusters is None else rows.clusters[pool]
+    order = random_order(pool, groups=clusters, seed=seed + 1).rows  # fixed before any row is looked at
+    least = made.calibrate.size if rows.clusters is None else codes_of_values(rows.clusters[made.calibrate])[1]
+    tune, calibrate, prefitted = grow(Growth(rows, train, made.tune, order, least))
+    return Splits(train, tune, calibrate, _NOTHING, seed=seed, grouped=rows.clusters is not None), prefitted
 
 
 def _taken(rows: Rows, places: Integers) -> Rows:
@@ -223,84 +296,198 @@ def _taken(rows: Rows, places: Integers) -> Rows:
     return rows if np.array_equal(places, np.arange(len(rows))) else rows.take(places)
 
 
-def _without_training(rows: Rows, sizes: Split, *, seed: int) -> Splits:
-    """Frozen models need no training rows: tuning and calibration share all rows.
-
-    Two shares are a proportion; a count is kept, and the other role gets the rest.
-    """
-    labels = rows.y if sizes.stratify else None
-    deal = partial(assign_roles, len(rows), groups=rows.groups, stratify=labels, seed=seed)
-    assert sizes.tune != "auto", "a tuning split that grows is dealt by _grown"
-    tune, calibrate = _share(sizes.tune, name="tune_size"), _share(sizes.calibrate, name="calibrate_size")
-    if tune is None:  # a count
-        made = deal(tune=sizes.tune, calibrate=0 if calibrate is not None else sizes.calibrate)
-        if calibrate is None and made.train.size:
-            raise ValueError(
-                Message(
-                    f"⟨tune_size={sizes.tune}⟩ and ⟨calibrate_size={sizes.calibrate}⟩ leave "
-                    f"{counted(made.train.size, 'row')} over, and frozen models need none for training: give one of the "
-                    "two, and the other gets the rest."
-                )
-            )
-        tuning, calibration = made.tune, made.train if calibrate is not None else made.calibrate
-    else:
-        made = deal(tune=0, calibrate=sizes.calibrate if calibrate is None else calibrate / (calibrate + tune))
-        tuning, calibration = made.train, made.calibrate
-    return replace(made, train=_NOTHING, tune=tuning, calibrate=calibration)
-
-
-def _share(size: float, *, name: str) -> Fraction | None:
-    """The size as a share, None if it is a count (or no share at all)."""
-    if not isinstance(size, float) or size == 0:
-        return None
-    return Fraction(1) if size == 1 else as_rational(size, name=name)
-
-
-def _grown(rows: Rows, sizes: Split, *, seed: int, grow: Grow) -> tuple[Splits, Mapping[str, Any]]:
-    """Train on half of what calibration does not need; grow the tuning split from the rest until selection settles."""
-    made = assign_roles(len(rows), tune=0.25, calibrate=sizes.calibrate, groups=rows.groups, seed=seed)
-    pool, train = np.concatenate([made.tune, made.calibrate]), made.train
-    if sizes.frozen:  # nothing to train
-        pool, train = np.arange(len(rows)), _NOTHING
-    labels = None if rows.groups is None else rows.groups[pool]
-    order = random_order(pool, groups=labels, seed=seed + 1).rows  # fixed before any row is looked at
-    least = made.calibrate.size if rows.groups is None else codes_of_values(rows.groups[made.calibrate])[1]
-    tune, calibrate, prefitted = grow(Growth(rows, train, made.tune, order, least))
-    splits = Splits(train, tune, calibrate, _NOTHING, seed=seed, grouped=rows.groups is not None)
-    return splits, prefitted
-
-
-def _check_not_empty(train: Rows, tune: Rows, calibrate: Rows, sizes: Split) -> None:
-    if len(calibrate) == 0:
-        raise ValueError(Message(f"no row is left for the role calibrate: ⟨calibrate_size={sizes.calibrate}⟩. Raise it."))
-    if len(train) == 0 and not sizes.frozen:
-        tuning = "" if sizes.folds is not None else f"⟨tune_size={sizes.tune}⟩ and "
-        raise ValueError(
-            Message(
-                f"no row is left for the role train, with {tuning}⟨calibrate_size={sizes.calibrate}⟩: lower a size, or "
-                "bring rows for that role."
-            )
-        )
-    if len(tune) == 0 and sizes.folds is None and sizes.tune != 0:  # 0 is for a single candidate, which needs none
+def _check_not_empty(parts: Mapping[str, Rows], split: Split) -> None:
+    if len(parts["calibrate"]) == 0:
+        raise ValueError(Message(f"no row is left for the role calibrate: ⟨calibrate_size={split.calibrate}⟩. Raise it."))
+    if len(parts["train"]) == 0 and not split.frozen:
+        tuning = "" if split.folds is not None else f"⟨tune_size={split.tune}⟩ and "
+        sizes = f"{tuning}⟨calibrate_size={split.calibrate}⟩"
+        text = f"no row is left for the role train, with {sizes}: lower a size, or bring rows for that role."
+        raise ValueError(Message(text))
+    if len(parts["tune"]) == 0 and split.folds is None and split.tune != 0:  # 0 is for a single candidate, which needs none
         raise ValueError(Message("No row is left for tuning: raise ⟨tune_size⟩, or tune by folds with ⟨tune_folds=5⟩."))
 
 
-def _check_groups(train: Rows, tune: Rows, calibrate: Rows) -> None:
-    """Groups in every role or in none, and no calibration group in another role."""
-    filled = {name: rows for name, rows in (("train", train), ("tune", tune)) if len(rows)}
-    for name, rows in filled.items():
-        if (rows.groups is None) != (calibrate.groups is None):
+def _check_clusters(parts: Mapping[str, Rows]) -> None:
+    """Clusters in every role or in none, and no calibration cluster in another role."""
+    own = parts["calibrate"].clusters
+    for role, other in ((role, parts[role].clusters) for role in ("train", "tune") if len(parts[role])):
+        if own is None and other is None:
+            continue
+        if own is None or other is None:
             raise ValueError(
                 "groups must be given for all roles or for none: pass groups= for X, tune=(X, y, {'groups': ...}) and "
                 "calibrate=(X, y, {'groups': ...})."
             )
-        if rows.groups is None or calibrate.groups is None:
-            continue
-        shared = overlap(row_fingerprints(calibrate.groups), row_fingerprints(rows.groups))
-        if shared.count:
-            labels = calibrate.groups[shared.rows]
+        labels = own[overlap(row_fingerprints(own), row_fingerprints(other))]
+        if labels.size:
             count = codes_of_values(labels, missing=True)[1]
             raise OverlappingRolesError(
-                f"calibrate and {name} share {counted(count, 'group')} (first: {labels[0]}), so their rows are not "
+                f"calibrate and {role} share {counted(count, 'group')} (first: {labels[0]}), so their rows are not "
                 "independent. Keep every group in one role."
             )
+
+
+def assign_roles(
+    n: int,
+    *,
+    tune: Size = 0.25,
+    calibrate: Size = 0.25,
+    test: Size = 0,
+    groups: Any = None,
+    stratify: Any = None,
+    seed: Seed = None,
+) -> Splits:
+    """Deal n rows to roles at random; train gets what the others leave.
+
+    A size is a count (an integer) or a share (a float below 1; a fraction). Rounding, in exact arithmetic: calibrate
+    gets floor(n share + 1/2) rows; calibrate and tune together get the sum of their sizes, rounded in the same way; then
+    test likewise. So shares that sum to one use every row, and no role is off by more than one row.
+
+    With `groups`, whole groups go to one role, and sizes count groups: a cut by rows would depend on the sizes of the
+    calibration groups, and these would no longer be exchangeable with a new group. `stratify` balances labels over the
+    roles; it is recorded, since marginal coverage is then approximate.
+    """
+    total = as_count(n)
+    if total == 0:
+        raise ValueError("there are no rows to assign to roles; give at least one.")
+    number = as_seed(seed)
+    order = random_order(total, groups=groups, stratify=stratify, seed=number)
+    unit = "row" if groups is None else "group"
+    asked = {Role.CALIBRATE: calibrate, Role.TUNE: tune, Role.TEST: test}
+    cuts = [0]
+    wanted = Fraction(0)
+    for role, size in asked.items():
+        amount = _amount(size, order.units, role)
+        wanted += amount
+        cuts.append((2 * wanted.numerator + wanted.denominator) // (2 * wanted.denominator))  # floor(wanted + 1/2)
+        if wanted > order.units:
+            raise ValueError(
+                f"the role {role} asks for more than there is: {calibrate} to calibrate, {tune} to tune and {test} to test, "
+                f"of {counted(order.units, unit)}. Ask for less, or give more {unit}s."
+            )
+        if amount and cuts[-1] == cuts[-2]:
+            few = f"{counted(order.units, unit)} {are(order.units)} too few"
+            raise ValueError(f"{few}: the size {size} leaves the role {role} without a row.")
+    calibrated, tuned, tested = (order.between(*cut) for cut in pairwise(cuts))
+    return Splits(order.rest(cuts[-1]), tuned, calibrated, tested, number, stratify is not None, groups is not None)
+
+
+def _amount(size: Size, units: int, role: Role) -> Fraction:
+    """How many units a size means, not yet rounded."""
+    if isinstance(size, (int, np.integer)) and not isinstance(size, bool):
+        return Fraction(as_count(size, name=f"the size of the role {role}"))
+    if size == 0 or size == 1:
+        return Fraction(int(size) * units)
+    try:
+        return as_rational(size) * units
+    except ValueError:
+        raise ValueError(f"the size of the role {role} must be a count or a share between 0 and 1, got {size!r}.") from None
+
+
+def folds(rows: int | Integers, k: int, *, groups: Any = None, seed: Seed = None) -> list[tuple[Integers, Integers]]:
+    """k pairs (rows to fit on, rows held out): each row is held out once, and a group always as a whole.
+
+    `rows` is a number of rows or an array of positions; `groups` has one label for each of them. Folds differ by at most
+    one row (one group).
+    """
+    order = random_order(rows, groups=groups, seed=seed)
+    if as_count(k, name="k") < 2 or k > order.units:
+        unit = "rows" if groups is None else "groups"
+        raise ValueError(f"k must lie between 2 and the number of {unit}, {order.units}; got {k}.")
+    cuts = [i * order.units // k for i in range(k + 1)]
+    return [(np.concatenate([order.first(a), order.rest(b)]), order.between(a, b)) for a, b in pairwise(cuts)]
+
+
+@dataclass(frozen=True, eq=False)
+class RowOrder:
+    """Rows in an order fixed in advance, in units that stay together (single rows, or whole groups).
+
+    ``rows[: ends[j]]`` are the first j units. Taking the first j as tuning rows and the rest for calibration keeps the
+    guarantee for any j that is chosen by looking only at the units already taken (a stopping time).
+    """
+
+    rows: Integers
+    ends: Integers
+
+    @property
+    def units(self) -> int:
+        """How many units there are: rows, or groups."""
+        return int(self.ends.size) - 1
+
+    def first(self, units: int) -> Integers:
+        """The rows of the first `units` units."""
+        return self.between(0, units)
+
+    def rest(self, units: int) -> Integers:
+        """The rows after the first `units` units."""
+        return self.between(units, self.units)
+
+    def between(self, start: int, stop: int) -> Integers:
+        """The rows of units start, ..., stop - 1."""
+        if not 0 <= start <= stop <= self.units:
+            raise ValueError(f"There are {self.units} units, so {max(start, stop)} cannot be taken.")
+        return self.rows[self.ends[start] : self.ends[stop]]
+
+
+def random_order(rows: int | Integers, *, groups: Any = None, stratify: Any = None, seed: Seed = None) -> RowOrder:
+    """A uniformly random order of the rows, of whole groups if `groups` is given.
+
+    `rows` is a number of rows or an array of positions; `groups` and `stratify` have one label for each of them. With
+    `stratify`, every beginning of the order holds each label in its share to within one row; the order of rows within a
+    label is random.
+    """
+    positions = np.arange(as_count(rows)) if isinstance(rows, (int, np.integer)) else np.asarray(rows)
+    rng = np.random.default_rng(as_seed(seed))
+    if groups is not None and stratify is not None:
+        raise ValueError("groups and stratify cannot both be given: whole groups cannot also be balanced over labels.")
+    if groups is not None:
+        codes, count = _codes(groups, positions.size, "groups")
+        place = rng.permutation(count)[codes]  # each group's place in the order
+        ends = np.concatenate([[0], np.cumsum(np.bincount(place, minlength=count))]).astype(np.int64)
+        return RowOrder(positions[np.argsort(place, kind="stable")], ends)
+    n = positions.size
+    shuffled = rng.permutation(n) if stratify is None else _stratified_order(stratify, n, rng)
+    return RowOrder(positions[shuffled], np.arange(n + 1))
+
+
+def _stratified_order(labels: Any, n: int, rng: np.random.Generator) -> Integers:
+    codes, count = _codes(labels, n, "stratify", missing=True)
+    shuffled = rng.permutation(n)
+    by_label = shuffled[np.argsort(codes[shuffled], kind="stable")]
+    sizes = np.bincount(codes, minlength=count)
+    start = np.repeat(np.cumsum(sizes) - sizes, sizes)
+    # the j-th row of a label of m rows comes at time (j + u) / m: by time t each label has given its share to within one
+    time: Floats = (np.arange(n) - start + np.repeat(rng.uniform(size=count), sizes)) / np.repeat(sizes, sizes)
+    return by_label[np.argsort(time, kind="stable")]
+
+
+def _codes(values: Any, n: int, name: str, *, missing: bool = False) -> tuple[Integers, int]:
+    codes, count = codes_of_values(values, name=name, missing=missing)
+    if codes.size != n:
+        raise ValueError(f"{name} has {counted(codes.size, 'label')} for {counted(n, 'row')}; give one label per row.")
+    return codes, count
+
+
+def fresh_seed() -> int:
+    """A seed from the operating system's entropy."""
+    return int(np.random.SeedSequence().generate_state(1)[0])
+
+
+def as_seed(seed: Seed) -> int:
+    """`seed` as an integer that can be written down, by scikit-learn's rules for random_state.
+
+    An integer is itself; None draws a fresh one from the operating system; a generator is asked for one.
+    """
+    if seed is None:
+        return fresh_seed()
+    if isinstance(seed, np.random.Generator):
+        return int(seed.integers(2**32))
+    if isinstance(seed, np.random.RandomState):
+        return int(seed.randint(2**31 - 1))
+    try:
+        return as_count(seed, name="seed")
+    except ValueError:
+        raise ValueError(
+            f"seed must be None, a whole number that is not negative or a NumPy generator, got {seed!r}."
+        ) from None

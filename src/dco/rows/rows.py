@@ -1,21 +1,24 @@
-"""Rows of one role: features, targets, row groups and fit parameters, cut together."""
+"""Rows of one role, cut together; calibration rows under seal; and what is kept of rows to know them again."""
 
 from __future__ import annotations
 
+import datetime
 import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import issparse, vstack
 
-from dco.foundations.arrays import AnyArray, Bools, Integers
+from dco.foundations.arrays import AnyArray, Bools, Integers, as_labels
 from dco.foundations.display import counted, first_few, have
+from dco.foundations.errors import SealBrokenError
+from dco.foundations.extras import require
 from dco.foundations.notes import Note
-from dco.rows.fingerprints import Hashes
+from dco.rows.fingerprints import Hashes, first_words, role_fingerprint, row_fingerprints
 
 _BY_CHANCE = 0.01  # probability under exchangeability below which missing values are noted
 KEPT_ROWS = 2**16  # of each role, half a megabyte at most
@@ -25,30 +28,25 @@ KEPT_ROWS = 2**16  # of each role, half a megabyte at most
 class Rows:
     """Features (an array, a sparse matrix or a frame, untouched) and targets, with what belongs to each row.
 
-    `params` go to the models' ``fit``: values that hold one entry a row are cut with the rows, others are passed on.
+    `clusters` says which rows belong together. `params` go to the models' ``fit``: values with one entry per row are cut
+    with the rows, others are passed on.
     """
 
     X: Any
     y: AnyArray
-    groups: AnyArray | None = None
+    clusters: AnyArray | None = None
     params: Mapping[str, Any] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.y)
-
-    def check_weights(self) -> None:
-        """Refuse weights that are not one a row; of other parameters it is not known whether they belong to rows."""
-        for name, value in self.params.items():
-            if name.endswith("sample_weight") and np.ndim(value) > 0 and len(value) != len(self):
-                raise ValueError(f"{name} must hold one weight for each of {len(self)} rows, got {len(value)}.")
 
     def take(self, rows: Integers) -> Rows:
         """Some of the rows, in the order given."""
         return Rows(
             take_features(self.X, rows),
             self.y[rows],
-            None if self.groups is None else self.groups[rows],
-            {name: self._cut(value, rows) for name, value in self.params.items()},
+            None if self.clusters is None else self.clusters[rows],
+            {name: np.asarray(value)[rows] if self._by_row(value) else value for name, value in self.params.items()},
         )
 
     def followed_by(self, other: Rows) -> Rows:
@@ -58,46 +56,36 @@ class Rows:
                 f"train rows come with the fit parameters {sorted(self.params)}, tune rows with {sorted(other.params)}: "
                 "to refit on both, pass tune=(X, y, {...}) with the same names, or set refit=False."
             )
+        params = dict(self.params)
+        for name, value in other.params.items():
+            if self._by_row(params[name]) and other._by_row(value):
+                params[name] = np.concatenate([np.asarray(params[name]), np.asarray(value)])
         return Rows(
             stack_features(self.X, other.X),
             np.concatenate([self.y, other.y]),
-            None if self.groups is None or other.groups is None else np.concatenate([self.groups, other.groups]),
-            {name: self._join(value, other.params[name], len(other)) for name, value in self.params.items()},
+            None if self.clusters is None or other.clusters is None else np.concatenate([self.clusters, other.clusters]),
+            params,
         )
 
-    def _cut(self, value: Any, rows: Integers) -> Any:
-        return np.asarray(value)[rows] if self._one_a_row(value, len(self)) else value
-
-    def _join(self, value: Any, other: Any, n_other: int) -> Any:
-        if self._one_a_row(value, len(self)) and self._one_a_row(other, n_other):
-            return np.concatenate([np.asarray(value), np.asarray(other)])
-        return value
-
-    @staticmethod
-    def _one_a_row(value: Any, n: int) -> bool:
-        return not isinstance(value, (str, bytes, Mapping)) and hasattr(value, "__len__") and len(value) == n
+    def _by_row(self, value: Any) -> bool:
+        """Whether a fit parameter has one entry per row."""
+        return not isinstance(value, (str, bytes, Mapping)) and hasattr(value, "__len__") and len(value) == len(self)
 
 
 def given_rows(X: Any, y: AnyArray, groups: Any, params: Mapping[str, Any]) -> Rows:
-    """Rows as a caller brings them, with lengths checked."""
+    """Rows as a caller brings them, with lengths checked; of parameters other than weights the length may be any."""
     if len(y) != n_rows(X):
         raise ValueError(f"X has {counted(n_rows(X), 'row')} and y has {len(y)}: give one target per row.")
     if isinstance(groups, str):
         raise ValueError(f"groups must hold one label per row, got the text {groups!r}: pass X[{groups!r}].")
-    labels = None if groups is None else as_labels(groups)
-    if labels is not None and labels.shape != y.shape:
-        raise ValueError(f"groups must hold one label for each of {len(y)} rows, got shape {labels.shape}.")
-    rows = Rows(X, y, labels, {name: value for name, value in params.items() if value is not None})  # None: not given
-    rows.check_weights()
-    return rows
-
-
-def as_labels(values: Any) -> AnyArray:
-    """Labels as an array, each of the kind it was given in: of a list [1, "a"] NumPy alone would make "1" and "a"."""
-    array = np.asarray(values)
-    if array.dtype.kind in "US" and isinstance(values, (list, tuple)):
-        array = np.array(values, dtype=object)
-    return array
+    clusters = None if groups is None else as_labels(groups)
+    if clusters is not None and clusters.shape != y.shape:
+        raise ValueError(f"groups must hold one label for each of {len(y)} rows, got shape {clusters.shape}.")
+    given = {name: value for name, value in params.items() if value is not None}
+    for name, value in given.items():
+        if name.endswith("sample_weight") and np.ndim(value) > 0 and len(value) != len(y):
+            raise ValueError(f"{name} must hold one weight for each of {len(y)} rows, got {len(value)}.")
+    return Rows(X, y, clusters, given)
 
 
 def check_table(X: Any) -> None:
@@ -135,12 +123,16 @@ def missing_cells(X: Any) -> Integers:
     cells = np.asarray(X)
     if cells.dtype.kind not in "fO":
         return np.zeros(cells.shape[1], dtype=np.int64)
-    gaps = np.isnan(cells) if cells.dtype.kind == "f" else np.frompyfunc(_is_gap, 1, 1)(cells).astype(bool)
+    gaps = np.isnan(cells) if cells.dtype.kind == "f" else np.frompyfunc(is_missing, 1, 1)(cells).astype(bool)
     return np.asarray(gaps.sum(axis=0, dtype=np.int64))
 
 
-def _is_gap(cell: Any) -> bool:
-    return cell is None or bool(cell != cell)
+def is_missing(value: Any) -> bool:
+    """Whether a value is NaN, None, NaT or pandas.NA."""
+    try:
+        return value is None or bool(value != value)
+    except TypeError:  # pandas.NA refuses to be compared
+        return True
 
 
 def take_features(X: Any, rows: Integers) -> Any:
@@ -150,21 +142,17 @@ def take_features(X: Any, rows: Integers) -> Any:
     return X[rows] if hasattr(X, "shape") else [X[row] for row in rows]
 
 
-def _with_all_categories(frame: Any, other: Any, pandas: Any) -> Any:
-    """The frame with the other's categories added: pandas turns columns whose categories differ into plain text."""
-    types = {}
-    for name, dtype in frame.dtypes.items():
-        theirs = other.dtypes[name]
-        both = isinstance(dtype, pandas.CategoricalDtype) and isinstance(theirs, pandas.CategoricalDtype)
-        if both and dtype != theirs and not (dtype.ordered or theirs.ordered):  # an order cannot be guessed
-            types[name] = pandas.CategoricalDtype(dtype.categories.union(theirs.categories))
-    return frame.astype(types) if types else frame
-
-
 def stack_features(above: Any, below: Any) -> Any:
     """Two feature tables, one after the other."""
     try:
-        return _stacked(above, below)
+        if hasattr(above, "iloc"):
+            return require("pandas", extra="tables").concat(_with_all_categories(above, below))
+        if is_frame(above):
+            return above.vstack(below)
+        if issparse(above):
+            tables: list[Any] = [above, below]
+            return vstack(tables).tocsr()
+        return np.concatenate([above, below])
     except (AttributeError, TypeError, ValueError) as error:
         if type(above) is type(below):
             raise
@@ -174,18 +162,96 @@ def stack_features(above: Any, below: Any) -> Any:
         ) from error
 
 
-def _stacked(above: Any, below: Any) -> Any:
-    if hasattr(above, "iloc"):
-        from dco.foundations.extras import require
+def _with_all_categories(above: Any, below: Any) -> list[Any]:
+    """Both frames with each other's categories: pandas turns columns whose categories differ into plain text."""
+    kind = require("pandas", extra="tables").CategoricalDtype
+    types = {}
+    for name, one in above.dtypes.items():
+        other = below.dtypes[name]
+        if isinstance(one, kind) and isinstance(other, kind) and one != other and not (one.ordered or other.ordered):
+            types[name] = kind(one.categories.union(other.categories))  # an order could not be guessed
+    return [frame.astype(types) if types else frame for frame in (above, below)]
 
-        pandas = require("pandas", extra="tables")
-        return pandas.concat([_with_all_categories(above, below, pandas), _with_all_categories(below, above, pandas)])
-    if is_frame(above):
-        return above.vstack(below)
-    if issparse(above):
-        tables: list[Any] = [above, below]
-        return vstack(tables).tocsr()
-    return np.concatenate([above, below])
+
+@dataclass(frozen=True)
+class Access:
+    """One request for sealed rows: when (UTC), for which structure, what for, and whether it was granted."""
+
+    when: datetime.datetime
+    structure: str
+    purpose: str
+    granted: bool
+
+    def __str__(self) -> str:
+        return f"{self.when:%Y-%m-%d %H:%M:%S} UTC, {self.purpose}, structure {self.structure}"
+
+
+class SealedRows:
+    """Calibration rows that open once, for one frozen structure.
+
+    The guarantee needs a structure that was fixed before any calibration row was seen, and whoever may look twice can
+    choose by what the first look showed. So a second request is refused, whether it names another structure or the same:
+    the name of a structure does not fix a random seed, or a level that is changed between the looks; what is needed
+    again (the scores) is kept by the one who opened. Refused requests are logged too. Rows that were changed after
+    sealing are refused. A copy would be a second chance, so there is none: not by copy, not by pickle.
+
+    This guards against mistakes, not against people who read private attributes.
+    """
+
+    __slots__ = ("__rows", "_fingerprint", "_log", "_n")
+
+    def __init__(self, X: Any, y: Any, *, fingerprint: str | None = None) -> None:
+        self.__rows: tuple[Any, Any] | None = (X, y)
+        self._fingerprint = role_fingerprint(row_fingerprints(X, y)) if fingerprint is None else fingerprint
+        self._n = n_rows(X)
+        self._log: tuple[Access, ...] = ()
+
+    def open_for(self, structure: str, *, purpose: str = "calibrate") -> tuple[Any, Any]:
+        """The rows (X, y), once; `structure` is the fingerprint of the frozen structure that will score them."""
+        if not structure:
+            raise ValueError("Sealed rows open for a frozen structure: give its fingerprint.")
+        first = self.opened_for
+        rows = self.__rows
+        changed = rows is not None and role_fingerprint(row_fingerprints(*rows)) != self._fingerprint
+        asked = Access(datetime.datetime.now(datetime.UTC), structure, purpose, rows is not None and not changed)
+        self._log = (*self._log, asked)
+        if changed:
+            raise SealBrokenError(
+                "The calibration rows are not those that were sealed: something changed them in place. Seal a copy of them."
+            )
+        if rows is None:
+            which = "the same structure" if first == structure else "another structure"
+            raise SealBrokenError(
+                f"The calibration rows were opened for structure {first} and are now asked for by {which} ({structure}); "
+                "what is chosen after a look at them is not covered. Keep the first result, or calibrate on fresh rows."
+            )
+        self.__rows = None  # the seal itself lets go of the rows
+        return rows
+
+    @property
+    def fingerprint(self) -> str:
+        """The digest of the rows, taken when they were sealed; the order of the rows does not matter."""
+        return self._fingerprint
+
+    @property
+    def log(self) -> tuple[Access, ...]:
+        """Every request so far, granted or not."""
+        return self._log
+
+    @property
+    def opened_for(self) -> str | None:
+        """The structure that the rows were opened for, None while sealed."""
+        return next((access.structure for access in self._log if access.granted), None)
+
+    def __len__(self) -> int:
+        return self._n
+
+    def __repr__(self) -> str:
+        state = "sealed" if self.opened_for is None else f"opened for {self.opened_for}"
+        return f"<SealedRows: {self._n} rows, {state}, {len(self._log)} requests>"
+
+    def __reduce_ex__(self, protocol: Any) -> NoReturn:
+        raise TypeError("Sealed rows cannot be copied or pickled: a copy could be opened a second time.")
 
 
 @dataclass(frozen=True, eq=False)
@@ -200,20 +266,21 @@ class KeptRows:
     hashes: Mapping[str, NDArray[np.uint64]] = field(default_factory=dict)
     repeated: float = 0.0
     n: int = 0
-    complete: Bools | None = None  # which columns had no missing cell
+    complete: Bools = field(default_factory=lambda: np.zeros(0, dtype=bool))  # which columns had no missing cell
 
     @classmethod
-    def of(cls, roles: Mapping[str, Hashes], complete: Bools | None = None) -> KeptRows:
+    def of(cls, roles: Mapping[str, Hashes], complete: Bools) -> KeptRows:
         """All that is kept, from the fingerprints of the rows of each role."""
-        numbers = {role: _numbers(hashes) for role, hashes in roles.items()}
+        numbers = {role: first_words(hashes) for role, hashes in roles.items()}
         every = np.concatenate(list(numbers.values()))
         copies = np.unique(every, return_counts=True)[1]
         repeated = float(copies[copies > 1].sum()) / every.size
-        return cls({role: np.unique(own)[:KEPT_ROWS] for role, own in numbers.items()}, repeated, every.size, complete)
+        kept = {role: np.unique(own, return_counts=True)[0][:KEPT_ROWS] for role, own in numbers.items()}  # by sorting: fast
+        return cls(kept, repeated, every.size, complete)
 
     def among(self, hashes: Hashes) -> UsedRows:
         """Which of these rows took part in the fit."""
-        numbers = _numbers(hashes)
+        numbers = first_words(hashes)
         cut = min((int(own[-1]) for own in self.hashes.values() if own.size == KEPT_ROWS), default=2**64 - 1)
         inside = numbers <= np.uint64(cut)
         share = (cut + 1) / 2**64
@@ -225,7 +292,7 @@ class KeptRows:
 
     def absent(self, hashes: Hashes) -> dict[str, int]:
         """How many of the rows that are kept of each role are not among these."""
-        numbers = _numbers(hashes)
+        numbers = first_words(hashes)
         return {role: int(np.count_nonzero(~np.isin(own, numbers))) for role, own in self.hashes.items()}
 
     def used(self, hashes: Hashes) -> UsedRows | None:
@@ -235,7 +302,7 @@ class KeptRows:
 
     def gaps(self, X: Any) -> Counter[Any]:
         """How many cells of X are missing in each column that had no missing cell in the rows of the fit."""
-        if self.complete is None or not self.complete.any():
+        if not self.complete.any():
             return Counter()
         missing = missing_cells(X) * self.complete
         names = list(X.columns) if is_frame(X) else range(len(missing))
@@ -281,7 +348,3 @@ class UsedRows:
 
 def _scaled(found: Bools, share: float) -> int:
     return min(round(np.count_nonzero(found) / share), found.size)
-
-
-def _numbers(hashes: Hashes) -> NDArray[np.uint64]:
-    return np.frombuffer(np.ascontiguousarray(hashes, dtype="S16").tobytes(), dtype="<u8")[::2].astype(np.uint64)

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from dco.foundations.arrays import AnyArray
 from dco.foundations.display import counted, first_few
 from dco.foundations.notes import Note
-from dco.rows.groups import is_missing
+from dco.rows.rows import is_missing
 
 
 def check_not_missing(y: ArrayLike, why: str) -> None:

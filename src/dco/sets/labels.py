@@ -10,7 +10,7 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dco.foundations.arrays import AnyArray, Bools, Integers, to_numpy
+from dco.foundations.arrays import AnyArray, Bools, Integers, as_labels
 from dco.foundations.display import counted
 from dco.foundations.extras import require
 from dco.sets.prediction_sets import Row, Rows, chosen, compressed_rows, described
@@ -151,18 +151,6 @@ class LabelSets:
                 "the prediction record to use other labels."
             )
         return y.astype(np.int64)
-
-
-def as_labels(values: ArrayLike) -> AnyArray:
-    """Labels as an array; text mixed with other kinds stays as it is (NumPy would turn 1 into "1")."""
-    array = to_numpy(values)
-    if (
-        array.dtype.kind in "US"
-        and isinstance(values, (list, tuple))
-        and not all(isinstance(v, (str, bytes)) for v in values)
-    ):
-        return np.asarray(values, dtype=object)
-    return array
 
 
 def codes_of(y: AnyArray, classes: AnyArray) -> Integers:

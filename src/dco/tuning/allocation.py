@@ -15,12 +15,12 @@ from typing import Any, Literal, SupportsIndex, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dco.foundations.arrays import AnyArray, Integers
+from dco.foundations.arrays import AnyArray, Integers, as_labels
 from dco.foundations.notes import Message
 from dco.foundations.ranks import Level, as_count, smallest_marginal_n, smallest_pac_n
 from dco.rows.fingerprints import codes_of_values
 from dco.rows.roles import Growth
-from dco.rows.rows import Rows, as_labels
+from dco.rows.rows import Rows
 from dco.scores.score import Score
 from dco.tuning.search import Candidates
 from dco.tuning.selection import Workbench, expand, fit_models, try_models
@@ -81,10 +81,8 @@ def grow_until_settled(
     most = len(blocks) - smallest_calibration(alpha=alpha, delta=delta, calibrate_size=calibrate_size)
     unit = "rows" if groups is None else "groups"
     if most < 1:
-        raise ValueError(
-            f"{len(blocks)} {unit} leave none for tuning: calibration needs at least {len(blocks) - most}. Bring more "
-            "rows, or ask for a smaller calibrate_size or a larger alpha."
-        )
+        needed = f"{len(blocks)} {unit} leave none for tuning: calibration needs at least {len(blocks) - most}."
+        raise ValueError(Message(f"{needed} Bring more rows, or ask for a smaller ⟨calibrate_size⟩ or a larger ⟨alpha⟩."))
     if not growth > 1:
         raise ValueError(f"growth must be greater than 1, got {growth!r}.")
     taken = min(max(as_count(start, name="start"), 1), most)
@@ -146,7 +144,7 @@ def grow_tuning_rows(
         delta=statement.delta if statement.rule.needs_delta else None,
         calibrate_size=growth.least,
         seed=bench.seed,
-        groups=rows.groups,
+        groups=rows.clusters,
     )
     return allocation.tune, allocation.calibrate, prefitted
 

@@ -11,12 +11,11 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dco.foundations.arrays import AnyArray, Floats, Integers
+from dco.foundations.arrays import AnyArray, Floats, Integers, as_labels
 from dco.foundations.ranks import as_count
 from dco.predictions import ClassRecord, Prediction
+from dco.rows.conditions import condition_names, rows_by_condition
 from dco.rows.fingerprints import codes_of_values
-from dco.rows.groups import group_names, rows_by_group
-from dco.rows.rows import as_labels
 from dco.sets.labels import codes_of
 
 Grid: TypeAlias = int | Sequence[float] | Floats
@@ -143,10 +142,10 @@ def members_of(prediction: Prediction, labels: AnyArray | None, y: AnyArray, con
             raise ValueError('conditions="label" is for classes; for a regression pass one condition per row.')
         columns, codes = np.unique(codes_of(as_labels(y), labels), return_inverse=True)
         return Members(labels[columns].tolist(), codes, columns, len(labels), True)
-    given = group_names(conditions)
+    given = condition_names(conditions)
     if given.shape != y.shape:
         raise ValueError(f"conditions must hold one entry for each of the {len(y)} tuning rows, got shape {given.shape}.")
-    parts = rows_by_group(given)
+    parts = rows_by_condition(given)
     codes = np.empty(len(y), dtype=np.int64)
     for code, rows in enumerate(parts.values()):
         codes[rows] = code

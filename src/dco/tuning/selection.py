@@ -21,10 +21,10 @@ from dco.foundations.ranks import Level, as_rational
 from dco.models.adapt import CLASS_RECORDS, holds_frozen, is_frozen, last_model, predict_record, records_of
 from dco.models.averaged import AveragedModel
 from dco.predictions import Points, PointsWithSpread, Prediction, Quantiles
+from dco.rows.conditions import condition_values, is_label
 from dco.rows.fingerprints import row_uniforms
-from dco.rows.groups import condition_values, is_label
+from dco.rows.roles import folds
 from dco.rows.rows import Rows
-from dco.rows.splits import folds
 from dco.scores.registry import default_scores
 from dco.scores.regression import QuantileResidual
 from dco.scores.score import Score, named_scores
@@ -92,8 +92,10 @@ class Workbench:
 
     def conditions(self, condition_on: Any) -> AnyArray | str | None:
         """The condition of each tuning row as a number, or "label": a search need not know what they are called."""
-        if condition_on is None or is_label(condition_on) or not len(self.tuning_rows()):
-            return "label" if is_label(condition_on) else None
+        if condition_on is None or not len(self.tuning_rows()):
+            return None
+        if is_label(condition_on):
+            return "label"
         names: Any = condition_values(condition_on, self.tuning_rows().X, None)
         seen: dict[Any, int] = {}
         return np.asarray([seen.setdefault(name, len(seen)) for name in names.tolist()], dtype=np.int64)
@@ -103,7 +105,7 @@ class Workbench:
         if self.n_folds is None:
             return [(self.train, np.arange(len(self.tune)))]
         pool = self.tuning_rows()
-        parts = folds(len(pool), self.n_folds, groups=pool.groups, seed=self.fold_seed)
+        parts = folds(len(pool), self.n_folds, groups=pool.clusters, seed=self.fold_seed)
         return [(pool.take(fit_on), held_out) for fit_on, held_out in parts]
 
     def tuning_rows(self) -> Rows:
@@ -144,17 +146,19 @@ def expand(models: Mapping[str, Any], scores: Mapping[str, Score] | None) -> lis
             offered = records_of(models[name])
             given = ", ".join(kind.__name__ for kind in offered) or "nothing that a score can read"
             tried = ", ".join(scores or ()) or "the default scores"
+            sources = _sources((scores or {}).values(), offered)
             raise IncompatibleScoreError(
-                f"No score suits the model {name!r}: it gives {given}; tried {tried}."
-                + _sources((scores or {}).values(), offered)
+                Message(f"No score suits the model {name!r}: it gives {given}; tried {tried}.{sources}")
             )
     used = {candidate.score_name for own in found.values() for candidate in own}
     for score_name, score in (scores or {}).items():
         if score_name not in used:
             needs = " or ".join(kind.__name__ for kind in score.needs)
+            sources = _sources([score], [kind for model in models.values() for kind in records_of(model)])
             raise IncompatibleScoreError(
-                f"The score {score_name} needs {needs}, which none of the models gives ({', '.join(models)})."
-                + _sources([score], [kind for model in models.values() for kind in records_of(model)])
+                Message(
+                    f"The score {score_name} needs {needs}, which none of the models gives ({', '.join(models)}).{sources}"
+                )
             )
     return [candidate for own in found.values() for candidate in own]
 
@@ -168,9 +172,9 @@ def _sources(scores: Iterable[Score], offered: Sequence[type]) -> str:
 _SOURCES: dict[type, str] = {
     PointsWithSpread: (
         "A spread comes from predict(X, return_std=True), from a predict_distribution annotated -> dco.PointsWithSpread, or "
-        "from dco.models.ResidualSpread(model)."
+        "from ⟨models=dco.models.ResidualSpread(model)⟩."
     ),
-    Quantiles: "Quantiles come from dco.models.QuantilePair(model).",
+    Quantiles: "Quantiles come from ⟨models=dco.models.QuantilePair(model)⟩.",
 }
 
 
@@ -305,7 +309,7 @@ class Trials:
             shape = f"n_samples={len(self.bench.train)}, n_features={self.bench.train.X.shape[1]}"
             raise ValueError(f"Every candidate failed on the training and tuning rows ({shape}). {reasons}")
         rows = self.bench.tuning_rows()
-        rule = Rule.of(len(rows), self.alpha, conditions=self.conditions, groups=rows.groups)
+        rule = Rule.of(len(rows), self.alpha, conditions=self.conditions, groups=rows.clusters)
         return rank_pairs(found, rows.y, [rule], self.conditions)[0]
 
     def fold_by_fold(self, candidate: Candidate, report: Callable[[int, float], bool]) -> bool:

@@ -21,7 +21,7 @@ from dco.foundations.ranks import (
     warn_infeasible,
 )
 from dco.rows.fingerprints import codes_of_values
-from dco.rows.splits import Seed, as_seed
+from dco.rows.roles import Seed, as_seed
 
 
 def grouped_conformal(scores: ArrayLike, groups: Any, *, alpha: Level) -> Threshold:

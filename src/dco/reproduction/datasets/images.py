@@ -47,7 +47,7 @@ class ImageFeatures:
 
 
 def load_cifar100_features(data_home: str | os.PathLike[str] | None = None) -> ImageFeatures:
-    """20,000 CIFAR-100 images (200 of each class) through a frozen EfficientNet-Lite2: 1,280 features a row.
+    """20,000 CIFAR-100 images (200 of each class) through a frozen EfficientNet-Lite2: 1,280 features per row.
 
     The file is looked for in `data_home`, then in the folder that the environment variable ``DCO_DATA_HOME`` names.
     """
@@ -72,7 +72,7 @@ class Images(Protocol):
 
     @property
     def labels(self) -> Integers:
-        """One class number an image."""
+        """One class number per image."""
 
     @property
     def class_names(self) -> tuple[str, ...] | None:
@@ -87,7 +87,7 @@ class Images(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class ClassFolders:
-    """Images in one folder a class (ImageNet-A, or any torchvision-style folder), on disk or in a .zip or .tar archive.
+    """Images in one folder per class (ImageNet-A, or any torchvision-style folder), on disk or in a .zip or .tar archive.
 
     Classes are the folder names in order; images are in order of their path.
     """
@@ -104,7 +104,7 @@ class ClassFolders:
         root = Path(path)
         listed = sorted((name, size) for name, size in _listing(root) if name.lower().endswith(IMAGE_ENDINGS))
         if not listed:
-            raise ValueError(f"{root} holds no images ({', '.join(IMAGE_ENDINGS)}) in folders, one folder a class.")
+            raise ValueError(f"{root} holds no images ({', '.join(IMAGE_ENDINGS)}) in folders, one folder per class.")
         folders = [PurePosixPath(name).parent.name for name, _ in listed]
         if "" in folders:
             raise ValueError(f"{listed[folders.index('')][0]} in {root} is in no folder, so it has no class.")
@@ -238,7 +238,7 @@ def extract_features(
         rows = np.asarray(network(images.read(start, stop)), dtype=np.float32)
         if rows.ndim != 2 or len(rows) != stop - start:
             raise ValueError(
-                f"The network gave shape {rows.shape} for {stop - start} images; it must give one row an image."
+                f"The network gave shape {rows.shape} for {stop - start} images; it must give one row per image."
             )
         if not np.all(np.isfinite(rows)):
             bad = start + int(np.flatnonzero(~np.isfinite(rows).all(axis=1))[0])

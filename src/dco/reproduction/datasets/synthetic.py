@@ -135,7 +135,7 @@ class NoisyPoints:
     noises: tuple[float, ...] = (0.0, 0.5, 1.0)
 
     def sample(self, n: int, rng: np.random.Generator) -> tuple[tuple[Points, ...], Floats]:
-        """One `Points` record a candidate, and the responses."""
+        """One `Points` record per candidate, and the responses."""
         signal = 3 * rng.standard_normal(n)
         y = signal + rng.standard_normal(n)
         return tuple(Points(signal + noise * rng.standard_normal(n)) for noise in self.noises), y

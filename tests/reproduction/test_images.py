@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import tarfile
 import zipfile
 from importlib.util import find_spec
@@ -28,7 +27,7 @@ COLOURS = {"n01498041": (250, 10, 10), "n01531178": (10, 250, 10), "n01534433": 
 
 
 def mean_colour(images):
-    """A stand-in for a network: three features an image."""
+    """A stand-in for a network: three features per image."""
     return np.stack([image.reshape(-1, 3).mean(axis=0) for image in images])
 
 
@@ -56,6 +55,19 @@ def folder(tmp_path):
             Image.new("RGB", (20 + i, 30), shade).save(root / name / f"{i}.png")
     (root / "README.txt").write_text("not an image")
     return root
+
+
+@pytest.fixture
+def extract(folder, tmp_path):
+    """`extract_features` of the images in the folder."""
+
+    def run(network=mean_colour, *, name="mean", batch_size=4, progress=False):
+        images = ClassFolders.of(folder)
+        return extract_features(
+            images, network, cache=tmp_path / "cache", name=name, batch_size=batch_size, progress=progress
+        )
+
+    return run
 
 
 def _packed(folder, kind):
@@ -113,74 +125,68 @@ def test_cifar_records_give_fine_labels_and_channel_last_pixels(tmp_path, kind):
     np.testing.assert_array_equal(third[4, 7], records[2, 2 + 135 :: 1024][:3])
 
 
-def test_an_interrupted_run_goes_on_where_it_stopped(folder, tmp_path):
-    images, cache = ClassFolders.of(folder), tmp_path / "cache"
+def test_an_interrupted_run_goes_on_where_it_stopped(folder, tmp_path, extract):
     with pytest.raises(KeyboardInterrupt):
-        extract_features(images, Counting(stop_after=4), cache=cache, name="mean", batch_size=2, progress=False)
-    rest = Counting()
-    result = extract_features(images, rest, cache=cache, name="mean", batch_size=2, progress=False)
-    assert rest.seen == 9 - 4
-    np.testing.assert_array_equal(result.features, mean_colour(images.read(0, 9)).astype(np.float32))
-    nothing = Counting()
-    again = extract_features(images, nothing, cache=cache, name="mean", batch_size=2, progress=False)
-    assert nothing.seen == 0
-    np.testing.assert_array_equal(again.features, result.features)
-    assert {file.suffix for file in cache.iterdir()} == {".json", ".npy"}
+        extract(Counting(stop_after=4), batch_size=2)
+    rest, nothing = Counting(), Counting()
+    result = extract(rest, batch_size=2)
+    np.testing.assert_array_equal(result.features, mean_colour(ClassFolders.of(folder).read(0, 9)).astype(np.float32))
+    np.testing.assert_array_equal(extract(nothing, batch_size=2).features, result.features)
+    assert (rest.seen, nothing.seen) == (9 - 4, 0)
+    assert {file.suffix for file in (tmp_path / "cache").iterdir()} == {".json", ".npy"}
 
 
-def test_a_cache_of_other_origin_is_refused(folder, tmp_path):
-    cache = tmp_path / "cache"
-    extract_features(ClassFolders.of(folder), mean_colour, cache=cache, name="mean", batch_size=4, progress=False)
-    with pytest.raises(ValueError, match=r"made with network = 'mean', not 'resnet50'"):
-        extract_features(ClassFolders.of(folder), mean_colour, cache=cache, name="resnet50", batch_size=4, progress=False)
-    with pytest.raises(ValueError, match="made with batch_size = 4"):
-        extract_features(ClassFolders.of(folder), mean_colour, cache=cache, name="mean", batch_size=5, progress=False)
+def test_a_cache_of_other_origin_is_refused(folder, extract):
+    extract()
+    for changed, message in (
+        ({"name": "resnet50"}, "made with network = 'mean', not 'resnet50'"),
+        ({"batch_size": 5}, "made with batch_size = 4"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            extract(**changed)
     Image.new("RGB", (9, 9)).save(folder / "n01498041" / "0.png")
     with pytest.raises(ValueError, match="made with images"):
-        extract_features(ClassFolders.of(folder), mean_colour, cache=cache, name="mean", batch_size=4, progress=False)
+        extract()
 
 
-def test_progress_counts_batches(folder, tmp_path, capsys):
-    extract_features(ClassFolders.of(folder), mean_colour, cache=tmp_path / "cache", name="mean", batch_size=2)
+def test_progress_counts_batches(extract, capsys):
+    extract(progress=True)
     assert "mean: features" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
     ("network", "message"),
     [
-        (lambda images: np.zeros(len(images)), "one row an image"),
-        (lambda images: np.zeros((1, 4)), "one row an image"),
+        (lambda images: np.zeros(len(images)), "one row per image"),
+        (lambda images: np.zeros((1, 4)), "one row per image"),
         (lambda images: np.full((len(images), 2), np.nan), "not finite for image 0"),
     ],
 )
-def test_a_network_that_gives_something_else_is_named(folder, tmp_path, network, message):
+def test_a_network_that_gives_something_else_is_named(extract, network, message):
     with pytest.raises(ValueError, match=message):
-        extract_features(ClassFolders.of(folder), network, cache=tmp_path / "c", name="bad", batch_size=4, progress=False)
+        extract(network)
 
 
-def test_bad_sources_are_named(folder, tmp_path):
+def test_bad_sources_are_named(folder, tmp_path, extract):
+    (tmp_path / "empty").mkdir()
+    (folder / "n01498041" / "broken.png").write_bytes(b"no image")
+    _cifar(tmp_path / "cifar")
+    (tmp_path / "cifar" / "test.bin").write_bytes(b"\0" * 100)
+    for message, call in {
+        "neither a folder nor": lambda: open_images(folder / "README.txt"),
+        "holds no images": lambda: open_images(tmp_path / "empty"),
+        r"holds no train\.bin": lambda: Cifar100.of(tmp_path / "empty"),
+        r"broken\.png.*cannot be read as an image": lambda: ClassFolders.of(folder).read(0, 10),
+        "cut short": lambda: Cifar100.of(tmp_path / "cifar"),
+        "batch_size must be at least 1": lambda: extract(batch_size=0),
+    }.items():
+        with pytest.raises(ValueError, match=message):
+            call()
     with pytest.raises(FileNotFoundError, match="does not exist"):
         open_images(tmp_path / "nowhere")
-    with pytest.raises(ValueError, match="neither a folder nor"):
-        open_images(folder / "README.txt")
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(ValueError, match="holds no images"):
-        open_images(tmp_path / "empty")
-    with pytest.raises(ValueError, match=r"holds no train\.bin"):
-        Cifar100.of(tmp_path / "empty")
-    (folder / "n01498041" / "broken.png").write_bytes(b"no image")
-    with pytest.raises(ValueError, match=r"broken\.png.*cannot be read as an image"):
-        ClassFolders.of(folder).read(0, 10)
     Image.new("RGB", (9, 9)).save(folder / "loose.png")
     with pytest.raises(ValueError, match="in no folder"):
         ClassFolders.of(folder)
-    _cifar(tmp_path / "cifar")
-    (tmp_path / "cifar" / "test.bin").write_bytes(b"\0" * 100)
-    with pytest.raises(ValueError, match="cut short"):
-        Cifar100.of(tmp_path / "cifar")
-    (folder / "loose.png").unlink()
-    with pytest.raises(ValueError, match="batch_size must be at least 1"):
-        extract_features(ClassFolders.of(folder), mean_colour, cache=tmp_path / "c", name="x", batch_size=0)
 
 
 @pytest.mark.skipif(find_spec("torch") is not None, reason="torch is installed")
@@ -190,12 +196,11 @@ def test_without_torch_the_extra_is_named():
 
 
 @pytest.mark.skipif(find_spec("torchvision") is None, reason="torchvision (extra images) is not installed")
-def test_an_untrained_resnet_gives_2048_features(folder, tmp_path):
-    images = ClassFolders.of(folder)
+def test_an_untrained_resnet_gives_2048_features(folder, extract):
     network = resnet50(pretrained=False, device="cpu")
-    result = extract_features(images, network, cache=tmp_path / "cache", name="resnet50", batch_size=4, progress=False)
+    result = extract(network, name="resnet50")
     assert result.features.shape == (9, 2048)
-    np.testing.assert_allclose(network(images.read(8, 9))[0], result.features[8], rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(network(ClassFolders.of(folder).read(8, 9))[0], result.features[8], rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.skipif(find_spec("torchvision") is None, reason="torchvision (extra images) is not installed")
@@ -235,19 +240,14 @@ def test_the_callers_precision_comes_back(cudnn, read):
     assert read(cudnn) == before
 
 
-def _data_home():
-    return Path(os.environ.get("DCO_DATA_HOME") or Path(__file__).parents[3] / "shared" / "data")
-
-
-def test_real_features_are_loaded_from_their_folder(monkeypatch):
-    home = _data_home()
-    if not (home / module.CIFAR100_FEATURES).exists():
-        pytest.skip(f"the CIFAR-100 features are not in {home}")
-    data = load_cifar100_features(home)
+def test_real_features_are_loaded_from_their_folder(monkeypatch, data_home):
+    if data_home is None or not (Path(data_home) / module.CIFAR100_FEATURES).exists():
+        pytest.skip("the CIFAR-100 features are not here")
+    data = load_cifar100_features(data_home)
     assert data.features.shape == (20_000, 1280)
     assert data.features.dtype == np.float32
     np.testing.assert_array_equal(np.bincount(data.labels), np.full(100, 200))
-    monkeypatch.setenv("DCO_DATA_HOME", str(home))
+    monkeypatch.setenv("DCO_DATA_HOME", data_home)
     np.testing.assert_array_equal(load_cifar100_features().labels, data.labels)
 
 

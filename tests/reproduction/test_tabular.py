@@ -25,19 +25,16 @@ def test_diabetes_ships_with_scikit_learn():
 @needs_data
 def test_california_housing_is_the_tested_copy():
     table = load_california_housing(DATA, verify=True)
-    assert table.X.shape == (20640, 8)
+    assert (table.X.shape, table.y[0], table.feature_names[0]) == ((20640, 8), 4.526, "MedInc")
     np.testing.assert_allclose(table.X[0], [8.3252, 41, 6.98412698, 1.02380952, 322, 2.55555556, 37.88, -122.23])
-    assert table.y[0] == 4.526
-    assert table.feature_names[0] == "MedInc"
     assert np.all(np.isfinite(table.X))
 
 
 @needs_data
 def test_concrete_is_the_tested_copy_with_its_repeats():
     table = load_concrete(DATA, verify=True)
-    assert table.X.shape == (1030, 8)
+    assert (table.X.shape, table.y[0]) == ((1030, 8), 79.99)
     np.testing.assert_array_equal(table.X[0], [540, 0, 0, 162, 2.5, 1040, 676, 28])
-    assert table.y[0] == 79.99
     assert len(table) - len(np.unique(np.c_[table.X, table.y], axis=0)) == 25
 
 

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from dco.cli import printing
-from dco.cli.compare import shown
+from dco.cli.comparison import shown
 from dco.cli.plan import _print_outlooks
 from dco.cli.printing import print_table
 from dco.cli.reproduce import _spare
@@ -39,7 +39,7 @@ def printed(monkeypatch: pytest.MonkeyPatch, width: int, *arguments: Any, **opti
 
 
 @pytest.mark.parametrize("width", [66, 80, 100, 140])
-def test_no_word_and_no_number_is_broken(monkeypatch: pytest.MonkeyPatch, width: int) -> None:
+def test_no_word_and_no_number_is_broken(monkeypatch, width):
     lines = printed(monkeypatch, width, COLUMNS, ROWS, spare=[COLUMNS[-1], "P95 size"])
     assert max(map(len, lines)) <= width
     text = "\n".join(lines)
@@ -49,14 +49,14 @@ def test_no_word_and_no_number_is_broken(monkeypatch: pytest.MonkeyPatch, width:
     assert ("P95" in text) == (width > 66)
 
 
-def test_a_table_wider_than_the_terminal_is_a_block_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_table_wider_than_the_terminal_is_a_block_a_row(monkeypatch):
     lines = [line.rstrip() for line in printed(monkeypatch, 30, COLUMNS, ROWS)]
     assert max(map(len, lines)) <= 30
     assert lines[:4] == ["DCO-Warmstart", "  coverage: 0.913 ± 0.043", "  mean size: 201.8 ± 4.3", "  P95 size: 201.8 ± 4.3"]
     assert "  Wilcoxon p: 0.0625" in lines
 
 
-def test_a_block_is_headed_by_words_and_long_words_may_break(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_block_is_headed_by_words_and_long_words_may_break(monkeypatch):
     lines = [line.rstrip() for line in printed(monkeypatch, 15, ["target", "method"], [[0.8, "quadrature"]])]
     assert lines == ["quadrature", "  target: 0.8", ""]
     long = printed(monkeypatch, 50, ["name", "needs"], [["cifar100", "a_file_with_a_name_of_more_than_forty_letters.npz"]])
@@ -64,12 +64,12 @@ def test_a_block_is_headed_by_words_and_long_words_may_break(monkeypatch: pytest
     assert max(map(len, long)) <= 50
 
 
-def test_the_guarantee_stays_in_the_tables_of_the_paper() -> None:
+def test_the_guarantee_stays_in_the_tables_of_the_paper():
     columns = ["method", "tuned", "tuned on", "calibrated on", "rule", "guarantee", "z", "width off", "reference"]
     assert _spare(columns) == ["z", "width off", "reference", "rule"]
 
 
-def test_what_is_left_out_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_left_out_is_told(monkeypatch):
     page = io.StringIO()
     terminal = Console(file=page, width=80, force_terminal=True, color_system=None)
     monkeypatch.setattr(printing, "_console", lambda: terminal)
@@ -77,14 +77,14 @@ def test_what_is_left_out_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     assert print_table(COLUMNS[:2], ROWS, spare=["coverage"]) == []
 
 
-def test_a_title_has_the_width_of_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_title_has_the_width_of_the_terminal(monkeypatch):
     title = "By group (the guarantee is for all rows together)"
     assert printed(monkeypatch, 60, ["n"], [[1]], title=title)[0] == title
     assert [line.strip() for line in printed(monkeypatch, 30, ["n"], [[1]], title=title)[:2]] == [title[:30], title[31:]]
 
 
 @pytest.mark.parametrize("width", [50, 60, 80, 200])
-def test_the_drawing_of_a_plan_fits_the_terminal(monkeypatch: pytest.MonkeyPatch, width: int) -> None:
+def test_the_drawing_of_a_plan_fits_the_terminal(monkeypatch, width):
     page = io.StringIO()
     terminal = Console(file=page, width=width, force_terminal=True, color_system=None, markup=False, highlight=False)
     monkeypatch.setattr(printing, "_console", lambda: terminal)
@@ -97,13 +97,13 @@ def test_the_drawing_of_a_plan_fits_the_terminal(monkeypatch: pytest.MonkeyPatch
     assert sum("─" in line for line in lines) - 1 - any("marks" in line for line in lines) == (2 if width >= 60 else 0)
 
 
-def test_what_is_not_on_a_terminal_keeps_every_column(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_not_on_a_terminal_keeps_every_column(capsys):
     print_table(COLUMNS, ROWS, spare=COLUMNS[1:])
     told = capsys.readouterr().out
     assert all(cell in told for cell in ("quantiles / AbsoluteResidual", "candidate, most often", "259 ± 14"))
 
 
-def test_long_names_wrap_between_words(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_names_wrap_between_words(monkeypatch):
     rows = [
         ["quantiles / QuantileResidual(kind='relative')", 183.3, 269.6, 0.1, "yes"],
         ["linear / LAC", 1.0, 2.0, 0.1, "yes"],
@@ -114,13 +114,13 @@ def test_long_names_wrap_between_words(monkeypatch: pytest.MonkeyPatch) -> None:
     assert max(map(len, lines)) <= 80
 
 
-def test_a_column_wider_than_the_terminal_still_prints(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_column_wider_than_the_terminal_still_prints(monkeypatch):
     lines = printed(monkeypatch, 40, ["name", "n"], [["x" * 90, 7]])
     assert max(map(len, lines)) <= 40
     assert sum(line.count("x") for line in lines) == 90
 
 
-def test_deviations_have_two_digits_and_means_the_same_decimals() -> None:
+def test_deviations_have_two_digits_and_means_the_same_decimals():
     cells = [Measured(211.2854, 18.2869), Measured(0.91291, 0.04257), Measured(1234.5, 321.0), Measured(2.5, float("nan")),
              Measured(3.0, 0.0), None, 0.03125]  # fmt: skip
     table = ResultTable("t", "c", tuple("abcdefg"), (tuple(cells),), digits=4)

@@ -45,7 +45,7 @@ def make_tables(page: str) -> None:
 
 
 @pytest.mark.parametrize("path", pages(), ids=lambda path: path.name)
-def test_every_command_of_a_page_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_command_of_a_page_runs(path, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     page = path.read_text()
     make_tables(page)
@@ -58,7 +58,7 @@ def examples(name: str) -> list[str]:
     return [line.strip() for line in text.partition("Example:")[2].splitlines() if line.strip().startswith("dco ")]
 
 
-def test_every_help_has_an_example_that_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_help_has_an_example_that_works(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     make_tables((ROOT / "docs" / "command-line.md").read_text())
     for name in COMMANDS:
@@ -69,12 +69,12 @@ def test_every_help_has_an_example_that_works(tmp_path: Path, monkeypatch: pytes
             run(line)
 
 
-def test_the_page_names_every_command() -> None:
+def test_the_page_names_every_command():
     text = (ROOT / "docs" / "command-line.md").read_text()
     assert {line.split()[1] for line in dco_lines(text)} == set(COMMANDS)
 
 
-def test_a_command_that_fails_would_be_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_command_that_fails_would_be_seen(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (line,) = dco_lines("```sh\nmake run\ndco fit nothing.csv \\\n  --target y\n```\n")
     with pytest.raises(AssertionError, match=r"no file nothing\.csv"):

@@ -12,73 +12,41 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_limits
 
+import dco
 from dco.foundations.ranks import conformal_rank, pac_rank, tuning_rank
-from dco.guarantees.rules import bayesian_quadrature, split_conformal
 from dco.predictions import ClassDraws
-from dco.reproduction import classification, classification_splits, paper_values
+from dco.reproduction import classification, paper_values
+from dco.reproduction import classification_splits as splits
+from dco.reproduction import classification_tables as tabled
 from dco.reproduction.classification import CIFAR100, EXPERIMENTS, IMAGENET_A
-from dco.reproduction.classification_splits import (
-    CLAIMS,
-    PAPER_SIZES,
-    RATIOS,
-    Roles,
-    Sizes,
-    Study,
-    choose,
-    cifar100_order,
-    cifar100_rows,
-    deal,
-    largest_classes,
-    run_split,
-    strong_rows,
-)
-from dco.reproduction.classification_tables import (
-    candidates_table,
-    level_sizes_table,
-    main_table,
-    matched_beside_table,
-    methods_of,
-    ratio_beside_table,
-    single_run_table,
-    target,
-)
 from dco.reproduction.coverage_z import coverage_z
 from dco.reproduction.datasets.images import ImageFeatures
 from dco.reproduction.experiment import Options, SplitRecord
-from dco.reproduction.heads import CANDIDATES, FIXED, SCORES, ScoreTable, Training, score_heads, train_heads
-from dco.reproduction.methods import METHODS, run_method
+from dco.reproduction.heads import BY_NAME, CANDIDATES, FIXED, SCORES, ScoreTable, Training, score_heads, train_heads
+from dco.reproduction.methods import METHODS, Rows
 from dco.reproduction.records import machine, plain, unpacked, versions
 from dco.reproduction.tables import Measured
-from dco.tuning.direct_tune import tuning_threshold
 
 RESULTS = Path(__file__).parents[2] / "results"
-SMALL = Sizes(train=150, tune=60, calibrate=120, test=100)
+SMALL = splits.Sizes(train=150, tune=60, calibrate=120, test=100)
 FAST = Training(epochs=2, passes=3, widths=((16, 8), (8, 4)))
 CLASSES = 5
 ALPHAS = (0.2, 0.1)
 
 
-def made_up(data_home: str | None = None) -> ImageFeatures:
-    """Five classes of skewed, non-negative features."""
-    rng = np.random.default_rng(3)
-    labels = np.tile(np.arange(CLASSES), 120)
-    centres = rng.normal(size=(CLASSES, 12))
-    return ImageFeatures(np.exp(0.5 * (centres[labels] + rng.normal(size=(600, 12)))).astype(np.float32), labels)
-
-
-MADE_UP = Study("cifar100", "Made-up", "Made-up features.", made_up, beyond=True)
+@pytest.fixture(scope="module")
+def study(made_up):
+    return splits.Study("cifar100", "Made-up", "Made-up features.", lambda data_home: made_up, beyond=True)
 
 
 @pytest.fixture(scope="module")
-def records():
+def records(study):
     """Three splits of the made-up data, as read back from disk."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(classification_splits, "PAPER_SIZES", SMALL)
-        patch.setattr(classification_splits, "PAPER_TRAINING", FAST)
-        return [
-            SplitRecord(seed, tuple(json.loads(json.dumps(plain(run_split(seed, Options(ALPHAS), study=MADE_UP))))), 1.0)
-            for seed in range(3)
-        ]
+        patch.setattr(splits, "PAPER_SIZES", SMALL)
+        patch.setattr(splits, "PAPER_TRAINING", FAST)
+        runs = {seed: plain(splits.run_split(seed, Options(ALPHAS), study=study)) for seed in range(3)}
+        return [SplitRecord(seed, tuple(json.loads(json.dumps(rows))), 1.0) for seed, rows in runs.items()]
 
 
 # ---- protocol --------------------------------------------------------------------------------------------------------
@@ -93,39 +61,24 @@ def test_the_candidates_have_the_papers_numbers():
     assert FIXED.name == "cand_001"
 
 
-def test_ranks_and_rows_are_those_of_the_protocol(records):
-    share = Fraction(1, 20) / 16
+def test_rows_are_those_of_the_protocol(records):
+    """150, 60, 120 and 100 rows; what tunes on the tuning rows calibrates on 120, what does not on 180."""
     for alpha in ALPHAS:
-        wanted = {
-            "BQ": (pac_rank(180, alpha=alpha, delta=0.05), 180),
-            "DCO-PAC": (pac_rank(120, alpha=alpha, delta=0.05), 120),
-            "Matched-Φ BQ, δ/16": (pac_rank(180, alpha=alpha, delta=share), 180),
-            "Split CP, φ fixed, whole pool": (conformal_rank(180, alpha=alpha), 180),
-            "DCO-Warmstart": (conformal_rank(120, alpha=alpha), 120),
-            "DCO, φ fixed": (conformal_rank(120, alpha=alpha), 120),
-            "DCO, refit": (conformal_rank(120, alpha=alpha), 120),
-            "DirectTune, fixed φ": (tuning_rank(60, alpha=alpha), 60),
-            "DirectTune, searched Φ": (tuning_rank(60, alpha=alpha), 60),
-            "Matched-Φ BQ, δ uncorrected": (pac_rank(180, alpha=alpha, delta=0.05), 180),
-            "DCO's structure, BQ on the pool": (pac_rank(180, alpha=alpha, delta=0.05), 180),
-            "EFCP (tuned and calibrated on the pool)": (conformal_rank(180, alpha=alpha), 180),
-        }
         for features in ("raw", "standardised"):
-            found = methods_of(records, alpha, features)
-            assert {method: (row[0]["rank"], row[0]["n"]) for method, row in found.items()} == wanted
-            assert all(row["n_test"] == 100 for rows in found.values() for row in rows)
-        assert len(methods_of(records, alpha, "square roots")) == 5
+            found = tabled.methods_of(records, alpha, features)
+            rows = {method: (row[0]["rank"], row[0]["n"], row[0]["n_test"]) for method, row in found.items()}
+            assert rows["DCO, refit"] == rows["DCO-Warmstart"] == (conformal_rank(120, alpha=alpha), 120, 100)
+            assert rows["BQ"] == (pac_rank(180, alpha=alpha, delta=0.05), 180, 100)
+            assert list(rows) == list(splits.HEAD_ROWS)
+        assert len(tabled.methods_of(records, alpha, "square roots")) == 5
 
 
 def test_every_method_has_a_claim_and_no_claim_where_rows_choose_and_certify(records):
     for record in records:
-        assert {row["method"] for row in record.rows if "method" in row} == set(CLAIMS)
-    assert [method for method, (guarantee, _) in CLAIMS.items() if guarantee == "pac"] == [
-        "BQ",
-        "DCO-PAC",
-        "Matched-Φ BQ, δ/16",
-    ]
-    assert all(CLAIMS[method][0] == "none" for method in CLAIMS if "DirectTune" in method or "EFCP" in method)
+        assert {row["method"] for row in record.rows if "method" in row} == set(splits.METHOD_OF)
+    claims = {title: method.guarantee for title, method in splits.METHOD_OF.items()}
+    assert [title for title, claim in claims.items() if claim == "pac"] == ["BQ", "DCO-PAC", "Matched-Φ BQ, δ/16"]
+    assert all(claims[title] == "none" for title in claims if "DirectTune" in title or "EFCP" in title)
 
 
 def test_the_paper_ratio_is_dco_itself(records):
@@ -136,51 +89,50 @@ def test_the_paper_ratio_is_dco_itself(records):
             cut = next(row for row in rows if row.get("ratio") == "33/67")
             dco = next(row for row in rows if row.get("method") == "DCO-Warmstart" and "ratio" not in row)
             assert {key: cut[key] for key in dco} == dco
-    assert [round(part * PAPER_SIZES.pool) for part in RATIOS.values()] == [600, 1000, 1500, 2000, 2400]
+    assert [round(part * splits.PAPER_SIZES.pool) for part in splits.RATIOS.values()] == [600, 1000, 1500, 2000, 2400]
 
 
 def test_roles_are_disjoint_and_have_the_papers_sizes():
     data = ImageFeatures(np.zeros((7500, 1), np.float32), np.tile(np.arange(10), 750))
-    order = deal(data, PAPER_SIZES, seed=4, stratified=False)
+    order = splits.deal(data, splits.PAPER_SIZES, seed=4, stratified=False).order
     assert sorted(order.rows[:7000].tolist()) == sorted(set(order.rows[:7000].tolist()))
-    stratified = deal(data, PAPER_SIZES, seed=4, stratified=True)
+    stratified = splits.deal(data, splits.PAPER_SIZES, seed=4, stratified=True).order
     assert np.ptp(np.bincount(data.labels[stratified.rows[:2000]])) <= 1
     with pytest.raises(ValueError, match="a split takes 7000 rows, but there are 6999"):
-        deal(ImageFeatures(data.features[:6999], data.labels[:6999]), PAPER_SIZES, seed=4, stratified=False)
+        splits.deal(ImageFeatures(data.features[:6999], data.labels[:6999]), splits.PAPER_SIZES, seed=4, stratified=False)
 
 
 def test_rows_set_aside_are_in_no_split(monkeypatch):
     full = ImageFeatures(np.arange(20_000, dtype=np.float32)[:, None], np.zeros(20_000, int))
-    monkeypatch.setattr(classification_splits, "load_cifar100_features", lambda data_home: full)
-    cifar100_rows.cache_clear()
+    monkeypatch.setattr(splits, "load_cifar100_features", lambda data_home: full)
+    splits.cifar100_rows.cache_clear()
     try:
-        used = set(cifar100_rows("here").features[:, 0].tolist())
-        aside = set(classification_splits.cifar100_rows_set_aside("here").features[:, 0].tolist())
+        used = set(splits.cifar100_rows("here").features[:, 0].tolist())
+        aside = set(splits.cifar100_rows_set_aside("here").features[:, 0].tolist())
     finally:
-        cifar100_rows.cache_clear()
+        splits.cifar100_rows.cache_clear()
     assert (len(used), len(aside), len(used & aside)) == (12_000, 8_000, 0)
-    assert np.array_equal(cifar100_order(20_000), cifar100_order(20_000))
+    assert np.array_equal(splits.cifar100_order(20_000), splits.cifar100_order(20_000))
 
 
 # ---- scores and selection --------------------------------------------------------------------------------------------
 
 
-def test_score_tables_are_the_two_formulas_on_frozen_passes():
-    data = made_up()
+def test_score_tables_are_the_two_formulas_on_frozen_passes(made_up):
+    data = made_up
     heads = train_heads(data.features[:200], data.labels[:200], [0], standardise=True, seed=5, training=FAST)
-    tables = score_heads(heads, [CANDIDATES[0], CANDIDATES[8]], data.features[200:], data.labels[200:], n_classes=CLASSES)
+    names = ("cand_001", "cand_009")
+    first, second = score_heads(heads, names, data.features[200:], data.labels[200:], n_classes=CLASSES).values()
     p = heads[0].predict_draws(data.features[200:]).draws.astype(np.float64)
-    np.testing.assert_allclose(tables[CANDIDATES[0]].scores, -np.log(p.mean(axis=0)), rtol=1e-6, atol=1e-9)
-    np.testing.assert_allclose(
-        tables[CANDIDATES[8]].scores, -np.log((p**2).sum(axis=0) / p.sum(axis=0)), rtol=1e-6, atol=1e-9
-    )
+    np.testing.assert_allclose(first.scores, -np.log(p.mean(axis=0)), rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(second.scores, -np.log((p**2).sum(axis=0) / p.sum(axis=0)), rtol=1e-6, atol=1e-9)
 
 
-def test_a_label_that_training_never_saw_is_in_no_finite_set():
-    data = made_up()
+def test_a_label_that_training_never_saw_is_in_no_finite_set(made_up):
+    data = made_up
     known = data.labels != 2
     heads = train_heads(data.features[known], data.labels[known], [0], standardise=True, seed=5, training=FAST)
-    table = score_heads(heads, [CANDIDATES[0]], data.features, data.labels, n_classes=CLASSES)[CANDIDATES[0]]
+    table = score_heads(heads, [FIXED.name], data.features, data.labels, n_classes=CLASSES)[FIXED.name]
     assert np.all(np.isinf(table.observed[~known]))
     assert np.all(table.sizes(1e9) == CLASSES - 1)
 
@@ -190,92 +142,90 @@ def test_selection_is_the_smallest_mean_size_by_brute_force():
     for _ in range(20):
         codes = rng.integers(6, size=40)
         tables = {name: ScoreTable(rng.normal(size=(40, 6)), codes) for name in "abcd"}
-        best = choose(tables, alpha=0.2)
+        best = METHODS["dco_warmstart"](Rows(splits.by_role(tables, 30, 39), "a", 0.2)).candidate
         sizes = {}
         for name, table in tables.items():
-            feasible = [t for t in table.observed if np.mean(table.observed > t) <= 0.2]
-            sizes[name] = min(np.mean(np.sum(table.scores <= t, axis=1)) for t in feasible)
+            tune = table.rows(0, 30)
+            feasible = [t for t in tune.observed if np.mean(tune.observed > t) <= 0.2]
+            sizes[name] = min(np.mean(np.sum(tune.scores <= t, axis=1)) for t in feasible)
         assert sizes[best] == min(sizes.values())
 
 
-def test_methods_deploy_what_their_names_say():
-    """Each threshold recomputed from the score tables alone."""
-    rng = np.random.default_rng(1)
-    codes = rng.integers(8, size=280)
-    tables = {
-        each: ScoreTable(rng.normal(size=(280, 8)) - 1.5 * (np.arange(8) == codes[:, None]), codes) for each in CANDIDATES
-    }
-    roles = {each: Roles.of(table, 60, 180) for each, table in tables.items()}
-    best = choose({each: part.tune for each, part in roles.items()}, alpha=0.2)
-    rows = {row["method"]: row for row in classification_splits.method_rows(roles, best, roles[best], alpha=0.2, seed=0)}
-    observed = {each: np.sort(table.observed[:180]) for each, table in tables.items()}
-    assert rows["BQ"]["threshold"] == bayesian_quadrature(observed[FIXED], alpha=0.2, delta=0.05).value
-    assert rows["DCO-Warmstart"]["threshold"] == split_conformal(tables[best].observed[60:180], alpha=0.2).value
-    assert rows["DirectTune, searched Φ"]["threshold"] == np.sort(tables[best].observed[:60])[47]
-    assert tuning_threshold(roles[FIXED].tune.observed, alpha=0.2).rank == 48
-    pool_size = {
-        each: np.mean(np.sum(tables[each].scores[:180] <= observed[each][conformal_rank(180, alpha=0.2) - 1], axis=1))
-        for each in CANDIDATES
-    }
-    assert pool_size[CANDIDATES[rows["EFCP (tuned and calibrated on the pool)"]["chosen"] - 1]] == min(pool_size.values())
-    assert rows["BQ"]["confidence"] >= 0.95
-    assert abs(rows["BQ"]["confidence_drawn"] - rows["BQ"]["confidence"]) < 5 * np.sqrt(0.05 * 0.95 / 1000)
-    test = tables[FIXED].rows(180, 280)
-    assert rows["BQ"]["coverage"] == np.mean(test.observed <= rows["BQ"]["threshold"])
-    assert rows["BQ"]["size"] == np.mean((test.scores <= rows["BQ"]["threshold"]).sum(axis=1))
+def deployed_rows(tables: dict[str, ScoreTable], tune: int, pool: int, *, alpha: float = 0.2) -> dict[str, dict]:
+    roles = splits.by_role(tables, tune, pool)
+    return {row["method"]: row for row in splits.method_rows(Rows(roles, FIXED.name, alpha), roles, seed=0)}
 
 
 @pytest.mark.parametrize("alpha", ALPHAS)
-def test_methods_agree_with_the_registry(alpha):
-    """The rows are computed from shared score tables; the registry computes each method by itself from predictions."""
+def test_methods_are_the_librarys_own_path(alpha):
+    """Each row again from predictions by the public functions: `tune`, one rule on the scores of its rows, sets."""
     rng = np.random.default_rng(2)
     labels = rng.integers(8, size=280)
     lean = 1 + 4 * (np.arange(8) == labels[:, None])  # towards the truth, for each head in its own measure
     heads = [rng.gamma((0.3 + 0.1 * head) * lean, size=(3, 280, 8)) + 1e-9 for head in range(len(CANDIDATES) // 2)]
     draws = [each / each.sum(axis=2, keepdims=True) for each in heads]
-    roles = {
-        each: Roles.of(ScoreTable(SCORES[each.score].every_label(ClassDraws(draws[each.head])), labels), 60, 180)
-        for each in CANDIDATES
+
+    def on(name, rows):
+        return SCORES[BY_NAME[name].score], ClassDraws(draws[BY_NAME[name].head][:, rows])
+
+    def scores(name, rows):
+        score, prediction = on(name, rows)
+        return score.observed(prediction, labels[rows])
+
+    tables = {
+        name: ScoreTable(SCORES[each.score].every_label(ClassDraws(draws[each.head])), labels)
+        for name, each in BY_NAME.items()
     }
-    best = choose({each: part.tune for each, part in roles.items()}, alpha=alpha)
-    rows = {row["method"]: row for row in classification_splits.method_rows(roles, best, roles[best], alpha=alpha, seed=0)}
-    for key, method, start in (
-        ("bq", "BQ", 0),
-        ("bcp_crc", "Matched-Φ BQ, δ/16", 0),
-        ("split_cp", "Split CP, φ fixed, whole pool", 0),
-        ("dco_warmstart", "DCO-Warmstart", 60),
-        ("dco_pac", "DCO-PAC", 60),
-        ("direct_tune", "DirectTune, searched Φ", 60),
+    rows = deployed_rows(tables, 60, 180, alpha=alpha)
+    tune, calibrate, pool, test = (np.arange(*ends) for ends in ((0, 60), (60, 180), (0, 180), (180, 280)))
+    best = dco.tune({name: on(name, tune) for name in BY_NAME}, labels[tune], alpha=alpha).best
+
+    def smallest(rule):
+        """Chosen by the sizes of the sets on the pool."""
+        sizes = {}
+        for name in BY_NAME:
+            score, prediction = on(name, pool)
+            sizes[name] = score.sets(prediction, rule(scores(name, pool), alpha=alpha)).sizes().mean()
+        return min(sizes, key=sizes.get)
+
+    pac, shared = (partial(dco.bayesian_quadrature, delta=delta) for delta in (0.05, Fraction(1, 320)))
+    for method, name, seen, rule in (
+        ("BQ", FIXED.name, pool, pac),
+        ("Matched-Φ BQ, δ/16", smallest(shared), pool, shared),
+        ("Matched-Φ BQ, δ uncorrected", smallest(pac), pool, pac),
+        ("EFCP (tuned and calibrated on the pool)", smallest(dco.split_conformal), pool, dco.split_conformal),
+        ("Split CP, φ fixed, whole pool", FIXED.name, pool, dco.split_conformal),
+        ("DCO, φ fixed", FIXED.name, calibrate, dco.split_conformal),
+        ("DCO-Warmstart", best, calibrate, dco.split_conformal),
+        ("DCO-PAC", best, calibrate, pac),
+        ("DCO's structure, BQ on the pool", best, pool, pac),
     ):
-        places = (slice(0, 60), slice(start, 180), slice(180, 280))
-        candidates = {
-            each.name: (SCORES[each.score], *(ClassDraws(draws[each.head][:, place]) for place in places))
-            for each in CANDIDATES
-        }
-        outcome = run_method(key, candidates, labels[:60], labels[start:180], alpha=alpha, delta=0.05)
-        row = rows[method]
-        assert (outcome.threshold.rank, outcome.candidate) == (row["rank"], CANDIDATES[row["chosen"] - 1].name)
-        assert METHODS[key].guarantee == CLAIMS[method][0]
-        assert outcome.threshold.value == pytest.approx(row["threshold"], rel=1e-12)
-        assert outcome.sets.contains(labels[180:]).mean() == row["coverage"]
-        assert outcome.sets.sizes().mean() == row["size"]
+        row, threshold = rows[method], rule(scores(name, seen), alpha=alpha)
+        assert (threshold.rank, threshold.n, BY_NAME[name].number) == (row["rank"], row["n"], row["chosen"]), method
+        assert threshold.value == pytest.approx(row["threshold"], rel=1e-12)
+        score, prediction = on(name, test)
+        sets = score.sets(prediction, threshold)
+        assert (sets.contains(labels[test]).mean(), sets.sizes().mean()) == (row["coverage"], row["size"])
+    for method, name in (("DirectTune, searched Φ", best), ("DirectTune, fixed φ", FIXED.name)):
+        threshold = np.sort(scores(name, tune))[tuning_rank(60, alpha=alpha) - 1]
+        assert threshold == pytest.approx(rows[method]["threshold"], rel=1e-12)
+    exact = rows["BQ"]["confidence"]
+    assert exact >= 0.95
+    assert abs(rows["BQ"]["confidence_drawn"] - exact) < 5 * np.sqrt(0.05 * 0.95 / 1000)
 
 
 def test_coverage_of_certified_methods_follows_its_law():
     """Random scores, 150 splits: every method with a law has |z| < 4.2 (family-wise error below 0.1 % over 7 methods)."""
     rng = np.random.default_rng(11)
     coverage: dict[str, list[dict]] = {}
-    some = (CANDIDATES[0], CANDIDATES[8])
     for _ in range(150):
         codes = rng.integers(4, size=260)
         shift = np.arange(4) == codes[:, None]
-        tables = {each: ScoreTable(rng.normal(size=(260, 4)) - shift, codes) for each in some}
-        roles = {each: Roles.of(table, 60, 160) for each, table in tables.items()}
-        best = choose({each: part.tune for each, part in roles.items()}, alpha=0.2)
-        for row in classification_splits.method_rows(roles, best, roles[best], alpha=0.2, seed=0):
-            coverage.setdefault(row["method"], []).append(row)
+        tables = {name: ScoreTable(rng.normal(size=(260, 4)) - shift, codes) for name in ("cand_001", "cand_009")}
+        for method, row in deployed_rows(tables, 60, 160).items():
+            coverage.setdefault(method, []).append(row)
     for method, rows in coverage.items():
-        if CLAIMS[method][1]:
+        if splits.METHOD_OF[method].law:
             z = coverage_z([row["coverage"] for row in rows], rank=rows[0]["rank"], n=rows[0]["n"], n_test=100)
             assert abs(z) < 4.2, (method, z)
 
@@ -284,10 +234,10 @@ def test_coverage_of_certified_methods_follows_its_law():
 
 
 @pytest.mark.parametrize("name", [each.name for each in EXPERIMENTS])
-def test_tables_say_where_the_features_come_from(records, name, tmp_path):
+def test_tables_say_where_the_features_come_from(records, study, name, tmp_path):
     experiment = next(each for each in EXPERIMENTS if each.name == name)
     makers = experiment.tables.keywords["makers"]
-    study = MADE_UP if name != "imagenet-a" else IMAGENET_A
+    study = study if name != "imagenet-a" else IMAGENET_A
     tables = classification.make_tables(records, Options(ALPHAS), study=study, makers=makers)
     assert len({table.title for table in tables}) == len(tables)
     for table in tables:
@@ -306,17 +256,15 @@ def test_captions_name_the_backbone():
     assert IMAGENET_A.stratified
 
 
-def test_z_and_expected_coverage_are_those_of_the_law(records):
-    table = classification.make_tables(records, Options(ALPHAS), study=MADE_UP, makers=classification.MAIN[:1])[0]
+def test_z_and_expected_coverage_are_those_of_the_law(records, study):
+    table = classification.make_tables(records, Options(ALPHAS), study=study, makers=classification.MAIN[:1])[0]
     for row in table.rows:
         cells = dict(zip(table.columns, row, strict=True))
-        alpha = next(alpha for alpha in ALPHAS if target(alpha) == cells["target"])
-        found = methods_of(records, alpha, "raw")[cells["method"]]
-        guarantee, law = CLAIMS[cells["method"]]
-        assert cells["guarantee"] == guarantee
-        if not law:
-            assert cells["by law"] is None
-            assert cells["z"] is None
+        alpha = next(alpha for alpha in ALPHAS if tabled.target(alpha) == cells["target"])
+        found = tabled.methods_of(records, alpha, "raw")[cells["method"]]
+        assert cells["guarantee"] == splits.METHOD_OF[cells["method"]].guarantee
+        if not splits.METHOD_OF[cells["method"]].law:
+            assert (cells["by law"], cells["z"]) == (None, None)
             continue
         rank, n = found[0]["rank"], found[0]["n"]
         assert cells["by law"] == rank / (n + 1)
@@ -337,7 +285,7 @@ def test_the_papers_figures_agree_with_one_another():
     assert sum(paper_values.IMAGENET_A_SELECTED.values()) == 50
 
 
-def test_every_figure_of_the_papers_tables_is_beside_ours(records):
+def test_every_figure_of_the_papers_tables_is_beside_ours(records, study):
     def shown(study, maker, key, *columns):
         table = classification.make_tables(records, Options(ALPHAS), study=study, makers=[maker])[0]
         other = study is not IMAGENET_A and maker is not main_raw
@@ -352,17 +300,17 @@ def test_every_figure_of_the_papers_tables_is_beside_ours(records):
     main_raw = classification.MAIN[0]
     triple = ("paper coverage", "paper size", "paper P95")
     assert shown(IMAGENET_A, main_raw, "method", *triple) == paper_values.IMAGENET_A_MAIN
-    for study in (IMAGENET_A, MADE_UP):
-        assert shown(study, matched_beside_table, "method", *triple) == paper_values.IMAGENET_A_MATCHED
-        assert shown(study, ratio_beside_table, "ratio", *triple) == paper_values.IMAGENET_A_RATIOS
+    for each in (IMAGENET_A, study):
+        assert shown(each, tabled.matched_beside_table, "method", *triple) == paper_values.IMAGENET_A_MATCHED
+        assert shown(each, tabled.ratio_beside_table, "ratio", *triple) == paper_values.IMAGENET_A_RATIOS
         alone = {name: (value,) for name, value in paper_values.IMAGENET_A_SINGLE_RUN.items()}
-        assert shown(study, single_run_table, "quantity", "paper") == alone
-        candidates = shown(study, candidates_table, "candidate", "paper λ", "paper size", "paper P95")
+        assert shown(each, tabled.single_run_table, "quantity", "paper") == alone
+        candidates = shown(each, tabled.candidates_table, "candidate", "paper λ", "paper size", "paper P95")
         assert candidates == {f"cand_{number:03}": row for number, row in paper_values.IMAGENET_A_CANDIDATES.items()}
 
 
-def test_at_another_level_nothing_is_set_beside_the_papers(records):
-    made = classification.make_tables(records, Options((0.1,)), study=MADE_UP, makers=classification.MATCHED)
+def test_at_another_level_nothing_is_set_beside_the_papers(records, study):
+    made = classification.make_tables(records, Options((0.1,)), study=study, makers=classification.MATCHED)
     assert [table.title for table in made] == ["Made-up: matched candidate class and calibration mechanism"]
 
 
@@ -389,7 +337,7 @@ def test_without_the_images_one_sentence_says_what_is_needed(tmp_path, monkeypat
 def test_the_198_largest_classes_are_kept_and_renumbered():
     labels = np.repeat(np.arange(6), [3, 9, 1, 4, 2, 5])
     rows = ImageFeatures(np.arange(len(labels), dtype=np.float32)[:, None], labels)
-    kept = largest_classes(rows, n_classes=4)
+    kept = splits.largest_classes(rows, n_classes=4)
     assert np.bincount(kept.labels).tolist() == [3, 9, 4, 5]
     assert kept.features.shape == (21, 1)
 
@@ -412,7 +360,7 @@ def test_committed_tables_follow_from_the_committed_records():
     """And show what the experiment is about: fifty splits, the aim of 28 % smaller sets met at every level, laws obeyed."""
     found = committed()
     assert [record.seed for record in found] == list(range(50))
-    options = Options(classification_splits.LEVELS)
+    options = Options(splits.LEVELS)
     for experiment in EXPERIMENTS:
         if experiment.source == "cifar100":
             page = "\n".join(table.to_markdown() for table in experiment.tables(found, options))
@@ -425,20 +373,20 @@ def test_committed_tables_follow_from_the_committed_records():
 
 def test_how_far_sizes_are_from_the_papers_is_said_in_captions_and_docs():
     """Every printed size is missed by more than 3 standard errors; recomputed from the means and deviations by hand."""
-    found, options = committed(), Options(classification_splits.LEVELS)
-    table = classification.make_tables(found, options, study=CIFAR100, makers=[level_sizes_table])[0]
+    found, options = committed(), Options(splits.LEVELS)
+    table = classification.make_tables(found, options, study=CIFAR100, makers=[tabled.level_sizes_table])[0]
     docs = " ".join((RESULTS.parent / "docs" / "paper-classification.md").read_text(encoding="utf-8").split())
     for features in ("raw", "standardised"):
         percent, errors = [], []
         for (alpha, method), (_, (mean, sd)) in paper_values.CIFAR100.items():
-            sizes = np.array([row["size"] for row in methods_of(found, alpha, features)[method]])
+            sizes = np.array([row["size"] for row in tabled.methods_of(found, alpha, features)[method]])
             percent.append(100 * (sizes.mean() - mean) / mean)
             errors.append((sizes.mean() - mean) / np.sqrt((sizes.var(ddof=1) + sd**2) / 50))
         shown = [row for row in table.rows if row[0] == features]
         assert [row[table.columns.index("size %")] for row in shown] == pytest.approx(percent)
         assert [row[table.columns.index("off")] for row in shown] == pytest.approx(errors)
         assert min(errors) > 3
-        main = classification.make_tables(found, options, study=CIFAR100, makers=[partial(main_table, features=features)])[0]
+        main = tabled.main_table(CIFAR100, found, options, features)
         assert f"{min(percent):+.1f} to {max(percent):+.1f} %, {min(errors):+.1f} to {max(errors):+.1f} st" in main.caption
         assert "ResNet-50" in main.caption
         assert f"{min(percent):.1f} to {max(percent):.1f} % larger on {features}" in docs
@@ -451,26 +399,28 @@ def test_a_committed_split_comes_out_again(data_home):
     Here the head is trained by itself, in the run beside seven others, which rounds another way. The stronger class comes
     out to float noise on the processor and with the versions of the run; elsewhere its training rounds another way too.
     """
-    if features_missing(data_home):
+    if EXPERIMENTS[0].missing(Options((0.2,), data_home=data_home)) is not None:
         pytest.skip("the CIFAR-100 features are not here")
     seed = 7
     record = next(each for each in committed() if each.seed == seed)
-    data = cifar100_rows(data_home)
-    order = deal(data, PAPER_SIZES, seed=seed, stratified=False)
-    train, later = order.first(2000), order.between(2000, 7000)
-    heads = train_heads(data.features[train], data.labels[train], [0], standardise=False, seed=seed, training=Training())
-    table = score_heads(heads, [FIXED], data.features[later], data.labels[later], n_classes=100)[FIXED]
+    dealt = splits.deal(splits.cifar100_rows(data_home), splits.PAPER_SIZES, seed=seed, stratified=False)
+    X, y, X_new, y_new = dealt.parts()
+    heads = train_heads(X, y, [0], standardise=False, seed=seed, training=Training())
+    table = score_heads(heads, [FIXED.name], X_new, y_new, n_classes=100)[FIXED.name]
     here = made_here(seed)
     kept = {
         row["method"]: row for row in record.rows if row.get("features") == "raw" and row["alpha"] == 0.1 and "method" in row
     }
-    again = table.rows(3000, 5000).measured(bayesian_quadrature(table.observed[:3000], alpha=0.1, delta=0.05).value)
+    again = splits.measured(
+        table.rows(3000, 5000).evaluated("again"),
+        dco.bayesian_quadrature(table.observed[:3000], alpha=0.1, delta=0.05).value,
+    )
     assert kept["BQ"]["rank"] == pac_rank(3000, alpha=0.1, delta=0.05)
     assert again["coverage"] == pytest.approx(kept["BQ"]["coverage"], abs=0.01)
     assert again["size"] == pytest.approx(kept["BQ"]["size"], rel=0.05)
     strong = {(row["method"], row["alpha"]): row for row in record.rows if row.get("features") == "square roots"}
     with threadpool_limits(1):  # as in a run: sums over several threads round otherwise
-        found = strong_rows(data, order, PAPER_SIZES, alphas=classification_splits.LEVELS)
+        found = splits.strong_rows(dealt, alphas=splits.LEVELS)
     for row in found:
         before = strong[row["method"], row["alpha"]]
         assert row["rank"] == before["rank"]
@@ -484,10 +434,3 @@ def made_here(seed: int) -> bool:
     entry = next(entry for entry in map(json.loads, filter(str.strip, lines)) if entry["seed"] == seed)
     made_on = json.loads((RESULTS / "cifar100" / "machine.json").read_text(encoding="utf-8"))
     return bool(entry["versions"] == versions() and made_on["processor"] == machine()["processor"])
-
-
-def features_missing(data_home: str | None) -> bool:
-    return (
-        next(each for each in EXPERIMENTS if each.name == "cifar100").missing(Options((0.2,), data_home=data_home))
-        is not None
-    )

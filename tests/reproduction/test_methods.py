@@ -2,13 +2,17 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from sklearn.frozen import FrozenEstimator
+from sklearn.linear_model import Ridge
+from sklearn.tree import DecisionTreeRegressor
 
+import dco
 from dco.foundations.errors import IncompatibleScoreError
 from dco.foundations.ranks import conformal_rank, pac_rank
 from dco.guarantees.rules import bayesian_quadrature_risk, conformal_risk_control, learn_then_test, risk_controlling
 from dco.losses import miscoverage
 from dco.predictions import ClassProbabilities, Points, Quantiles
-from dco.reproduction.methods import METHODS, run_method
+from dco.reproduction.methods import METHODS, Rows, evaluated_roles
 from dco.scores.classification import APS, LAC
 from dco.scores.decision import RiskAverse, RiskOptimal
 from dco.scores.regression import AbsoluteResidual, QuantileResidual
@@ -34,8 +38,14 @@ def classes(seed=0, k=4):
     return entries, labels
 
 
-def run(method, candidates, labels, **options):
-    return run_method(method, candidates, labels["tune"], labels["cal"], **({"alpha": 0.1, "delta": 0.05} | options))
+def run(method, candidates, labels, *, alpha=0.1, delta=0.05, fixed=None):
+    """The calibration rows stand for the pool too."""
+    places = {"tune": (1, "tune"), "calibrate": (2, "cal"), "pool": (2, "cal"), "test": (3, "test")}
+    on = {
+        role: {name: (entry[0], entry[place]) for name, entry in candidates.items()} for role, (place, _) in places.items()
+    }
+    roles = evaluated_roles(on, {role: labels[name] for role, (_, name) in places.items()})
+    return METHODS[method](Rows(roles, fixed or next(iter(roles)), alpha, delta, structures=on["tune"]))
 
 
 GENERAL = [name for name in METHODS if name not in ("rocp", "cqr")]
@@ -79,7 +89,7 @@ def test_every_method_says_what_it_is_and_gives_sets(name):
     candidates, labels = classes()
     method, outcome = METHODS[name], run(name, candidates, labels)
     assert outcome.threshold.guarantee == method.guarantee
-    assert len(outcome.sets) == SIZES["test"]
+    assert len(outcome.deployed["test"]) == SIZES["test"]
     assert all((method.name, method.rule, method.assumption, method.reference))
     assert (method.tuned == "nothing") == (method.tuned_on == "none")
     assert (outcome.threshold.delta is not None) == (method.guarantee == "pac")
@@ -105,7 +115,7 @@ def test_score_tuned_cp_ranks_by_the_sizes_of_split_conformal():
     candidates = {
         name: (AbsoluteResidual(), *[Points(np.full(19, mean))] * 3) for name, mean in {"far": 2.0, "near": 0.0}.items()
     }
-    assert run_method("score_tuned_cp", candidates, y, y, alpha=0.1, delta=0.05).candidate == "near"
+    assert run("score_tuned_cp", candidates, dict.fromkeys(SIZES, y)).candidate == "near"
 
 
 def test_choosing_on_calibration_rows_pays_by_a_union_bound():
@@ -143,7 +153,7 @@ def test_rocp_takes_decision_scores():
     score, _, calibrate, _ = decisions[outcome.candidate]
     scores = np.sort(score.observed(calibrate, labels["cal"]))
     assert outcome.threshold.value == scores[conformal_rank(120, alpha=0.1) - 1]
-    with pytest.raises(IncompatibleScoreError, match="ROCP needs RiskOptimal"):
+    with pytest.raises(IncompatibleScoreError, match="ROCP needs a RiskOptimal or RiskAverse score"):
         run("rocp", candidates, labels)
 
 
@@ -155,14 +165,14 @@ def test_rocp_ranks_by_the_robust_loss():
         "risky": (RiskOptimal([[1, 100], [100, 1]]), record, record, record),
         "flat": (RiskOptimal([[2, 2], [2, 2]]), record, record, record),
     }
-    assert run_method("rocp", candidates, y, y, alpha=0.1).candidate == "flat"
+    assert run("rocp", candidates, dict.fromkeys(SIZES, y)).candidate == "flat"
 
 
 def test_cqr_takes_quantiles():
     rng = np.random.default_rng(5)
     y = {role: rng.normal(size=n) for role, n in SIZES.items()}
     quantiles = {role: Quantiles(np.full(n, -1.0), np.full(n, 1.0)) for role, n in SIZES.items()}
-    outcome = run_method("cqr", {"q": (QuantileResidual(), *quantiles.values())}, y["tune"], y["cal"], alpha=0.1)
+    outcome = run("cqr", {"q": (QuantileResidual(), *quantiles.values())}, y)
     scores = np.sort(np.abs(y["cal"]) - 1)
     assert outcome.threshold.value == pytest.approx(scores[conformal_rank(120, alpha=0.1) - 1])
     candidates, labels = classes()
@@ -171,26 +181,41 @@ def test_cqr_takes_quantiles():
 
 
 def test_the_table_of_the_paper_is_complete():
-    names = {method.name for method in METHODS.values()}
-    assert {
-        "Split CP",
-        "Score-tuned CP",
-        "CRC",
-        "BQ",
-        "BCP-CRC",
-        "LTT",
-        "ROCP",
-        "DCO-Warmstart",
-        "DirectTune",
-        "CQR",
-    } <= names
+    table = "Split CP, Score-tuned CP, CRC, BQ, BCP-CRC, LTT, ROCP, DCO-Warmstart, DirectTune, CQR"
+    assert set(table.split(", ")) <= {method.name for method in METHODS.values()}
 
 
-def test_bad_input_is_refused():
-    candidates, labels = classes()
-    with pytest.raises(ValueError, match="there is no method"):
-        run("magic", candidates, labels)
-    with pytest.raises(ValueError, match="at least one"):
-        run("split_cp", {}, labels)
-    with pytest.raises(ValueError, match="not among the candidates"):
-        run("split_cp", candidates, labels, fixed="none")
+def test_a_candidate_that_fails_on_tuning_rows_is_left_out_and_one_that_fails_later_is_named():
+    """As in `tune`. Where every candidate fails, the reasons are in the error."""
+    y = dict.fromkeys(SIZES, np.linspace(0, 1, 19))
+    points, quantiles = Points(np.zeros(19)), Quantiles(np.zeros(19), np.ones(19))
+    both = {"broken": (QuantileResidual(), *[points] * 3), "fine": (AbsoluteResidual(), *[points] * 3)}
+    assert run("dco_warmstart", both, y).candidate == "fine"
+    with pytest.raises(IncompatibleScoreError, match="the only candidate failed on the tuning rows"):
+        run("dco_warmstart", {"broken": both["broken"]}, y)
+    with pytest.raises(IncompatibleScoreError, match="late failed on calibrate rows"):
+        run("dco_warmstart", {"late": (AbsoluteResidual(), points, quantiles, points)}, y)
+
+
+@pytest.mark.parametrize(("method", "guarantee"), [("dco_warmstart", "marginal"), ("dco_pac", "pac")])
+def test_the_registry_and_the_estimators_deploy_the_same(method, guarantee):
+    """DCO is written once: the same fitted models on the same rows give the same structure, rank and threshold."""
+    rng = np.random.default_rng(7)
+    X = rng.uniform(-2, 2, (500, 2))
+    y = np.sin(2 * X[:, 0]) + 0.3 * rng.standard_normal(500)
+    models = {"line": Ridge().fit(X[:200], y[:200]), "tree": DecisionTreeRegressor(max_depth=4).fit(X[:200], y[:200])}
+    places = {"tune": slice(200, 300), "calibrate": slice(300, 400), "pool": slice(200, 400), "test": slice(400, 500)}
+    on = {
+        role: {name: (AbsoluteResidual(), Points(model.predict(X[rows]))) for name, model in models.items()}
+        for role, rows in places.items()
+    }
+    roles = evaluated_roles(on, {role: y[rows] for role, rows in places.items()})
+    choice = METHODS[method](Rows(roles, "line", 0.1))
+    frozen = {name: FrozenEstimator(model) for name, model in models.items()}
+    fitted = dco.DecoupledRegressor(frozen, AbsoluteResidual(), alpha=0.1, guarantee=guarantee, refit=False).fit(
+        X[:200], y[:200], tune=(X[200:300], y[200:300]), calibrate=(X[300:400], y[300:400])
+    )
+    assert choice.candidate in fitted.best_candidate_
+    (found,) = fitted.predictor_.thresholds().values()
+    assert (found.rank, found.n, found.guarantee) == (choice.threshold.rank, choice.threshold.n, choice.threshold.guarantee)
+    assert found.value == pytest.approx(choice.threshold.value, rel=1e-9)

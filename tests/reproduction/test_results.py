@@ -24,20 +24,8 @@ RESULTS = Path(__file__).parents[2] / "results"
 # Gibbs chain or a tree another way: what the protocol fixes must still be equal, and results close.
 NOISE = 1e-6
 FIXED = {
-    "method",
-    "alpha",
-    "guarantee",
-    "rank",
-    "n",
-    "law",
-    "n_test",
-    "sizes",
-    "m",
-    "schedule",
-    "part",
-    "distance",
-    "rank_dco",
-}
+    "method", "alpha", "guarantee", "rank", "n", "law", "n_test", "sizes", "m", "schedule", "part", "distance", "rank_dco",
+}  # fmt: skip
 ELSEWHERE = {"coverage": 0.06, "width": 0.25, "p95": 0.5}  # a few times what another chain or another choice moves them
 REQUIRED = ("diabetes", "concrete", "asymptotics", "tuning-oracle", "table-1", "beyond-diabetes", "beyond-concrete")
 LARGER = ("california", "beyond-california")  # compared where their results are kept
@@ -49,6 +37,14 @@ OURS = [*REQUIRED, *(name for name in LARGER if (RESULTS / name / "tables.md").i
 def records(name: str) -> list[dict]:
     path = RESULTS / name / "records.jsonl"
     return [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []
+
+
+def kept_splits(name: str) -> tuple[list[SplitRecord], Options]:
+    """All splits of the record, and the options they were made with."""
+    found = records(name)
+    settings = found[0]["settings"]
+    kept = [SplitRecord(entry["seed"], tuple(unpacked(entry["rows"])), entry["seconds"]) for entry in found]
+    return kept, Options(tuple(settings["alphas"]), settings["quick"])
 
 
 def entry_at(name: str, place: int) -> dict | None:
@@ -98,10 +94,8 @@ def test_a_split_run_again_gives_its_record(case, data_home):
 
 @pytest.mark.parametrize("name", OURS)
 def test_the_tables_are_made_from_the_records(name):
-    found = records(name)
+    kept, options = kept_splits(name)
     experiment = experiments()[name]
-    options = Options(tuple(found[0]["settings"]["alphas"]), found[0]["settings"]["quick"])
-    kept = [SplitRecord(entry["seed"], tuple(unpacked(entry["rows"])), entry["seconds"]) for entry in found]
     assert len(kept) == experiment.splits
     page = "\n".join(table.to_markdown() for table in experiment.tables(kept, options))
     assert page == (RESULTS / name / "tables.md").read_text()
@@ -115,9 +109,7 @@ def test_a_figure_on_a_page_is_kept_and_is_the_one_that_is_drawn(page, tmp_path)
     name, file = shown.split("/")
     assert f"!/{shown}" in (RESULTS / ".gitignore").read_text(encoding="utf-8").splitlines()
     assert (RESULTS / shown).stat().st_size < 100_000
-    found = records(name)
-    kept = [SplitRecord(entry["seed"], tuple(unpacked(entry["rows"])), entry["seconds"]) for entry in found]
-    experiments()[name].figures(kept, Options(tuple(found[0]["settings"]["alphas"])), tmp_path)
+    experiments()[name].figures(*kept_splits(name), tmp_path)
     assert words(tmp_path / file) == words(RESULTS / shown)
 
 

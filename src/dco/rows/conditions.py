@@ -1,4 +1,4 @@
-"""Groups of rows by a label a row: text, numbers, dates, several kinds in one column, and rows whose label is missing."""
+"""Conditions of rows (Mondrian): labels that may be text, numbers, dates, several kinds in one column, or missing."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from dco.foundations.arrays import AnyArray, Integers
+from dco.foundations.arrays import AnyArray, Integers, as_labels
 from dco.foundations.display import first_few
 from dco.foundations.notes import Message
-from dco.rows.rows import as_labels, is_frame, n_rows
+from dco.rows.rows import is_frame, is_missing, n_rows
 
-MISSING = "(missing)"  # the group of the rows whose label is missing
+MISSING = "(missing)"  # the condition of the rows whose label is missing
 
 
-def group_names(values: Any) -> AnyArray:
-    """The groups of rows as values that can be looked up; rows with a missing value are a group of their own."""
+def condition_names(values: Any) -> AnyArray:
+    """The conditions of rows as values that can be looked up; rows with a missing value have one of their own."""
     names = as_labels(values)
     if names.dtype.kind in "mM":
         return np.where(np.isnat(names), MISSING, _times_as_text(names))
@@ -24,9 +24,8 @@ def group_names(values: Any) -> AnyArray:
         names = names.astype(object)
     if names.dtype.kind != "O":
         return names
-    result = np.empty(names.shape, dtype=object)
-    result[...] = [MISSING if is_missing(name) else _plain(name) for name in names.tolist()]
-    return result
+    plain = (MISSING if is_missing(name) else _plain(name) for name in names.ravel().tolist())
+    return np.fromiter(plain, dtype=object, count=names.size).reshape(names.shape)
 
 
 def _times_as_text(times: AnyArray) -> AnyArray:
@@ -44,61 +43,48 @@ def _plain(name: Any) -> Any:
     return name.item() if isinstance(name, np.generic) and name.dtype.kind not in "mM" else name
 
 
-def rows_by_group(names: AnyArray) -> dict[Any, Integers]:
-    """The rows of each group of `group_names`, ascending; groups are sorted (each kind by itself), missing ones last."""
+def rows_by_condition(names: AnyArray) -> dict[Any, Integers]:
+    """The rows of each condition, ascending; conditions are sorted (each kind by itself), the missing one is last."""
     code_of: dict[Any, int] = {}  # not np.unique, which cannot sort text and numbers in one column
     codes = np.asarray([code_of.setdefault(name, len(code_of)) for name in names.tolist()], dtype=np.int64)
     rows = np.split(np.argsort(codes, kind="stable"), np.cumsum(np.bincount(codes, minlength=1))[:-1])
-    return {name: rows[code_of[name]] for name in _sorted(list(code_of))}
+    return {name: rows[code_of[name]] for name in _sorted(set(code_of))}
 
 
-def _sorted(names: list[Any]) -> list[Any]:
-    known = [name for name in names if not _is_the_missing(name)]
+def _sorted(names: set[Any]) -> list[Any]:
+    known, missing = names - {MISSING}, names & {MISSING}
     try:
-        known.sort()
+        return [*sorted(known), *missing]
     except TypeError:  # text and numbers in one column
-        known.sort(key=lambda name: (type(name).__name__, str(name)))
-    return known + [name for name in names if _is_the_missing(name)]
-
-
-def _is_the_missing(name: Any) -> bool:
-    return isinstance(name, str) and name == MISSING
+        return [*sorted(known, key=lambda name: (type(name).__name__, str(name))), *missing]
 
 
 def is_label(condition_on: Any) -> bool:
-    """Whether the groups are the labels themselves: ``condition_on="label"``."""
+    """Whether the conditions are the labels themselves: ``condition_on="label"``."""
     return isinstance(condition_on, str) and condition_on == "label"
 
 
-def is_missing(value: Any) -> bool:
-    """Whether a value is NaN, None, NaT or pandas.NA."""
-    try:
-        return value is None or bool(value != value)
-    except TypeError:  # pandas.NA refuses to be compared
-        return True
-
-
 def condition_values(condition_on: Any, X: Any, y: AnyArray | None, *, parameter: str = "condition_on") -> AnyArray | None:
-    """The group of each row: None, the label, a column of X, or what a function of X says; `parameter` is for messages."""
+    """The condition of each row: the label, a column of X, or what a function of X says; `parameter` is for messages."""
     if condition_on is None:
         return None
     if is_label(condition_on):
         return y
     if callable(condition_on):
-        values = group_names(condition_on(X))
+        values = condition_names(condition_on(X))
     elif hasattr(X, "columns"):
         if condition_on not in X.columns:
             there = first_few([repr(name) for name in X.columns])
             text = f"⟨{parameter}⟩ names the column {condition_on!r}, which X does not have; it has {there}."
             raise ValueError(Message(text))
-        values = group_names(X[condition_on])
+        values = condition_names(X[condition_on])
     else:
         if not isinstance(condition_on, (int, np.integer)):
             text = f"⟨{parameter}⟩ names the column {condition_on!r}, but X is an array: pass a frame, as in fit."
             raise ValueError(Message(text))
         column = X[:, [condition_on]]
         dense: Any = column.toarray() if hasattr(column, "toarray") else np.asarray(column)
-        values = group_names(dense[:, 0])
+        values = condition_names(dense[:, 0])
     if values.shape != (n_rows(X),):
         text = f"⟨{parameter}⟩ must give one group for each of {n_rows(X)} rows, got shape {values.shape}."
         raise ValueError(Message(text))

@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 
 from dco.reproduction import beyond_regression as beyond
-from dco.reproduction.coverage_z import coverage_z
+from dco.reproduction.coverage_z import coverage_z, own_law
 from dco.reproduction.datasets.tabular import Table
-from dco.reproduction.experiment import Options, SplitRecord
-from dco.reproduction.regression import paper_split, rows_by
-from dco.rows.splits import Splits
+from dco.reproduction.experiment import Options, SplitRecord, rows_by
+from dco.reproduction.methods import METHODS
+from dco.reproduction.regression import paper_split
+from dco.rows.roles import Splits
 
 LEVELS = Options(alphas=(0.2, 0.1))
 SMALL = beyond.Class(
@@ -46,7 +47,7 @@ def records():
 
 def test_the_stronger_class_beats_a_linear_model_where_the_truth_bends(records):
     """The signal is a sine and a square: a linear model cannot follow it, the class must be at least 20 % narrower."""
-    found = rows_by(records, 0.2)
+    found = rows_by(records, alpha=0.2)
     widths = {method: np.mean([row["width"] for row in rows]) for method, rows in found.items()}
     assert widths["stronger class, fixed"] < 0.8 * widths[beyond.BASE]
     assert all(row["law"] for rows in found.values() for row in rows)
@@ -79,7 +80,7 @@ def test_tables_show_the_auto_split(records):
     assert main.column("method").count(beyond.AUTO) == len(LEVELS.alphas)
     assert gain.column("step").count("auto tuning split") == len(LEVELS.alphas)
     assert sum(chosen.column("splits")) == sum(chosen.column("auto split")) == len(records) * len(LEVELS.alphas)
-    sizes = [row["n_tune"] for row in rows_by(records, 0.2)[beyond.AUTO]]
+    sizes = [row["n_tune"] for row in rows_by(records, alpha=0.2)[beyond.AUTO]]
     assert (growth.column("least")[0], growth.column("most")[0]) == (min(sizes), max(sizes))
 
 
@@ -93,6 +94,7 @@ def test_every_class_has_what_it_should(name):
     assert any(each.floor is not None for each in offered.values())
     assert ("gaussian process" in members.models) == (name != "california")  # small data
     assert any("trees" in model or "boosting" in model for model in members.models)
+    assert all(hasattr(beyond.mean_model(model, columns=3, seed=0), "fit") for model in members.models)
 
 
 def test_a_quantile_pair_is_trained_for_its_level():
@@ -121,12 +123,8 @@ def chosen_with(table: Table, splits: Splits, *, alpha: float, seed: int = 0) ->
     """The grown split, the structure chosen on it, and its refitted predictions for the rows left."""
     fits = beyond.first_fits(table, splits.train, members=QUICK, seed=seed)
     grown, _ = beyond.grown_split(fits, table, splits, members=QUICK, alpha=alpha, seed=seed)
-    names = beyond.structures(QUICK)
-    candidates = {
-        name: beyond._candidate(fits, name, table=table, splits=grown, members=QUICK, alpha=alpha) for name in names
-    }
-    best = beyond._tuned(candidates, alpha)
-    _, prediction = beyond.refits(fits, table, grown.tune).predict(names[best], alpha=alpha)
+    best = METHODS["dco_warmstart"](beyond.class_rows(fits, table, grown, members=QUICK, alpha=alpha)).candidate
+    _, prediction = beyond.refits(fits, table, grown.tune).predict(beyond.structures(QUICK)[best], alpha=alpha)
     mean = prediction.lower if best == beyond.PAIR else prediction.mean
     return grown, best, grown.tune.tobytes(), mean.tobytes()
 
@@ -201,7 +199,7 @@ def test_refit_holds_out_by_models_that_saw_train_only():
 def test_own_law_is_the_common_one_when_ranks_agree():
     coverages = [0.8, 0.85, 0.78]
     rows = [{"rank": 92, "n": 113, "n_test": 67, "coverage": each} for each in coverages]
-    expected, z = beyond.own_law(rows)
+    expected, z = own_law(rows)
     assert expected == pytest.approx(92 / 114)
     assert z == pytest.approx(coverage_z(coverages, rank=92, n=113, n_test=67))
 
@@ -221,18 +219,12 @@ def test_own_law_is_standard_normal_when_calibration_stops_at_random():
             rank = math.ceil((n + 1) * 0.8)
             threshold = np.sort(scores[6 : 6 + n])[rank - 1]
             rows.append({"rank": rank, "n": n, "n_test": 15, "coverage": np.mean(scores[30:] <= threshold)})
-        z.append(beyond.own_law(rows)[1])
+        z.append(own_law(rows)[1])
         first = {"rank": 20, "n": 23, "n_test": 15}
         naive.append(coverage_z([row["coverage"] for row in rows], **first))
     assert abs(np.mean(z)) < 4 / math.sqrt(1000)
     assert np.var(z) == pytest.approx(1, abs=4 * math.sqrt(2 / 1000))
     assert abs(np.mean(naive)) > 4 / math.sqrt(1000)
-
-
-@pytest.mark.parametrize("members", beyond.CLASSES.values(), ids=list(beyond.CLASSES))
-def test_every_model_of_a_class_is_known_by_its_name(members):
-    for name in members.models:
-        assert hasattr(beyond.mean_model(name, columns=3, seed=0), "fit")
 
 
 def test_a_model_that_is_misspelt_is_not_another_one():

@@ -5,61 +5,40 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from scipy.special import log_softmax
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
 from dco.foundations.ranks import conformal_rank
-from dco.guarantees.rules import split_conformal
-from dco.reproduction import classification, classification_splits
-from dco.reproduction.beyond_classification import (
-    FIXED,
-    ONE,
-    STRUCTURES,
-    WHITENING,
-    FittedHeads,
-    Head,
-    LinearDiscriminant,
-    set_aside_table,
-    strong_tables,
-)
-from dco.reproduction.beyond_regression import own_law
-from dco.reproduction.classification_splits import (
-    AUTO,
-    SETTLED,
-    Sizes,
-    choose,
-    deal,
-    settled_tuning_rows,
-    strong_rows,
-)
-from dco.reproduction.classification_tables import auto_table, chosen_table, law_cells
-from dco.reproduction.coverage_z import coverage_sd
+from dco.reproduction import beyond_classification as strong
+from dco.reproduction import classification
+from dco.reproduction import classification_splits as splits
+from dco.reproduction.beyond_classification_tables import auto_table, chosen_table
+from dco.reproduction.classification_tables import law_cells
+from dco.reproduction.coverage_z import coverage_sd, own_law
 from dco.reproduction.datasets.images import ImageFeatures
 from dco.reproduction.experiment import Options, SplitRecord
 from dco.reproduction.heads import ScoreTable
+from dco.reproduction.methods import METHODS, Rows
 from dco.tuning.stability import bootstrap_evaluated
 
-SMALL = Sizes(train=150, tune=60, calibrate=120, test=100)
+SMALL = splits.Sizes(train=150, tune=60, calibrate=120, test=100)
 CLASSES = 5
 ALPHAS = (0.2, 0.1)
 
 
-def made_up() -> ImageFeatures:
-    """Five classes of skewed, non-negative features."""
-    rng = np.random.default_rng(3)
-    labels = np.tile(np.arange(CLASSES), 120)
-    centres = rng.normal(size=(CLASSES, 12))
-    return ImageFeatures(np.exp(0.5 * (centres[labels] + rng.normal(size=(600, 12)))).astype(np.float32), labels)
+@pytest.fixture(scope="module")
+def halves(made_up):
+    """X and y to fit on, X and y of new rows."""
+    return made_up.features[:300], made_up.labels[:300], made_up.features[300:], made_up.labels[300:]
 
 
 @pytest.fixture(scope="module")
-def fitted() -> FittedHeads:
-    data = made_up()
-    return FittedHeads(data.features[:300], data.labels[:300], data.features[300:])
+def fitted(halves) -> strong.FittedHeads:
+    return strong.FittedHeads(*halves[:3])
 
 
 @pytest.fixture(scope="module")
-def tables() -> dict[str, ScoreTable]:
-    data = made_up()
-    return strong_tables(data.features[:300], data.labels[:300], data.features[300:], data.labels[300:], n_classes=CLASSES)
+def tables(halves) -> dict[str, ScoreTable]:
+    return strong.strong_tables(*halves, n_classes=CLASSES)
 
 
 # ---- the class -------------------------------------------------------------------------------------------------------
@@ -67,36 +46,25 @@ def tables() -> dict[str, ScoreTable]:
 
 def test_the_class_varies_what_it_should():
     """Temperature, RAPS, SAPS, width, weight decay, logistic heads, and means of families."""
-    heads = {part for structure in STRUCTURES.values() for part in structure.parts}
+    heads = {part for structure in strong.STRUCTURES.values() for part in structure.parts}
     assert len({head.width for head, _ in heads if head.family == "network"}) == 2
-    assert len({head.value for head, _ in heads if head.family == "network"}) == 2
-    assert len({head.value for head, _ in heads if head.family == "logistic"}) == 3
-    assert len({head.value for head, _ in heads if head.family == "discriminant"}) == 3
+    for family, values in {"network": 2, "logistic": 3, "discriminant": 3}.items():
+        assert len({head.value for head, _ in heads if head.family == family}) == values
     for head in {head for head, _ in heads}:
         assert len({t for other, t in heads if other == head}) >= 2, head.name
-    assert {structure.kind for structure in STRUCTURES.values()} == {
-        "discriminant",
-        "logistic",
-        "network",
-        "discriminant + logistic",
-        "discriminant + network",
-        "discriminant + logistic + network",
-        "RAPS",
-        "SAPS",
-    }
-    assert STRUCTURES[FIXED] == ONE
+    assert {structure.kind for structure in strong.STRUCTURES.values()} == {
+        "discriminant", "logistic", "network", "discriminant + logistic", "discriminant + network",
+        "discriminant + logistic + network", "RAPS", "SAPS",
+    }  # fmt: skip
+    assert strong.STRUCTURES[strong.FIXED] == strong.ONE
 
 
-def test_the_discriminant_agrees_with_scikit_learn():
-    from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
-
-    data = made_up()
-    X, y = data.features.astype(np.float64), data.labels
-    ours = LinearDiscriminant(X[:300], y[:300])
+def test_the_discriminant_agrees_with_scikit_learn(halves):
+    X, y, new, _ = halves
+    ours = strong.LinearDiscriminant(X.astype(np.float64), y)
     for g in (0.1, 0.7):
-        logits = ours.logits(X[300:] @ ours.vectors, g)
-        theirs = LinearDiscriminantAnalysis(solver="lsqr", shrinkage=g).fit(X[:300], y[:300])
-        np.testing.assert_allclose(log_softmax(logits, axis=1), theirs.predict_log_proba(X[300:]), rtol=1e-3, atol=1e-3)
+        theirs = LinearDiscriminantAnalysis(solver="lsqr", shrinkage=g).fit(X.astype(np.float64), y).predict_log_proba(new)
+        np.testing.assert_allclose(log_softmax(ours.logits(new @ ours.vectors, g), axis=1), theirs, rtol=1e-3, atol=1e-3)
 
 
 def test_networks_read_rows_whose_covariance_within_classes_is_whitened(fitted):
@@ -106,23 +74,25 @@ def test_networks_read_rows_whose_covariance_within_classes_is_whitened(fitted):
     means = np.stack([rows[fitted.y == label].mean(axis=0) for label in range(CLASSES)])
     within = (rows - means[fitted.y]).astype(np.float64)
     covariance = within.T @ within / len(rows)
-    ratio = fitted.discriminant.values / fitted.discriminant.spread(WHITENING)
+    ratio = fitted.discriminant.values / fitted.discriminant.spread(strong.WHITENING)
     np.testing.assert_allclose(covariance, np.diag(ratio) * covariance[0, 0] / ratio[0], atol=1e-4)
     assert new.shape == (300, 12)
 
 
 def test_more_weight_decay_gives_flatter_heads(fitted):
-    def spread(head: Head) -> float:
+    def spread(head: strong.Head) -> float:
         return float(np.std(fitted.log_probabilities(head, 1.0)))
 
-    assert spread(Head("logistic", 0.02)) > spread(Head("logistic", 0.05)) > spread(Head("logistic", 0.1))
-    assert spread(Head("network", 0.02, 64)) > spread(Head("network", 1.0, 64))
+    assert (
+        spread(strong.Head("logistic", 0.02)) > spread(strong.Head("logistic", 0.05)) > spread(strong.Head("logistic", 0.1))
+    )
+    assert spread(strong.Head("network", 0.02, 64)) > spread(strong.Head("network", 1.0, 64))
 
 
 def test_scores_are_the_formulas_of_their_names(fitted, tables):
-    logs = [fitted.log_probabilities(head, t) for head, t in ONE.parts]
+    logs = [fitted.log_probabilities(head, t) for head, t in strong.ONE.parts]
     assert [log_p.shape for log_p in logs] == [(300, CLASSES)] * 3
-    np.testing.assert_allclose(tables[FIXED].scores, -np.log(np.mean(np.exp(logs), axis=0)), rtol=1e-5, atol=1e-7)
+    np.testing.assert_allclose(tables[strong.FIXED].scores, -np.log(np.mean(np.exp(logs), axis=0)), rtol=1e-5, atol=1e-7)
     name = "mean log p: discriminant 0.75 / 28, logistic 0.05 / 0.7"
     np.testing.assert_allclose(tables[name].scores, -log_softmax((logs[0] + logs[1]) / 2, axis=1), rtol=1e-5, atol=1e-7)
     single = tables["logistic 0.1 / 0.5"].scores
@@ -132,27 +102,22 @@ def test_scores_are_the_formulas_of_their_names(fitted, tables):
         assert np.all(np.isfinite(table.scores)), name
 
 
-def test_a_structure_asked_for_alone_is_the_same(tables):
+def test_a_structure_asked_for_alone_is_the_same(tables, halves):
     """So that a refit may leave out what was not chosen."""
-    data = made_up()
-    names = [FIXED, "logistic 0.1 / 0.7"]
-    alone = strong_tables(
-        data.features[:300], data.labels[:300], data.features[300:], data.labels[300:], n_classes=CLASSES, names=names
-    )
+    names = [strong.FIXED, "logistic 0.1 / 0.7"]
+    alone = strong.strong_tables(*halves, n_classes=CLASSES, names=names)
     assert list(alone) == names
     for name in names:
         np.testing.assert_array_equal(alone[name].scores, tables[name].scores)
 
 
-def test_the_table_of_rows_set_aside_is_sorted_and_written(monkeypatch, tmp_path):
-    data = made_up()
-    table = set_aside_table(data.features, data.labels, seeds=(0, 1), alphas=(0.2, 0.1), train=300, n_classes=CLASSES)
-    sizes = [
-        np.log(first.mean) + np.log(second.mean) for first, second in zip(*map(table.column, table.columns[1:]), strict=True)
-    ]
+def test_the_table_of_rows_set_aside_is_sorted_and_written(monkeypatch, tmp_path, made_up):
+    X, y = made_up.features, made_up.labels
+    table = strong.set_aside_table(X, y, seeds=(0, 1), alphas=ALPHAS, train=300, n_classes=CLASSES)
+    sizes = [np.log(first.mean) + np.log(second.mean) for _, first, second in table.rows]
     assert sizes == sorted(sizes)
-    assert {row[0] for row in table.rows} == set(STRUCTURES)
-    monkeypatch.setattr(classification, "cifar100_rows_set_aside", lambda data_home: data)
+    assert {row[0] for row in table.rows} == set(strong.STRUCTURES)
+    monkeypatch.setattr(classification, "cifar100_rows_set_aside", lambda data_home: made_up)
     monkeypatch.setattr(classification, "set_aside_table", lambda *args, **kept: table)
     classification.write_rows_set_aside(None, tmp_path)
     assert (tmp_path / "rows-set-aside.md").read_text(encoding="utf-8") == table.to_markdown()
@@ -163,13 +128,13 @@ def test_the_table_of_rows_set_aside_is_sorted_and_written(monkeypatch, tmp_path
 
 
 @pytest.fixture(scope="module")
-def split():
+def split(made_up):
     """One split of the made-up data: rows by method and level, as they are and with labels garbled."""
-    data = made_up()
-    order = deal(data, SMALL, seed=0, stratified=False)
+    data = made_up
+    order = splits.deal(data, SMALL, seed=0, stratified=False).order
 
     def run(labels) -> dict[tuple[str, float], dict]:
-        found = strong_rows(ImageFeatures(data.features, labels), order, SMALL, alphas=ALPHAS)
+        found = splits.strong_rows(splits.Dealt(ImageFeatures(data.features, labels), order, SMALL), alphas=ALPHAS)
         return {(row["method"], row["alpha"]): row for row in found}
 
     def garbled(start: int) -> dict[tuple[str, float], dict]:
@@ -179,7 +144,7 @@ def split():
         return run(labels)
 
     plain = run(data.labels)
-    taken = plain[AUTO, ALPHAS[0]]["n_tune"]
+    taken = plain[splits.AUTO, ALPHAS[0]]["n_tune"]
     return {
         "plain": plain,
         "after tuning": garbled(SMALL.train + SMALL.tune),
@@ -190,16 +155,16 @@ def split():
 
 def test_every_row_has_the_rank_of_its_own_calibration_rows(split):
     for (method, alpha), row in split["plain"].items():
-        n = SMALL.pool - row["n_tune"] if method == AUTO else SMALL.calibrate
+        n = SMALL.pool - row["n_tune"] if method == splits.AUTO else SMALL.calibrate
         assert (row["n"], row["rank"]) == (n, conformal_rank(n, alpha=alpha))
         assert row["size"] < 0.9 * CLASSES
-    assert len({row["n_tune"] for (method, _), row in split["plain"].items() if method == AUTO}) == 1
-    assert {row[0] for row in split["plain"]} == {row for row in classification_splits.CLAIMS if "Stronger" in row}
+    assert len({row["n_tune"] for (method, _), row in split["plain"].items() if method == splits.AUTO}) == 1
+    assert {row[0] for row in split["plain"]} == {row for row in splits.METHOD_OF if "Stronger" in row}
 
 
 def test_labels_of_calibration_and_test_rows_choose_nothing(split):
     for key, row in split["plain"].items():
-        other = split["after auto" if key[0] == AUTO else "after tuning"][key]
+        other = split["after auto" if key[0] == splits.AUTO else "after tuning"][key]
         assert (other["chosen"], other.get("n_tune")) == (row["chosen"], row.get("n_tune")), key
         assert other["threshold"] > row["threshold"], key  # garbled labels are harder: calibration saw them
         assert split["test"][key]["coverage"] < row["coverage"], key
@@ -219,7 +184,7 @@ def random_tables(rng: np.random.Generator, n: int, *, strengths: dict[str, floa
 
 def test_a_clear_winner_settles_at_the_first_look():
     tables = random_tables(np.random.default_rng(0), 240, strengths={"weak": 0.2, "strong": 4.0})
-    step = settled_tuning_rows(tables, alphas=ALPHAS)
+    step = splits.settled_tuning_rows(tables, alphas=ALPHAS)
     assert (step.n_tune, step.settled) == (20, True)
 
 
@@ -228,21 +193,21 @@ def test_tuning_stops_at_the_first_look_that_has_settled_at_every_level():
     seen = set()
     for seed in range(12):
         tables = random_tables(np.random.default_rng(seed), 240, strengths=strengths)
-        step = settled_tuning_rows(tables, alphas=ALPHAS)
+        step = splits.settled_tuning_rows(tables, alphas=ALPHAS)
         regrets = {
             n: max(
                 bootstrap_evaluated(
                     [table.rows(0, n).evaluated(name) for name, table in tables.items()],
                     alpha=alpha,
                     rng=np.random.default_rng(n),
-                    repetitions=classification_splits.REPETITIONS,
+                    repetitions=splits.REPETITIONS,
                 ).relative_regret
                 for alpha in ALPHAS
             )
             for n in (20, 40, 80, 160)  # a third of the pool is left to calibration
         }
-        assert step.n_tune == next((n for n, regret in regrets.items() if regret <= SETTLED), 160)
-        assert step.settled == (regrets[step.n_tune] <= SETTLED)
+        assert step.n_tune == next((n for n, regret in regrets.items() if regret <= splits.SETTLED), 160)
+        assert step.settled == (regrets[step.n_tune] <= splits.SETTLED)
         seen.add(step.n_tune)
     assert len(seen) >= 3
 
@@ -251,13 +216,13 @@ def test_rows_not_taken_do_not_move_the_auto_split():
     for seed in range(5):
         rng = np.random.default_rng(seed)
         tables = random_tables(rng, 240, strengths={"a": 1.5, "b": 1.7, "c": 2.6})
-        step = settled_tuning_rows(tables, alphas=ALPHAS)
+        step = splits.settled_tuning_rows(tables, alphas=ALPHAS)
         codes = next(iter(tables.values())).codes.copy()
         codes[step.n_tune :] = rng.permutation(codes[step.n_tune :])
         other = {name: ScoreTable(table.scores.copy(), codes) for name, table in tables.items()}
         for table in other.values():
             table.scores[step.n_tune :] += rng.normal(size=table.scores[step.n_tune :].shape)
-        again = settled_tuning_rows(other, alphas=ALPHAS)
+        again = splits.settled_tuning_rows(other, alphas=ALPHAS)
         assert (again.n_tune, again.settled) == (step.n_tune, step.settled)
 
 
@@ -267,16 +232,15 @@ def test_coverage_after_the_auto_split_follows_the_law_of_what_it_left():
     found: dict[float, list[dict]] = {alpha: [] for alpha in ALPHAS}
     for _ in range(300):
         tables = random_tables(rng, 260, strengths={"a": 1.5, "b": 1.6, "c": 2.6})
-        n_tune = settled_tuning_rows({name: table.rows(0, 160) for name, table in tables.items()}, alphas=ALPHAS).n_tune
+        pool = {name: table.rows(0, 160) for name, table in tables.items()}
+        n_tune = splits.settled_tuning_rows(pool, alphas=ALPHAS).n_tune
         for alpha in ALPHAS:
-            best = tables[choose({name: table.rows(0, n_tune) for name, table in tables.items()}, alpha=alpha)]
-            threshold = split_conformal(best.rows(n_tune, 160).observed, alpha=alpha)
-            test = best.rows(160, 260)
-            row = {"rank": threshold.rank, "n": threshold.n, "n_test": 100, "alpha": alpha}
-            found[alpha].append({**row, **test.measured(threshold.value)})
+            choice = METHODS["dco_warmstart"](Rows(splits.by_role(tables, n_tune, 160), "a", alpha))
+            row = {"rank": choice.threshold.rank, "n": choice.threshold.n, "n_test": 100, "alpha": alpha}
+            found[alpha].append({**row, **splits.measured(choice.deployed["test"], choice.threshold.value)})
     for rows in found.values():
         assert len({row["n"] for row in rows}) >= 3
-        assert abs(law_cells(AUTO, rows, stratified=False)[1]) < 3.9
+        assert abs(law_cells(splits.AUTO, rows, stratified=False)[1]) < 3.9
 
 
 def test_the_law_of_unequal_splits_is_the_mean_of_their_laws():
@@ -284,22 +248,22 @@ def test_the_law_of_unequal_splits_is_the_mean_of_their_laws():
         {"rank": rank, "n": n, "n_test": 50, "alpha": 0.2, "coverage": coverage}
         for rank, n, coverage in ((9, 10, 0.9), (81, 100, 0.7), (81, 100, 0.8))
     ]
-    expected, z, below = law_cells(AUTO, rows, stratified=False)
+    expected, z, below = law_cells(splits.AUTO, rows, stratified=False)
     means = np.array([9 / 11, 81 / 101, 81 / 101])
     sds = np.array([coverage_sd(9, 10, 50), coverage_sd(81, 100, 50), coverage_sd(81, 100, 50)])
     assert expected == pytest.approx(means.mean())
     assert z == pytest.approx((0.8 - means.mean()) / np.sqrt(np.sum(sds**2) / 9))
     assert own_law(rows) == pytest.approx((expected, z)), "regression computes the same"
-    parts = [law_cells(AUTO, rows[i : i + 1], stratified=False)[2] for i in range(3)]
+    parts = [law_cells(splits.AUTO, rows[i : i + 1], stratified=False)[2] for i in range(3)]
     assert below == pytest.approx(np.mean(parts))
 
 
 def test_tables_count_tuning_rows_and_choices(split):
-    study = classification_splits.Study("cifar100", "Made-up", "Made-up features.", lambda home: made_up(), beyond=True)
+    study = splits.Study("cifar100", "Made-up", "Made-up features.", None, beyond=True)
     rows = tuple({"features": "square roots", "n_test": SMALL.test, **row} for row in split["plain"].values())
     records = [SplitRecord(seed, rows, 1.0) for seed in range(2)]
     auto = auto_table(study, records, Options(ALPHAS))
-    taken = split["plain"][AUTO, 0.2]["n_tune"]
+    taken = split["plain"][splits.AUTO, 0.2]["n_tune"]
     for name in ("tuning rows", "least", "most"):
         assert list(auto.column(name)) == [60, taken] * 2
     chosen = chosen_table(study, records, Options(ALPHAS))

@@ -1,16 +1,18 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import numpy as np
 import pytest
 from scipy.stats import betabinom
 
-from dco.reproduction import regression
+import dco
+from dco.reproduction import regression, regression_tables
 from dco.reproduction.coverage_z import all_z, bonferroni_point, coverage_sd, coverage_z, target
 from dco.reproduction.experiment import Options, SplitRecord, needs_file
-from dco.reproduction.methods import run_method
-from dco.reproduction.regression import DENSITY, STUDIES, load_rows, paper_fits, paper_split
+from dco.reproduction.regression import DENSITY, load_rows, paper_fits, paper_split
+from dco.reproduction.regression_tables import STUDIES
 from dco.reproduction.tables import Measured, ResultTable, standard_errors
 
 DIABETES = Options(alphas=(0.2,))
@@ -31,37 +33,32 @@ def test_split_sizes_are_the_papers(n, sizes):
     assert (len(splits.train), len(splits.tune), len(splits.calibrate), len(splits.test)) == sizes
 
 
-def test_methods_agree_with_the_registry(diabetes_rows):
-    """The rows are computed from shared scores; the registry computes each method by itself."""
+def test_methods_are_the_librarys_own_path(diabetes_rows):
+    """Each row again by the public functions: `tune`, one rule on the scores of its rows, sets of the test rows."""
     table = load_rows("diabetes", None)
     splits = paper_split(len(table), 3)
     models, _ = paper_fits(table, splits, seed=3, draws=8000)
-    pool = np.concatenate([splits.tune, splits.calibrate])
+    pool, y = np.concatenate([splits.tune, splits.calibrate]), table.y
 
-    def candidates(calibrate):
-        return {
-            f"c = {model.prior_scale:g}": (
-                DENSITY, *(model.predict_distribution(table.X[rows]) for rows in (splits.tune, calibrate, splits.test)),
-            )
-            for model in models
-        }  # fmt: skip
+    def predicted(name, rows):
+        return models[name].predict_distribution(table.X[rows])
 
-    unit = table.y[splits.train].std()
+    best = dco.tune({name: (DENSITY, predicted(name, splits.tune)) for name in models}, y[splits.tune], alpha=0.2).best
+    pac = partial(dco.bayesian_quadrature, delta=0.05)
     by_method = {row["method"]: row for row in diabetes_rows[1:]}
-    for key, method, calibrate in (
-        ("bq", "BQ", pool),
-        ("dco_warmstart", "DCO-Warmstart", splits.calibrate),
-        ("dco_pac", "DCO-PAC", splits.calibrate),
-        ("direct_tune", "DirectTune, searched Φ", splits.calibrate),
-        ("split_cp", "Split CP, φ fixed, whole pool", pool),
+    for method, name, rows, rule in (
+        ("BQ", "c = 1", pool, pac),
+        ("DCO-Warmstart", best, splits.calibrate, dco.split_conformal),
+        ("DCO-PAC", best, splits.calibrate, pac),
+        ("Split CP, φ fixed, whole pool", "c = 1", pool, dco.split_conformal),
+        ("DCO, φ fixed (c = 0.02)", "c = 0.02", splits.calibrate, dco.split_conformal),
+        ("DCO's structure, BQ on the pool", best, pool, pac),
     ):
-        outcome = run_method(key, candidates(calibrate), table.y[splits.tune], table.y[calibrate], alpha=0.2, delta=0.05)
-        row = by_method[method]
-        assert (outcome.threshold.value, outcome.threshold.rank, outcome.candidate) == (
-            row["threshold"], row["rank"], row["chosen"],
-        )  # fmt: skip
-        assert outcome.sets.contains(table.y[splits.test]).mean() == row["coverage"]
-        assert outcome.sets.sizes().mean() / unit == pytest.approx(row["width"], rel=1e-9)
+        threshold, row = rule(DENSITY.observed(predicted(name, rows), y[rows]), alpha=0.2), by_method[method]
+        assert (threshold.value, threshold.rank, name) == (row["threshold"], row["rank"], row["chosen"])
+        sets = DENSITY.sets(predicted(name, splits.test), threshold)
+        assert sets.contains(y[splits.test]).mean() == row["coverage"]
+        assert sets.sizes().mean() / y[splits.train].std() == pytest.approx(row["width"], rel=1e-9)
 
 
 def test_what_chose_on_its_own_rows_claims_nothing(diabetes_rows):
@@ -110,21 +107,21 @@ def test_bonferroni_point_of_one_comparison_is_the_normal_one():
 
 
 def test_every_z_is_listed_largest_first():
+    """Below its law as above it; a row that is shown twice counts, and is said to."""
     columns = ("target", "method", "coverage", "by law", "z")
     first = ResultTable("A", "", columns, ((0.8, "m", 0.79, 0.8, -1.0), (0.8, "no law", 0.7, None, None)))
-    second = ResultTable("B", "", columns, ((0.9, "m", 0.95, 0.9, 4.5),))
+    second = ResultTable("B", "", columns, tuple((0.9, f"m{z}", 0.95, 0.9, z) for z in (3.5, -4.5)))
     together = all_z([first, second, ResultTable("C", "", ("x",), ((1,),))])
-    assert together is not None
-    assert together.column("z") == [4.5, -1.0]
-    assert "1 lie beyond" in together.caption
+    assert together.column("z") == [-4.5, 3.5, -1.0]
+    assert f"is {bonferroni_point(3):.2f}; 2 lie beyond it" in together.caption
     assert "again" not in together.caption
     twice = all_z([first, second, ResultTable("D", "", columns, ((0.8, "the same row", 0.79, 0.8, -1.0),))])
-    assert "3 rows, 1 of which show a row of another table again" in twice.caption
+    assert "4 rows, 1 of which show a row of another table again" in twice.caption
 
 
 def test_diabetes_tables_have_the_papers_figures_beside_ours(diabetes_rows):
     records = [SplitRecord(seed, tuple(diabetes_rows), 1.0) for seed in (0, 1)]
-    tables = regression.study_tables(records, DIABETES, study=STUDIES["diabetes"], title="Diabetes")
+    tables = regression_tables.study_tables(records, DIABETES, study=STUDIES["diabetes"])
     main = tables[0]
     shown = dict(zip(main.column("method"), main.column("paper width"), strict=True))
     assert shown["BQ"].mean == 2.098
@@ -137,16 +134,16 @@ def test_diabetes_tables_have_the_papers_figures_beside_ours(diabetes_rows):
 
 def test_diabetes_figures_show_split_cp_beside_bq_at_each_level(tmp_path):
     """The paper's figure; and with several levels the baselines have their lines, which other studies do not run."""
-    methods = [*regression.SHOWN, *(f"DCO, φ fixed (c = {c:g})" for c in regression.PRIOR_SCALES)]
+    methods = [*regression_tables.SHOWN, *(f"DCO, φ fixed (c = {c:g})" for c in regression_tables.PRIOR_SCALES)]
     facts = {"guarantee": "marginal", "rank": 92, "n": 113, "n_test": 67, "coverage": 0.8}
     rows = [{"method": name, "alpha": alpha, "width": 2 - alpha, **facts} for name in methods for alpha in (0.2, 0.1)]
     records = [SplitRecord(seed, tuple(rows), 1.0) for seed in (0, 1)]
     study = STUDIES["diabetes"]
-    paths = regression.study_figures(records, Options((0.2, 0.1)), tmp_path, study=study)
+    paths = regression_tables.study_figures(records, Options((0.2, 0.1)), tmp_path, study=study)
     assert {"split-cp-and-bq-0.80.svg", "split-cp-and-bq-0.90.svg"} <= {path.name for path in paths}
     assert all(name in (tmp_path / "split-cp-and-bq-0.80.svg").read_text() for name in ("Split CP (ridge)", "BQ"))
     lines = (tmp_path / "width-against-level.svg").read_text()
-    assert all(name in lines for name in regression.SHOWN)
+    assert all(name in lines for name in regression_tables.SHOWN)
 
 
 def test_a_target_is_the_decimal_that_a_person_means():
@@ -164,12 +161,3 @@ def test_what_is_missing_on_disk_is_named(tmp_path):
     assert "Somebody needs nobody.csv" in missing(Options((0.2,), data_home=str(tmp_path)))
     (tmp_path / "nobody.csv").write_text("a\n")
     assert missing(Options((0.2,), data_home=str(tmp_path))) is None
-
-
-def test_coverage_far_below_its_law_counts_like_coverage_far_above():
-    columns = ("target", "method", "coverage", "by law", "z")
-    table = ResultTable("A", "", columns, tuple((0.8, f"m{z}", 0.8, 0.8, z) for z in (1.0, -4.5, 3.5, -2.0)))
-    together = all_z([table])
-    assert together is not None
-    assert together.column("z") == [-4.5, 3.5, -2.0, 1.0]
-    assert f"is {bonferroni_point(4):.2f}; 2 lie beyond it" in together.caption

@@ -1,4 +1,4 @@
-"""Groups of rows: what they are called, in which order they come, and which rows belong to them."""
+"""Conditions of rows: what they are called, in which order they come, and which rows fall under them."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ import pandas as pd
 import pytest
 
 import dco
+from dco.foundations.arrays import as_labels
 from dco.guarantees.calibration import Calibration
-from dco.rows.groups import MISSING, as_labels, group_names, is_missing, rows_by_group
+from dco.rows.conditions import MISSING, condition_names, rows_by_condition
+from dco.rows.rows import is_missing
 
 SOURCE = Path(dco.__file__).parent
 
@@ -20,7 +22,7 @@ SOURCE = Path(dco.__file__).parent
 @pytest.mark.parametrize("value", [None, float("nan"), np.float32("nan"), np.datetime64("NaT"), pd.NA, pd.NaT], ids=repr)
 def test_what_is_missing(value) -> None:
     assert is_missing(value)
-    assert group_names(pd.Series(["a", value], dtype=object)).tolist() == ["a", MISSING]
+    assert condition_names(pd.Series(["a", value], dtype=object)).tolist() == ["a", MISSING]
 
 
 @pytest.mark.parametrize("value", [0, "", "nan", "(missing)", b"", False, float("inf"), ()], ids=repr)
@@ -48,7 +50,7 @@ def test_a_list_keeps_the_kinds_of_its_labels() -> None:
     ids=["whole", "floats", "text", "mixed", "dates", "none"],
 )
 def test_rows_by_group_in_sorted_order_with_missing_last(values, expected) -> None:
-    found = rows_by_group(group_names(values))
+    found = rows_by_condition(condition_names(values))
     if expected is None:
         assert [name[:10] for name in found] == ["2024-01-01", "2024-02-01", MISSING]
         return
@@ -56,27 +58,19 @@ def test_rows_by_group_in_sorted_order_with_missing_last(values, expected) -> No
     assert {name: rows.tolist() for name, rows in found.items()} == expected
 
 
-def test_evaluation_and_calibration_order_groups_alike() -> None:
-    conditions = group_names(["b", None, "a", 3, "b", None])
-    sets = dco.Intervals(np.zeros(6), np.ones(6))
-    evaluated = dco.evaluate(sets, np.zeros(6), groups=["b", None, "a", 3, "b", None]).by_group
-    assert (
-        [row.group for row in evaluated] == list(Calibration(np.arange(6.0), conditions).parts()) == [3, "a", "b", MISSING]
-    )
+def test_evaluation_and_calibration_order_conditions_alike() -> None:
+    labels, sets = ["b", None, "a", 3, "b", None], dco.Intervals(np.zeros(6), np.ones(6))
+    slices = [row.group for row in dco.evaluate(sets, np.zeros(6), groups=labels).by_group]
+    assert slices == list(Calibration(np.arange(6.0), condition_names(labels)).parts) == [3, "a", "b", MISSING]
 
 
-def test_parts_are_taken_once_and_not_kept_in_files() -> None:
+def test_the_rows_of_conditions_are_not_kept_in_files() -> None:
     calibration = Calibration(np.arange(1000.0), np.arange(1000) % 7)
     before = pickle.dumps(calibration)
-    first = calibration.parts()
-    assert all(rows is calibration.parts()[name] for name, rows in first.items())
-    first.clear()
-    assert len(calibration.parts()) == 7
+    assert len(calibration.parts) == 7
     assert pickle.dumps(calibration) == before
-    again = pickle.loads(before)
-    assert {name: rows.tolist() for name, rows in again.parts().items()} == {
-        name: rows.tolist() for name, rows in calibration.parts().items()
-    }
+    for name, rows in pickle.loads(before).parts.items():
+        np.testing.assert_array_equal(rows, calibration.parts[name])
 
 
 def test_the_name_of_what_is_missing_is_written_in_one_place() -> None:
@@ -85,21 +79,21 @@ def test_the_name_of_what_is_missing_is_written_in_one_place() -> None:
         for path in SOURCE.rglob("*.py")
         if any(isinstance(node, ast.Constant) and node.value == MISSING for node in ast.walk(ast.parse(path.read_text())))
     ]
-    assert written == ["groups.py"]
+    assert written == ["rows/conditions.py"]
 
 
 def test_names_are_pythons_own_so_that_messages_show_no_types() -> None:
     when = np.datetime64("2020-01-01")
-    names = group_names([np.str_("a"), np.int64(1), when, "b"]).tolist()
+    names = condition_names([np.str_("a"), np.int64(1), when, "b"]).tolist()
     assert names == ["a", 1, when, "b"]
     assert [type(name) for name in names] == [str, int, np.datetime64, str]
 
 
-def test_dates_and_durations_name_the_same_group_in_every_unit() -> None:
+def test_dates_and_durations_are_one_condition_in_every_unit() -> None:
     days = np.array(["2026-01-05", "2026-02-28", "NaT"], dtype="M8[D]")
     for unit in ("s", "ms", "us", "ns"):
-        assert group_names(days.astype(f"M8[{unit}]")).tolist() == ["2026-01-05", "2026-02-28", "(missing)"]
+        assert condition_names(days.astype(f"M8[{unit}]")).tolist() == ["2026-01-05", "2026-02-28", "(missing)"]
     noon = np.array(["2026-01-05T12:00:00.250"], dtype="M8[ms]")
-    assert group_names(noon).tolist() == group_names(noon.astype("M8[ns]")).tolist() == ["2026-01-05T12:00:00.25"]
+    assert condition_names(noon).tolist() == condition_names(noon.astype("M8[ns]")).tolist() == ["2026-01-05T12:00:00.25"]
     hours = np.array([36], dtype="m8[h]")
-    assert group_names(hours).tolist() == group_names(hours.astype("m8[us]")).tolist()
+    assert condition_names(hours).tolist() == condition_names(hours.astype("m8[us]")).tolist()

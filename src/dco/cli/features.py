@@ -1,0 +1,154 @@
+"""The rows of an Arrow table as models take them: features, targets, groups, and categories that the fit never saw."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dco.cli.arrow import arrow, compute
+from dco.cli.cells import (
+    are_whole_labels,
+    as_float,
+    as_texts,
+    first_rounded_cell,
+    first_true,
+    is_date,
+    is_text,
+    kind_of,
+    numbers,
+    seconds,
+    with_gaps,
+)
+from dco.cli.layout import Layout
+from dco.foundations.arrays import AnyArray
+from dco.foundations.display import counted
+from dco.foundations.extras import require
+from dco.foundations.notes import Note
+from dco.rows.conditions import MISSING
+
+_EXAMPLES = 3
+
+
+def features(table: Any, layout: Layout, *, path: Path, first_row: int = 0) -> Any:
+    """The features as a pandas frame: numbers as float64 (NaN is missing), texts as str (None is missing)."""
+    pandas = require("pandas", extra="tables")
+    columns: dict[str, Any] = {}
+    are_texts, are_dates = set(layout.texts), set(layout.dates or ())
+    for name in layout.order:
+        column = table.column(name)
+        if name in are_texts:
+            if is_date(column.type):
+                raise ValueError(
+                    f"{path}: the column {name!r} contains dates, and the fit read it as text; write it as for the fit."
+                )
+            texts = as_texts(column, fill=MISSING if name == layout.condition else None)
+            columns[name] = pandas.Series(texts, dtype=object)  # pandas would choose by its version
+        elif name in are_dates:
+            columns[name] = seconds(column, name, path=path, first_row=first_row)
+        elif layout.dates is not None and is_date(column.type):
+            raise ValueError(f"{path}: the column {name!r} contains dates, and the fit had numbers there; give numbers.")
+        else:
+            columns[name] = numbers(column, name, path=path, first_row=first_row, decimal=layout.decimal)
+    return pandas.DataFrame(columns, copy=False)
+
+
+def targets(table: Any, layout: Layout, *, path: Path, classes: AnyArray | None = None) -> AnyArray:
+    """The target column: float64 for a regression, whole numbers or texts for classes. No cell may be missing."""
+    assert layout.target is not None
+    column, target = table.column(layout.target), f"{path}: the target {layout.target!r}"
+    # a label called NA would be taken for a class
+    missing = with_gaps(column).is_null() if is_text(column.type) else column.is_null(nan_is_null=True)
+    count = int(np.count_nonzero(missing.to_numpy(zero_copy_only=False)))
+    if count:
+        row = first_true(missing)
+        raise ValueError(f"{target} is missing in {counted(count, 'row')} (first: row {row + 1}); remove such rows.")
+    if layout.task == "regression":
+        rounded = first_rounded_cell(column, layout.decimal)
+        if rounded is not None:
+            raise ValueError(
+                f"{target} is {column[rounded]} in row {rounded + 1}, which float64 rounds, so that different values would "
+                "become equal; subtract a whole number from the column first."
+            )
+        if is_date(column.type):
+            raise ValueError(f"{target} contains dates; convert them to numbers, such as days since one of them.")
+        return numbers(column, layout.target, path=path, decimal=layout.decimal)
+    if classes is None:
+        whole = kind_of(column, layout.target, path, layout.decimal) == "number" and are_whole_labels(column)
+    else:
+        whole = classes.dtype.kind in "iu" and as_float(column, layout.decimal) is not None
+    if whole:
+        values = numbers(column, layout.target, path=path, decimal=layout.decimal)
+        if np.all(values == np.floor(values)):
+            return values.astype(np.int64)
+    if classes is not None and classes.dtype.kind in "iu":
+        raise ValueError(
+            f"{target} has labels that are not whole numbers, unlike those of the model "
+            f"({', '.join(map(str, classes[:5]))}); write the labels as for the fit."
+        )
+    return np.asarray([str(value) for value in as_texts(column)])
+
+
+def labels(table: Any, name: str | None, rows: AnyArray | None = None) -> AnyArray | None:
+    """A column as text, one value per row (of `rows`), for groups; None if no column is named."""
+    if name is None:
+        return None
+    found = np.asarray([str(value) for value in as_texts(table.column(name), fill=MISSING)])
+    return found if rows is None else found[rows]
+
+
+def row_names(table: Any, key: str | None, rows: AnyArray | None = None) -> list[str] | None:
+    """What the rows are called on a page, if there is a key column."""
+    found = labels(table, key, rows)
+    return None if found is None else [f"{key} {value}" for value in found]
+
+
+class NewValues:
+    """Cells with categories that the fit never saw, counted by column."""
+
+    def __init__(self) -> None:
+        self.rows = 0
+        self.cells: Counter[str] = Counter()
+        self.examples: dict[str, list[str]] = {}
+
+    def count(self, table: Any, layout: Layout) -> None:
+        """Count the cells of a table; not of the condition's column, since such rows get another note."""
+        self.rows += table.num_rows
+        there = set(table.column_names)
+        for name, kept in layout.categories.items():
+            if name != layout.condition and name in there:
+                unknown = _unlike(table.column(name), kept)
+                self._add(name, unknown, len(unknown))
+
+    def add(self, other: NewValues) -> None:
+        """Add what was counted elsewhere."""
+        self.rows += other.rows
+        for name, examples in other.examples.items():
+            self._add(name, examples, other.cells[name])
+
+    def _add(self, name: str, texts: list[str], count: int) -> None:
+        if count:
+            self.cells[name] += count
+            self.examples[name] = list(dict.fromkeys([*self.examples.get(name, []), *texts]))[:_EXAMPLES]
+
+    def notes(self) -> list[Note]:
+        """One note per column."""
+        found = []
+        for name, count in self.cells.items():
+            shown = ", ".join(f"{text!r:.40}" for text in self.examples[name])
+            text = (
+                f"The column {name!r}: {count:,} of {self.rows:,} cells have values that the fit never saw, such as {shown}."
+            )
+            found.append(Note("new-values", text))
+        return found
+
+
+def _unlike(column: Any, kept: Sequence[str]) -> list[str]:
+    """The cells that are neither missing nor among these."""
+    if not is_text(column.type):
+        column = arrow.chunked_array([arrow.array(as_texts(column), arrow.string())])
+    known = compute.is_in(column, value_set=arrow.array(kept, column.type))
+    return [str(text) for text in column.filter(compute.and_not(compute.is_valid(column), known)).to_pylist()]

@@ -1,0 +1,343 @@
+"""The work of ``dco predict``: sets of one file, batch by batch, or of a folder of Parquet files, file by file.
+
+Finished batches or files wait in a folder of unfinished work, where ``--resume`` finds them. The outputs get their names
+when all are complete.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import shutil
+import warnings
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dco.cli.arrow import parquet
+from dco.cli.features import NewValues
+from dco.cli.layout import Layout, need_column
+from dco.cli.model_files import layout_of, model_features, open_model, stated
+from dco.cli.outputs import check_apart, check_folder, check_output
+from dco.cli.printing import progress
+from dco.cli.reading import column_names, even_batches, parquet_files, partitions, row_count, table_format
+from dco.cli.resuming import PLAN, UNFINISHED, continues, fingerprint, only_run, write_plan
+from dco.cli.sets_files import assemble, open_table, output_format, sets_table, without_formulas, write_part
+from dco.foundations.display import counted
+from dco.foundations.files import Written, take_places, written_beside
+from dco.foundations.notes import Note, show
+from dco.foundations.parallel import run_many
+from dco.guarantees.calibration import note_new_conditions
+from dco.predictions import Points
+from dco.storage.saving import versions
+
+_SIGNATURE = "dco"  # the key of the metadata in Parquet and Feather outputs
+
+
+@dataclass(frozen=True)
+class Run:
+    """How to run: none of this changes the output."""
+
+    quiet: bool
+    resume: bool
+    force: bool
+    jobs: int
+    scheduler: str | None
+
+
+@dataclass(frozen=True)
+class Order:
+    """What was asked for: two runs with the same order give the same output. Plain data, so that it can travel."""
+
+    model: str
+    data: str
+    out: str
+    alpha: float | None
+    key: str | None
+    batch_rows: int
+    ignore_new: bool
+    trust: tuple[str, ...]
+    guarantee: str | None = None
+    delta: float | None = None
+    decimal: str | None = None
+    escape: bool = True
+    model_sha256: str = ""
+    first_row: int = 0
+    unfinished: str = ""  # for one file of a folder: where it is written until all are there
+
+    @property
+    def statement(self) -> dict[str, Any]:
+        """The level and the guarantee; None is the model's own."""
+        return {"alpha": self.alpha, "guarantee": self.guarantee, "delta": self.delta}
+
+    def identity(self, tables: dict[str, str]) -> dict[str, Any]:
+        """What must not change between a run and its continuation: the order, and the bytes of the model and of tables."""
+        described = {name: value for name, value in asdict(self).items() if name not in ("model", "data", "out")}
+        return described | {"trust": list(self.trust), "tables": tables}
+
+
+def predict(order: Order, run: Run) -> tuple[int, int, dict[str, Any]]:
+    """Write the sets; returns the number of rows and files, and the statement of the sets."""
+    data, out, model_file = Path(order.data), Path(order.out), Path(order.model)
+    folder = table_format(data) == "folder"
+    if folder:
+        _check_out_folder(out, data)
+    else:
+        if run.scheduler is not None:
+            raise ValueError(f"--scheduler distributes the files of a Parquet folder, and {data} is one file; leave it out.")
+        if run.jobs != 1:
+            show([Note("one-file", "One file is predicted by one process; --jobs distributes the files of a folder.")])
+        output_format(out)
+        check_output(out, force=run.force, inputs=[data, model_file])
+    model = open_model(model_file, order.trust)
+    promise = stated(model, order.statement, noting=True)
+    order = replace(order, model_sha256=fingerprint(model_file))
+    rows, files = _predict_folder(order, run, model) if folder else (_predict_file(order, run, model), 1)
+    return rows, files, promise
+
+
+class Findings:
+    """What new rows have and the rows of the fit had not: counted over batches, noted once."""
+
+    def __init__(self) -> None:
+        self.conditions: Counter[Any] = Counter()
+        self.gaps: Counter[Any] = Counter()
+        self.values = NewValues()
+
+    def add(self, other: Findings) -> None:
+        """Add what was counted elsewhere."""
+        self.values.add(other.values)
+        self.conditions += other.conditions
+        self.gaps += other.gaps
+
+    def show(self, model: Any, *, now: str = "") -> None:
+        """One note per kind; `now` follows the number of rows."""
+        rows, kept = self.values.rows, model.predictor_.kept
+        conditions = note_new_conditions(self.conditions, counted(rows, "row") + now)
+        show([*conditions, *kept.note_gaps(self.gaps, rows), *self.values.notes()])
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """An order with its model and the columns of its table, checked before any work is done."""
+
+    order: Order
+    model: Any
+    layout: Layout
+    columns: list[str]
+    key: str | None
+
+    @classmethod
+    def of(cls, order: Order, model: Any) -> Job:
+        """Check the table's columns against those of the model."""
+        data, key = Path(order.data), order.key
+        names = column_names(data)
+        layout = layout_of(model, [name for name in names if name != key], target=None, path=data, decimal=order.decimal)
+        need_column(names, key, path=data, option="--key")
+        if key is None and layout.key in names:
+            key = layout.key
+        also = [] if key is None else [key]
+        return cls(order, model, layout, layout.columns_to_read(data, names, ignore_new=order.ignore_new, also=also), key)
+
+    def note_key(self) -> None:
+        """Note that the table lacks the key of the model."""
+        if self.key is None and self.layout.key is not None:
+            text = f"The table has no column {self.layout.key!r}, the key of the model, so rows are numbered from 0."
+            show([Note("no-key", text, "--key names another column.")])
+
+    def batches(self, found: Findings) -> Iterator[tuple[Any, Any, int]]:
+        """Some rows at a time: as the table has them, as the model takes them, and the number of the first.
+
+        What is new in them is counted in `found`.
+        """
+        data, row, predictor = Path(self.order.data), 0, self.model.predictor_
+        for table in even_batches(data, self.columns, rows=self.order.batch_rows):
+            X = model_features(self.model, table, self.layout, path=data, first_row=row)
+            found.values.count(table, self.layout)
+            found.conditions.update(predictor.new_conditions(X))
+            found.gaps.update(predictor.kept.gaps(X))
+            yield table, X, row
+            row += table.num_rows
+        if row == 0:
+            advice = "remove this file from the folder" if self.order.unfinished else "give a table with rows"
+            raise ValueError(f"{data} has column names and no rows; {advice}.")
+
+    def sets(self, table: Any, X: Any, first_row: int, *, text: bool) -> Any:
+        """The sets of a batch as an Arrow table that says which model and statement they are from."""
+        predictor, start = self.model.predictor_, self.order.first_row + first_row
+        record = predictor.structure.prediction(X)
+        sets = predictor.sets(X, predictor.stated(**self.order.statement), prediction=record)
+        points = record.mean if isinstance(record, Points) else self.model.predict(X)  # to predict again would take time
+        numbers = np.arange(start, start + table.num_rows)
+        key = ("row", numbers) if self.key is None else (self.key, table.column(self.key))
+        made = sets_table(key, points, sets, text=text)
+        made = without_formulas(made) if text and self.order.escape else made
+        return made.replace_schema_metadata({_SIGNATURE: self.signature})
+
+    @functools.cached_property
+    def signature(self) -> str:
+        """What the sets come from and guarantee, as JSON."""
+        facts = {
+            "version": versions()["decoupled-conformal"],
+            "model_sha256": self.order.model_sha256,
+            "structure_fingerprint": self.model.certificate_.structure_fingerprint,
+            **stated(self.model, self.order.statement),
+        }
+        return json.dumps(facts)
+
+
+# --- one file -----------------------------------------------------------------------------------------------------
+
+
+def _predict_file(order: Order, run: Run, model: Any) -> int:
+    """Batches become parts in a folder beside the output; returns the number of rows."""
+    out, data = Path(order.out), Path(order.data)
+    job, found = Job.of(order, model), Findings()
+    job.note_key()
+    unfinished = out.with_name(f"{out.name}.parts")
+    with only_run(unfinished, out):
+        check_output(out, force=run.force)  # another run may have finished since
+        identity = order.identity({data.name: fingerprint(data)})
+        begun = [path for path in unfinished.iterdir() if not path.name.startswith(".")]  # not the lock
+        place = unfinished if begun else None
+        if not continues([unfinished / PLAN], identity, begun=place, resume=run.resume, force=run.force):
+            for path in begun:
+                path.unlink()
+            write_plan(unfinished / PLAN, identity)
+        try:
+            with progress("Predicting", row_count(data), quiet=run.quiet) as advance:
+                parts = _write_parts(job, unfinished, found, advance)
+            assemble(parts, out, within=unfinished, force=run.force)
+        except OSError:  # a full or failing disk: finished parts stay, to be continued
+            raise
+        except Exception:
+            if not run.resume:
+                shutil.rmtree(unfinished, ignore_errors=True)  # bad input: there is nothing to continue
+            raise
+        shutil.rmtree(unfinished, ignore_errors=True)
+    found.show(model)
+    return sum(parts.values())
+
+
+def _write_parts(job: Job, folder: Path, found: Findings, advance: Any) -> dict[Path, int]:
+    """Write the parts that are not there yet; returns the number of rows of every part."""
+    text = output_format(Path(job.order.out)) == "csv"
+    parts: dict[Path, int] = {}
+    for table, X, first_row in job.batches(found):  # rows of earlier runs count in the notes
+        part = folder / f"{len(parts):09d}"
+        if not part.exists():
+            with written_beside(part, within=folder) as beside:
+                write_part(job.sets(table, X, first_row, text=text), beside)
+        parts[part] = table.num_rows
+        advance(table.num_rows)
+    return parts
+
+
+# --- folders ------------------------------------------------------------------------------------------------------
+
+
+def _predict_folder(order: Order, run: Run, model: Any) -> tuple[int, int]:
+    """One output file per partition. Finished ones wait until all are there; returns the numbers of rows and files."""
+    data, out = Path(order.data), Path(order.out)
+    names = [file.relative_to(data) for file in partitions(data)]
+    starts = [0]
+    for name in names:
+        starts.append(starts[-1] + (row_count(data / name) or 0))
+        Job.of(replace(order, data=str(data / name)), model).note_key()
+    out.mkdir(exist_ok=True)
+    unfinished = out / UNFINISHED
+    with only_run(unfinished, out):
+        files = [os.path.abspath(data / name) for name in names]
+        prints = run_many(fingerprint, files, n_jobs=run.jobs, scheduler=run.scheduler)
+        identity = order.identity(dict(zip(map(str, names), prints, strict=True)))
+        old = _begin_folder(out, identity, [out / name for name in names], run)
+        here = replace(order, model=os.path.abspath(order.model), unfinished=os.path.abspath(unfinished))
+        orders = [  # absolute paths, since a worker may stand elsewhere
+            replace(here, data=file, out=os.path.abspath(unfinished / name), first_row=start)
+            for file, name, start in zip(files, names, starts[:-1], strict=True)
+            if not (run.resume and (unfinished / name).exists())
+        ]
+        for folder in {folder / name.parent for name in names for folder in (unfinished, out)}:
+            folder.mkdir(parents=True, exist_ok=True)
+        total = Findings()
+        with progress("Predicting", len(orders), quiet=run.quiet) as advance:
+            for found in run_many(
+                predict_partition, orders, n_jobs=run.jobs, scheduler=run.scheduler, progress=lambda done, of: advance(1)
+            ):
+                total.add(found)
+        lost = [name for name in names if not (unfinished / name).exists()]
+        if lost:
+            raise OSError(f"The sets of {data / lost[0]} were removed during the run; run again with --resume.")
+        take_places([Written(unfinished / name, out / name, overwrite=True) for name in names], gone=old)
+        shutil.rmtree(unfinished, ignore_errors=True)
+    total.show(model, now=" predicted now" if len(orders) < len(names) else "")
+    return starts[-1], len(names)
+
+
+def _check_out_folder(out: Path, data: Path) -> None:
+    """The sets of a folder go to a folder, which is not the one that is read."""
+    if out.suffix:
+        raise ValueError(f"{data} is a folder, so the sets go to a folder, one file per partition; {out} looks like a file.")
+    if out.exists() and not out.is_dir():
+        raise ValueError(f"{out} is a file; give the name of a folder, since DATA is a folder.")
+    check_folder(out.parent if not out.exists() else out)
+    check_apart(out, data)
+
+
+def _begin_folder(out: Path, identity: dict[str, Any], targets: list[Path], run: Run) -> list[Path]:
+    """Check that a folder is empty, may be replaced or belongs to the same order; then write the plan into it.
+
+    Returns sets of an earlier run that --force removes when all is done: a reader of the folder would take them for sets of
+    this run. The plan comes last, so that a kill in between leaves nothing to continue.
+    """
+    plan = out / UNFINISHED / PLAN
+    begun = plan.exists() or any(path != plan.parent for path in out.iterdir())
+    same = continues([plan], identity, begun=out if begun else None, resume=run.resume, force=run.force)
+    old = [path for path in parquet_files(out) if path not in targets]
+    foreign = [path for path in old if not _is_signed(path)]
+    if foreign:
+        raise ValueError(
+            f"{out} has {foreign[0].relative_to(out)}, which is neither an output of this run nor of an earlier one; "
+            "choose another folder, or remove the file."
+        )
+    if not same:
+        for path in (plan, *parquet_files(plan.parent)):
+            path.unlink(missing_ok=True)
+        write_plan(plan, identity)
+    return old
+
+
+def _is_signed(path: Path) -> bool:
+    """Whether this is an output of `dco predict`."""
+    try:
+        metadata = parquet.read_schema(path).metadata
+    except (OSError, ValueError):  # not a Parquet file in spite of its name
+        return False
+    return _SIGNATURE.encode() in (metadata or {})
+
+
+def predict_partition(order: Order) -> Findings:
+    """Write the sets of one Parquet file to one Parquet file that appears when it is complete."""
+    job = Job.of(order, _opened(order.model, Path(order.model).stat().st_mtime_ns, order.trust))
+    found, writer = Findings(), None
+    with written_beside(Path(order.out), within=Path(order.unfinished)) as beside, ExitStack() as stack:
+        for batch in job.batches(found):
+            table = job.sets(*batch, text=False)
+            if writer is None:
+                writer = stack.enter_context(open_table(beside, "parquet", table.schema))
+            writer.write_table(table)
+    return found
+
+
+@functools.lru_cache(maxsize=1)
+def _opened(path: str, modified: int, trust: tuple[str, ...]) -> Any:
+    """A worker that predicts many partitions reads the model once."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # noted when the run began
+        return open_model(Path(path), trust)

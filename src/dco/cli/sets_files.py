@@ -1,0 +1,117 @@
+"""Prediction sets as Arrow tables, and the files they are written to."""
+
+from __future__ import annotations
+
+import json
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dco.cli.arrow import arrow, compute, csv, feather, ipc, parquet, types
+from dco.cli.cells import is_text
+from dco.cli.reading import table_format
+from dco.foundations.files import written_beside
+from dco.foundations.notes import Note, show
+from dco.sets import IntervalUnions, LabelSets
+
+# What spreadsheets take for a formula at the start of a cell, also behind apostrophes, so that one can be removed again.
+_FORMULA = "^'*[=+\\-@\t\r\n＝＋－＠]"
+_NUMBER = r"[+-]?([0-9]+([.,][0-9]*)?|[.,][0-9]+)([eE][+-]?[0-9]+)?"
+
+
+def sets_table(key: tuple[str, Any], points: Any, sets: Any, *, text: bool) -> Any:
+    """Key (name and values), point prediction, set and size of each row; `text` for a CSV, which has no lists."""
+    columns: dict[str, Any] = {"prediction": arrow.array(points.tolist() if points.dtype.kind in "OU" else points)}
+    if isinstance(sets, LabelSets):
+        columns["set"] = _label_column(sets, text=text)
+    else:
+        hull = sets.hull() if isinstance(sets, IntervalUnions) else sets
+        columns["lower"] = arrow.array(np.asarray(hull.lower, dtype=np.float64))
+        columns["upper"] = arrow.array(np.asarray(hull.upper, dtype=np.float64))
+        if isinstance(sets, IntervalUnions):
+            columns["pieces"] = arrow.array([_pieces(sets.pieces(row)) for row in range(len(sets))])
+    columns["size"] = arrow.array(sets.sizes())
+    name, values = key
+    return arrow.table({name: values} | {f"{other}_" if other == name else other: own for other, own in columns.items()})
+
+
+def _label_column(sets: Any, *, text: bool) -> Any:
+    """Lists of labels; in a CSV, labels joined by "|", or a JSON list if a label itself contains that sign."""
+    lists = sets.to_lists()
+    if not text:
+        kind = arrow.string() if sets.classes is not None and sets.classes.dtype.kind in "OU" else arrow.int64()
+        return arrow.array(lists, type=arrow.list_(kind))
+    if any("|" in str(label) for label in (sets.classes if sets.classes is not None else ())):
+        return arrow.array([json.dumps([str(label) for label in labels], ensure_ascii=False) for labels in lists])
+    return arrow.array(["|".join(map(str, labels)) for labels in lists])
+
+
+def _pieces(ends: Any) -> str:
+    return "; ".join(f"{float(lower)!r} to {float(upper)!r}" for lower, upper in ends)
+
+
+def without_formulas(table: Any) -> Any:
+    """The table with an apostrophe before every text and column name that a spreadsheet would run as a formula.
+
+    Numbers, and labels that are numbers, stay as they are. Removing one apostrophe from what matches `_FORMULA` with one in
+    front gives the text back.
+    """
+
+    def escaped(column: Any) -> Any:
+        if types.is_dictionary(column.type):
+            column = column.cast(column.type.value_type)
+        if not is_text(column.type):
+            return column
+        plain = compute.match_substring_regex(column, rf"^{_NUMBER}(\|{_NUMBER})*$")
+        risky = compute.and_not(compute.match_substring_regex(column, _FORMULA), plain)
+        if compute.any(risky).as_py():
+            text = "In the CSV, text that begins with =, +, - or @ has an apostrophe in front: spreadsheets would run it."
+            show([Note("formulas", text, "--no-escape keeps it unchanged.")])
+        sign, nothing = (arrow.scalar(text, column.type) for text in ("'", ""))
+        return compute.if_else(risky, compute.binary_join_element_wise(sign, column, nothing), column)
+
+    made = [name for name in table.column_names[1:] if name.startswith("pieces")]  # of numbers, by `_pieces`
+    columns = [
+        column if name in made else escaped(column) for name, column in zip(table.column_names, table.columns, strict=True)
+    ]
+    return arrow.table(columns, names=escaped(arrow.array(table.column_names)).to_pylist())
+
+
+def output_format(path: Path) -> str:
+    """csv, parquet or feather, by the name of the output."""
+    if path.is_dir():
+        raise ValueError(f"{path} is a folder; give the name of a file, since DATA is one file.")
+    if not path.name.lower().endswith((".csv", ".parquet", ".pq", ".feather", ".arrow")):
+        raise ValueError(f"{path}: sets are written as .csv, .parquet or .feather; choose one of these endings.")
+    return table_format(path)
+
+
+def open_table(path: Path, kind: str, schema: Any) -> Any:
+    """A CSV, Parquet or Feather file with ``write_table``, to be closed."""
+    if kind == "csv":
+        return csv.CSVWriter(str(path), schema)
+    if kind == "feather":
+        return ipc.new_file(str(path), schema, options=ipc.IpcWriteOptions(compression="lz4"))
+    return parquet.ParquetWriter(str(path), schema)
+
+
+def write_part(table: Any, path: Path) -> None:
+    """One finished part of an output, whatever its format will be."""
+    feather.write_feather(table, str(path))
+
+
+def assemble(parts: dict[Path, int], out: Path, *, within: Path, force: bool) -> None:
+    """Put the parts together, then give the output its name. Each part must be there with all its rows."""
+    writer: Any = None
+    with written_beside(out, within=within, overwrite=force) as beside, ExitStack() as stack:
+        for part, rows in parts.items():
+            if not part.exists():
+                raise OSError(f"{part} is missing: a finished part was removed during the run; run again with --resume.")
+            table = feather.read_table(str(part), memory_map=False)
+            if table.num_rows != rows:
+                found = f"{part} has {table.num_rows} rows where {rows} were written"
+                raise ValueError(f"{found}; --force without --resume starts again.")
+            writer = writer or stack.enter_context(open_table(beside, output_format(out), table.schema))
+            writer.write_table(table)

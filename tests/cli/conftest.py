@@ -1,0 +1,114 @@
+"""Small tables and models that the tests of the commands share."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from click.testing import CliRunner, Result
+
+from dco.cli.main import main
+
+
+class Dco:
+    """The command, run in this process. There is never a traceback."""
+
+    def __call__(self, *arguments: object, status: int = 0) -> Result:
+        """Run it and check its exit status."""
+        result = CliRunner().invoke(main, [str(argument) for argument in arguments])
+        assert result.exit_code == status, f"{arguments}: {result.exit_code}\n{result.output}\n{result.exception!r}"
+        assert "Traceback" not in result.output
+        assert result.exception is None or isinstance(result.exception, SystemExit)
+        return result
+
+    def json(self, *arguments: object, status: int = 0) -> Any:
+        """What it prints with --json."""
+        return json.loads(self(*arguments, "--json", status=status).output)
+
+    def refuses(self, *arguments: object) -> str:
+        """The sentence with which it ends, on one line."""
+        return " ".join(self(*arguments, status=2).output.split())
+
+
+@pytest.fixture(scope="session")
+def dco() -> Dco:
+    return Dco()
+
+
+@pytest.fixture
+def fails_at(monkeypatch):
+    """``with fails_at(owner, name, call, error) as calls``: this call of a function, counted from 0, raises the error."""
+
+    @contextmanager
+    def planted(owner: Any, name: str, call: int, error: BaseException) -> Iterator[list[Any]]:
+        whole, calls = getattr(owner, name), []
+
+        def called(*given: Any, **options: Any) -> Any:
+            calls.append(given)
+            if len(calls) > call:
+                raise error
+            return whole(*given, **options)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(owner, name, called)
+            yield calls
+
+    return planted
+
+
+def table(n: int, seed: int) -> pd.DataFrame:
+    """Numbers with holes, two columns of text (one with holes), a quantity and a label to predict."""
+    rng = np.random.default_rng(seed)
+    frame = pd.DataFrame(
+        {
+            "age": rng.normal(50, 10, n).round(2),
+            "dose": rng.gamma(2.0, size=n).round(3),
+            "site": rng.choice(["north", "south", "east"], size=n),
+            "ward": rng.choice(["A1", "B2", "C3"], size=n),
+        }
+    )
+    frame["outcome"] = (0.1 * frame["age"] + frame["dose"] + (frame["site"] == "north") + rng.normal(size=n)).round(4)
+    frame["grade"] = np.select([frame["outcome"] > 9, frame["outcome"] > 7], ["high", "mid"], "low")
+    frame["patient"] = rng.integers(0, n // 4, size=n)
+    frame.loc[rng.random(n) < 0.1, "age"] = np.nan
+    frame.loc[rng.random(n) < 0.1, "ward"] = None
+    return frame
+
+
+@pytest.fixture(scope="session")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with tables and two fitted models. Tests must not write into it."""
+    folder, run = tmp_path_factory.mktemp("tables"), Dco()
+    for name, frame in {"rows": table(320, 0), "new": table(200, 1)}.items():
+        frame.to_csv(folder / f"{name}.csv", index=False)
+        frame.to_parquet(folder / f"{name}.parquet", row_group_size=64)
+    table(200, 1).to_feather(folder / "new.feather")
+    common = ("--drop", "patient", "--models", "linear", "--seed", 3)
+    run("fit", folder / "rows.csv", "--target", "outcome", "--drop", "grade", *common, "--out", folder / "numbers.dco")
+    run("fit", folder / "rows.csv", "--target", "grade", "--drop", "outcome", *common, "--out", folder / "labels.dco")
+    return folder
+
+
+@pytest.fixture
+def new(home: Path) -> pd.DataFrame:
+    return pd.read_csv(home / "new.csv")
+
+
+@pytest.fixture
+def parts_of(tmp_path: Path) -> Callable[..., Path]:
+    """A folder with a frame in Parquet files of equal length."""
+
+    def written(frame: pd.DataFrame, parts: int = 4, name: str = "in") -> Path:
+        (tmp_path / name).mkdir()
+        size = len(frame) // parts
+        for index in range(parts):
+            frame.iloc[index * size : (index + 1) * size].to_parquet(tmp_path / name / f"part-{index}.parquet", index=False)
+        return tmp_path / name
+
+    return written
