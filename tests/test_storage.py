@@ -915,7 +915,7 @@ def test_every_score_and_every_model_of_ours_can_be_loaded_without_asking():
     models = {name for name, cls in own_classes("dco.models") if issubclass(cls, BaseEstimator)}
     assert len(scores) >= 10
     assert len(models) >= 4
-    missing = (scores | models) - set(dco.storage.trusted_types.OWN)
+    missing = (scores | models) - dco.storage.trusted_types.trusted_names()
     assert not missing, sorted(missing)
 
 
