@@ -77,6 +77,14 @@ BINARY = (X[:, 0] > 0).astype(int)
 SEARCHES = {"GridSearchCV", "RandomizedSearchCV", "HalvingGridSearchCV", "HalvingRandomSearchCV"}
 
 
+SPECIAL: dict[str, dict[str, Any]] = {
+    "RANSACRegressor": {"estimator": None},
+    "QuadraticDiscriminantAnalysis": {"reg_param": 0.1},
+    "CCA": {"n_components": 1},
+    "PLSCanonical": {"n_components": 1},
+}
+
+
 def every_estimator() -> Iterator[tuple[str, Any, Any, Any]]:
     """Each classifier and regressor of scikit-learn as (name, unfitted, X, y)."""
     for kind in ("classifier", "regressor"):
@@ -85,37 +93,26 @@ def every_estimator() -> Iterator[tuple[str, Any, Any, Any]]:
             if name in SEARCHES:
                 continue
             parameters = inspect.signature(cls).parameters
+            arguments: dict[str, Any] = {"estimators": [("base", base)], "estimator": base}
+            if "estimator" in parameters and parameters["estimator"].default not in (inspect.Parameter.empty, None):
+                del arguments["estimator"]
+            arguments |= {"random_state": 0, "n_estimators": 5, **SPECIAL.get(name, {})}
+            if name.startswith("HistGradient"):
+                arguments["max_iter"] = 5
             rows, y = X, CLASSES if kind == "classifier" else NUMBERS
-            arguments: dict[str, Any] = {}
-            if "estimators" in parameters:
-                arguments["estimators"] = [("base", base)]
-            elif "estimator" in parameters and parameters["estimator"].default in (inspect.Parameter.empty, None):
-                arguments["estimator"] = base
-            if name == "RANSACRegressor":
-                arguments = {}
             if name in ("CategoricalNB", "ComplementNB", "MultinomialNB"):
                 rows = np.abs(X).round()
             if name in ("FixedThresholdClassifier", "TunedThresholdClassifierCV"):
                 y = BINARY
-            if name == "QuadraticDiscriminantAnalysis":
-                arguments["reg_param"] = 0.1
             if name == "ClassifierChain" or name.startswith("MultiOutputC"):
                 y = np.column_stack([BINARY, BINARY])
             if name.startswith(("MultiTask", "MultiOutputR", "RegressorChain")):
                 y = np.column_stack([NUMBERS, NUMBERS])
-            if name in ("CCA", "PLSCanonical"):
-                arguments["n_components"] = 1
             if name == "IsotonicRegression":
                 rows = X[:, :1]
-            if "random_state" in parameters:
-                arguments["random_state"] = 0
-            if "n_estimators" in parameters:
-                arguments["n_estimators"] = 5
-            if "max_iter" in parameters and name.startswith("HistGradient"):
-                arguments["max_iter"] = 5
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", FutureWarning)  # classes on their way out
-                model = cls(**arguments)
+                model = cls(**{key: value for key, value in arguments.items() if key in parameters})
             yield name, model, rows, y
 
 
@@ -296,6 +293,7 @@ def test_no_trusted_name_reaches_the_system():
         }  # fmt: skip
         if module.split(".")[0] in {"builtins", "dco", "functools"}:
             assert isinstance(thing, type), name
+        assert not module.startswith("dco.") or thing.__module__ == module
     assert not any(name.endswith((".", "*")) for name in dco.storage.trusted_types.trusted_names())
 
 
@@ -424,6 +422,13 @@ def test_lightgbm_loads_when_trusted(tmp_path):
 # --- damaged and hostile files ----------------------------------------------------------------------------------------
 
 
+def refused(path, match, *, data=None, model=None, trusted=()):
+    """Whether these bytes, or this model once it is saved, are refused as corrupt."""
+    path.write_bytes(data) if model is None else dco.save(model, path)
+    with pytest.raises(dco.CorruptModelError, match=match):
+        dco.load(path, trusted=trusted)
+
+
 def members_of(data):
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         return {name: archive.read(name) for name in archive.namelist()}
@@ -455,9 +460,7 @@ def saved(tmp_path):
 def test_a_file_cut_short_anywhere_is_corrupt(saved):
     data = saved.read_bytes()
     for length in range(0, len(data), 7):
-        saved.write_bytes(data[:length])
-        with pytest.raises(dco.CorruptModelError):
-            dco.load(saved)
+        refused(saved, None, data=data[:length])
 
 
 def test_a_changed_byte_is_corrupt_or_changes_nothing(saved):
@@ -479,9 +482,7 @@ def test_a_changed_byte_is_corrupt_or_changes_nothing(saved):
 def test_an_edited_member_is_corrupt(saved):
     members = members_of(saved.read_bytes())
     members["schema.json"] = members["schema.json"].replace(b"Ridge", b"Lasso")
-    saved.write_bytes(archive_of(members, rehash=False))
-    with pytest.raises(dco.CorruptModelError, match=r"SHA-256 of schema\.json"):
-        dco.load(saved)
+    refused(saved, r"SHA-256 of schema\.json", data=archive_of(members, rehash=False))
 
 
 @pytest.mark.parametrize(
@@ -502,9 +503,7 @@ def test_an_edited_member_is_corrupt(saved):
 def test_an_archive_that_save_would_not_write_is_corrupt(change, message, saved):
     members = members_of(saved.read_bytes())
     change(members)
-    saved.write_bytes(archive_of(members, rehash=False))
-    with pytest.raises(dco.CorruptModelError, match=message):
-        dco.load(saved)
+    refused(saved, message, data=archive_of(members, rehash=False))
 
 
 def test_a_member_that_is_there_twice_is_corrupt(saved):
@@ -512,17 +511,13 @@ def test_a_member_that_is_there_twice_is_corrupt(saved):
     with zipfile.ZipFile(buffer, "a") as archive, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         archive.writestr("schema.json", b"{}")
-    saved.write_bytes(buffer.getvalue())
-    with pytest.raises(dco.CorruptModelError, match="twice"):
-        dco.load(saved)
+    refused(saved, "twice", data=buffer.getvalue())
 
 
 def test_a_zip_bomb_is_corrupt_before_it_is_unpacked(saved):
     members = members_of(saved.read_bytes())
     members["schema.json"] = b" " * 2**27
-    saved.write_bytes(archive_of(members))
-    with pytest.raises(dco.CorruptModelError, match="unpack"):
-        dco.load(saved)
+    refused(saved, "unpack", data=archive_of(members))
 
 
 def test_a_model_that_packs_too_well_is_stored_plain(tmp_path, monkeypatch):
@@ -546,9 +541,7 @@ class Bomb:
 @pytest.mark.parametrize("protocol", range(6))
 def test_a_pickle_is_corrupt_and_runs_nothing(protocol, tmp_path):
     marker, path = tmp_path / "ran", tmp_path / "model.dco"
-    path.write_bytes(pickle.dumps(Bomb(marker), protocol=protocol))
-    with pytest.raises(dco.CorruptModelError, match="not a model file"):
-        dco.load(path)
+    refused(path, "not a model file", data=pickle.dumps(Bomb(marker), protocol=protocol))
     assert not marker.exists()
     with pickle.loads(path.read_bytes()):  # the bomb is live: pickle would have run it
         assert marker.exists()
@@ -562,9 +555,7 @@ def test_a_pickle_inside_an_array_is_corrupt_and_runs_nothing(saved, tmp_path):
     buffer = io.BytesIO()
     np.save(buffer, array, allow_pickle=True)
     name = next(name for name in members if name.endswith(".npy"))
-    saved.write_bytes(archive_of({**members, name: buffer.getvalue()}))
-    with pytest.raises(dco.CorruptModelError):
-        dco.load(saved)
+    refused(saved, None, data=archive_of({**members, name: buffer.getvalue()}))
     assert not marker.exists()
 
 
@@ -617,16 +608,13 @@ def test_a_file_that_calls_a_function_of_its_choice_is_refused_and_runs_nothing(
 
 def test_a_file_that_refers_to_a_member_it_does_not_have_is_corrupt(saved):
     hostile(saved, node("NdArrayNode", "numpy", "ndarray", type="numpy", file="../../etc/passwd"))
-    with pytest.raises(dco.CorruptModelError):
-        dco.load(saved)
+    refused(saved, None, data=saved.read_bytes())
 
 
 def test_nesting_without_end_is_corrupt(saved):
     members = members_of(saved.read_bytes())
     deep = b'{"a":' * 100_000 + b"1" + b"}" * 100_000
-    saved.write_bytes(archive_of({**members, "schema.json": deep}))
-    with pytest.raises(dco.CorruptModelError):
-        dco.load(saved)
+    refused(saved, None, data=archive_of({**members, "schema.json": deep}))
 
 
 @pytest.mark.parametrize(
@@ -650,17 +638,13 @@ def test_a_tree_that_points_outside_itself_is_corrupt(model, field, value, tmp_p
         nodes = model._predictors[0][0].nodes.copy()
         nodes[names[field]][0] = value
         model._predictors[0][0].nodes = nodes
-    dco.save(model, path)
-    with pytest.raises(dco.CorruptModelError, match="decision tree"):
-        dco.load(path)
+    refused(path, "decision tree", model=model)
 
 
 def test_a_forest_whose_trees_expect_other_columns_is_corrupt(tmp_path):
     model = RandomForestRegressor(n_estimators=2).fit(X, NUMBERS)
     model.n_features_in_ = 2
-    dco.save(model, tmp_path / "model.dco")
-    with pytest.raises(dco.CorruptModelError, match="columns"):
-        dco.load(tmp_path / "model.dco")
+    refused(tmp_path / "model.dco", "columns", model=model)
 
 
 def neighbours_with(part, change):
@@ -706,18 +690,14 @@ def set_at(index, value, field=None):
 )
 def test_a_tree_of_neighbours_that_points_outside_itself_is_corrupt(make, algorithm, tmp_path):
     """scikit-learn follows these numbers in compiled code, and reads whatever memory they point at."""
-    dco.save(make(algorithm), tmp_path / "model.dco")
-    with pytest.raises(dco.CorruptModelError, match="tree of neighbours"):
-        dco.load(tmp_path / "model.dco")
+    refused(tmp_path / "model.dco", "tree of neighbours", model=make(algorithm))
 
 
 @pytest.mark.parametrize("labels", [np.full(len(X), 9), np.full(len(X), -1), np.zeros(len(X) - 1, dtype=np.intp)])
 def test_neighbours_with_labels_that_are_no_classes_are_corrupt(labels, tmp_path):
     model = neighbors.KNeighborsClassifier(3, algorithm="brute").fit(X, np.arange(len(X)) % 3)
     model._y = labels
-    dco.save(model, tmp_path / "model.dco")
-    with pytest.raises(dco.CorruptModelError, match="labels that do not fit"):
-        dco.load(tmp_path / "model.dco")
+    refused(tmp_path / "model.dco", "labels that do not fit", model=model)
 
 
 @pytest.mark.parametrize("rows", [X, sparse.csr_matrix(X)], ids=["dense", "sparse"])
@@ -743,17 +723,13 @@ def test_a_support_vector_machine_with_arrays_of_other_shapes_is_corrupt(attribu
     """libsvm takes the number of support vectors and classes from one array and reads the others by it."""
     model = svm.SVC().fit(rows, np.arange(len(X)) % 3)
     setattr(model, attribute, change(getattr(model, attribute)))
-    dco.save(model, tmp_path / "model.dco")
-    with pytest.raises(dco.CorruptModelError, match="support vector machine"):
-        dco.load(tmp_path / "model.dco", trusted=[sparse.csr_matrix])
+    refused(tmp_path / "model.dco", "support vector machine", model=model, trusted=[sparse.csr_matrix])
 
 
 def test_a_sparse_matrix_with_columns_outside_it_is_corrupt(tmp_path):
     model = svm.SVC().fit(sparse.csr_matrix(X), np.arange(len(X)) % 3)
     model.support_vectors_.indices[0] = 10**6
-    (tmp_path / "model.dco").write_bytes(dco.storage.saving._packed(model))
-    with pytest.raises(dco.CorruptModelError, match="indices"):
-        dco.load(tmp_path / "model.dco", trusted=[sparse.csr_matrix])
+    refused(tmp_path / "model.dco", "indices", data=dco.storage.saving._packed(model), trusted=[sparse.csr_matrix])
 
 
 @pytest.mark.parametrize(
@@ -774,39 +750,40 @@ def test_unusual_but_sound_neighbours_and_support_vectors_come_back(model, rows,
     np.testing.assert_array_equal(copy.predict(rows), model.predict(rows))
 
 
-def far_fraction():
-    return call("fractions", "Fraction", text("1e1000000000"))
-
-
-def fraction_by_keys():
-    kinds = node("ListNode", "builtins", "list", content=[node("TypeNode", "fractions", "Fraction")])
-    return node("DictNode", "builtins", "dict", key_types=kinds, content={"1e1000000000": text("")})
+FAR = "1e1000000000"
 
 
 def fraction_of_another_part():
     """Its argument looks harmless and has the number of a part that is not: that part would be built in its place."""
-    hidden = node("TupleNode", "builtins", "tuple", content=[text("1e1000000000")])
+    hidden = node("TupleNode", "builtins", "tuple", content=[text(FAR)])
     harmless = call("fractions", "Fraction", text("1/3"))
     harmless["content"]["__id__"] = hidden["__id__"]
     return node("ListNode", "builtins", "list", content=[hidden, harmless])
 
 
-def fraction_of_a_decimal():
-    return call("fractions", "Fraction", call("decimal", "Decimal", text("1e1000000000")))
+def fraction_by_keys():
+    kinds = node("ListNode", "builtins", "list", content=[node("TypeNode", "fractions", "Fraction")])
+    return node("DictNode", "builtins", "dict", key_types=kinds, content={FAR: text("")})
 
 
 def fraction_as_a_loss():
-    arguments = node("TupleNode", "builtins", "tuple", content=[text("1e1000000000")])
+    arguments = node("TupleNode", "builtins", "tuple", content=[text(FAR)])
     return node("LossNode", "fractions", "Fraction", content=text(""), __reduce__={"args": arguments})
 
 
 @pytest.mark.parametrize(
-    "make", [far_fraction, fraction_by_keys, fraction_of_another_part, fraction_of_a_decimal, fraction_as_a_loss]
+    "make",
+    [
+        lambda: call("fractions", "Fraction", text(FAR)),
+        lambda: call("fractions", "Fraction", call("decimal", "Decimal", text(FAR))),
+        fraction_by_keys,
+        fraction_of_another_part,
+        fraction_as_a_loss,
+    ],
 )
 def test_a_fraction_that_would_compute_for_days_is_corrupt(make, saved):
     hostile(saved, make())
-    with pytest.raises(dco.CorruptModelError, match="fraction"):
-        dco.load(saved)
+    refused(saved, "fraction", data=saved.read_bytes())
 
 
 def nodes_of(part):
@@ -849,15 +826,6 @@ def test_files_mangled_at_random_load_or_are_refused(saved):
     assert refused >= 30
 
 
-def test_a_link_stays_a_link(tmp_path):
-    (tmp_path / "folder").mkdir()
-    link, real = tmp_path / "link.dco", tmp_path / "folder" / "real.dco"
-    link.symlink_to(real)
-    dco.save(Ridge(), link)
-    assert link.is_symlink()
-    assert isinstance(dco.load(real), Ridge)
-
-
 def test_a_missing_file_is_a_missing_file(tmp_path):
     with pytest.raises(FileNotFoundError):
         dco.load(tmp_path / "nothing.dco")
@@ -893,12 +861,6 @@ def test_the_file_says_its_format_and_the_versions_that_wrote_it(saved):
 
 
 # --- our own classes --------------------------------------------------------------------------------------------------
-
-
-def test_every_own_class_on_the_list_exists_under_that_name():
-    for name in dco.storage.trusted_types.OWN:
-        module, _, attribute = name.rpartition(".")
-        assert getattr(import_module(module), attribute).__module__ == module
 
 
 def own_classes(package):
