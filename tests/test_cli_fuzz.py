@@ -50,9 +50,8 @@ def remove(data: bytes, rng: random.Random) -> bytes:
 
 def insert(data: bytes, rng: random.Random) -> bytes:
     start = rng.randrange(len(data))
-    piece = rng.choice(
-        [b",", b"\n", b'"', b"\x00", b"\xff", b"\r", b"NaN", b"1e999", b"\xef\xbb\xbf", b";;;", b"x" * 500, b"'"]
-    )
+    pieces = [b",", b"\n", b'"', b"\x00", b"\xff", b"\r", b"NaN", b"1e999", b"\xef\xbb\xbf", b";;;", b"x" * 500, b"'"]
+    piece = rng.choice(pieces)
     return data[:start] + piece + data[start:]
 
 
@@ -109,12 +108,8 @@ def test_damaged_models(home, tmp_path):
         model, out = tmp_path / "m.dco", tmp_path / "s.csv"
         model.write_bytes(damaged(whole, seed))
         command = ["predict", "evaluate", "audit"][seed % 3]
-        more: tuple[object, ...] = {
-            "predict": (home / "rows.csv", "--out", out),
-            "evaluate": (home / "rows.csv",),
-            "audit": (),
-        }[command]
-        result = dco(command, model, *more)
+        more = {"predict": (home / "rows.csv", "--out", out), "evaluate": (home / "rows.csv",), "audit": ()}
+        result = dco(command, model, *more[command])
         check(result, (command, seed))
         if result.exit_code == 2:
             assert {path.name for path in tmp_path.iterdir()} == {model.name}
@@ -136,23 +131,8 @@ def test_damaged_tables_are_fitted_or_refused(home, tmp_path):
         assert [path.name for path in tmp_path.iterdir()] == [table.name]
 
 
-WORDS = [
-    "--alpha",
-    "0.1",
-    "-1",
-    "nan",
-    "1/0",
-    "",
-    "--key",
-    "x",
-    "y",
-    "--batch-rows",
-    "0",
-    "--resume",
-    "--force",
-    "--jobs",
-    "\x00",
-]
+WORDS = ["--alpha", "0.1", "-1", "nan", "1/0", "", "--key", "x", "y", "--batch-rows", "0", "--resume", "--force", "--jobs"]
+WORDS += ["\x00"]
 
 
 def test_odd_options(home, tmp_path):

@@ -35,8 +35,7 @@ def test_compare_anew_leaves_no_rows_held_out_before(dco, home, tmp_path):
 
 
 def test_a_comparison_anew_changes_nothing_until_it_is_complete(dco, home, tmp_path, monkeypatch):
-    import dco.cli.compare as module
-    from dco.cli.comparison import Split
+    import dco.cli.comparison as module
 
     out, anew = tmp_path / "c", ("--alpha", "0.3", "--splits", 2)
     dco("compare", home / "rows.csv", *LINEAR, "--hold-out", "0.5", "--out", out)
@@ -50,7 +49,7 @@ def test_a_comparison_anew_changes_nothing_until_it_is_complete(dco, home, tmp_p
         assert "no space left" in dco.refuses("compare", home / "rows.csv", *LINEAR, *anew, "--out", out, "--force")
     assert {path.name: path.read_bytes() for path in out.iterdir() if path.is_file()} == before
     with monkeypatch.context() as patch:
-        patch.setattr(Split, "__call__", full)  # the splits that are finished are not run again
+        patch.setattr(module.Split, "__call__", full)  # the splits that are finished are not run again
         dco("compare", home / "rows.csv", *LINEAR, *anew, "--out", out, "--resume")
     assert sorted(path.name for path in out.iterdir()) == ["records.jsonl", "settings.json", "tables.json", "tables.md"]
     assert json.loads((out / "settings.json").read_text())["alpha"] == 0.3

@@ -639,8 +639,10 @@ def test_the_target_of_the_fit_may_stay_beside_another_column_of_true_values(dco
     frame = pd.read_csv(home / "new.csv")
     frame.assign(measured=frame["outcome"], outcome=0.0).to_csv(tmp_path / "x.csv", index=False)
     own = dco.json("evaluate", home / "numbers.dco", home / "new.csv")
-    other = dco("evaluate", home / "numbers.dco", tmp_path / "x.csv", "--target", "measured", "--json").output
-    assert json.loads(other)["coverage"] == own["coverage"]
+    other = dco.json("evaluate", home / "numbers.dco", tmp_path / "x.csv", "--target", "measured")
+    assert other["coverage"] == own["coverage"]
+    frame.drop(columns="outcome").to_csv(tmp_path / "x.csv", index=False)
+    assert "no column 'outcome'" in dco.refuses("evaluate", home / "numbers.dco", tmp_path / "x.csv")
 
 
 def test_one_row_is_counted_as_one(dco, home, tmp_path):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from typing import Any
 
 import pytest
 from rich.console import Console
@@ -29,12 +28,12 @@ def no_dumb_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
 
 
-def printed(monkeypatch: pytest.MonkeyPatch, width: int, *arguments: Any, **options: Any) -> list[str]:
+def printed(monkeypatch, width, *arguments, show=print_table, **options):
     """What a terminal of this width shows."""
     page = io.StringIO()
     terminal = Console(file=page, width=width, force_terminal=True, color_system=None, markup=False, highlight=False)
     monkeypatch.setattr(printing, "_console", lambda: terminal)
-    print_table(*arguments, **options)
+    show(*arguments, **options)
     return page.getvalue().splitlines()
 
 
@@ -70,9 +69,7 @@ def test_the_guarantee_stays_in_the_tables_of_the_paper():
 
 
 def test_what_is_left_out_is_told(monkeypatch):
-    page = io.StringIO()
-    terminal = Console(file=page, width=80, force_terminal=True, color_system=None)
-    monkeypatch.setattr(printing, "_console", lambda: terminal)
+    printed(monkeypatch, 80, COLUMNS, ROWS)
     assert print_table(COLUMNS, ROWS, spare=COLUMNS[:3:-1]) == COLUMNS[-1:]
     assert print_table(COLUMNS[:2], ROWS, spare=["coverage"]) == []
 
@@ -85,12 +82,8 @@ def test_a_title_has_the_width_of_the_terminal(monkeypatch):
 
 @pytest.mark.parametrize("width", [50, 60, 80, 200])
 def test_the_drawing_of_a_plan_fits_the_terminal(monkeypatch, width):
-    page = io.StringIO()
-    terminal = Console(file=page, width=width, force_terminal=True, color_system=None, markup=False, highlight=False)
-    monkeypatch.setattr(printing, "_console", lambda: terminal)
     outlooks = [plan(n, alpha=0.1).now for n in (500, 2000)]
-    _print_outlooks(outlooks, 0.1)
-    lines = page.getvalue().splitlines()
+    lines = printed(monkeypatch, width, outlooks, 0.1, show=_print_outlooks)
     assert max(map(len, lines)) <= width
     (row,) = [line for line in lines if line.lstrip().startswith("2000 ")]
     assert row.count("o") - row.count("to") == (1 if width >= 60 else 0)

@@ -9,9 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import click
+import numpy as np
 
 from dco.cli.options import FILE, decimal_option, example, trust_option
 from dco.cli.printing import as_json, collected_notes, print_json, print_notes, print_table, say
+from dco.rows.fingerprints import role_fingerprint, row_fingerprints
+from dco.rows.rows import KeptRows, take_features
 
 _OTHER_ROLES = {"train": "training", "tune": "tuning"}
 _ROLES = {**_OTHER_ROLES, "calibrate": "calibration"}
@@ -112,7 +115,6 @@ def _audit(
 ) -> tuple[Any, Any, str | None]:
     """The certificate, what was checked, and a sentence if the rows of the fit are elsewhere in DATA, or not all there."""
     from dco.cli.model_files import open_model, rows_with_targets
-    from dco.rows.rows import take_features
 
     estimator = open_model(path, trust)
     certificate, found = estimator.certificate_ if copy is None else _read(copy), None
@@ -144,10 +146,6 @@ class _Table:
 
     @classmethod
     def of(cls, estimator: Any, X: Any, y: Any) -> _Table:
-        import numpy as np
-
-        from dco.rows.fingerprints import row_fingerprints
-
         fitted: Any = np.arange(len(y))
         stored, rows, aside = getattr(estimator, "table_", None), None, 0
         if stored is not None:  # in a model from Python, positions are those of the rows that were given
@@ -166,16 +164,10 @@ class _Table:
 
     def elsewhere(self, role: str) -> Any:
         """The rows that have the hashes of a role."""
-        import numpy as np
-
-        from dco.rows.rows import KeptRows
-
         own = {name: hashes for name, hashes in self.kept.hashes.items() if name == role}
         return np.flatnonzero(KeptRows(own).among(self.hashes).known)
 
     def holds(self, role: str, rows: Any) -> bool:
-        from dco.rows.fingerprints import role_fingerprint
-
         return rows is not None and bool(role_fingerprint(self.hashes[rows]) == self.wanted.get(role))
 
     def calibration(self) -> tuple[Any, bool]:
@@ -183,8 +175,6 @@ class _Table:
 
         They are looked for at their places, then by their hashes; the fingerprint of all of them decides.
         """
-        import numpy as np
-
         everywhere = np.arange(len(self.hashes))
         places = self.places("calibrate")
         for guess in (places, everywhere):  # all rows: they came by themselves

@@ -9,7 +9,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from sklearn import ensemble
+from sklearn.compose import ColumnTransformer
+from sklearn.impute import SimpleImputer
+from sklearn.linear_model import LogisticRegression, RidgeCV
+from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, StandardScaler
+
 from dco.cli.layout import Layout
+from dco.models import QuantilePair, ResidualSpread
 
 # The models of each task; "spread" is slow, and not tried unless named.
 MODELS = {
@@ -54,12 +62,6 @@ def make_scores(text: str | None, task: str) -> list[Any] | None:
 
 
 def _model(name: str, layout: Layout, alpha: float) -> Any:
-    from sklearn import ensemble
-    from sklearn.linear_model import LogisticRegression, RidgeCV
-    from sklearn.pipeline import Pipeline
-
-    from dco.models import QuantilePair, ResidualSpread
-
     classes = layout.task == "classification"
     if name == "linear":
         last: Any = LogisticRegression(max_iter=2000) if classes else RidgeCV(alphas=(0.01, 0.1, 1.0, 10.0, 100.0))
@@ -76,11 +78,6 @@ def _model(name: str, layout: Layout, alpha: float) -> Any:
 
 def _scaled(layout: Layout) -> Any:
     """Medians for missing numbers, unit variance, one column per category (a missing text is one of them)."""
-    from sklearn.compose import ColumnTransformer
-    from sklearn.impute import SimpleImputer
-    from sklearn.pipeline import Pipeline
-    from sklearn.preprocessing import OneHotEncoder, StandardScaler
-
     parts: list[tuple[str, Any, list[str]]] = []
     if layout.numbers:
         imputer = SimpleImputer(strategy="median", keep_empty_features=True, add_indicator=False)
@@ -93,9 +90,6 @@ def _scaled(layout: Layout) -> Any:
 
 def _ordinal(layout: Layout) -> Any:
     """Trees handle missing numbers and need no scaling; categories become whole numbers, unknown ones -1."""
-    from sklearn.compose import ColumnTransformer
-    from sklearn.preprocessing import OrdinalEncoder
-
     parts: list[tuple[str, Any, list[str]]] = []
     if layout.numbers:
         parts.append(("numbers", "passthrough", list(layout.numbers)))

@@ -17,6 +17,7 @@ from dco.foundations.extras import require
 
 if TYPE_CHECKING:
     from dco.cli.layout import Layout
+    from dco.cli.model_files import KnownRows
 
 _FEWEST = 3  # rows: one each to train, tune and calibrate
 _OUTPUTS = ("out", "report", "certificate")
@@ -105,12 +106,12 @@ def _write(fitted: Fitted, data: Path, options: dict[str, Any]) -> None:
             with written_beside(certificate, overwrite=force) as beside:
                 beside.write_text(fitted.model.certificate_.to_json() + "\n", encoding="utf-8")
         if report is not None:
-            from dco.cli.report import page_rows, source_words
+            from dco.cli.report import source_words
             from dco.report import page
 
-            rows = page_rows(fitted.X_test, fitted.y_test, fitted.by, fitted.by_name, fitted.names)
-            source = source_words(out, data, fitted.X_test, fitted.y_test)
-            page.write_page(fitted.model, report, title=f"{options['target']} in {data.name}", source=source, **rows)
+            rows = {} if fitted.rows is None else fitted.rows.on_page()
+            title, source = f"{options['target']} in {data.name}", source_words(out, data, rows)
+            page.write_page(fitted.model, report, title=title, source=source, **rows)
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,12 +121,8 @@ class Fitted:
     model: Any
     why: str
     layout: Layout
-    X_test: Any = None
-    y_test: Any = None
-    by: Any = None
-    by_name: str | None = None
+    rows: KnownRows | None = None
     evaluation: Any = None
-    names: list[str] | None = None
 
     def ranking(self) -> list[dict[str, Any]]:
         """The candidates, best first."""
@@ -153,6 +150,7 @@ def fit_table(data: Path, o: dict[str, Any]) -> Fitted:
     from dco.cli.columns import Asked, make_layout
     from dco.cli.features import features, labels, row_names, targets
     from dco.cli.layout import need_column
+    from dco.cli.model_files import KnownRows
     from dco.cli.reading import read_table
     from dco.rows.roles import assign_roles
 
@@ -174,11 +172,10 @@ def fit_table(data: Path, o: dict[str, Any]) -> Fitted:
     model.table_ = {"layout": layout.to_plain(), "rows": len(y), "fitted_rows": kept, "source": data.name}
     if not tested.size:
         return Fitted(model, why, layout)
-    X_test, y_test = X.iloc[tested].reset_index(drop=True), y[tested]
-    by_name = None if by == layout.condition else by  # the model takes the groups that it calibrated
-    by_test = labels(table, by_name, tested)
-    evaluation = model.evaluate(X_test, y_test, by=by_test)
-    return Fitted(model, why, layout, X_test, y_test, by_test, by_name, evaluation, row_names(table, layout.key, tested))
+    by = None if by == layout.condition else by  # the model takes the groups that it calibrated
+    names = row_names(table, layout.key, tested)
+    rows = KnownRows(X.iloc[tested].reset_index(drop=True), y[tested], labels(table, by, tested), by, names)
+    return Fitted(model, why, layout, rows, model.evaluate(rows.X, rows.y, by=rows.by))
 
 
 def _unfitted(layout: Layout, o: dict[str, Any]) -> Any:
@@ -214,5 +211,5 @@ def _show(fitted: Fitted) -> None:
         )
     certificate = fitted.model.certificate_
     say(*str(certificate).splitlines())
-    if fitted.evaluation is not None:
-        print_evaluation(fitted.evaluation, certificate, title="Rows set aside", by=fitted.by_name)
+    if fitted.rows is not None:
+        print_evaluation(fitted.evaluation, certificate, title="Rows set aside", by=fitted.rows.by_name)

@@ -12,14 +12,16 @@ import numpy as np
 from dco.cli.layout import Layout, need_column
 from dco.cli.options import chosen_delta
 from dco.foundations.arrays import AnyArray
+from dco.foundations.errors import UntrustedTypeError
+from dco.foundations.extras import require
 from dco.foundations.notes import Note, show
+from dco.rows.fingerprints import role_fingerprint, row_fingerprints
+from dco.rows.rows import take_features
+from dco.storage.saving import load
 
 
 def open_model(path: Path, trust: Sequence[str] = ()) -> Any:
     """The fitted estimator in a file; every failure is one sentence."""
-    from dco.foundations.errors import UntrustedTypeError
-    from dco.storage.saving import load
-
     if not path.exists():
         raise ValueError(f"There is no file {path}; check the name. `dco fit` writes a model file.")
     if path.is_dir():
@@ -74,8 +76,15 @@ class KnownRows:
     X: Any
     y: AnyArray
     by: AnyArray | None
-    seen: bool
-    names: list[str] | None = None  # what the rows are called, if the model knows their key
+    by_name: str | None
+    names: list[str] | None  # what the rows are called, if the model knows their key
+    seen: bool = False
+
+    def on_page(self) -> dict[str, Any]:
+        """The rows as a page takes them; groups carry the name of their column, which the page prints."""
+        named = self.by is not None and self.by_name is not None
+        by = require("pandas", extra="tables").Series(self.by, name=self.by_name) if named else None
+        return {"X": self.X, "y": self.y, "by": by, "names": self.names}
 
 
 def rows_with_targets(
@@ -99,14 +108,11 @@ def rows_with_targets(
     show(values.notes())
     X = model_features(model, table, layout, path=path)
     y = targets(table, layout, path=path, classes=getattr(model, "classes_", None))
-    return KnownRows(X, y, labels(table, by), _was_fitted_on(model, X, y), row_names(table, key))
+    return KnownRows(X, y, labels(table, by), by, row_names(table, key), _was_fitted_on(model, X, y))
 
 
 def _was_fitted_on(model: Any, X: Any, y: AnyArray) -> bool:
     """Whether these are, row by row, the rows of the fit: decided by the calibration rows among them."""
-    from dco.rows.fingerprints import role_fingerprint, row_fingerprints
-    from dco.rows.rows import take_features
-
     stored = getattr(model, "table_", None)
     if stored is None or len(y) not in (stored["rows"], len(stored["fitted_rows"])):
         return False

@@ -211,8 +211,8 @@ def _predict_file(order: Order, run: Run, model: Any) -> int:
                 path.unlink()
             write_plan(unfinished / PLAN, identity)
         try:
-            with progress("Predicting", row_count(data), quiet=run.quiet) as advance:
-                parts = _write_parts(job, unfinished, found, advance)
+            with progress("Predicting", row_count(data), quiet=run.quiet) as reached:
+                parts = _write_parts(job, unfinished, found, reached)
             assemble(parts, out, within=unfinished, force=run.force)
         except OSError:  # a full or failing disk: finished parts stay, to be continued
             raise
@@ -225,7 +225,7 @@ def _predict_file(order: Order, run: Run, model: Any) -> int:
     return sum(parts.values())
 
 
-def _write_parts(job: Job, folder: Path, found: Findings, advance: Any) -> dict[Path, int]:
+def _write_parts(job: Job, folder: Path, found: Findings, reached: Any) -> dict[Path, int]:
     """Write the parts that are not there yet; returns the number of rows of every part."""
     text = output_format(Path(job.order.out)) == "csv"
     parts: dict[Path, int] = {}
@@ -235,7 +235,7 @@ def _write_parts(job: Job, folder: Path, found: Findings, advance: Any) -> dict[
             with written_beside(part, within=folder) as beside:
                 write_part(job.sets(table, X, first_row, text=text), beside)
         parts[part] = table.num_rows
-        advance(table.num_rows)
+        reached(first_row + table.num_rows)
     return parts
 
 
@@ -266,10 +266,9 @@ def _predict_folder(order: Order, run: Run, model: Any) -> tuple[int, int]:
         for folder in {folder / name.parent for name in names for folder in (unfinished, out)}:
             folder.mkdir(parents=True, exist_ok=True)
         total = Findings()
-        with progress("Predicting", len(orders), quiet=run.quiet) as advance:
-            for found in run_many(
-                predict_partition, orders, n_jobs=run.jobs, scheduler=run.scheduler, progress=lambda done, of: advance(1)
-            ):
+        with progress("Predicting", len(orders), quiet=run.quiet) as reached:
+            where: dict[str, Any] = {"n_jobs": run.jobs, "scheduler": run.scheduler}
+            for found in run_many(predict_partition, orders, progress=lambda done, of: reached(done), **where):
                 total.add(found)
         lost = [name for name in names if not (unfinished / name).exists()]
         if lost:

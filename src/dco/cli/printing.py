@@ -142,7 +142,7 @@ def printable(text: str) -> str:
 
 @contextmanager
 def progress(description: str, total: int | None, *, quiet: bool = False) -> Iterator[Callable[[int], None]]:
-    """A progress bar on standard error, on terminals only; yields ``advance(steps)``. Without a total, a running clock."""
+    """A progress bar on standard error, on terminals only; yields ``reached(steps)``. Without a total, a running clock."""
     if quiet or not sys.stderr.isatty():
         yield lambda steps: None
         return
@@ -153,7 +153,7 @@ def progress(description: str, total: int | None, *, quiet: bool = False) -> Ite
     columns += [TimeElapsedColumn()] if total is None else [TaskProgressColumn(), TimeRemainingColumn()]
     with Progress(*columns, console=Console(file=sys.stderr), transient=True) as bar:
         task = bar.add_task(description, total=total)
-        yield lambda steps: bar.advance(task, steps)
+        yield lambda steps: bar.update(task, completed=steps)
 
 
 @contextmanager

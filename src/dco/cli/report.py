@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +54,7 @@ def _write_page(model: Path, data: Path | None, out: Path, title: str | None, *,
     from dco.cli.model_files import open_model, rows_with_targets
     from dco.report import page
 
-    estimator, rows, by = open_model(model, trust), {}, options["by"]
+    estimator, rows = open_model(model, trust), dict[str, Any]()
     if data is not None:
         known = rows_with_targets(estimator, data, **options)
         if known.seen:
@@ -61,14 +62,14 @@ def _write_page(model: Path, data: Path | None, out: Path, title: str | None, *,
                 f"{data} is the table that the model was fitted on: coverage on its rows proves nothing. Give other rows, "
                 "or leave --data out."
             )
-        rows = page_rows(known.X, known.y, known.by, by, known.names)
-    elif by is not None:
+        rows = known.on_page()
+    elif options["by"] is not None:
         raise ValueError("--by needs rows to count: give them with --data.")
     stored = getattr(estimator, "table_", None)
     if title is None and stored is not None:
         wanted = options["target"] or stored["layout"]["target"]
         title = f"{wanted} by {model.name}" if data is None else f"{wanted} in {data.name}"
-    page.write_page(estimator, out, title=title, source=source_words(model, data, rows.get("X"), rows.get("y")), **rows)
+    page.write_page(estimator, out, title=title, source=source_words(model, data, rows), **rows)
 
 
 def _results(folder: Path) -> list[Path]:
@@ -76,14 +77,7 @@ def _results(folder: Path) -> list[Path]:
     return [path for path in folder.rglob("*") if path.is_file() and path.suffix.lower() not in (".html", ".htm")]
 
 
-def page_rows(X: Any, y: Any, groups: Any, by: str | None, names: list[str] | None) -> dict[str, Any]:
-    """The rows that a page shows; groups carry the name of their column, which the page prints."""
-    if groups is not None and by is not None:
-        groups = require("pandas", extra="tables").Series(groups, name=by)
-    return {"X": X, "y": y, "by": groups, "names": names}
-
-
-def source_words(model: Path, data: Path | None, X: Any, y: Any) -> str:
+def source_words(model: Path, data: Path | None, rows: Mapping[str, Any]) -> str:
     """What a page was made from, and when: the rows by file and fingerprint, and the model."""
     from datetime import datetime
 
@@ -91,6 +85,7 @@ def source_words(model: Path, data: Path | None, X: Any, y: Any) -> str:
 
     today = datetime.now().astimezone().date().isoformat().replace("-", "\u2011")  # hyphens at which no line is broken
     made = f"Model: {model.name}. Made on {today}."
-    if data is None or y is None:
+    if data is None or not rows:
         return made
-    return f"Rows: {len(y)} of {data.name}, fingerprint {role_fingerprint(row_fingerprints(X, y))}. {made}"
+    digest = role_fingerprint(row_fingerprints(rows["X"], rows["y"]))
+    return f"Rows: {len(rows['y'])} of {data.name}, fingerprint {digest}. {made}"

@@ -49,13 +49,12 @@ def command(name: str | None, listed: bool, as_json: bool, **options: Any) -> No
     if name not in known:
         raise ValueError(f"There is no experiment {name!r}; there are {', '.join(known)}.")
     parts = len(known) if name in ("all", "beyond") else 1  # of a group: its bar moves on with each experiment
-    with progress(name, 100 * parts, quiet=as_json) as advance, collected_notes() as notes:
-        shown: dict[str, int] = {}
+    with progress(name, 100 * parts, quiet=as_json) as reached, collected_notes() as notes:
+        percents: dict[str, int] = {}
 
         def tell(experiment: str, done: int, total: int, seconds_left: float) -> None:
-            percent = 100 * done // max(total, 1)
-            advance(percent - shown.get(experiment, 0))
-            shown[experiment] = percent
+            percents[experiment] = 100 * done // max(total, 1)
+            reached(sum(percents.values()))
 
         result = catalogue.reproduce(name, progress=tell, **options)
     if as_json:
