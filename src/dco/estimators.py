@@ -25,8 +25,18 @@ from dco.predictions import ClassProbabilities
 from dco.predictor import DecoupledPredictor, fit_decoupled
 from dco.rows.conditions import check_condition, is_label
 from dco.rows.roles import Split, Splits, as_seed
-from dco.rows.rows import Rows, check_table, given_rows, is_frame, n_rows
-from dco.rows.targets import check_label_kinds, check_not_missing, check_one_kind, note_unknown_labels, one_column
+from dco.rows.rows import (
+    Rows,
+    check_label_kinds,
+    check_not_missing,
+    check_one_kind,
+    check_table,
+    given_rows,
+    is_frame,
+    n_rows,
+    note_unknown_labels,
+    one_column,
+)
 from dco.scores.score import given_scores
 from dco.tuning import Ranking
 from dco.tuning.selection import Choosing

@@ -296,7 +296,7 @@ def _set(record: object, name: str, value: object) -> None:
 
 
 def _floats(values: ArrayLike, name: str) -> Floats:
-    array = to_numpy(values)
+    array = values if isinstance(values, np.ndarray) and values.dtype.kind == "f" else to_numpy(values)
     if array.dtype.kind in "iub" or array.dtype == np.float16:
         array = array.astype(np.float64 if array.dtype.kind in "iub" else np.float32)
     if array.dtype.kind != "f":

@@ -12,13 +12,13 @@ from numpy.typing import ArrayLike
 
 from dco.foundations.arrays import AnyArray, Bools, Floats, as_labels, real_numbers
 from dco.foundations.display import ShownAsPrinted, counted
-from dco.foundations.ranks import Threshold
+from dco.foundations.ranks import Threshold, size_quantile
 from dco.guarantees.theory import Consistency, coverage_consistency
 from dco.rows.conditions import condition_names, rows_by_condition
-from dco.rows.targets import check_not_missing
+from dco.rows.rows import check_not_missing
 from dco.sets.intervals import Intervals, IntervalUnions
 from dco.sets.labels import LabelSets
-from dco.sets.prediction_sets import PredictionSets, size_quantile
+from dco.sets.prediction_sets import PredictionSets
 
 _ORDER_STATISTIC_GUARANTEES = ("marginal", "pac")  # those whose coverage has the Beta law of a rank
 

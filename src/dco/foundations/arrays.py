@@ -105,3 +105,16 @@ def _is_rounded(value: Any) -> bool:
         return float(value) != value
     except OverflowError:
         return True
+
+
+def responses(y: Any, n: int) -> Floats:
+    """y as n numbers in float64: membership must not depend on the precision that y happens to be stored in."""
+    values = y if isinstance(y, np.ndarray) and y.dtype.kind == "f" else to_numpy(y)
+    if values.shape != (n,):
+        raise ValueError(f"y must hold one number for each of the {n} rows, got shape {values.shape}.")
+    if values.dtype == np.float64:
+        return values
+    check_floats_hold(values, name="y")
+    if values.size and values.dtype.kind not in "iubf":
+        raise ValueError(f"y must be real numbers, got dtype {values.dtype}.")
+    return values.astype(np.float64, copy=False)

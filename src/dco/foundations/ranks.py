@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import bdtrik, betainc, betaincc, errstate
 
-from dco.foundations.arrays import Floats, to_numpy
+from dco.foundations.arrays import Floats, Integers, to_numpy
 from dco.foundations.display import are, counted
 from dco.foundations.errors import NonFiniteScoreError
 from dco.foundations.notes import Note, show
@@ -282,3 +282,24 @@ def warn_infeasible(n: int, smallest: int, statement: str, *, unit: str = "row")
         "full (valid, but useless)."
     )
     show([Note("infeasible", text, f"At least {counted(smallest, unit)} {are(smallest)} needed.")])
+
+
+def size_quantile(sizes: Floats | Integers, level: float) -> float:
+    """The quantile of sizes by linear interpolation (NumPy's default), right also where sizes are infinite.
+
+    ``np.quantile`` subtracts infinity from infinity and answers NaN.
+    """
+    low, high, share = linear_quantile_places(len(sizes), level)
+    ordered = np.partition(np.asarray(sizes, dtype=np.float64), (low - 1, high - 1))
+    return interpolated(float(ordered[low - 1]), float(ordered[high - 1]), share)
+
+
+def linear_quantile_places(n: int, level: float) -> tuple[int, int, float]:
+    """Which two order statistics (1-based) of n the linear quantile lies between, and how far."""
+    position = (n - 1) * level
+    return math.floor(position) + 1, math.ceil(position) + 1, position - math.floor(position)
+
+
+def interpolated(below: float, above: float, share: float) -> float:
+    """A share of the way from one number to another; between equal infinities there is no way to go."""
+    return below if below == above or share == 0 else below + share * (above - below)

@@ -19,12 +19,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import logsumexp
 
-from dco.foundations.arrays import Bools, Floats, Integers, check_floats_hold
+from dco.foundations.arrays import Bools, Floats, Integers, check_floats_hold, responses
 from dco.foundations.notes import Note, show
 from dco.foundations.ranks import Level, as_rational
 from dco.predictions import ClassDraws, GaussianMixtures
 from dco.sets import IntervalUnions, LabelSets
-from dco.sets.intervals import responses
 
 _ROUNDING = 1e-12  # sigmas this close, relatively, are equal: rounding must not remove a candidate
 _ELEMENTS_AT_ONCE = 2**22

@@ -13,7 +13,7 @@ import numpy as np
 from dco.evaluation.evaluate import Evaluation, GroupEvaluation, evaluate
 from dco.foundations.arrays import AnyArray, Bools, Floats, Integers, as_labels
 from dco.foundations.notes import Note, show
-from dco.foundations.ranks import Level, as_rational
+from dco.foundations.ranks import Level, as_rational, size_quantile
 from dco.guarantees.certificate import Certificate
 from dco.guarantees.facts import CertifiedThreshold, certified_thresholds
 from dco.guarantees.theory import coverage_consistency
@@ -23,7 +23,7 @@ from dco.rows.fingerprints import role_fingerprint, row_fingerprints
 from dco.rows.rows import n_rows, take_features
 from dco.sets.intervals import Intervals, IntervalUnions
 from dco.sets.labels import LabelSets
-from dco.sets.prediction_sets import PredictionSets, size_quantile
+from dco.sets.prediction_sets import PredictionSets
 from dco.tuning import Ranking
 
 GRID = tuple(k / 200 for k in range(1, 21)) + tuple(k / 100 for k in range(11, 51))

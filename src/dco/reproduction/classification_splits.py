@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from dco.foundations.arrays import Floats, Integers
+from dco.foundations.ranks import size_quantile
 from dco.guarantees.rules.bq_confidence import bq_confidence
 from dco.reproduction.beyond_classification import FIXED as STRONG_FIXED
 from dco.reproduction.beyond_classification import strong_tables
@@ -30,7 +31,6 @@ from dco.reproduction.experiment import Options
 from dco.reproduction.heads import BY_NAME, FIXED, ScoreTable, Training, score_heads, train_heads
 from dco.reproduction.methods import METHODS, TABLE_ROWS, Choice, Roles, Rows
 from dco.rows.roles import RowOrder, random_order
-from dco.sets.prediction_sets import size_quantile
 from dco.tuning import EvaluatedCandidate, rank_evaluated
 from dco.tuning.allocation import GrowthStep, grow_until_settled
 from dco.tuning.stability import bootstrap_evaluated

@@ -15,14 +15,14 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import ndtri
 
-from dco.foundations.arrays import Floats, Integers
+from dco.foundations.arrays import Floats, Integers, responses
 from dco.predictions import GaussianMixtures, Prediction, take
 from dco.scores.level_sets import LevelSets, Segments, level_sets, level_sets_at, outer_level_sets
 from dco.scores.membership import AtMost
 from dco.scores.mixtures import distribution, log_density, log_density_and_slope, mean_and_sd
 from dco.scores.registry import register
 from dco.scores.score import Cutoff, Score, cutoff, expect
-from dco.sets.intervals import IntervalUnions, responses
+from dco.sets.intervals import IntervalUnions
 
 STEPS = 3  # Newton steps that follow the ends of a level set to another level
 

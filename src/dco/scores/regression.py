@@ -15,7 +15,7 @@ from typing import ClassVar, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dco.foundations.arrays import Bools, Floats
+from dco.foundations.arrays import Bools, Floats, responses
 from dco.foundations.errors import IncompatibleScoreError
 from dco.foundations.ranks import Guarantee, Level, Threshold
 from dco.predictions import GaussianMixtures, Points, PointsWithSpread, Prediction, Quantiles
@@ -24,7 +24,7 @@ from dco.scores.mixtures import mean_and_sd
 from dco.scores.registry import register
 from dco.scores.score import Cutoff, Score, cutoff, expect
 from dco.scores.two_ends import two_ends
-from dco.sets.intervals import Intervals, responses
+from dco.sets.intervals import Intervals
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias, overload
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dco.foundations.arrays import AnyArray, Bools, Floats, Integers, check_floats_hold, real_numbers, to_numpy
+from dco.foundations.arrays import AnyArray, Bools, Floats, Integers, real_numbers, responses
 from dco.foundations.extras import require
 from dco.sets.prediction_sets import Row, Rows, chosen, compressed_rows, described
 
@@ -304,17 +304,6 @@ def _shown(pieces: Iterable[tuple[float, float]] | Floats) -> str:
     """The ends of a row's intervals; an empty set is {}."""
     texts = [f"[{low:.4g}, {high:.4g}]" for low, high in pieces if low <= high]
     return " or ".join(texts[:3]) + (" or ..." if len(texts) > 3 else "") if texts else "{}"
-
-
-def responses(y: ArrayLike, n: int) -> Floats:
-    """y as n numbers in float64: membership must not depend on the precision that y happens to be stored in."""
-    values = to_numpy(y)
-    if values.shape != (n,):
-        raise ValueError(f"y must hold one number for each of the {n} rows, got shape {values.shape}.")
-    check_floats_hold(values, name="y")
-    if values.size and values.dtype.kind not in "iubf":
-        raise ValueError(f"y must be real numbers, got dtype {values.dtype}.")
-    return values.astype(np.float64, copy=False)
 
 
 def _set_ends(record: Intervals | IntervalUnions) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import operator
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeAlias, runtime_checkable
@@ -90,24 +89,3 @@ def compressed_rows(row_pointers: Integers, rows: Integers) -> tuple[Integers, I
     np.cumsum(lengths, out=pointers[1:])
     shift = np.asarray(row_pointers)[:-1][rows] - pointers[:-1]
     return pointers, np.arange(pointers[-1]) + np.repeat(shift, lengths)
-
-
-def size_quantile(sizes: Floats | Integers, level: float) -> float:
-    """The quantile of sizes by linear interpolation (NumPy's default), right also where sizes are infinite.
-
-    ``np.quantile`` subtracts infinity from infinity and answers NaN.
-    """
-    low, high, share = linear_quantile_places(len(sizes), level)
-    ordered = np.partition(np.asarray(sizes, dtype=np.float64), (low - 1, high - 1))
-    return interpolated(float(ordered[low - 1]), float(ordered[high - 1]), share)
-
-
-def linear_quantile_places(n: int, level: float) -> tuple[int, int, float]:
-    """Which two order statistics (1-based) of n the linear quantile lies between, and how far."""
-    position = (n - 1) * level
-    return math.floor(position) + 1, math.ceil(position) + 1, position - math.floor(position)
-
-
-def interpolated(below: float, above: float, share: float) -> float:
-    """A share of the way from one number to another; between equal infinities there is no way to go."""
-    return below if below == above or share == 0 else below + share * (above - below)

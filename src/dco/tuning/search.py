@@ -20,12 +20,11 @@ from numpy.typing import ArrayLike
 
 from dco.foundations.arrays import AnyArray, Floats, Integers
 from dco.foundations.errors import DcoError
-from dco.foundations.ranks import Level, as_rational, checked_scores, order_statistic, tuning_rank
+from dco.foundations.ranks import Level, as_rational, checked_scores, order_statistic, size_quantile, tuning_rank
 from dco.predictions import ClassRecord, Prediction
 from dco.scores.classification import RankScore, observed_together, sizes_together
 from dco.scores.score import Score, check_inverse, checked_score, is_ours, set_sizes
 from dco.sets.labels import codes_of
-from dco.sets.prediction_sets import size_quantile
 from dco.tuning.options import (
     Conditions,
     Grid,

@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dco.foundations.arrays import Floats, Integers
-from dco.foundations.ranks import Level, as_count, tuning_rank
-from dco.sets.prediction_sets import interpolated, linear_quantile_places
+from dco.foundations.ranks import Level, as_count, interpolated, linear_quantile_places, tuning_rank
 from dco.tuning.options import group_codes, row_masses
 from dco.tuning.ranking import EvaluatedCandidate
 from dco.tuning.search import Candidates, all_failed, checked_pairs, checked_targets, evaluate_pairs, rank_evaluated

@@ -8,10 +8,22 @@ certifies, whether it needs a delta, and whether exchangeable rows are enough. A
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from typing import ClassVar
 
 from dco.foundations.arrays import Floats, Integers
-from dco.foundations.ranks import Guarantee, Level, Threshold, as_rational, order_statistic
+from dco.foundations.ranks import (
+    Guarantee,
+    Level,
+    Threshold,
+    as_rational,
+    conformal_rank,
+    order_statistic,
+    pac_rank,
+    smallest_marginal_n,
+    smallest_pac_n,
+)
+from dco.guarantees.rules.grouped import grouped_threshold
 
 
 class Rule(ABC):
@@ -66,3 +78,60 @@ def register_rule(rule: Rule) -> Rule:
     if RULES.setdefault(rule.name, rule) != rule:
         raise ValueError(f'there is a rule named "{rule.name}" already; give this one another name.')
     return rule
+
+
+@dataclass(frozen=True)
+class SplitConformal(Rule):
+    """`split_conformal` for checked scores; rows that belong together weigh as one (`grouped_conformal`)."""
+
+    name = "marginal"
+    certifies = "marginal"
+    needs_delta = False
+    exchangeable = True
+    one_per_cluster = False
+    claim = "marginal coverage"
+    sentence = "For {who}, the prediction set contains the true value with probability at least {level}{where}."
+
+    def rank(self, n: int, *, alpha: Level, delta: Level | None = None) -> int:
+        """`conformal_rank`."""
+        return conformal_rank(n, alpha=alpha)
+
+    def smallest_n(self, *, alpha: Level, delta: Level | None = None) -> int:
+        """`smallest_marginal_n`."""
+        return smallest_marginal_n(alpha=alpha)
+
+    def threshold(
+        self, scores: Floats, *, alpha: Level, delta: Level | None = None, clusters: Integers | None = None
+    ) -> Threshold:
+        """The order statistic, or with `clusters` the quantile in which each cluster weighs the same."""
+        return (
+            super().threshold(scores, alpha=alpha) if clusters is None else grouped_threshold(scores, clusters, alpha=alpha)
+        )
+
+
+@dataclass(frozen=True)
+class Pac(Rule):
+    """`bayesian_quadrature` for checked scores."""
+
+    name = "pac"
+    certifies = "pac"
+    needs_delta = True
+    exchangeable = False
+    one_per_cluster = True
+    claim = "a PAC statement"
+    sentence = (
+        "With confidence at least {sure} over the draw of the calibration rows, the prediction sets contain the true value "
+        "for at least {level} of {many}{where}."
+    )
+
+    def rank(self, n: int, *, alpha: Level, delta: Level | None = None) -> int:
+        """`pac_rank`."""
+        return pac_rank(n, alpha=alpha, delta=delta)  # type: ignore[arg-type]  # None is refused there
+
+    def smallest_n(self, *, alpha: Level, delta: Level | None = None) -> int:
+        """`smallest_pac_n`."""
+        return smallest_pac_n(alpha=alpha, delta=delta)  # type: ignore[arg-type]  # None is refused there
+
+
+SPLIT_CONFORMAL = register_rule(SplitConformal())
+PAC = register_rule(Pac())
