@@ -36,6 +36,7 @@ from dco.rows.rows import (
     n_rows,
     note_unknown_labels,
     one_column,
+    role_parts,
 )
 from dco.scores.score import given_scores
 from dco.tuning import Ranking
@@ -102,8 +103,8 @@ class Decoupled(BaseEstimator, ABC):
         self._check_parameters(groups)
         if params and get_config().get("enable_metadata_routing") and self.search is None:
             process_routing(self, "fit", **params)  # an unset or unknown request is an error here, not a failed candidate
-        levels = self.alpha, self.guarantee, self.delta, self.simultaneous
-        statement = Statement(*levels, self.condition_on, self.on_infeasible)
+        wanted = self.alpha, self.guarantee, self.delta, self.simultaneous, self.condition_on, self.on_infeasible
+        statement = Statement(*wanted)
         new = object.__new__(type(self))  # takes what is fitted, until all of it is
         new.__dict__.update(self.__dict__)
         seed = as_seed(self.random_state)
@@ -146,13 +147,12 @@ class Decoupled(BaseEstimator, ABC):
         Each level is guaranteed if it was fixed without looking at calibration or test results; for a level picked by its
         result, ``certificate_.simultaneous_slack()`` is what coverage may lack.
         """
-        X, own = self._features(X), self.predictor_
-        levels = [alpha] if alpha is None or np.ndim(alpha) == 0 else list(alpha)
-        statements = [own.stated(level, guarantee=guarantee, delta=delta) for level in levels]
+        X, own, one = self._features(X), self.predictor_, alpha is None or np.ndim(alpha) == 0
+        statements = [own.stated(level, guarantee=guarantee, delta=delta) for level in ([alpha] if one else alpha)]
         self._show(own.notes_on(X, statements))
         prediction = own.structure.prediction(X)
         sets = [own.sets(X, statement, prediction=prediction) for statement in statements]
-        return sets[0] if alpha is None or np.ndim(alpha) == 0 else sets
+        return sets[0] if one else sets
 
     def evaluate(
         self, X: Any, y: Any, *, alpha: Any = None, guarantee: str | None = None, delta: Level | None = None, by: Any = None
@@ -166,14 +166,13 @@ class Decoupled(BaseEstimator, ABC):
         `groups`: the law is for independent rows. Labels that are not in ``classes_`` are counted in a warning too; their
         rows are misses.
         """
-        X, own, notes = self._features(X), self.predictor_, list[Note]()
+        X, own, one, notes = self._features(X), self.predictor_, alpha is None or np.ndim(alpha) == 0, list[Note]()
         target = self._known_targets(y, notes)
-        levels = [alpha] if alpha is None or np.ndim(alpha) == 0 else list(alpha)
-        statements = [own.stated(level, guarantee=guarantee, delta=delta) for level in levels]
+        statements = [own.stated(level, guarantee=guarantee, delta=delta) for level in ([alpha] if one else alpha)]
         slices = slices_by(by, X, target, own.structure)
         found = evaluate_on_rows(own, X, target, statements, slices=slices, notes=notes)
         self._show(notes)
-        return found[0] if alpha is None or np.ndim(alpha) == 0 else found
+        return found[0] if one else found
 
     @property
     def certificate_(self) -> Certificate:
@@ -272,8 +271,8 @@ class Decoupled(BaseEstimator, ABC):
                 raise ValueError("Found array with 0 sample(s): X has no rows.")
             return X
         allow_nan = "allow-nan" if get_tags(self).input_tags.allow_nan else True
-        texts = isinstance(X, np.ndarray) and X.dtype.kind in "OUS"
-        texts = texts and (X.dtype.kind in "US" or any(isinstance(value, str) for value in X.flat))
+        kind = X.dtype.kind if isinstance(X, np.ndarray) else "f"
+        texts = kind in "US" or (kind == "O" and any(isinstance(cell, str) for cell in X.flat))
         dtype = None if texts else "numeric"
         return validate_data(self, X, reset=reset, accept_sparse="csr", ensure_all_finite=allow_nan, dtype=dtype)
 
@@ -284,15 +283,7 @@ class Decoupled(BaseEstimator, ABC):
 
     def _given(self, role: str, given: Any) -> Rows | None:
         """The rows (X, y) or (X, y, {fit parameters}) that the caller brings for a role."""
-        if given is None:
-            return None
-        if not isinstance(given, (tuple, list)) or len(given) not in (2, 3):
-            raise ValueError(f"{role} must be (X, y) or (X, y, {{fit parameters}}), got {type(given).__name__}.")
-        if len(given) == 3 and not isinstance(given[2], Mapping):
-            raise ValueError(f"the third entry of {role} must be a dict of fit parameters, got {type(given[2]).__name__}.")
-        extra = dict(given[2]) if len(given) == 3 else {}
-        groups = extra.pop("groups", None)
-        return self._rows(given[0], given[1], groups, extra, reset=False)
+        return None if given is None else self._rows(*role_parts(role, given), reset=False)
 
     @abstractmethod
     def _targets(self, y: Any) -> AnyArray:

@@ -83,46 +83,55 @@ def _minutes(parts: Sequence[Experiment], single: dict[str, Experiment]) -> floa
     return round(sum(needed.values()), 1)
 
 
+@dataclass(frozen=True)
+class Order:
+    """How an experiment is to be run; see `reproduce`."""
+
+    splits: int | None = None
+    alpha: float | Sequence[float] | None = None
+    seed: int = 0
+    jobs: int | None = None
+    scheduler: Any = None
+    quick: bool = False
+    data_home: str | Path | None = None
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What decides the numbers, but the levels."""
+        return {"quick": self.quick, "seed": self.seed, "splits": self.splits}
+
+
 def reproduce(
-    name: str,
-    *,
-    out: str | Path,
-    splits: int | None = None,
-    alpha: float | Sequence[float] | None = None,
-    seed: int = 0,
-    jobs: int | None = None,
-    scheduler: Any = None,
-    quick: bool = False,
-    data_home: str | Path | None = None,
-    force: bool = False,
-    progress: Progress | None = None,
+    name: str, *, out: str | Path, force: bool = False, progress: Progress | None = None, **order: Any
 ) -> Reproduction:
     """Rebuild what the paper calls `name`: run its splits, write records, tables and figures under ``out/<experiment>/``.
 
-    `splits` seeds are run from `seed` on (default: the paper's 50; a few with `quick`), at the levels `alpha` (default: the
-    paper's). Records already there under the same settings are kept, so a run that was ended goes on. Tables and figures
-    are written together at the end. Results of other settings, and files that are not as a run wrote them, are replaced
-    only with `force`, and are a ValueError otherwise; records of other settings are never removed. `jobs` processes
-    (default: all cores) or the Dask cluster at `scheduler` give the same numbers as one process. ``progress(experiment,
-    done, total, seconds_left)`` is called after each split. In a group an experiment whose data or packages are missing is
-    left out and named in ``skipped``; asked for by itself, it raises.
+    `order` has the fields of `Order`: `splits` seeds are run from `seed` on (default: the paper's 50; a few with `quick`),
+    at the levels `alpha` (default: the paper's). Records already there under the same settings are kept, so a run that was
+    ended goes on. Tables and figures are written together at the end. Results of other settings, and files that are not as a
+    run wrote them, are replaced only with `force`, and are a ValueError otherwise; records of other settings are never
+    removed. `jobs` processes (default: all cores) or the Dask cluster at `scheduler` give the same numbers as one process.
+    ``progress(experiment, done, total, seconds_left)`` is called after each split. In a group an experiment whose data or
+    packages are missing is left out and named in ``skipped``; asked for by itself, it raises.
     """
-    begin = time.perf_counter()
+    begin, asked = time.perf_counter(), Order(**order)
     chosen = _chosen(name, experiments())
     runs: list[_Run] = []
     skipped: list[str] = []
     for experiment in chosen:
-        options = _options(experiment, alpha=alpha, quick=quick, data_home=data_home)
+        options = _options(experiment, alpha=asked.alpha, quick=asked.quick, data_home=asked.data_home)
         reason = _lacking(experiment, options)
         if reason is not None and len(chosen) == 1:
             raise FileNotFoundError(reason)
         if reason is not None:
             skipped.append(f"{experiment.name}: {reason}")
             continue
-        runs.append(_Run(experiment, options, range(seed, seed + _count(experiment, splits, quick=quick))))
+        runs.append(
+            _Run(experiment, options, range(asked.seed, asked.seed + _count(experiment, asked.splits, quick=asked.quick)))
+        )
     places = [_Place(Path(out) / run.experiment.name, run.settings) for run in runs]
     shared = [_Place(Path(out) / run.experiment.source, run.shared_settings) for run in runs]
-    group = _Place(Path(out) / name, {"alphas": list(_levels(alpha)), "quick": quick, "seed": seed, "splits": splits})
+    group = _Place(Path(out) / name, {**asked.settings, "alphas": list(_levels(asked.alpha))})
     results = [*places, *([group] if len(chosen) > 1 else [])]
     if not force:
         for place in [*shared, *results]:
@@ -137,8 +146,8 @@ def reproduce(
             Path(out) / run.experiment.source / "records.jsonl",
             seeds=run.seeds,
             options=run.options,
-            jobs=(1 if run.experiment.uses_all_cores else -1) if jobs is None else jobs,
-            scheduler=scheduler,
+            jobs=(1 if run.experiment.uses_all_cores else -1) if asked.jobs is None else asked.jobs,
+            scheduler=asked.scheduler,
             progress=None if progress is None else _named(progress, run.experiment.name),
         )
         for run in runs

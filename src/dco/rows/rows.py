@@ -88,6 +88,16 @@ def given_rows(X: Any, y: AnyArray, groups: Any, params: Mapping[str, Any]) -> R
     return Rows(X, y, clusters, given)
 
 
+def role_parts(role: str, given: Any) -> tuple[Any, Any, Any, dict[str, Any]]:
+    """X, y, groups and fit parameters of rows that a caller brings for a role: (X, y) or (X, y, {fit parameters})."""
+    if not isinstance(given, (tuple, list)) or len(given) not in (2, 3):
+        raise ValueError(f"{role} must be (X, y) or (X, y, {{fit parameters}}), got {type(given).__name__}.")
+    X, y, extra = given if len(given) == 3 else (*given, {})
+    if not isinstance(extra, Mapping):
+        raise ValueError(f"the third entry of {role} must be a dict of fit parameters, got {type(extra).__name__}.")
+    return X, y, extra.get("groups"), {name: value for name, value in extra.items() if name != "groups"}
+
+
 def check_table(X: Any) -> None:
     """Refuse tables that cannot be cut by rows, naming what they become."""
     kind = type(X).__name__
