@@ -245,7 +245,6 @@ class Decoupled(BaseEstimator, ABC):
     # ------------------------------------------------------------------------------------------ what callers bring
 
     def _check_parameters(self, groups: Any) -> None:
-        """What no single stage can see; the records of the stages check themselves."""
         if groups is not None and self.condition_on is not None:
             raise ValueError(Message("⟨groups=⟩ and ⟨condition_on=⟩ cannot be combined: no threshold is valid for both."))
         if self.search is not None and not hasattr(self.search, "search"):
@@ -270,11 +269,11 @@ class Decoupled(BaseEstimator, ABC):
             if n_rows(X) == 0:
                 raise ValueError("Found array with 0 sample(s): X has no rows.")
             return X
-        allow_nan = "allow-nan" if get_tags(self).input_tags.allow_nan else True
+        finite = "allow-nan" if get_tags(self).input_tags.allow_nan else True
         kind = X.dtype.kind if isinstance(X, np.ndarray) else "f"
         texts = kind in "US" or (kind == "O" and any(isinstance(cell, str) for cell in X.flat))
-        dtype = None if texts else "numeric"
-        return validate_data(self, X, reset=reset, accept_sparse="csr", ensure_all_finite=allow_nan, dtype=dtype)
+        kinds: Any = {"accept_sparse": "csr", "ensure_all_finite": finite, "dtype": None if texts else "numeric"}
+        return validate_data(self, X, reset=reset, **kinds)
 
     def _rows(self, X: Any, y: Any, groups: Any, params: Mapping[str, Any], *, reset: bool) -> Rows:
         if y is None:
