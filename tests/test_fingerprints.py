@@ -734,9 +734,3 @@ def test_a_fitted_model_keeps_its_fingerprint_through_skops(model):
     data = skops.io.dumps(model)
     again = skops.io.loads(data, trusted=skops.io.get_untrusted_types(data=data))
     assert object_fingerprint(again) == object_fingerprint(model)
-
-
-def test_rows_that_were_to_be_dropped_are_refused_where_they_are_still_shared():
-    X, y = np.arange(12.0).reshape(6, 2), np.arange(6.0)
-    with pytest.raises(OverlappingRolesError, match="share 2 rows"):
-        shared((X[:4], y[:4]), train=(X[2:], y[2:]), duplicates="drop")

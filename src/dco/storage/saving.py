@@ -104,9 +104,6 @@ def _other_versions(data: bytes) -> list[str]:
     ]
 
 
-# --- the archive ------------------------------------------------------------------------------------------------------
-
-
 def _packed(estimator: Any) -> bytes:
     import skops.io
 
@@ -199,9 +196,6 @@ def _names(trusted: Iterable[str | type]) -> frozenset[str]:
     if not isinstance(trusted, Iterable) or isinstance(trusted, str | type):
         raise TypeError(f"trusted must be a list of types or of their full names, got {trusted!r}: write trusted=[...].")
     return frozenset(item if isinstance(item, str) else f"{item.__module__}.{item.__name__}" for item in trusted)
-
-
-# --- fractions --------------------------------------------------------------------------------------------------------
 
 
 def _check_fractions(data: bytes) -> None:
