@@ -247,19 +247,16 @@ def _cannot_save(estimator: Any, failure: Exception) -> TypeError:
 
 def _culprit(thing: Any) -> str:
     """The path of the innermost part that does not survive a round trip by itself."""
-    for place, part in _parts(thing):
-        if not _survives(part):
-            return place + _culprit(part)
-    return ""
-
-
-def _survives(thing: Any) -> bool:
     import skops.io
 
-    try:
-        return _difference(thing, _own_copy(skops.io.dumps(thing))) is None
-    except Exception:
-        return False
+    for place, part in _parts(thing):
+        try:
+            survives = _difference(part, _own_copy(skops.io.dumps(part))) is None
+        except Exception:
+            survives = False
+        if not survives:
+            return place + _culprit(part)
+    return ""
 
 
 def _own_copy(data: bytes) -> Any:
