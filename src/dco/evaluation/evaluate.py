@@ -136,7 +136,8 @@ def evaluate(
     `threshold`, if it certifies coverage by its rank ("marginal" or "pac"), brings the consistency test of
     `dco.theory.coverage_consistency`; say ``tied=True`` when calibration scores are equal near it. `groups` holds one
     value per row, its slice, and brings results for each slice; `thresholds` holds the thresholds of slices that were
-    calibrated by themselves, and brings the test slice by slice. The rows must be new: rows that trained, tuned or calibrated prove nothing.
+    calibrated by themselves, and brings the test slice by slice. The rows must be new: rows that trained,
+    tuned or calibrated prove nothing.
     """
     if not isinstance(sets, PredictionSets):
         raise ValueError(f"sets must be LabelSets, Intervals or IntervalUnions, got {type(sets).__name__}.")
