@@ -884,13 +884,14 @@ def test_many_rows_are_known_again_by_a_sample(monkeypatch) -> None:
     monkeypatch.setattr("dco.rows.rows.KEPT_ROWS", 500)
     X, y = regression_rows(6000)
     est = dco.DecoupledRegressor(Ridge(), random_state=0).fit(X[:4000], y[:4000])
-    assert all(own.size == 500 for own in est.predictor_.kept.hashes.values())
-    found = est.predictor_.kept.used(row_fingerprints(X[2000:], y[2000:]))
+    kept = est.predictor_.kept
+    assert all(own.size == 500 for own in kept.hashes.values())
+    found = kept.used(row_fingerprints(X[2000:], y[2000:]))
     assert found.total == pytest.approx(2000, rel=0.2)  # a binomial share of the sample: 5 standard deviations
     with pytest.warns(UserWarning, match="About"):
         found = est.evaluate(X[2000:], y[2000:])
     assert (found.no_verdict or "").startswith("about ")
-    assert est.predictor_.kept.used(row_fingerprints(X[4000:], y[4000:])) is None
+    assert kept.used(row_fingerprints(X[4000:], y[4000:])) is None
 
 
 def test_a_saved_estimator_knows_the_rows_of_its_fit(tmp_path) -> None:

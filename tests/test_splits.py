@@ -86,19 +86,13 @@ def test_an_estimator_speaks_of_the_size_and_not_of_its_argument_calibrate(size)
         DecoupledRegressor(Ridge(), alpha=0.1, **size).fit(np.arange(100.0)[:, None], np.arange(100.0))
 
 
-def test_no_rows_have_no_roles():
+def test_roles_made_by_hand_are_disjoint_row_positions():
+    assert Splits([0], [1], [2], []).sizes == {"train": 1, "tune": 1, "calibrate": 1, "test": 0}
+    for rows in ([-1], [0.5], [[7]], ["a"]):
+        with pytest.raises(ValueError, match="tune must list row positions"):
+            Splits([0], rows, [2], [])
     with pytest.raises(ValueError, match="no rows"):
         assign_roles(0)
-
-
-@pytest.mark.parametrize("rows", [[-1], [0.5], [[7]], ["a"]])
-def test_roles_made_by_hand_are_row_positions(rows):
-    assert Splits([0], [1], [2], []).sizes == {"train": 1, "tune": 1, "calibrate": 1, "test": 0}
-    with pytest.raises(ValueError, match="tune must list row positions"):
-        Splits([0], rows, [2], [])
-
-
-def test_roles_made_by_hand_must_be_disjoint():
     with pytest.raises(OverlappingRolesError, match=r"2 rows have two roles \(first: row 3\)"):
         Splits(np.arange(5), np.array([3, 4]), np.array([7]), np.array([], dtype=int))
 
@@ -216,13 +210,8 @@ def test_folds_take_positions():
         folds(rows, 1, seed=0)
 
 
-def test_a_role_is_its_name():
-    splits = assign_roles(8, seed=0)
+def test_a_role_is_its_name_and_splits_print_as_one_line():
+    splits = assign_roles(100, tune=0.2, calibrate=0.3, seed=3)
     assert splits["tune"] is splits[Role.TUNE] is splits.tune
     assert f"{Role.CALIBRATE}" == "calibrate"
-
-
-def test_splits_print_as_one_line():
-    assert repr(assign_roles(100, tune=0.2, calibrate=0.3, seed=3)) == (
-        "Splits(50 train, 20 tune, 30 calibrate, 0 test; seed 3)"
-    )
+    assert repr(splits) == "Splits(50 train, 20 tune, 30 calibrate, 0 test; seed 3)"

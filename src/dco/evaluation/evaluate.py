@@ -134,9 +134,10 @@ def evaluate(
     """Evaluate `sets` against the labels `y` of the same rows.
 
     `threshold`, if it certifies coverage by its rank ("marginal" or "pac"), brings the consistency test of
-    `dco.theory.coverage_consistency`; say ``tied=True`` when calibration scores are equal near it. `groups` holds a value a
-    row and brings a row of results for each; `thresholds` holds the thresholds of groups that were calibrated by themselves,
-    and brings the test group by group. The rows must be new: rows that trained, tuned or calibrated prove nothing.
+    `dco.theory.coverage_consistency`; say ``tied=True`` when calibration scores are equal near it. `groups` holds one
+    value per row, its slice, and brings results for each slice; `thresholds` holds the thresholds of slices that were
+    calibrated by themselves, and brings the test slice by slice. The rows must be new: rows that trained,
+    tuned or calibrated prove nothing.
     """
     if not isinstance(sets, PredictionSets):
         raise ValueError(f"sets must be LabelSets, Intervals or IntervalUnions, got {type(sets).__name__}.")
@@ -149,25 +150,32 @@ def evaluate(
     if n == 0:
         raise ValueError("there are no rows to evaluate; give at least one.")
     finite = sizes[np.isfinite(sizes)]
-    low, high = share_interval(int(hits.sum()), n)
     return Evaluation(
-        coverage=float(hits.mean()),
-        coverage_low=low,
-        coverage_high=high,
-        mean_size=float(sizes.mean()),
-        median_size=size_quantile(sizes, 0.5),
-        p95_size=size_quantile(sizes, 0.95),
+        **_measures(hits, known, sizes, threshold, tied=tied),
         mean_finite_size=float(finite.mean()) if finite.size else math.nan,
         empty=float(np.mean(sets.is_empty())),
         full=float(np.mean(_is_full(sets))),
         infinite=float(np.mean(np.isinf(sizes))),
-        n=n,
-        consistency=_consistency(hits, known, threshold, tied=tied),
         by_group=() if groups is None else _by_group(hits, known, sizes, as_labels(groups), thresholds or {}, tied=tied),
         no_verdict=None if known.any() else "no row has a label that a set can hold",
         single=float(np.mean(sizes == 1)) if isinstance(sets, LabelSets) else None,
-        unknown_labels=int(np.sum(~known)),
     )
+
+
+def _measures(hits: Bools, known: Bools, sizes: Floats, threshold: Threshold | None, *, tied: bool) -> dict[str, Any]:
+    """What is measured on all rows and on each slice of them alike."""
+    low, high = share_interval(int(hits.sum()), hits.size)
+    return {
+        "n": hits.size,
+        "coverage": float(hits.mean()),
+        "coverage_low": low,
+        "coverage_high": high,
+        "mean_size": float(sizes.mean()),
+        "median_size": size_quantile(sizes, 0.5),
+        "p95_size": size_quantile(sizes, 0.95),
+        "consistency": _consistency(hits, known, threshold, tied=tied),
+        "unknown_labels": int(np.sum(~known)),
+    }
 
 
 def _consistency(hits: Bools, known: Bools, threshold: Threshold | None, *, tied: bool) -> Consistency | None:
@@ -198,26 +206,8 @@ def _by_group(
     if groups.shape != hits.shape:
         raise ValueError(f"groups must hold one value for each of the {hits.size} rows, got shape {groups.shape}.")
     return tuple(
-        _group(name, hits[rows], known[rows], sizes[rows], thresholds.get(name), tied=tied)
+        GroupEvaluation(name, **_measures(hits[rows], known[rows], sizes[rows], thresholds.get(name), tied=tied))
         for name, rows in rows_by_condition(condition_names(groups)).items()
-    )
-
-
-def _group(
-    value: Any, hits: Bools, known: Bools, sizes: Floats, threshold: Threshold | None, *, tied: bool
-) -> GroupEvaluation:
-    low, high = share_interval(int(hits.sum()), hits.size)
-    return GroupEvaluation(
-        group=value,
-        n=hits.size,
-        coverage=float(hits.mean()),
-        coverage_low=low,
-        coverage_high=high,
-        mean_size=float(sizes.mean()),
-        median_size=size_quantile(sizes, 0.5),
-        p95_size=size_quantile(sizes, 0.95),
-        consistency=_consistency(hits, known, threshold, tied=tied),
-        unknown_labels=int(np.sum(~known)),
     )
 
 
@@ -269,7 +259,7 @@ def paired_comparison(a: ArrayLike, b: ArrayLike) -> PairedComparison:
 def _differences(a: ArrayLike, b: ArrayLike) -> Floats:
     first, second = (real_numbers(part, name=name).astype(np.float64) for name, part in (("a", a), ("b", b)))
     if first.ndim != 1 or first.shape != second.shape or first.size == 0:
-        raise ValueError(f"a and b must be pairs of numbers, one a split, got shapes {first.shape} and {second.shape}.")
+        raise ValueError(f"a and b must be pairs of numbers, one per split, got shapes {first.shape} and {second.shape}.")
     bad = np.flatnonzero(~(np.isfinite(first) & np.isfinite(second)))
     if bad.size:
         raise ValueError(

@@ -31,7 +31,7 @@ Duplicates: TypeAlias = Literal["natural", "drop", "allow"]
 
 _BITS, _TARGET_BITS = 20, 12  # float32 has 24, and noise of 1e-9 of the spread begins at the 30th
 _NATURAL = 1e-5  # repeats less likely than this, were roles cut at random, are copies
-_CELLS_AT_ONCE = 2**18  # bounds the memory for numbers that are rounded
+_CELLS_AT_ONCE, _ROWS_AT_ONCE = 2**18, 2**13  # read at once, and rounded at once: these stay in the processor's cache
 
 
 def check_overlap(
@@ -160,8 +160,11 @@ def _rounded_rows(tables: list[Any], *, bits: int) -> Words:
     for columns, block in _blocks(tables):
         if block.dtype == np.uint64:
             found += mixed(block ^ keys[columns])
-        else:
-            found += _rounded_words(block, _spread(block), keys[columns], bits=bits).sum(axis=2)
+            continue
+        spread = _spread(block)
+        for start in range(0, len(block), _ROWS_AT_ONCE):
+            rows = slice(start, start + _ROWS_AT_ONCE)
+            found[:, rows] += _rounded_words(block[rows], spread, keys[columns], bits=bits).sum(axis=2)
     return found
 
 

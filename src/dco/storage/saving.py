@@ -104,9 +104,6 @@ def _other_versions(data: bytes) -> list[str]:
     ]
 
 
-# --- the archive ------------------------------------------------------------------------------------------------------
-
-
 def _packed(estimator: Any) -> bytes:
     import skops.io
 
@@ -201,9 +198,6 @@ def _names(trusted: Iterable[str | type]) -> frozenset[str]:
     return frozenset(item if isinstance(item, str) else f"{item.__module__}.{item.__name__}" for item in trusted)
 
 
-# --- fractions --------------------------------------------------------------------------------------------------------
-
-
 def _check_fractions(data: bytes) -> None:
     """Refuse fractions that are not made of whole numbers: ``Fraction("1e1000000000")`` would compute for days.
 
@@ -253,19 +247,16 @@ def _cannot_save(estimator: Any, failure: Exception) -> TypeError:
 
 def _culprit(thing: Any) -> str:
     """The path of the innermost part that does not survive a round trip by itself."""
-    for place, part in _parts(thing):
-        if not _survives(part):
-            return place + _culprit(part)
-    return ""
-
-
-def _survives(thing: Any) -> bool:
     import skops.io
 
-    try:
-        return _difference(thing, _own_copy(skops.io.dumps(thing))) is None
-    except Exception:
-        return False
+    for place, part in _parts(thing):
+        try:
+            survives = _difference(part, _own_copy(skops.io.dumps(part))) is None
+        except Exception:
+            survives = False
+        if not survives:
+            return place + _culprit(part)
+    return ""
 
 
 def _own_copy(data: bytes) -> Any:

@@ -8,81 +8,72 @@ superfluous.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from dco.scores.registry import trusted_names as trusted_scores
 
 
-def _full_names(names: Mapping[str, str]) -> tuple[str, ...]:
-    """The full names, from the names of each module."""
-    return tuple(f"{module}.{name}" for module, listed in names.items() for name in listed.split())
+def _full_names(listed: str) -> tuple[str, ...]:
+    """The full names, from lines of a module and names in it."""
+    lines = (line.split(":") for line in listed.strip().splitlines())
+    return tuple(f"{module.strip()}.{name}" for module, names in lines for name in names.split())
 
 
 # Values of the standard library and NumPy that fitted estimators and certificates hold.
-PLAIN = _full_names(
-    {
-        "builtins": "frozenset range",
-        "collections": "OrderedDict",
-        "datetime": "date datetime",
-        "decimal": "Decimal",
-        "fractions": "Fraction",
-    }
-)
+PLAIN = _full_names("""
+    builtins: frozenset range
+    collections: OrderedDict
+    datetime: date datetime
+    decimal: Decimal
+    fractions: Fraction
+""")
 
 # What scikit-learn's own classifiers, regressors and common transformers keep inside, beyond what skops trusts by itself.
-SKLEARN = _full_names(
-    {
-        "functools": "partial",
-        "numpy": "dtype number",
-        "scipy._lib.array_api_compat.numpy._aliases": "asarray",
-        "scipy.interpolate._bsplines": "BSpline",
-        "sklearn._loss.loss": "HalfTweedieLoss HalfTweedieLossIdentity",
-        "sklearn.calibration": "_CalibratedClassifier _SigmoidCalibration _TemperatureScaling",
-        "sklearn.compose._column_transformer": "make_column_selector",
-        "sklearn.ensemble._hist_gradient_boosting.predictor": "TreePredictor",
-        "sklearn.feature_selection._univariate_selection": "f_classif f_regression",
-        "sklearn.gaussian_process._gpc": "_BinaryGaussianProcessClassifierLaplace",
-        "sklearn.gaussian_process.kernels": (
-            "ConstantKernel DotProduct ExpSineSquared Exponentiation Matern PairwiseKernel Product RBF "
-            "RationalQuadratic Sum WhiteKernel"
-        ),
-        "sklearn.metrics._classification": "balanced_accuracy_score",
-        "sklearn.metrics._dist_metrics": "ChebyshevDistance64 EuclideanDistance64 ManhattanDistance64 MinkowskiDistance64",
-        "sklearn.metrics._scorer": "_CurveScorer _PassthroughScorer _Scorer",
-        "sklearn.model_selection._split": "KFold",
-        "sklearn.multiclass": "_ConstantPredictor",
-        "sklearn.neighbors._ball_tree": "BallTree",
-        "sklearn.neighbors._kd_tree": "KDTree",
-        "sklearn.neural_network._stochastic_optimizers": "AdamOptimizer SGDOptimizer",
-        "sklearn.tree._tree": "Tree",
-        "sklearn.utils._bunch": "Bunch",
-        "sklearn.utils._metadata_requests": "MetadataRequest MethodMetadataRequest",
-        "sklearn.utils.validation": "check_array",
-    }
-)
+SKLEARN = _full_names("""
+    functools: partial
+    numpy: dtype number
+    scipy._lib.array_api_compat.numpy._aliases: asarray
+    scipy.interpolate._bsplines: BSpline
+    sklearn._loss.loss: HalfTweedieLoss HalfTweedieLossIdentity
+    sklearn.calibration: _CalibratedClassifier _SigmoidCalibration _TemperatureScaling
+    sklearn.compose._column_transformer: make_column_selector
+    sklearn.ensemble._hist_gradient_boosting.predictor: TreePredictor
+    sklearn.feature_selection._univariate_selection: f_classif f_regression
+    sklearn.gaussian_process._gpc: _BinaryGaussianProcessClassifierLaplace
+    sklearn.gaussian_process.kernels: ConstantKernel DotProduct ExpSineSquared Exponentiation Matern PairwiseKernel
+    sklearn.gaussian_process.kernels: Product RBF RationalQuadratic Sum WhiteKernel
+    sklearn.metrics._classification: balanced_accuracy_score
+    sklearn.metrics._dist_metrics: ChebyshevDistance64 EuclideanDistance64 ManhattanDistance64 MinkowskiDistance64
+    sklearn.metrics._scorer: _CurveScorer _PassthroughScorer _Scorer
+    sklearn.model_selection._split: KFold
+    sklearn.multiclass: _ConstantPredictor
+    sklearn.neighbors._ball_tree: BallTree
+    sklearn.neighbors._kd_tree: KDTree
+    sklearn.neural_network._stochastic_optimizers: AdamOptimizer SGDOptimizer
+    sklearn.tree._tree: Tree
+    sklearn.utils._bunch: Bunch
+    sklearn.utils._metadata_requests: MetadataRequest MethodMetadataRequest
+    sklearn.utils.validation: check_array
+""")
 
 # The classes of this library that end up in a fitted estimator; scores are in their registry.
-OWN = _full_names(
-    {
-        "dco.estimators": "DecoupledClassifier DecoupledRegressor",
-        "dco.foundations.notes": "Note",
-        "dco.foundations.ranks": "Threshold",
-        "dco.guarantees.calibration": "Calibration Statement",
-        "dco.guarantees.certificate": "Certificate",
-        "dco.guarantees.facts": "CertifiedThreshold",
-        "dco.models.averaged": "AveragedModel",
-        "dco.models.bayesian_linear": "SparseBayesianRegression",
-        "dco.models.mc_dropout": "MCDropoutClassifier",
-        "dco.models.quantile_pair": "QuantilePair",
-        "dco.models.residual_spread": "ResidualSpread",
-        "dco.predictions": "ClassDraws ClassProbabilities GaussianMixtures Points PointsWithSpread Quantiles",
-        "dco.predictor": "DecoupledPredictor Structure",
-        "dco.rows.roles": "Splits",
-        "dco.rows.rows": "KeptRows",
-        "dco.tuning.ranking": "FailedCandidate Ranking RankingRow",
-        "dco.tuning.strategies": "Exhaustive Optuna Random",
-    }
-)
+OWN = _full_names("""
+    dco.estimators: DecoupledClassifier DecoupledRegressor
+    dco.foundations.notes: Note
+    dco.foundations.ranks: Threshold
+    dco.guarantees.calibration: Calibration Statement
+    dco.guarantees.certificate: Certificate
+    dco.guarantees.facts: CertifiedThreshold
+    dco.models.averaged: AveragedModel
+    dco.models.bayesian_linear: SparseBayesianRegression
+    dco.models.mc_dropout: MCDropoutClassifier
+    dco.models.quantile_pair: QuantilePair
+    dco.models.residual_spread: ResidualSpread
+    dco.predictions: ClassDraws ClassProbabilities GaussianMixtures Points PointsWithSpread Quantiles
+    dco.predictor: DecoupledPredictor Structure
+    dco.rows.roles: Splits
+    dco.rows.rows: KeptRows
+    dco.tuning.ranking: FailedCandidate Ranking RankingRow
+    dco.tuning.strategies: Exhaustive Optuna Random
+""")
 
 
 def trusted_names() -> frozenset[str]:
