@@ -22,6 +22,7 @@ from dco.cli.layout import Layout
 from dco.cli.options import spelled
 from dco.cli.reading import read_table
 from dco.foundations.notes import Message, Note, NoteWarning
+from dco.guarantees.rules import RULES
 from dco.reproduction.records import unpacked
 
 # --- plan ---------------------------------------------------------------------------------------------------------
@@ -586,6 +587,13 @@ def test_a_misspelt_command_is_answered_with_the_nearest(dco, typed, meant):
 def test_parameters_of_the_library_are_spelled_as_options(sentence, told):
     assert spelled(ValueError(Message(sentence))) == told
     assert spelled(NoteWarning(Note("kind", "A note.", Message(sentence)))) == f"A note. {told}"
+
+
+def test_every_registered_rule_is_offered_as_a_guarantee(dco, monkeypatch):
+    monkeypatch.setitem(RULES, "toy", RULES["pac"])
+    assert "[marginal|pac|toy]" in dco("evaluate", "--help").output
+    assert "'other' is not one of 'marginal', 'pac', 'toy'" in dco.refuses("plan", "--rows", 500, "--guarantee", "other")
+    assert dco.json("plan", "--rows", 500, "--guarantee", "pac", "--delta", "0.1")["delta"] == 0.1
 
 
 def test_a_process_without_output_streams_does_its_work(home, tmp_path):
