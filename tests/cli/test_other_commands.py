@@ -9,6 +9,7 @@ import re
 import shlex
 import subprocess
 import sys
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from dco.cli.layout import Layout
 from dco.cli.options import spelled
 from dco.cli.reading import read_table
 from dco.foundations.notes import Message, Note, NoteWarning
+from dco.guarantees.rules import RULES
 from dco.reproduction.records import unpacked
 
 # --- plan ---------------------------------------------------------------------------------------------------------
@@ -112,6 +114,22 @@ def test_a_level_given_twice_is_an_error(dco, home, tmp_path):
 # --- evaluate and audit -------------------------------------------------------------------------------------------
 
 
+@pytest.fixture
+def table(tmp_path):
+    """``table(frame)`` is the path of a CSV with its rows."""
+
+    def written(frame):
+        frame.to_csv(tmp_path / "t.csv", index=False)
+        return tmp_path / "t.csv"
+
+    return written
+
+
+@pytest.fixture
+def rows(home):
+    return pd.read_csv(home / "rows.csv")
+
+
 def test_evaluate_agrees_with_the_estimator(dco, home):
     for name, target in (("numbers.dco", "outcome"), ("labels.dco", "grade")):
         told = dco.json("evaluate", home / name, home / "new.csv", "--by", "site")
@@ -130,8 +148,7 @@ def test_evaluate_agrees_with_the_estimator(dco, home):
         assert f"{wanted.coverage_low:.4f} to {wanted.coverage_high:.4f}" in printed
 
 
-def test_rows_of_the_fit_prove_nothing_and_this_is_said(dco, home, tmp_path):
-    rows, new = pd.read_csv(home / "rows.csv"), pd.read_csv(home / "new.csv")
+def test_rows_of_the_fit_prove_nothing_and_this_is_said(dco, home, rows, new, table):
     splits = library.load(home / "numbers.dco").splits_
     tables = {
         "320 of 320": rows,
@@ -139,18 +156,16 @@ def test_rows_of_the_fit_prove_nothing_and_this_is_said(dco, home, tmp_path):
         f"{len(splits.train)} of {len(splits.train)}": rows.iloc[splits.train],
         "40 of 240": pd.concat([new, rows.iloc[7:47]]),
     }
-    for count, table in tables.items():
-        table.to_csv(tmp_path / "t.csv", index=False)
-        told = dco("evaluate", home / "numbers.dco", tmp_path / "t.csv").output
-        assert f"Note: {count} rows took part in the fit" in told
-        assert told.count("Note: ") == 1
-        printed = dco("evaluate", home / "numbers.dco", tmp_path / "t.csv").stdout
-        assert f"none: {count} rows took part in the fit" in printed
-        assert "consistent" not in printed
-        found = dco.json("evaluate", home / "numbers.dco", tmp_path / "t.csv")
+    for count, frame in tables.items():
+        evaluate = ("evaluate", home / "numbers.dco", table(frame))
+        told = dco(*evaluate)
+        assert f"Note: {count} rows took part in the fit" in told.output
+        assert told.output.count("Note: ") == 1
+        assert f"none: {count} rows took part in the fit" in told.stdout
+        assert "consistent" not in told.stdout
+        found = dco.json(*evaluate)
         assert "proves nothing about new rows" in found["notes"][0]
-        assert found["consistency"] is None
-        assert found["no_verdict"] == f"{count} rows took part in the fit"
+        assert (found["consistency"], found["no_verdict"]) == (None, f"{count} rows took part in the fit")
     assert "took part" not in dco("evaluate", home / "numbers.dco", home / "new.csv").output
 
 
@@ -193,27 +208,24 @@ def test_groups_with_thresholds_of_their_own_get_a_verdict(dco, home, tmp_path):
     assert printed.count("verdict") == 1
 
 
-def test_a_column_with_many_values_does_not_flood_the_terminal(dco, home, tmp_path):
-    table = pd.read_csv(home / "new.csv")
-    table["dose"] = np.arange(len(table)) // 2  # 100 values
-    table.loc[:9, "dose"] = 0
-    table.to_csv(tmp_path / "t.csv", index=False)
-    told = dco("evaluate", home / "numbers.dco", tmp_path / "t.csv", "--by", "dose").output
-    groups = len(dco.json("evaluate", home / "numbers.dco", tmp_path / "t.csv", "--by", "dose")["by_group"])
-    assert groups == 96
+def test_a_column_with_many_values_does_not_flood_the_terminal(dco, home, new, table):
+    new["dose"] = np.arange(len(new)) // 2  # 100 values
+    new.loc[:9, "dose"] = 0
+    evaluate = ("evaluate", home / "numbers.dco", table(new), "--by", "dose")
+    told = dco(*evaluate).output
+    assert len(dco.json(*evaluate)["by_group"]) == 96
     assert "and 66 more groups" in told
     assert [line.split()[:2] for line in told.splitlines()].count(["0", "10"]) == 1, "the largest group is shown"
     assert len(told.splitlines()) < 60
 
 
-def test_evaluate_counts_labels_that_the_fit_does_not_know(dco, home, tmp_path):
-    rows = pd.read_csv(home / "new.csv")
-    rows.loc[:4, "grade"] = "unheard of"
-    rows.to_csv(tmp_path / "new.csv", index=False)
-    told = json.loads(dco("evaluate", home / "labels.dco", tmp_path / "new.csv", "--json", "--ignore-new").stdout)
+def test_evaluate_counts_labels_that_the_fit_does_not_know(dco, home, new, table):
+    new.loc[:4, "grade"] = "unheard of"
+    evaluate = ("evaluate", home / "labels.dco", table(new), "--ignore-new")
+    told = json.loads(dco(*evaluate, "--json").stdout)
     assert (told["unknown_labels"], told["consistency"]["n_test"]) == (5, 195)
     assert told["consistency"]["verdict"].startswith("the assumption fails: 5 rows have labels that the fit does not know")
-    printed = " ".join(dco("evaluate", home / "labels.dco", tmp_path / "new.csv", "--ignore-new").stdout.split())
+    printed = " ".join(dco(*evaluate).stdout.split())
     assert "the assumption fails: 5 rows have labels" in printed
     assert "rows with unknown labels 5" in printed
 
@@ -225,68 +237,57 @@ def test_an_honest_model_passes_its_audit(dco, home):
         assert {"calibration fingerprint", "scores", "threshold"} <= {check["name"] for check in told["checks"]}
 
 
-def test_other_rows_another_threshold_and_another_rank_fail_the_audit(dco, home, tmp_path):
-    frame = pd.read_csv(home / "rows.csv")
-    frame.loc[library.load(home / "numbers.dco").splits_.calibrate[0], "outcome"] += 1
-    frame.to_csv(tmp_path / "rows.csv", index=False)
-    failed = dco.json("audit", home / "numbers.dco", "--data", tmp_path / "rows.csv", status=1)
-    assert {check["name"] for check in failed["checks"] if not check["holds"]} >= {"calibration fingerprint", "scores"}
-
-    from dataclasses import replace
-
+def test_other_rows_another_threshold_and_another_rank_fail_the_audit(dco, home, tmp_path, rows, table):
     estimator = library.load(home / "numbers.dco")
+    rows.loc[estimator.splits_.calibrate[0], "outcome"] += 1
+    failed = dco.json("audit", home / "numbers.dco", "--data", table(rows), status=1)
+    assert {check["name"] for check in failed["checks"] if not check["holds"]} >= {"calibration fingerprint", "scores"}
     honest = estimator.predictor_
     entry = honest.certificate.thresholds[0]
+    fingerprints = {**honest.certificate.row_fingerprints, "train": "0" * 32}
     for forged, name in (
-        (replace(entry, value=entry.value / 2), "deployed threshold"),
-        (replace(entry, rank=entry.rank - 5), "rank"),
+        ({"thresholds": (replace(entry, value=entry.value / 2),)}, "deployed threshold"),
+        ({"thresholds": (replace(entry, rank=entry.rank - 5),)}, "rank"),
+        ({"row_fingerprints": fingerprints}, "training rows"),
     ):
-        estimator.predictor_ = replace(honest, certificate=replace(honest.certificate, thresholds=(forged,)))
+        estimator.predictor_ = replace(honest, certificate=replace(honest.certificate, **forged))
         library.save(estimator, tmp_path / "forged.dco")
-        told = dco("audit", tmp_path / "forged.dco", status=1).output
-        assert "FAILS" in told
-        assert name in told
+        told = dco("audit", tmp_path / "forged.dco", "--data", home / "rows.csv", status=1).output
+        assert f"FAILS  {name}" in told
 
 
 @pytest.mark.parametrize("model", ["numbers.dco", "labels.dco"])
-def test_the_calibration_rows_are_found_in_any_order(dco, home, tmp_path, model):
-    frame = pd.read_csv(home / "rows.csv").sample(frac=1, random_state=1)
-    more = pd.concat([pd.read_csv(home / "rows.csv"), pd.read_csv(home / "new.csv")])
-    for table, said in (
-        (frame, "another order"),
-        (more, "has rows besides those of the fit; the calibration rows were found"),
-    ):
-        table.to_csv(tmp_path / "rows.csv", index=False)
-        printed = dco("audit", home / model, "--data", tmp_path / "rows.csv").output
+def test_the_calibration_rows_are_found_in_any_order(dco, home, rows, new, table, model):
+    shuffled = rows.sample(frac=1, random_state=1)
+    more = "has rows besides those of the fit; the calibration rows were found"
+    for frame, said in ((shuffled, "another order"), (pd.concat([rows, new]), more)):
+        audit = ("audit", home / model, "--data", table(frame))
+        printed = dco(*audit).output
         assert said in printed
-        assert ("another order" in printed) == (table is frame)
+        assert ("another order" in printed) == (frame is shuffled)
         assert "Everything that was recomputed holds" in printed
-        told = dco.json("audit", home / model, "--data", tmp_path / "rows.csv")
+        told = dco.json(*audit)
         assert said in told["found"]
         assert told["verdict"] == "Everything that was recomputed holds."
-    rows = library.load(home / model).splits_.calibrate
-    pd.read_csv(home / "rows.csv").iloc[rows[::-1]].to_csv(tmp_path / "rows.csv", index=False)
-    assert "another order" not in dco("audit", home / model, "--data", tmp_path / "rows.csv").output
+    alone = table(rows.iloc[library.load(home / model).splits_.calibrate[::-1]])
+    assert "another order" not in dco("audit", home / model, "--data", alone).output
 
 
-def test_the_audit_knows_training_and_tuning_rows(dco, home, tmp_path):
-    frame, splits = pd.read_csv(home / "rows.csv"), library.load(home / "numbers.dco").splits_
-    audit = ("audit", home / "numbers.dco", "--data", tmp_path / "rows.csv")
-    for table in (frame, frame.sample(frac=1, random_state=0)):
-        table.to_csv(tmp_path / "rows.csv", index=False)
-        told = dco.json(*audit)
+def test_the_audit_knows_training_and_tuning_rows(dco, home, rows, table):
+    splits, audit = library.load(home / "numbers.dco").splits_, ("audit", home / "numbers.dco", "--data")
+    for frame in (rows, rows.sample(frac=1, random_state=0)):
+        told = dco.json(*audit, table(frame))
         assert {"training rows", "tuning rows"} <= {check["name"] for check in told["checks"]}
         assert not any(name.endswith((".train", ".tune")) for name in told["unchecked"])
     for role, word in (("train", "training"), ("tune", "tuning")):
-        for rows in (splits[role], splits[role][:1]):
-            changed = frame.copy()
-            changed.loc[rows, "outcome"] += 1
-            changed.to_csv(tmp_path / "rows.csv", index=False)
-            printed = dco(*audit, status=1).output
+        for places in (splits[role], splits[role][:1]):
+            changed = rows.copy()
+            changed.loc[places, "outcome"] += 1
+            printed = dco(*audit, table(changed), status=1).output
             assert f"FAILS  {word} rows" in printed
             assert f"its {word} rows have changed" in printed
-            assert f"{len(rows)} of {len(splits[role])} are not in" in printed
-            others = "1 row that is" if len(rows) == 1 else f"{len(rows)} rows that are"
+            assert f"{len(places)} of {len(splits[role])} are not in" in printed
+            others = "1 row that is" if len(places) == 1 else f"{len(places)} rows that are"
             assert f"which has at least {others} not of the fit" in printed
 
 
@@ -302,48 +303,30 @@ def test_a_role_without_rows_is_not_listed_as_unchecked(dco, home, tmp_path):
         assert ("rows.train" in told["unchecked"]) == (not data)
 
 
-def test_rows_that_are_missing_are_said_to_be_missing(dco, home, tmp_path):
-    frame, splits = pd.read_csv(home / "rows.csv"), library.load(home / "numbers.dco").splits_
-    audit = ("audit", home / "numbers.dco", "--data", tmp_path / "rows.csv")
-    frame.drop(index=splits.train[:7]).to_csv(tmp_path / "rows.csv", index=False)
-    printed = dco(*audit).output
-    assert (
-        f"Rows of the fit are missing from {tmp_path / 'rows.csv'} (7 training); all calibration rows were found" in printed
-    )
+def test_rows_that_are_missing_are_said_to_be_missing(dco, home, rows, table):
+    splits, audit = library.load(home / "numbers.dco").splits_, ("audit", home / "numbers.dco", "--data")
+    path = table(rows.drop(index=splits.train[:7]))
+    printed = dco(*audit, path).output
+    assert f"Rows of the fit are missing from {path} (7 training); all calibration rows were found" in printed
     assert "another order" not in printed
     assert "lacks some of the rows: rows.train, row_fingerprints.train." in printed
-    frame.drop(index=splits.calibrate[:2]).to_csv(tmp_path / "rows.csv", index=False)
-    assert "(2 calibration)." in dco(*audit, status=1).output
+    assert "(2 calibration)." in dco(*audit, table(rows.drop(index=splits.calibrate[:2])), status=1).output
 
 
-def test_rows_set_aside_at_the_fit_do_not_count_as_strangers(dco, home, tmp_path):
-    model, frame = tmp_path / "m.dco", pd.read_csv(home / "rows.csv")
+def test_rows_set_aside_at_the_fit_do_not_count_as_strangers(dco, home, tmp_path, rows, table):
+    model = tmp_path / "m.dco"
     dco("fit", home / "rows.csv", "--target", "outcome", "--models", "linear", "--test-size", "60", "--out", model)
     assert dco.json("audit", model, "--data", home / "rows.csv")["holds"]
     fitted = library.load(model)
-    rows = fitted.table_["fitted_rows"][fitted.splits_.train]
-    frame.drop(index=rows[:3]).to_csv(tmp_path / "rows.csv", index=False)
-    assert "(3 training)" in dco("audit", model, "--data", tmp_path / "rows.csv").output
-    frame.loc[rows[:3], "age"] = 1.0
-    frame.to_csv(tmp_path / "rows.csv", index=False)
-    assert "FAILS  training rows" in dco("audit", model, "--data", tmp_path / "rows.csv", status=1).output
+    places = fitted.table_["fitted_rows"][fitted.splits_.train][:3]
+    assert "(3 training)" in dco("audit", model, "--data", table(rows.drop(index=places))).output
+    rows.loc[places, "age"] = 1.0
+    assert "FAILS  training rows" in dco("audit", model, "--data", table(rows), status=1).output
 
 
-def test_a_forged_fingerprint_of_training_rows_is_seen(dco, home, tmp_path):
-    from dataclasses import replace
-
-    estimator = library.load(home / "numbers.dco")
-    honest = estimator.predictor_.certificate
-    forged = replace(honest, row_fingerprints={**honest.row_fingerprints, "train": "0" * 32})
-    estimator.predictor_ = replace(estimator.predictor_, certificate=forged)
-    library.save(estimator, tmp_path / "forged.dco")
-    assert "FAILS  training rows" in dco("audit", tmp_path / "forged.dco", "--data", home / "rows.csv", status=1).output
-
-
-def test_another_table_is_said_to_be_another_table(dco, home, tmp_path):
-    pd.read_csv(home / "rows.csv").iloc[::-1].assign(dose=1.0).to_csv(tmp_path / "rows.csv", index=False)
-    for table in (home / "new.csv", tmp_path / "rows.csv"):
-        printed = dco("audit", home / "numbers.dco", "--data", table, status=1).output
+def test_another_table_is_said_to_be_another_table(dco, home, rows, table):
+    for path in (home / "new.csv", table(rows.iloc[::-1].assign(dose=1.0))):
+        printed = dco("audit", home / "numbers.dco", "--data", path, status=1).output
         assert "is not the table of the fit, or its rows or their order have changed" in printed
         assert "The certificate does not hold" not in printed
 
@@ -606,6 +589,13 @@ def test_parameters_of_the_library_are_spelled_as_options(sentence, told):
     assert spelled(NoteWarning(Note("kind", "A note.", Message(sentence)))) == f"A note. {told}"
 
 
+def test_every_registered_rule_is_offered_as_a_guarantee(dco, monkeypatch):
+    monkeypatch.setitem(RULES, "toy", RULES["pac"])
+    assert "[marginal|pac|toy]" in dco("evaluate", "--help").output
+    assert "'other' is not one of 'marginal', 'pac', 'toy'" in dco.refuses("plan", "--rows", 500, "--guarantee", "other")
+    assert dco.json("plan", "--rows", 500, "--guarantee", "pac", "--delta", "0.1")["delta"] == 0.1
+
+
 def test_a_process_without_output_streams_does_its_work(home, tmp_path):
     command = [sys.executable, "-m", "dco", "predict", str(home / "numbers.dco"), str(home / "new.csv"), "--out", "s.csv"]
     shell = f"{shlex.join(command)} >&- 2>&-"
@@ -619,7 +609,7 @@ def test_a_refusal_of_the_disk_is_a_sentence(dco, monkeypatch):
 
     monkeypatch.setattr("dco.cli.plan.print_json", refused)
     told = dco.refuses("plan", "--rows", 500, "--json")
-    assert told == "Error: The disk refused to read or write: File too large. Solve this, then run again.\n"
+    assert told == "Error: The disk refused to read or write: File too large. Solve this, then run again."
 
 
 def test_numbers_that_are_not_whole_are_told_plainly(dco):

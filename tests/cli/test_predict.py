@@ -128,21 +128,18 @@ def test_a_key_column_is_copied(dco, home, tmp_path):
     assert found["patient"].tolist() == pd.read_parquet(home / "new.parquet")["patient"].tolist()
 
 
-def test_a_key_that_is_missing_is_told(dco, home, tmp_path):
+def test_a_key_that_is_missing_is_told(dco, home, tmp_path, new, parts_of):
     model, out = tmp_path / "m.dco", tmp_path / "s.csv"
     fitting = ("--target", "outcome", "--drop", "grade", "--models", "linear", "--key", "patient")
     dco("fit", home / "rows.csv", *fitting, "--out", model)
     assert "Note" not in dco("predict", model, home / "new.csv", "--out", out).output
     assert pd.read_csv(out).columns[0] == "patient"
-    without = tmp_path / "in"
-    without.mkdir()
-    for part in range(2):
-        pd.read_csv(home / "new.csv").drop(columns="patient").to_parquet(without / f"{part}.parquet")
-    for data, target in ((without / "0.parquet", out), (without, tmp_path / "sets")):
+    without = parts_of(new.drop(columns="patient"), 2)
+    for data, target in ((without / "part-0.parquet", out), (without, tmp_path / "sets")):
         told = dco("predict", model, data, "--out", target, "--force").output
         assert told.count("no column 'patient', the key of the model, so rows are numbered from 0") == 1
     assert pd.read_csv(out).columns[0] == "row"
-    dco("predict", model, without / "0.parquet", "--out", out, "--force", "--key", "ward")
+    dco("predict", model, without / "part-0.parquet", "--out", out, "--force", "--key", "ward")
     assert "Note" not in dco("predict", model, home / "new.csv", "--out", out, "--force", "--key", "ward").output
 
 
@@ -443,13 +440,13 @@ def test_columns_must_be_those_of_the_fit(dco, home, tmp_path):
 
 
 def test_a_model_must_be_a_model(dco, home, tmp_path):
-    out = tmp_path / "s.csv"
-    assert "is not a model file" in dco.refuses("predict", home / "rows.csv", home / "new.csv", "--out", out)
-    assert "no file" in dco.refuses("predict", home / "none.dco", home / "new.csv", "--out", out)
-    assert "is a folder" in dco.refuses("predict", tmp_path, home / "new.csv", "--out", out)
-    assert "written as .csv, .parquet or .feather" in dco.refuses(
-        "predict", home / "numbers.dco", home / "new.csv", "--out", tmp_path / "s.txt"
-    )
+    for model, out, said in (
+        (home / "rows.csv", "s.csv", "is not a model file"),
+        (home / "none.dco", "s.csv", "no file"),
+        (tmp_path, "s.csv", "is a folder"),
+        (home / "numbers.dco", "s.txt", "written as .csv, .parquet or .feather"),
+    ):
+        assert said in dco.refuses("predict", model, home / "new.csv", "--out", tmp_path / out)
     assert list(tmp_path.iterdir()) == []
 
 

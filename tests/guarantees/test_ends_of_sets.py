@@ -22,7 +22,7 @@ from sklearn.tree import DecisionTreeRegressor
 
 import dco
 from dco import GaussianMixtures, Points, PointsWithSpread, Quantiles, split_conformal
-from dco.cli import main
+from dco.cli.main import main
 from dco.models import ResidualSpread
 from dco.scores import AbsoluteResidual, HighestDensityMass, NormalisedResidual, PredictiveDensity, QuantileResidual
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from dco.cli import main
+from dco.cli.main import main
 from dco.reproduction import catalogue
 from dco.reproduction.experiment import Experiment, Options, Records
 from dco.reproduction.records import append, packed, plain, read, run_splits, unpacked
