@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import numpy as np
@@ -131,7 +131,8 @@ class Decoupled(BaseEstimator, ABC):
             choosing=Choosing(self.search, self.ensemble, self.refit, self.n_jobs, self.scheduler),
             seed=seed,
         )
-        self._show(new.predictor_.notes)
+        if new.predictor_.notes:
+            show(new.predictor_.notes, raising=self.on_infeasible == "raise")
         self.__dict__ = new.__dict__
         return self
 
@@ -149,7 +150,8 @@ class Decoupled(BaseEstimator, ABC):
         """
         X, own, one = self._features(X), self.predictor_, alpha is None or np.ndim(alpha) == 0
         statements = [own.stated(level, guarantee=guarantee, delta=delta) for level in ([alpha] if one else alpha)]
-        self._show(own.notes_on(X, statements))
+        if notes := own.notes_on(X, statements):
+            show(notes, raising=self.on_infeasible == "raise")
         prediction = own.structure.prediction(X)
         sets = [own.sets(X, statement, prediction=prediction) for statement in statements]
         return sets[0] if one else sets
@@ -171,7 +173,7 @@ class Decoupled(BaseEstimator, ABC):
         statements = [own.stated(level, guarantee=guarantee, delta=delta) for level in ([alpha] if one else alpha)]
         slices = slices_by(by, X, target, own.structure)
         found = evaluate_on_rows(own, X, target, statements, slices=slices, notes=notes)
-        self._show(notes)
+        show(notes, raising=self.on_infeasible == "raise")
         return found[0] if one else found
 
     @property
@@ -251,10 +253,6 @@ class Decoupled(BaseEstimator, ABC):
             raise ValueError(f"search must be None, dco.search.Random(...) or dco.search.Optuna(...), got {self.search!r}.")
         if not named_models(self.models) and self.search is None:
             raise ValueError("models is empty: pass an estimator, a list of estimators or a dict of them.")
-
-    def _show(self, notes: Sequence[Note]) -> None:
-        if notes:
-            show(notes, raising=self.on_infeasible == "raise")
 
     def _features(self, X: Any) -> Any:
         """New rows for a fitted estimator: the same columns as in ``fit``."""

@@ -66,9 +66,12 @@ def fit_decoupled(
     statement.note_infeasible(calibration, thresholds, notes, dealt_from=roles.dealt_from)
     certificate = Certificate(**certified_facts(statement, structure, selection, calibration, thresholds, roles, bench))
     kept = KeptRows.of(roles.hashes, roles.complete)
-    return DecoupledPredictor(
+    made = DecoupledPredictor(
         structure, calibration, statement, certificate, selection.ranking, kept, roles.splits, rounding, tuple(notes)
     )
+    if certificate.guarantee != "none":
+        made.known_thresholds[statement] = thresholds
+    return made
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,20 +148,21 @@ class DecoupledPredictor:
     def stated(self, alpha: Level | None = None, *, guarantee: str | None = None, delta: Level | None = None) -> Statement:
         """The statement of the fit, or another from the same calibration scores: only the rank differs."""
         given = {"alpha": alpha, "guarantee": guarantee, "delta": delta}
-        return self.statement.changed({name: value for name, value in given.items() if value is not None})
+        changed = {name: value for name, value in given.items() if value is not None}
+        return self.statement.changed(changed) if changed else self.statement
 
     def thresholds(self, statement: Statement | None = None) -> dict[Any, Threshold]:
         """The threshold of each condition, or one under the key None, for the statement of the fit or another."""
         asked = self.statement if statement is None else statement
-        if asked not in self._thresholds:
+        if asked not in self.known_thresholds:
             found = asked.thresholds(self.calibration)
             if self.certificate.guarantee == "none":  # the way the rows were dealt has voided it
                 found = {name: replace(threshold, guarantee="none") for name, threshold in found.items()}
-            self._thresholds[asked] = found
-        return self._thresholds[asked]
+            self.known_thresholds[asked] = found
+        return self.known_thresholds[asked]
 
     @cached_property
-    def _thresholds(self) -> dict[Statement, dict[Any, Threshold]]:
+    def known_thresholds(self) -> dict[Statement, dict[Any, Threshold]]:
         """Those taken so far: every set that is asked for needs them."""
         return {}
 
@@ -225,4 +229,6 @@ class DecoupledPredictor:
             if statement != self.statement:
                 statement.note_infeasible(self.calibration, self.thresholds(statement), notes)
         new, gaps = self.new_conditions(X), self.kept.gaps(X)
-        return [*notes, *note_new_conditions(new, counted(n_rows(X), "row")), *self.kept.note_gaps(gaps, n_rows(X))]
+        if new:
+            notes += note_new_conditions(new, counted(n_rows(X), "row"))
+        return notes + self.kept.note_gaps(gaps, n_rows(X)) if gaps else notes

@@ -89,7 +89,7 @@ def predict_record(
             raise ValueError(f"there are {len(record)} predictions for {rows} rows.")
     except ValueError as bad:
         raise ValueError(f"{name_of(model)}: {bad}") from None
-    return convert(record, kind)
+    return record if isinstance(record, kind) else convert(record, kind)
 
 
 def convert(prediction: Prediction, kind: type) -> Prediction:
@@ -350,7 +350,7 @@ def named_models(models: Any) -> dict[str, Any]:
     if isinstance(models, Mapping):
         return {str(name): model for name, model in models.items()}
     listed = list(models) if isinstance(models, (list, tuple)) and not is_pair(models) else [models]
-    pairs = [entry for entry in listed if is_pair(entry)]
+    pairs: list[Any] = [entry for entry in listed if isinstance(entry, (list, tuple)) and is_pair(entry)]
     if pairs:
         if len(dict(pairs)) < len(listed):
             raise ValueError("models must be estimators, or (name, estimator) pairs throughout, each name once.")

@@ -39,7 +39,7 @@ class NeverEmpty(Score):
         return self.score.needs
 
     @property
-    def randomised(self) -> bool:
+    def randomised(self) -> bool:  # type: ignore[override]  # a fact of the class elsewhere, here of the score inside
         """Whether `score` is, and so needs one uniform per row."""
         return self.score.randomised
 

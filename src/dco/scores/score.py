@@ -34,6 +34,7 @@ class Score(ABC):
     """
 
     needs: ClassVar[tuple[type, ...]]
+    randomised = False  # whether the score needs one uniform number per row
 
     @abstractmethod
     def observed(self, prediction: Any, y: ArrayLike) -> Floats:
@@ -42,11 +43,6 @@ class Score(ABC):
     @abstractmethod
     def sets(self, prediction: Any, threshold: Cutoff) -> PredictionSets:
         """All labels whose score is at most the threshold."""
-
-    @property
-    def randomised(self) -> bool:
-        """Whether the score needs one uniform number per row."""
-        return False
 
     @property
     def wrapped(self) -> tuple[Score, ...]:
