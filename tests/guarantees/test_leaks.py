@@ -123,11 +123,11 @@ def test_calibration_rows_open_once() -> None:
     est = dco.DecoupledRegressor(Ridge(), random_state=0).fit(X[:160], y[:160])
     sealed = SealedRows(X[160:], y[160:])
     structure = est.predictor_.structure
-    calibrate(structure, sealed, groups=None, seed=0)
+    calibrate(structure, sealed, clusters=None, seed=0)
     with pytest.raises(dco.SealBrokenError, match="the same structure"):
-        calibrate(structure, sealed, groups=None, seed=0)
+        calibrate(structure, sealed, clusters=None, seed=0)
     with pytest.raises(dco.SealBrokenError, match="another structure"):
-        calibrate(replace(structure, fingerprint="other"), sealed, groups=None, seed=0)
+        calibrate(replace(structure, fingerprint="other"), sealed, clusters=None, seed=0)
     assert [access.granted for access in sealed.log] == [True, False, False]
 
 
@@ -161,7 +161,7 @@ def test_levels_and_candidates_cannot_be_chosen_by_the_calibration_rows_of_a_fit
     kept = est.predictor_.calibration
     assert kept.scores.shape == est.splits_.calibrate.shape
     assert kept.conditions is None
-    assert kept.groups is None
+    assert kept.clusters is None
     assert not any(isinstance(value, SealedRows) for value in vars(est).values())
     ranked_by = {name for name in vars(type(est.ranking_.table[0])) if not name.startswith("_")}
     assert not any("calibrat" in name for name in ranked_by)

@@ -17,15 +17,13 @@ from scipy.stats import beta, kstest, norm
 from sklearn.linear_model import Ridge
 
 import dco
-import dco.estimators
 import dco.foundations.ranks
 import dco.guarantees.calibration
-import dco.guarantees.rules.order_statistics
 import dco.guarantees.rules.rule
 import dco.predictor
 from dco.scores.classification import LAC
 
-RULE = dco.guarantees.rules.order_statistics
+RULE = dco.guarantees.rules.rule
 
 
 def check_ranks() -> None:
@@ -134,17 +132,17 @@ def _reversed(self, prediction, threshold):
     return dco.LabelSets.from_dense(self.every_label(prediction) > 1 - float(threshold))
 
 
-def _calibrate_on_tuning_rows(structure, sealed, *, groups, seed, _right=dco.predictor.calibrate):
+def _calibrate_on_tuning_rows(structure, sealed, *, clusters, seed, _right=dco.predictor.calibrate):
     """The rows that chose the structure certify it too."""
-    _, rounding, log = _right(structure, sealed, groups=groups, seed=seed)
+    _, targets, rounding = _right(structure, sealed, clusters=clusters, seed=seed)
     X, y = _calibrate_on_tuning_rows.tuning  # type: ignore[attr-defined]
     scores = structure.score.observed(structure.prediction(X), y)
-    return dco.guarantees.calibration.Calibration(scores), rounding, log
+    return dco.guarantees.calibration.Calibration(scores), targets, rounding
 
 
 MISTAKES = {
     "float ceil": Mistake(RULE, "conformal_rank", _float_ceil, check_ranks),
-    "np.quantile higher": Mistake(dco.guarantees.rules.rule, "order_statistic", _higher_quantile, check_beta_law),
+    "np.quantile higher": Mistake(RULE, "order_statistic", _higher_quantile, check_beta_law),
     "rank clamped to n": Mistake(RULE, "conformal_rank", _clamped, check_too_few_rows),
     "strict inequality": Mistake(LAC, "sets", _strict, check_ties),
     "reversed comparison": Mistake(LAC, "sets", _reversed, check_sizes),
@@ -169,13 +167,13 @@ def test_sealed_rows_keep_the_law_after_a_search() -> None:
 
 def test_tuning_rows_used_for_calibration_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """The coupling that the library exists to prevent: the tuning rows certify what they chose."""
-    right_fit = dco.estimators.fit_decoupled
+    right_select = dco.predictor.select
 
-    def coupled(models, scores, bench, sealed, statement, **rest):
+    def coupled(models, scores, bench, statement, notes):
         _calibrate_on_tuning_rows.tuning = (bench.tune.X, bench.tune.y)  # type: ignore[attr-defined]
-        return right_fit(models, scores, bench, sealed, statement, **rest)
+        return right_select(models, scores, bench, statement, notes)
 
-    monkeypatch.setattr(dco.estimators, "fit_decoupled", coupled)
+    monkeypatch.setattr(dco.predictor, "select", coupled)
     monkeypatch.setattr(dco.predictor, "calibrate", _calibrate_on_tuning_rows)
     with pytest.raises(AssertionError):
         check_sealed_calibration()
