@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -142,11 +143,11 @@ def test_the_certificate_is_copied_or_selected_whole(case: Any, opened: Any, nam
     assert len(window.text("#certificate")) < 20_000
     window.page.evaluate("() => { navigator.clipboard.writeText = async text => { window.kept = text; }; }")
     window.page.click("#copy")
-    window.page.wait_for_function("document.getElementById('copied').textContent !== ''")
+    window.page.locator("#copied", has_text=re.compile(".")).wait_for()
     assert window.page.evaluate("window.kept") == text
     window.page.evaluate("() => { navigator.clipboard.writeText = () => Promise.reject(new Error('refused')); }")
     window.page.click("#copy")
-    window.page.wait_for_function("document.getElementById('copied').textContent.startsWith('Selected')")
+    window.page.locator("#copied", has_text=re.compile("^Selected")).wait_for()
     assert json.loads(window.page.evaluate("String(getSelection())")) == json.loads(text)
     assert window.complaints == []
 

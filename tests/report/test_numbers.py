@@ -32,7 +32,7 @@ from dco.report.numbers import (
 )
 from dco.report.words import fixed, number, shares, verdict
 from dco.rows.fingerprints import row_fingerprints
-from dco.scores import LAC
+from dco.scores import LAC, Score
 from dco.sets import IntervalUnions, LabelSets
 
 WITH_ROWS = ["classification", "pac classification", "by label", "regression", "by sign", "infeasible"]
@@ -137,7 +137,7 @@ def test_examples_hold_the_sets_of_the_estimator(case: Any, numbers_of: Any, nam
 
 
 @dataclass(frozen=True)
-class Least:
+class Least(Score):
     """LAC with only what every score must have."""
 
     needs = LAC.needs

@@ -17,7 +17,7 @@ from scipy.stats import beta, binomtest, kstest
 from dco.foundations.errors import InfeasibleLevelWarning, NonFiniteScoreError
 from dco.foundations.ranks import Threshold, conformal_rank, pac_rank
 from dco.guarantees.rules import RULES, bayesian_quadrature, register_rule, split_conformal
-from dco.guarantees.rules.order_statistics import SplitConformal
+from dco.guarantees.rules.rule import SplitConformal
 from dco.predictions import ClassProbabilities
 from dco.scores import APS
 
