@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import datetime
 from decimal import Decimal
 from fractions import Fraction
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import dco
-from dco.arrays import real_numbers, to_numpy
+from dco.arrays import check_floats_hold, first_rounded, real_numbers, to_numpy
+from dco.full_conformal_bayes import full_conformal_intervals, full_conformal_p_values
 
 PROBABILITIES = np.random.default_rng(0).dirichlet(np.ones(4), 60).astype(np.float32)
 Y = np.random.default_rng(1).integers(0, 4, 60)
@@ -164,3 +167,59 @@ def test_decimals_and_fractions_are_real_numbers():
 def test_what_is_not_real_numbers_is_named(values, got):
     with pytest.raises(ValueError, match=f"^losses must be real numbers, got {got}.$"):
         real_numbers(values, name="losses")
+
+
+@pytest.mark.parametrize("dtype", ["int64", "uint64", "object"])
+def test_integers_that_float64_rounds_are_found(dtype):
+    """As Python's exact comparison of an integer with its float decides."""
+    rng, ends = np.random.default_rng(0), np.iinfo("uint64" if dtype == "uint64" else "int64")
+    values = [*rng.integers(ends.min, ends.max, 500, dtype=ends.dtype, endpoint=True).tolist(), ends.min, ends.max]
+    values += [2**53 - 1, 2**53, 2**53 + 1, 2**53 + 2, 2**62, 2**62 + 2**9, 2**62 + 2**8, 0, 1]
+    values += [value >> shift for value in values for shift in (5, 9, 12)]
+    values += [value >> shift << shift for value in values for shift in (5, 9, 12)]
+    found = [first_rounded(np.array([value], dtype=dtype)) == 0 for value in values]
+    assert found == [float(value) != value for value in values]
+    assert 0.2 < np.mean(found) < 0.8
+    assert first_rounded(np.array([0, 5, 2**53 + 1, 2**53 + 3], dtype=dtype)) == 2
+
+
+TARGETS = {
+    "int64": (10**18 + np.arange(3), "y is 1000000000000000001 in row 1, which float64 rounds"),
+    "uint64": (np.uint64(2**63) + np.arange(3, dtype=np.uint64), "y is 9223372036854775809 in row 1"),
+    "a list": ([10**20, 10**20 + 1, 7], "y is 100000000000000000001 in row 1"),
+    "decimals": ([Decimal(10**18), Decimal("1000000000000000000.5"), Decimal(1)], "y is 1000000000000000000.5 in row 1"),
+    "beyond floats": ([10**400, 1, 2], "y is 1000000000000000000000000000000000000000 in row 0"),
+    "nullable": (pd.Series([2**60, 2**60 + 1, 2**60], dtype="Int64"), f"y is {2**60 + 1} in row 1"),
+    "dates": (np.array(["2026-01-01", "2026-01-02", "NaT"], dtype="M8[D]"), "y holds dates.*days since one of them"),
+    "date objects": ([datetime.date(2026, 1, 1)] * 3, "y holds dates"),
+    "time zone": (pd.Series(pd.date_range("2026", periods=3, tz="UTC")), "y holds dates"),
+    "durations": (np.arange(3) * np.timedelta64(1, "s"), "y holds durations.*in one unit"),
+}
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_targets_that_floats_cannot_hold_are_refused_wherever_they_are_scored(name):
+    y, words = TARGETS[name]
+    points, mixtures = dco.Points(np.zeros(3)), dco.GaussianMixtures(np.zeros((3, 4)), np.ones(4))
+    sets = dco.scores.AbsoluteResidual().sets(points, 1.0)
+    wheres = [
+        lambda: dco.scores.AbsoluteResidual().observed(points, y),
+        lambda: dco.scores.PredictiveDensity().observed(mixtures, y),
+        lambda: sets.contains(y),
+        lambda: dco.Intervals(np.zeros(3), np.ones(3)).contains(y),
+        lambda: full_conformal_p_values(mixtures, y, mixtures, np.zeros(3)),
+        lambda: full_conformal_intervals(mixtures, y, mixtures, [0.0, 1.0], alpha=0.5),
+    ]
+    for where in wheres:
+        with pytest.raises(ValueError, match=words):
+            where()
+
+
+def test_large_targets_that_floats_hold_are_taken():
+    points = dco.Points(np.zeros(2))
+    for y in ([2**60, 2**70], np.array([2**53, -(2**63)]), [1e18, 3.5], np.array([2**63, 5], dtype=np.uint64)):
+        np.testing.assert_array_equal(
+            dco.scores.AbsoluteResidual().observed(points, np.asarray(y, dtype=float)),
+            np.abs([float(value) for value in y]),
+        )
+        check_floats_hold(y, name="y")

@@ -23,6 +23,7 @@ from scipy.stats import kstest
 
 from dco.errors import OverlappingRolesError
 from dco.fingerprints import (
+    _Pairs,
     check_overlap,
     codes_of_values,
     drop_repeats,
@@ -330,6 +331,164 @@ def test_float32_copies_give_a_warning_and_not_an_error():
     X, y = np.random.default_rng(0).normal(size=(10, 2)), np.zeros(10)
     with pytest.warns(UserWarning, match="10 calibration rows .* after rounding to float32"):
         check_overlap((X.astype(np.float32), y), train=(X, y))
+
+
+def noisy(X, share=1e-9):
+    return X + share * X.std(axis=0) * np.random.default_rng(9).normal(size=X.shape)
+
+
+NEAR_COPIES = {
+    "float32": lambda X: X.astype(np.float32),
+    "float32 in doubles": lambda X: X.astype(np.float32).astype(float),
+    "the same": lambda X: X.copy(),
+    "noise": noisy,
+    "noise and float32": lambda X: noisy(X).astype(np.float32),
+    "sparse": lambda X: sparse.csr_matrix(noisy(X)),
+    "polars": lambda X: pl.DataFrame(X.astype(np.float32)),
+    "objects": lambda X: noisy(X).astype(object),
+}
+NUMERIC_TABLES = {
+    "one column": lambda rng, n: rng.normal(size=(n, 1)),
+    "few columns": lambda rng, n: rng.normal(size=(n, 5)) * 10.0 ** np.arange(-2, 3),
+    "many columns": lambda rng, n: rng.normal(size=(n, 60)),
+    "heavy tails": lambda rng, n: rng.standard_cauchy(size=(n, 4)),
+    "far from zero": lambda rng, n: 1.7e9 + 1e5 * rng.normal(size=(n, 3)),
+    "zeros and powers of two": lambda rng, n: np.hstack([2.0 ** rng.integers(-3, 4, (n, 5)), rng.binomial(1, 0.5, (n, 20))]),
+}
+
+
+@pytest.mark.parametrize("table", NUMERIC_TABLES)
+@pytest.mark.parametrize("how", NEAR_COPIES)
+def test_near_copies_of_calibration_rows_are_refused(how, table):
+    """All calibration rows are training rows, but for their last digits; the target is another."""
+    rng = np.random.default_rng(0)
+    X, y = NUMERIC_TABLES[table](rng, 200), rng.normal(size=200)
+    for copied in (NEAR_COPIES[how](X), NEAR_COPIES[how](np.vstack([X, NUMERIC_TABLES[table](rng, 300)]))):
+        target = np.append(y + 1e-6, rng.normal(size=copied.shape[0] - 200))
+        with pytest.raises(OverlappingRolesError, match=r"train and calibrate share the features of [0-9]{2,3} rows"):
+            check_overlap((X, y), train=(copied, target))
+        assert check_overlap((X, y), train=(copied, target), duplicates="allow") == {"train": 0}
+
+
+def mixed_frame(rng, n):
+    towns = np.array(["Bern", "Ulm", "Graz", "Lyon"])
+    return pd.DataFrame(
+        {
+            "town": towns[rng.integers(4, size=n)],
+            "size": rng.normal(size=n),
+            "kind": pd.Categorical(rng.choice(["a", "b"], size=n)),
+            "when": pd.Timestamp("2026-01-01") + pd.to_timedelta(rng.integers(10**9, size=n), unit="s"),
+            "count": pd.array(rng.integers(50, size=n), dtype="Int64"),
+        }
+    ).mask(rng.uniform(size=(n, 5)) < 0.05)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda frame: frame.assign(town=frame["town"] + "  "),
+        lambda frame: frame.assign(size=frame["size"].astype("float32")),
+        lambda frame: frame.assign(when=frame["when"] + pd.Timedelta("1us"), kind=frame["kind"].astype(object) + " "),
+        lambda frame: frame.assign(count=frame["count"].astype(float)),
+        pl.from_pandas,
+    ],
+)
+def test_near_copies_in_tables_of_many_kinds_are_refused(change):
+    rng = np.random.default_rng(0)
+    frame, y = mixed_frame(rng, 100), rng.integers(2, size=100)
+    with pytest.raises(OverlappingRolesError, match="share the features of"):
+        check_overlap((frame, y), train=(mixed_frame(rng, 80), y[:80]), tune=(change(frame), 1 - y))
+    for n in (20, 500):
+        assert check_overlap((frame, y), train=(change(mixed_frame(rng, n)), np.zeros(n))) == {"train": 0}
+
+
+@pytest.mark.parametrize("columns", [1000, 5000])
+def test_near_copies_in_wide_tables_are_refused(columns):
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(60, columns)), rng.normal(size=60)
+    for copied in (X.astype(np.float32), noisy(X)):
+        with pytest.raises(OverlappingRolesError, match="share the features of"):
+            check_overlap((X, y), train=(np.vstack([copied, X[::-1] + 1]), np.zeros(120)))
+
+
+def test_copies_that_were_multiplied_first_are_refused():
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(100, 3)), rng.normal(size=100)
+    many = noisy(np.repeat(X, 10, axis=0)), rng.normal(size=1000)
+    with pytest.raises(OverlappingRolesError, match="share the features of 100 rows"):
+        check_overlap((X, y), train=many)
+
+
+def test_near_copies_are_found_by_their_target_where_few_features_differ():
+    rng = np.random.default_rng(0)
+    X, y = rng.integers(2, size=(200, 2)), rng.normal(size=200)
+    with pytest.raises(OverlappingRolesError, match="share the features of"):
+        check_overlap((X, y), train=(X, y + 1e-6))
+    assert check_overlap((X, y), train=(X, rng.normal(size=200))) == {"train": 0}
+
+
+def natural_tables(rng, n):
+    ages = np.round(rng.normal(30, 14, size=n)).clip(1)
+    fares = rng.choice(np.round(rng.lognormal(3, 1, size=60), 2), size=n)
+    yield "binary", rng.integers(2, size=(n, 6))
+    yield "grid", rng.integers(40, size=(n, 2))
+    yield "rare repeats", rng.integers(n * n // 4, size=(n, 1))
+    yield "passengers", pd.DataFrame({"age": ages, "sex": rng.choice(["m", "f"], size=n), "class": rng.integers(3, size=n)})
+    yield "fares", np.column_stack([fares, ages])
+    yield "one column", rng.normal(size=(n, 1)).astype(np.float16)
+    yield "ids", 10**9 + rng.permutation(n)[:, None]
+    yield "big ids", 10**18 + rng.permutation(n)[:, None]
+    yield "pairs", rng.normal(size=(n, 3))[rng.integers(n, size=n)]
+    yield "words", rng.choice(["yes", "yes ", "no"], size=(n, 4)).astype(object)
+    yield "constant", np.ones((n, 2))
+
+
+@pytest.mark.parametrize("share", [0.05, 0.3, 0.5, 0.9])
+def test_natural_repeats_of_features_pass(share):
+    """110 tables whose roles are cut at random; each is refused by chance once in about 10,000."""
+    for seed in range(10):
+        rng = np.random.default_rng(seed)
+        n = int(rng.integers(100, 1500))
+        for name, table in natural_tables(rng, n):
+            y, cut = rng.normal(size=n), int(share * n)
+            parts = [table.iloc[:cut], table.iloc[cut:]] if hasattr(table, "iloc") else [table[:cut], table[cut:]]
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # a target may agree at float32 by chance
+                assert check_overlap((parts[0], y[:cut]), train=(parts[1], y[cut:])) == {"train": 0}, name
+
+
+@pytest.mark.parametrize("columns", [1, 2, 20])
+def test_independent_rows_are_no_copies(columns):
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        n, rest = rng.integers(10, 1500, size=2)
+        X, y = rng.normal(size=(n + rest, columns)) + 10.0 ** rng.integers(0, 6), rng.integers(2, size=n + rest)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # far from zero a few rows may agree at float32
+            assert check_overlap((X[:n], y[:n]), train=(X[n:], y[n:])) == {"train": 0}
+
+
+def test_the_chance_of_natural_repeats_is_bounded_by_its_p_value():
+    """Roles cut at random, 2,000 times: a p-value below q comes up in at most q of them, within 4 standard errors."""
+    rng = np.random.default_rng(0)
+    found = []
+    for _ in range(2000):
+        values = np.repeat(np.arange(200, dtype=np.uint64), rng.choice([1, 2, 3, 20], p=[0.5, 0.3, 0.15, 0.05], size=200))
+        rng.shuffle(values)
+        cut = rng.integers(20, values.size - 20)
+        found.append(_Pairs.of(values[:cut], values[cut:]).chance)
+    for q in (0.2, 0.05, 0.01):
+        assert np.mean(np.array(found) < q) <= q + 4 * np.sqrt(q * (1 - q) / 2000)
+    assert np.mean(np.array(found) < 0.5) > 0.2  # and it is no empty bound
+
+
+def test_the_pairs_are_counted_as_by_hand():
+    """{1: 1 and 1, 2: 2 and 1, 3: 1 and 2, 5: 2 and 0}: exactly one of m copies is among 7 of 12 rows."""
+    a, b = (np.array(part, dtype=np.uint64) for part in ([4, 1, 2, 2, 3, 5, 5], [1, 2, 3, 3, 6]))
+    pairs = _Pairs.of(a, b)
+    assert (pairs.count, pairs.first) == (2, 1)
+    of_two, of_three = 2 * 7 * 5 / (12 * 11), 3 * 7 * 5 * 4 / (12 * 11 * 10)
+    assert pairs.expected == pytest.approx(2 * of_two + 2 * of_three)
 
 
 def test_the_work_in_python_is_for_each_row_and_not_for_each_cell(lines_run):

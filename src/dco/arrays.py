@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import datetime
 from contextlib import suppress
+from decimal import Decimal, InvalidOperation
+from fractions import Fraction
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -42,3 +45,56 @@ def real_numbers(values: Any, *, name: str) -> AnyArray:
     if array.dtype.kind not in "fiub":
         raise ValueError(f"{name} must be real numbers, got dtype {array.dtype}.")
     return array
+
+
+def check_floats_hold(targets: Any, *, name: str) -> None:
+    """Refuse targets of a regression that float64 would change: dates, durations, and large integers that it rounds."""
+    values = to_numpy(targets).ravel()
+    first = values[0] if values.dtype.kind == "O" and values.size else None
+    if values.dtype.kind == "M" or isinstance(first, (datetime.date, np.datetime64)) or type(first).__name__ == "Period":
+        raise ValueError(
+            f"{name} holds dates, and a regression needs numbers: give days since one of them, such as "
+            f"({name} - {name}.min()) / np.timedelta64(1, 'D')."
+        )
+    if values.dtype.kind == "m" or isinstance(first, (datetime.timedelta, np.timedelta64)):
+        raise ValueError(
+            f"{name} holds durations, and a regression needs numbers: give them in one unit, such as "
+            f"{name} / np.timedelta64(1, 's')."
+        )
+    row = first_rounded(values)
+    if row is not None:
+        raise ValueError(
+            f"{name} is {values[row]!s:.40} in row {row}, which float64 rounds, so that neighbours would be one value: "
+            f"subtract a whole number first, such as {name} - {name}.min()."
+        )
+
+
+def first_rounded(values: AnyArray) -> int | None:
+    """The first of (n,) numbers that is beyond 2**53 and that float64 does not hold exactly; None if there is none."""
+    kind = values.dtype.kind
+    if kind in "iu" and values.dtype.itemsize == 8:  # exact iff no more than 53 digits follow the first binary one
+        size = np.abs(values).astype(np.uint64)
+        lost = size // np.maximum(size & (~size + np.uint64(1)), np.uint64(1)) > np.uint64(2**53)
+    elif kind == "f" and values.dtype.itemsize > 8:
+        with np.errstate(over="ignore"):
+            lost = (np.abs(values) > 2**53) & (values.astype(np.float64) != values)
+    elif kind in "OU":
+        lost = np.array([_is_rounded(value) for value in values.tolist()], dtype=bool)
+    else:
+        return None
+    rows = np.flatnonzero(lost)
+    return int(rows[0]) if rows.size else None
+
+
+def _is_rounded(value: Any) -> bool:
+    if isinstance(value, np.integer):
+        value = int(value)
+    elif isinstance(value, str):  # a number, or refused elsewhere
+        with suppress(InvalidOperation):
+            value = Decimal(value)
+    if not isinstance(value, (int, Decimal, Fraction)) or value != value or -(2**53) <= value <= 2**53:
+        return False
+    try:
+        return float(value) != value
+    except OverflowError:
+        return True

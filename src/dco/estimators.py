@@ -19,7 +19,7 @@ from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, proces
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, check_is_fitted, column_or_1d, validate_data
 
-from dco.arrays import AnyArray, Floats, Integers
+from dco.arrays import AnyArray, Floats, Integers, check_floats_hold
 from dco.certificate import Certificate
 from dco.display import counted, first_few
 from dco.evaluation import Evaluation, check_not_missing, evaluate
@@ -110,18 +110,19 @@ class _Decoupled(BaseEstimator, ABC):
         self._check_parameters(tune=tune, groups=groups)
         if params and get_config().get("enable_metadata_routing") and self.search is None:
             process_routing(self, "fit", **params)  # an unset or unknown request is an error here, not a failed candidate
+        new = object.__new__(type(self))  # takes what is fitted, until all of it is: a fit that fails changes nothing
+        new.__dict__.update(self.__dict__)
         seed = as_seed(self.random_state)
-        rows = self._rows(X, y, groups, params, reset=True)
+        rows = new._rows(X, y, groups, params, reset=True)
         self._check_condition(rows.X, self.condition_on)
-        self.__dict__.pop("predictor_", None)  # should this fit fail, no earlier one stays beside new classes and roles
-        roles = self._roles(rows, tune=tune, calibrate=calibrate, seed=seed)
-        self.splits_ = roles.splits
-        self._set_classes([roles.train.y, roles.tune.y, roles.calibrate.y])
+        roles = new._roles(rows, tune=tune, calibrate=calibrate, seed=seed)
+        new.splits_ = roles.splits
+        new._set_classes([roles.train.y, roles.tune.y, roles.calibrate.y])
         models = self._seeded_models(seed)
-        bench = self._bench(roles.train, roles.tune, seed, roles.prefitted)
+        bench = new._bench(roles.train, roles.tune, seed, roles.prefitted)
         facts = self._facts(roles, models, seed)
         sealed = SealedRows(roles.calibrate.X, roles.calibrate.y, fingerprint=facts.fingerprints.get("calibrate"))
-        self.predictor_ = fit_decoupled(
+        new.predictor_ = fit_decoupled(
             models,
             self._scores(),
             bench,
@@ -135,8 +136,9 @@ class _Decoupled(BaseEstimator, ABC):
             seed=seed,
             facts=facts,
         )
-        if self.predictor_.structure.classes is not None:
-            self._set_classes([self.predictor_.structure.classes])  # a frozen model may know more labels than the rows hold
+        if new.predictor_.structure.classes is not None:
+            new._set_classes([new.predictor_.structure.classes])  # a frozen model may know more labels than the rows hold
+        self.__dict__ = new.__dict__
         return self
 
     def predict(self, X: Any) -> AnyArray:
@@ -644,6 +646,7 @@ class DecoupledRegressor(RegressorMixin, _Decoupled):
 
     def _targets(self, y: Any) -> AnyArray:
         check_not_missing(y, "every row needs a number. Leave such rows out.")
+        check_floats_hold(y, name="y")
         column = _one_column(y, warn=True)
         try:
             values: AnyArray = check_array(column, ensure_2d=False, input_name="y", dtype=np.float64)
@@ -655,6 +658,10 @@ class DecoupledRegressor(RegressorMixin, _Decoupled):
                 f"y holds text ({text!r}), and a regressor needs numbers. Classes: DecoupledClassifier."
             ) from None
         return values
+
+    def _known_targets(self, y: Any, *, stacklevel: int = 2) -> AnyArray:
+        check_floats_hold(y, name="y")
+        return super()._known_targets(y)
 
 
 def named_models(models: Any) -> dict[str, Any]:

@@ -39,6 +39,8 @@ Rows: TypeAlias = tuple[Any, Any]
 Duplicates: TypeAlias = Literal["natural", "drop", "allow"]
 
 _CELLS_AT_ONCE = 2**21  # bounds the memory of the canonical form to about 100 MB, however long the table
+_NEAR_BITS, _NEAR_TARGET_BITS = 20, 12  # float32 has 24, and noise of 1e-9 of the spread begins at the 30th
+_NATURAL = 1e-5  # repeats less likely than this, were roles cut at random, are copies
 _FLOAT_INTEGERS = 2.0**53  # every integer below is a float64, and 2**53 + 1 rounds to it
 
 
@@ -139,41 +141,62 @@ def check_overlap(
 ) -> dict[str, int]:
     """Refuse calibration rows that are also in train or tune; return how many each of them shares.
 
-    For roles that the caller supplies: there a shared row is most likely a leak. ``duplicates="allow"`` declares that
-    repeats are natural (a fresh row is as likely to be a repeat), and only counts them. Rows that agree at float32 and
-    not at float64 give a warning: they may be rounded copies. `hashes` has the fingerprints of roles whose rows are
-    hashed already.
+    For roles that the caller supplies: there a shared row is most likely a leak. Near-copies (float32, digits that differ by
+    noise, blanks around text, another target) are refused where there are more of them than natural repeats explain. A few
+    rows that agree at float32 and not at float64 give a warning: they may be rounded copies. ``duplicates="allow"`` declares
+    that repeats are natural (a fresh row is as likely to be a repeat), and only counts equal rows. `hashes` has the
+    fingerprints of roles whose rows are hashed already.
     """
     if duplicates not in get_args(Duplicates):
         raise ValueError(f"duplicates must be one of {', '.join(get_args(Duplicates))}; got {duplicates!r}.")
     known = dict(hashes or {})
     exact = known["calibrate"] if "calibrate" in known else row_fingerprints(*calibrate)
-    rounded: Hashes | None = None
+    others = {name: rows for name, rows in (("train", train), ("tune", tune)) if rows is not None}
     counts: dict[str, int] = {}
-    for name, rows in (("train", train), ("tune", tune)):
-        if rows is None:
-            continue
+    for name, rows in others.items():
         shared = overlap(exact, known[name] if name in known else row_fingerprints(*rows))
         counts[name] = shared.count
-        if duplicates == "allow":
-            continue
-        if shared.count:
+        if shared.count and duplicates != "allow":
             raise OverlappingRolesError(
                 f"{name} and calibrate share {shared.count} rows (first: calibration row {shared.first}); coverage needs "
                 "calibration rows that fitting and tuning never saw. Drop them from one role, let assign_roles() build "
                 'both, or pass duplicates="allow" if a new row is as likely to be a repeat.'
             )
-        if rounded is None:
-            rounded = row_fingerprints(*calibrate, at_float32=True)
-        near = overlap(rounded, row_fingerprints(*rows, at_float32=True))
-        if near.count:
-            warnings.warn(
-                f"{near.count} calibration rows (first: {near.first}) agree with rows of {name} after rounding to float32. "
-                "If they are copies at another precision, drop them from one role: coverage needs unseen rows.",
-                UserWarning,
-                stacklevel=2,
-            )
+    if duplicates != "allow":
+        _check_near_copies(calibrate, others)
     return counts
+
+
+def _check_near_copies(calibrate: Rows, others: Mapping[str, Rows]) -> None:
+    """Refuse calibration rows whose features are those of another role, but for rounding, noise and blanks."""
+    own, *theirs = _near_hashes([calibrate, *others.values()])
+    for (name, rows), hashes in zip(others.items(), theirs, strict=True):
+        for mine, other in zip(own, hashes, strict=True):
+            pairs = _Pairs.of(mine, other)
+            if pairs.chance < _NATURAL:
+                raise OverlappingRolesError(
+                    f"{name} and calibrate share the features of {pairs.count} rows (first: calibration row {pairs.first}), "
+                    "up to rounding and blanks, whatever their targets: these are copies, for natural repeats would occur "
+                    f"inside roles too, and share about {pairs.expected:.0f} like this. Coverage needs calibration rows "
+                    "that fitting and tuning never saw: drop them from one role, let assign_roles() build both, or pass "
+                    'duplicates="allow" if a new row is as likely to be a repeat.'
+                )
+        near = np.flatnonzero(np.any([np.isin(*pair) for pair in zip(own[-2:], hashes[-2:], strict=True)], axis=0))
+        if near.size:
+            _tell_rounded_copies(name, near, calibrate, rows)
+
+
+def _tell_rounded_copies(name: str, near: Integers, calibrate: Rows, rows: Rows) -> None:
+    """Warn about those of the `near` calibration rows that agree with a row of the role at float32, targets included."""
+    some = [part if part is None else _slice_rows(_table(part, "X"), near) for part in calibrate]
+    found = overlap(row_fingerprints(*some, at_float32=True), row_fingerprints(*rows, at_float32=True))
+    if found.count:
+        warnings.warn(
+            f"{found.count} calibration rows (first: {near[found.rows[0]]}) agree with rows of {name} after rounding to "
+            "float32. If they are copies at another precision, drop them from one role: coverage needs unseen rows.",
+            UserWarning,
+            stacklevel=4,
+        )
 
 
 def codes_of_values(values: Any, *, name: str = "groups", missing: bool = False) -> tuple[Integers, int]:
@@ -191,6 +214,159 @@ def codes_of_values(values: Any, *, name: str = "groups", missing: bool = False)
     place = np.empty(first.size, dtype=np.int64)
     place[np.argsort(first)] = np.arange(first.size)  # the same codes whatever the labels are stored as
     return place[inverse], int(first.size)
+
+
+# ---------------------------------------------------------------------------------------------- near-copies
+
+
+@dataclass(frozen=True, eq=False)
+class _Pairs:
+    """Values that occur once in `a` and also in `b`: how many, the first place in `a`, and what is natural.
+
+    Repeats are natural if roles were cut at random: m copies among N rows, n of them in `a`, then have exactly one copy in
+    `a` with the hypergeometric probability, at most about 1/2. `expected` is the sum of these over all values that repeat,
+    inside roles too, and `chance` the binomial probability of a count so large (Hoeffding 1956: binomial tails bound those
+    of unequal probabilities). Few distinct values have many copies in each role, and hence no such pair at all.
+    """
+
+    count: int
+    first: int
+    expected: float
+    chance: float
+
+    @classmethod
+    def of(cls, a: NDArray[np.uint64], b: NDArray[np.uint64]) -> _Pairs:
+        ours, first, times = np.unique(a, return_index=True, return_counts=True)
+        theirs, other_times = np.unique(b, return_counts=True)
+        _, mine, other = np.intersect1d(ours, theirs, assume_unique=True, return_indices=True)
+        alone = mine[times[mine] == 1]
+        if not alone.size:
+            return cls(0, -1, 0.0, 1.0)
+        from scipy.special import betainc, gammaln  # slow to import
+
+        in_both = times[mine] + other_times[other]
+        in_one = np.concatenate([np.delete(times, mine), np.delete(other_times, other)])
+        copies = np.concatenate([in_both, in_one[in_one > 1]]).astype(np.float64)
+        n, rest = a.size, b.size
+        possible = copies <= rest + 1
+        m = copies[possible]
+        ways = gammaln(n + rest - m + 1) - gammaln(n) - gammaln(rest + 2 - m)  # the others of `a` come from the other values
+        every = gammaln(n + rest + 1) - gammaln(n + 1) - gammaln(rest + 1)
+        expected = float(np.sum(m * np.exp(ways - every)))
+        count = int(alone.size)
+        chance = float(betainc(count, copies.size - count + 1, expected / copies.size)) if count > expected else 1.0
+        return cls(count, int(first[alone].min()), expected, chance)
+
+
+def _near_hashes(roles: list[Rows]) -> list[NDArray[np.uint64]]:
+    """Eight hashes of each row, (8, n) for each role: four of the features alone, then these four with the target.
+
+    Near-copies agree in most of them. Numbers are rounded in two ways, in steps of a small share of the column's spread (for
+    noise, also on columns far from zero, such as dates) and to fewer bits (for float32), each to the nearest step and
+    downwards: a number near a border of one grid is inside a cell of the other. Wide tables are rounded to fewer bits, as
+    all columns must agree at once. Text is stripped.
+    """
+    features = [_table(X, "X") for X, _ in roles]
+    if len({table.shape[1] for table in features}) > 1:
+        return [np.zeros((0, table.shape[0]), np.uint64) for table in features]  # rows of other columns are no copies
+    X = _near_cells(features, bits=max(_NEAR_BITS - int(features[0].shape[1]).bit_length(), 8))
+    ends = np.cumsum([table.shape[0] for table in features])[:-1]
+    if any(y is None for _, y in roles):
+        return np.split(X, ends, axis=1)
+    y = _near_cells([_table(target, "y") for _, target in roles], bits=_NEAR_TARGET_BITS)
+    return np.split(np.concatenate([X, _mixed(X) + y]), ends, axis=1)
+
+
+def _near_cells(tables: list[Any], *, bits: int) -> NDArray[np.uint64]:
+    """Four hashes of each row of all tables, one after the other, (4, n): sums over the cells that are not zero."""
+    width = int(tables[0].shape[1])
+    keys = _mixed(np.arange(1, width + 1, dtype=np.uint64))
+    if any(map(_is_sparse, tables)):
+        from scipy.sparse import csr_matrix, vstack
+
+        matrix = vstack([csr_matrix(table) for table in tables]).tocsr()
+        values = matrix.data.astype(np.float64)
+        cell = _cell_sizes(values, bits, columns=matrix.indices, shape=matrix.shape)[matrix.indices]
+        hashed = _near_words(values, cell, keys[matrix.indices], bits=bits)
+        sums = np.concatenate([np.zeros((4, 1), np.uint64), np.cumsum(hashed, axis=1, dtype=np.uint64)], axis=1)
+        return np.diff(sums[:, matrix.indptr])  # modulo 2**64, as sums are
+    n = sum(table.shape[0] for table in tables)
+    found = np.zeros((4, n), np.uint64)
+    arrays = [array for array in map(_as_numbers, tables) if array is not None]
+    numbers = len(arrays) == len(tables)
+    step = max(1, _CELLS_AT_ONCE // 8 // max(n, 1)) if numbers else 1
+    for start in range(0, width, step):
+        at = slice(start, start + step)
+        if numbers:
+            block = np.concatenate([array[:, at].astype(np.float64) for array in arrays])
+        else:
+            block = _near_column([_column_of(table, start) for table in tables])
+        if block.dtype == np.uint64:
+            found += _mixed(block ^ keys[start])
+        else:
+            found += _near_words(block, _cell_sizes(block, bits), keys[at], bits=bits).sum(axis=2, dtype=np.uint64)
+    return found
+
+
+def _near_words(values: Floats, cell: Floats, keys: NDArray[np.uint64], *, bits: int) -> NDArray[np.uint64]:
+    """Hashes of the numbers under each of the four roundings; 0 for a number that is rounded to zero."""
+    with np.errstate(all="ignore"):
+        steps = np.where(cell > 0, values / cell, 0.0)  # a column without spread says nothing here
+        whole, cut = (values + 0.0).view(np.uint64), np.uint64(52 - bits)
+        half = np.uint64(1) << (cut - np.uint64(1))
+        rounded = [(np.rint(steps) + 0.0).view(np.uint64), (np.floor(steps) + 0.0).view(np.uint64)]
+        words = np.stack([*rounded, (whole + half) >> cut, whole >> cut])
+    words[:, np.isnan(values)] = _Kind.MISSING
+    return np.where(words == 0, np.uint64(0), _mixed(words ^ keys))
+
+
+def _cell_sizes(values: Floats, bits: int, *, columns: Integers | None = None, shape: Any = None) -> Floats:
+    """The step of each column, 2**-bits of its standard deviation; with `columns`, of the cells of a sparse matrix."""
+    finite = np.isfinite(values)
+    with np.errstate(all="ignore"):
+        if columns is None:
+            count = np.maximum(finite.sum(axis=0), 1)
+            centred = np.where(finite, values - np.where(finite, values, 0.0).sum(axis=0) / count, 0.0)
+            variance = (centred**2).sum(axis=0) / count
+        else:
+            held = np.where(finite, values, 0.0)
+            first, second = (np.bincount(columns, held**power, minlength=shape[1]) / shape[0] for power in (1, 2))
+            variance = np.maximum(second - first**2, 0.0)
+        return np.asarray(np.ldexp(np.sqrt(variance), -bits))
+
+
+def _as_numbers(table: Any) -> AnyArray | None:
+    """The whole table as an array of numbers, None if a column holds anything else."""
+    if not isinstance(table, np.ndarray):
+        kinds = table.dtypes
+        plain = all(isinstance(kind, np.dtype) for kind in kinds) and _is_pandas(table)
+        if not plain or not all(kind.kind in "biuf" for kind in kinds):
+            return None
+        table = table.to_numpy()
+    return table if table.dtype.kind in "biuf" else None
+
+
+def _near_column(parts: list[Any]) -> AnyArray:
+    """One column of all tables: numbers (n, 1) where all cells are numbers, dates or missing, else a hash of each cell."""
+    arrays = [part if isinstance(part, np.ndarray) else _plain(part) for part in parts]
+    if all(array.dtype.kind in "mM" for array in arrays):
+        moments = np.concatenate(arrays)
+        return np.where(np.isnat(moments), np.nan, moments.view(np.int64).astype(np.float64))[:, None]
+    cells = [value for array in arrays for value in array.tolist()]
+    try:
+        missing = ("NoneType", "NAType", "NaTType")
+        return np.array([np.nan if type(value).__name__ in missing else value for value in cells], dtype=np.float64)[:, None]
+    except (TypeError, ValueError, OverflowError):
+        texts: dict[str, tuple[int, int]] = {}
+        kinds, first, _ = zip(*(_cell(v.strip() if isinstance(v, str) else v, False, texts) for v in cells), strict=True)
+        return np.array(first, dtype=np.uint64) ^ _mixed(np.array(kinds, dtype=np.uint64))
+
+
+def _mixed(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """A hash of each word that spreads over all bits (the finaliser of SplitMix64): fast, and not for secrets."""
+    words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return words ^ (words >> np.uint64(31))
 
 
 # ---------------------------------------------------------------------------------------------- rows to digests
@@ -257,6 +433,10 @@ def _is_polars(values: Any) -> bool:
 
 def _slice(table: Any, start: int, stop: int) -> Any:
     return table.iloc[start:stop] if _is_pandas(table) else table[start:stop]
+
+
+def _slice_rows(table: Any, rows: Integers) -> Any:
+    return table.iloc[rows] if _is_pandas(table) else table[rows]
 
 
 def _records(table: Any, first_column: int, at_float32: bool, texts: dict[str, tuple[int, int]]) -> _Records:

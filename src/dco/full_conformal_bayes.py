@@ -20,10 +20,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import logsumexp
 
-from dco.arrays import Bools, Floats, Integers
+from dco.arrays import Bools, Floats, Integers, check_floats_hold
 from dco.predictions import ClassDraws, GaussianMixtures
 from dco.ranks import Level, as_rational
 from dco.sets import IntervalUnions, LabelSets
+from dco.sets.intervals import responses
 
 _ROUNDING = 1e-12  # sigmas this close, relatively, are equal: rounding must not remove a candidate
 _ELEMENTS_AT_ONCE = 2**22
@@ -108,6 +109,7 @@ def full_conformal_intervals(
     are out. A set that holds the first or last candidate may go on beyond it: it then reaches to infinity, which says that
     `candidates` were too narrow. For the decision at exact responses use `full_conformal_p_values`.
     """
+    check_floats_hold(candidates, name="candidates")
     grid = np.asarray(candidates, dtype=np.float64)
     if grid.ndim != 1 or grid.size < 2 or not np.all(np.diff(grid) > 0):
         raise ValueError("candidates must be at least two numbers in ascending order.")
@@ -193,8 +195,8 @@ def _log_weights(weights: ArrayLike | None, n_draws: int) -> Floats:
 
 
 def _responses(y: ArrayLike, n: int) -> Floats:
-    values = np.asarray(y, dtype=np.float64)
-    if values.shape != (n,) or not np.all(np.isfinite(values)):
+    values = responses(y, n)
+    if not np.all(np.isfinite(values)):
         raise ValueError(f"y must hold one finite number for each of the {n} rows.")
     return values[:, None]
 

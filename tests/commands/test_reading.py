@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
+import pyarrow.parquet
 import pytest
 
 from dco.commands.layout import Layout, features, make_layout, targets
@@ -145,7 +146,11 @@ def test_different_labels_stay_different_and_as_written(tmp_path: Path, cells: l
     layout, _ = make_layout(table, path=path, target="y", task="classification")
     assert targets(table, layout, path=path, classes=np.array([0, 1])).dtype == np.int64
     assert targets(table, layout, path=path, classes=np.array(["a"])).tolist() == cells
-    assert targets(*_as_regression(path), path=path).tolist() == [float(cell) for cell in cells]
+    if len(cells[0]) < 16:
+        assert targets(*_as_regression(path), path=path).tolist() == [float(cell) for cell in cells]
+    else:
+        with pytest.raises(ValueError, match="'y' is 12345678901234567 in row 1, which float64 rounds"):
+            targets(*_as_regression(path), path=path)
 
 
 def _as_regression(path: Path) -> tuple[pa.Table, Layout]:
@@ -202,6 +207,30 @@ def test_dates_where_the_fit_had_none_are_refused(tmp_path: Path) -> None:
     path = write(tmp_path / "t.csv", "a,y\n1,2021-01-01\n2,2021-01-02\n")
     with pytest.raises(ValueError, match="target 'y' holds dates"):
         make_layout(read_table(path), path=path, target="y", task=None)
+
+
+def test_targets_that_floats_would_change_are_refused(tmp_path: Path) -> None:
+    large = [10**18 + row % 3 for row in range(60)]
+    frame = pd.DataFrame({"a": np.arange(60), "y": large})
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    frame.to_parquet(tmp_path / "t.parquet")
+    pq = pa.table({"a": frame["a"], "y": pa.array(large).cast(pa.decimal128(20, 0))})
+    pa.parquet.write_table(pq, tmp_path / "decimal.parquet")
+    frame.assign(y=[f"{value},0" for value in large]).to_csv(tmp_path / "comma.csv", index=False, sep=";")
+    for name, decimal in (("t.csv", "."), ("t.parquet", "."), ("decimal.parquet", "."), ("comma.csv", ",")):
+        table = read_table(tmp_path / name)
+        layout, _ = make_layout(table, path=tmp_path, target="y", task="regression", decimal=decimal)
+        with pytest.raises(ValueError, match=r"the target 'y' is 1000000000000000001(,0)? in row 2, which float64 rounds"):
+            targets(table, layout, path=tmp_path)
+    layout, _ = make_layout(table := read_table(tmp_path / "t.parquet"), path=tmp_path, target="y", task="classification")
+    assert sorted(set(targets(table, layout, path=tmp_path).tolist())) == [str(10**18 + k) for k in range(3)]
+    for cells in ([1e18 + 1024 * row for row in range(60)], [2**60 + 2**10 * row for row in range(60)]):
+        held = pa.table({"a": frame["a"], "y": cells})
+        layout, _ = make_layout(held, path=tmp_path, target="y", task="regression")
+        assert targets(held, layout, path=tmp_path).tolist() == cells
+    dates = pa.table({"a": frame["a"], "y": pd.date_range("2026-01-01", periods=60)})
+    with pytest.raises(ValueError, match="the target 'y' holds dates; turn them into numbers, such as days since one"):
+        targets(dates, layout, path=tmp_path)  # to evaluate a model that was fitted on numbers
 
 
 def test_batches_have_the_size_asked_for_and_lose_no_row(tmp_path: Path) -> None:

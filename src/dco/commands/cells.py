@@ -10,12 +10,13 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from datetime import datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from dco.arrays import AnyArray
+from dco.arrays import AnyArray, first_rounded
 from dco.extras import require
 
 # missing, among numbers; the spellings are those that Arrow and pandas take for missing
@@ -80,6 +81,21 @@ def numbers(column: Any, name: str, *, path: Path, first_row: int = 0, decimal: 
     return np.asarray(values.to_numpy(zero_copy_only=False))
 
 
+def first_rounded_cell(column: Any, decimal: str = ".") -> int | None:
+    """The first row whose number is beyond 2**53 and that float64 would round; None if there is none."""
+    types = require("pyarrow.types", extra="tables")
+    if is_text(column.type):
+        cells = _with_points(with_gaps(column), decimal)
+        rows = np.flatnonzero(_like(cells, r"^[+-]?[0-9]{16,}(\.[0-9]*)?$"))
+        values = np.array([Decimal(cells[row].as_py()) for row in rows.tolist()], dtype=object)
+    elif types.is_integer(column.type) or types.is_decimal(column.type):
+        rows, values = np.flatnonzero(~_like(column, None)), column.drop_null().to_numpy()
+    else:
+        return None
+    place = first_rounded(values)
+    return None if place is None else int(rows[place])
+
+
 def seconds(column: Any, name: str, *, path: Path, first_row: int) -> AnyArray:
     """A column of dates, as such or in ISO's form, in seconds since 1970; anything else is an error that names it."""
     types = require("pyarrow.types", extra="tables")
@@ -113,9 +129,9 @@ def _text(value: Any) -> str:
 
 
 def are_whole_labels(column: Any) -> bool:
-    """Whether labels written as text are the same labels as whole numbers: spelt as such, or all of them with a .0."""
+    """Whether labels are the same labels as whole numbers: as text, spelt as such, or all of them with a .0."""
     if not is_text(column.type):
-        return True
+        return first_rounded_cell(column) is None
     spelt = r"^(0|-?[1-9][0-9]{0,14})"  # more digits than these do not fit into a float
     return _any_like(column, spelt + "$", every=True) or _any_like(column, spelt + r"\.0+$", every=True)
 

@@ -17,6 +17,7 @@ from dco.commands.cells import (
     as_float,
     as_texts,
     first_code,
+    first_rounded_cell,
     first_text,
     first_true,
     is_date,
@@ -277,6 +278,16 @@ def targets(table: Any, layout: Layout, *, path: Path, classes: AnyArray | None 
             "such rows out of the table."
         )
     if layout.task == "regression":
+        rounded = first_rounded_cell(column, layout.decimal)
+        if rounded is not None:
+            raise ValueError(
+                f"{path}: the target {layout.target!r} is {column[rounded]} in row {rounded + 1}, which float64 rounds, so "
+                "that neighbours would be one value; subtract a whole number from the column first."
+            )
+        if is_date(column.type):
+            raise ValueError(
+                f"{path}: the target {layout.target!r} holds dates; turn them into numbers, such as days since one of them."
+            )
         return numbers(column, layout.target, path=path, decimal=layout.decimal)
     if classes is None:
         whole = kind_of(column, layout.target, path, layout.decimal) == "number" and are_whole_labels(column)

@@ -138,10 +138,15 @@ def is_frozen(model: Any) -> bool:
 
 
 def holds_frozen(model: Any) -> bool:
-    """Whether a model is frozen, or any part of it: a vote, a stack or a `CalibratedClassifierCV` around a frozen model."""
-    from sklearn.frozen import FrozenEstimator
+    """Whether a model is frozen, or any part of it: a vote, a stack or a `CalibratedClassifierCV` around a frozen model.
 
-    if isinstance(model, FrozenEstimator):
+    A model that is its own clone counts as frozen: it may have been fitted before, on rows that are unknown here.
+    """
+    from sklearn.base import BaseEstimator, clone
+
+    own_clone = None if isinstance(model, type) else getattr(model, "__sklearn_clone__", None)  # a FrozenEstimator has one
+    usual = getattr(own_clone, "__func__", None) is BaseEstimator.__sklearn_clone__
+    if own_clone is not None and not usual and clone(model) is model:
         return True
     if isinstance(model, Mapping):  # the values that a search tries, say
         model = list(model.values())

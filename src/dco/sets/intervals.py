@@ -9,7 +9,7 @@ from typing import Any, TypeAlias, overload
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dco.arrays import AnyArray, Bools, Floats, Integers, real_numbers, to_numpy
+from dco.arrays import AnyArray, Bools, Floats, Integers, check_floats_hold, real_numbers, to_numpy
 from dco.extras import require
 from dco.sets.prediction_sets import Row, Rows, chosen, compressed_rows, described
 
@@ -268,6 +268,7 @@ def responses(y: ArrayLike, n: int) -> Floats:
     values = to_numpy(y)
     if values.shape != (n,):
         raise ValueError(f"y must hold one number for each of the {n} rows, got shape {values.shape}.")
+    check_floats_hold(values, name="y")
     if values.size and values.dtype.kind not in "iubf":
         raise ValueError(f"y must be real numbers, got dtype {values.dtype}.")
     return values.astype(np.float64, copy=False)
