@@ -1749,3 +1749,108 @@ def test_groups_and_conditions_that_are_not_there_are_named() -> None:
         dco.DecoupledRegressor(Ridge()).fit(frame, y, groups="x0")
     with pytest.raises(ValueError, match="names the column 'y0', which X does not have; it has 'x0', 'x1'"):
         dco.DecoupledRegressor(Ridge(), condition_on="y0").fit(frame, y)
+
+
+class ListedClasses(ClassifierMixin, BaseEstimator):
+    """A model that keeps its classes in a list, as models from outside scikit-learn do."""
+
+    def fit(self, X, y):
+        self.inner_ = LogisticRegression().fit(X, y)
+        self.classes_ = self.inner_.classes_.tolist()
+        return self
+
+    def predict_proba(self, X):
+        return self.inner_.predict_proba(X)
+
+    def predict(self, X):
+        return self.inner_.predict(X)
+
+
+def test_classes_may_be_a_list() -> None:
+    X, y = class_rows()
+    named = np.array(["a", "b", "c"])[y]
+    for labels in (y, named):
+        listed = dco.DecoupledClassifier(ListedClasses(), random_state=0).fit(X, labels)
+        plain = dco.DecoupledClassifier(LogisticRegression(), random_state=0).fit(X, labels)
+        assert listed.predict_set(X).to_lists() == plain.predict_set(X).to_lists()
+        np.testing.assert_array_equal(listed.predict_proba(X), plain.predict_proba(X))
+    frozen = FrozenEstimator(ListedClasses().fit(X, named))
+    with pytest.raises(ValueError, match="Labels must be of one kind"):
+        dco.DecoupledClassifier(frozen, random_state=0).fit(X, y)
+    several = dco.DecoupledClassifier([ListedClasses(), KNeighborsClassifier()], ensemble=True, random_state=0).fit(X, named)
+    assert set(several.predict(X)) <= {"a", "b", "c"}
+
+
+@pytest.mark.parametrize("given", [list, np.array, pd.Series, pd.Categorical])
+def test_text_and_numbers_in_one_y_are_refused_in_a_sentence(given) -> None:
+    X, y = class_rows()
+    labels = [[1, "1", "x"][label] for label in y]
+    mixed = np.array(labels, dtype=object) if given is np.array else given(labels)
+    with pytest.raises(ValueError, match=r"^y holds text \('(1|x)'\) and numbers \(1\) as labels: give all labels one type"):
+        dco.DecoupledClassifier(LogisticRegression(), random_state=0).fit(X, mixed)
+
+
+def with_gaps(X, kind, rows=()):
+    """Rows of X with gaps in the third column, as a table of some kind."""
+    X = X.copy()
+    X[list(rows), 2] = np.nan
+    if kind == "object":
+        cells = X.astype(object)
+        cells[list(rows), 2] = None
+        return cells
+    names = ["a", "b", "dose", "d"]
+    frames = {"pandas": lambda: pd.DataFrame(X, columns=names), "polars": lambda: pl.DataFrame(X, schema=names)}
+    return frames[kind]() if kind in frames else csr_array(X) if kind == "sparse" else X
+
+
+@pytest.mark.parametrize("kind", ["array", "object", "pandas", "polars", "sparse"])
+def test_a_column_that_was_never_missing_and_now_is_gets_a_note(kind, tmp_path) -> None:
+    X, y = regression_rows(400)
+    model = HistGradientBoostingRegressor(max_iter=5) if kind != "sparse" else make_pipeline(SimpleImputer(), Ridge())
+    est = dco.DecoupledRegressor(model, random_state=0)
+    est.fit(with_gaps(X[:300], kind), y[:300])
+    new = with_gaps(X[300:], kind, rows=range(33))
+    name = "'dose'" if kind in ("pandas", "polars") else "2"
+    told = (
+        rf"^1 column had no missing value in the fit and has some in 100 new rows \({name} in 33\): such rows are not like"
+    )
+    with pytest.warns(UserWarning, match=told):
+        est.predict_set(new)
+    with pytest.warns(UserWarning, match=told):
+        est.evaluate(new, y[300:])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        est.predict_set(with_gaps(X[300:], kind))
+        est.predict_set(with_gaps(X[300:], kind, rows=[0]))  # one of 400 rows may be among the last 100
+    dco.save(est, tmp_path / "model.dco")
+    with pytest.warns(UserWarning, match=told):
+        dco.load(tmp_path / "model.dco").predict_set(new)
+
+
+def test_a_column_with_gaps_in_the_fit_gets_no_note_and_older_files_none_at_all(tmp_path) -> None:
+    X, y = regression_rows(400)
+    model = HistGradientBoostingRegressor(max_iter=5)
+    new = with_gaps(X[300:], "pandas", rows=range(33))
+    seen = dco.DecoupledRegressor(model, random_state=0).fit(with_gaps(X[:300], "pandas", rows=[5]), y[:300])
+    older = dco.DecoupledRegressor(model, random_state=0).fit(with_gaps(X[:300], "pandas"), y[:300])
+    del older.predictor_.__dict__["complete"]  # as files of older versions hold it
+    dco.save(older, tmp_path / "model.dco")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        seen.predict_set(new)
+        dco.load(tmp_path / "model.dco").predict_set(new)
+
+
+def test_the_note_on_gaps_is_rare_where_rows_are_exchangeable() -> None:
+    """Four of 400 rows lack a value: the note comes with probability below 0.01, so more than 9 of 300 times with 0.001."""
+    X, y = regression_rows(400)
+    est = dco.DecoupledRegressor(HistGradientBoostingRegressor(max_iter=2), random_state=0).fit(X[:300], y[:300])
+    rng, notes = np.random.default_rng(0), 0
+    for _ in range(300):
+        gaps = rng.permutation(400)[:4]
+        if (gaps >= 300).all():  # otherwise the fit has seen a gap, and there is nothing to say
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                est.predict_set(with_gaps(X[300:], "array", rows=gaps - 300))
+            notes += len(caught)
+    assert notes <= 9

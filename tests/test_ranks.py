@@ -265,3 +265,10 @@ def test_a_tail_above_delta_by_a_part_in_10_to_the_28_is_refused(e):
     tail = Fraction(sum(math.comb(n, i) * 19 ** (n - i) for i in range(e + 1)), 20**n)
     scale = 10 ** (30 + len(str(int(1 / tail))))
     assert pac_rank(n, alpha=Fraction(1, 20), delta=Fraction(int(tail * scale) - 1, scale)) == n - e + 1
+
+
+@pytest.mark.parametrize("alpha", ["1e1000000000", "1e-1000000000", Decimal("1e-1000000000")])
+def test_a_level_too_far_from_one_to_write_down_is_refused_at_once(alpha):
+    with pytest.raises(ValueError, match="strictly between 0 and 1"):
+        conformal_rank(10, alpha=alpha)
+    assert conformal_rank(10, alpha="1e-4000") == 11

@@ -31,6 +31,7 @@ import polars
 import pytest
 import sklearn
 import skops.io
+from scipy import sparse
 from sklearn import (
     calibration,
     compose,
@@ -57,6 +58,7 @@ from sklearn.ensemble import HistGradientBoostingRegressor, RandomForestClassifi
 from sklearn.frozen import FrozenEstimator
 from sklearn.gaussian_process import kernels
 from sklearn.linear_model import Ridge
+from sklearn.metrics import _dist_metrics as dist_metrics
 from sklearn.utils import all_estimators
 
 import dco
@@ -658,6 +660,152 @@ def test_a_forest_whose_trees_expect_other_columns_is_corrupt(tmp_path):
     dco.storage.save(model, tmp_path / "model.dco")
     with pytest.raises(dco.CorruptModelError, match="columns"):
         dco.storage.load(tmp_path / "model.dco")
+
+
+def neighbours_with(part, change):
+    """A k-nearest-neighbour model whose tree has one part of its state changed."""
+
+    def make(algorithm):
+        model = neighbors.KNeighborsRegressor(3, algorithm=algorithm, leaf_size=4).fit(X, NUMBERS)
+        state = list(model._tree.__getstate__())
+        state[part] = change(state[part])
+        model._tree.__setstate__(tuple(state))
+        return model
+
+    return make
+
+
+def set_at(index, value, field=None):
+    def change(array):
+        array = array.copy()
+        (array if field is None else array[field])[index] = value
+        return array
+
+    return change
+
+
+@pytest.mark.parametrize("algorithm", ["kd_tree", "ball_tree"])
+@pytest.mark.parametrize(
+    "make",
+    [
+        neighbours_with(0, lambda data: data[:-1].copy()),
+        neighbours_with(0, lambda data: data[:, :-1].copy()),
+        neighbours_with(1, set_at(0, 10**9)),
+        neighbours_with(1, set_at(0, -1)),
+        neighbours_with(1, lambda order: order[:-1].copy()),
+        neighbours_with(2, set_at(-1, 10**9, "idx_end")),
+        neighbours_with(2, set_at(-1, -5, "idx_start")),
+        neighbours_with(2, set_at(-1, 0, "is_leaf")),
+        neighbours_with(2, lambda nodes: nodes[:1].copy()),
+        neighbours_with(3, lambda bounds: bounds[:, :1].copy()),
+        neighbours_with(6, lambda n_nodes: 10**6),
+        neighbours_with(11, lambda metric: None),
+        neighbours_with(11, lambda metric: dist_metrics.MinkowskiDistance64.__new__(dist_metrics.MinkowskiDistance64)),
+    ],
+)
+def test_a_tree_of_neighbours_that_points_outside_itself_is_corrupt(make, algorithm, tmp_path):
+    """scikit-learn follows these numbers in compiled code, and reads whatever memory they point at."""
+    dco.storage.save(make(algorithm), tmp_path / "model.dco")
+    with pytest.raises(dco.CorruptModelError, match="tree of neighbours"):
+        dco.storage.load(tmp_path / "model.dco")
+
+
+@pytest.mark.parametrize("labels", [np.full(len(X), 9), np.full(len(X), -1), np.zeros(len(X) - 1, dtype=np.intp)])
+def test_neighbours_with_labels_that_are_no_classes_are_corrupt(labels, tmp_path):
+    model = neighbors.KNeighborsClassifier(3, algorithm="brute").fit(X, np.arange(len(X)) % 3)
+    model._y = labels
+    dco.storage.save(model, tmp_path / "model.dco")
+    with pytest.raises(dco.CorruptModelError, match="labels that do not fit"):
+        dco.storage.load(tmp_path / "model.dco")
+
+
+@pytest.mark.parametrize("rows", [X, sparse.csr_matrix(X)], ids=["dense", "sparse"])
+@pytest.mark.parametrize(
+    ("attribute", "change"),
+    [
+        ("support_", set_at(0, -1)),
+        ("support_", set_at(0, 10**9)),
+        ("support_", lambda support: np.tile(support, 50)),
+        ("_n_support", set_at(0, 10**6)),
+        ("_n_support", set_at(0, -1)),
+        ("_n_support", lambda counts: np.repeat(counts, 50)),
+        ("support_vectors_", lambda vectors: vectors[:1]),
+        ("support_vectors_", lambda vectors: vectors[:, :1]),
+        ("_dual_coef_", lambda coefficients: coefficients[:, :1]),
+        ("_intercept_", lambda intercept: intercept[:0]),
+        ("_probA", lambda a: np.zeros(1)),
+        ("_effective_probability", lambda before: True),
+        ("_impl", lambda before: "one_class"),
+    ],
+)
+def test_a_support_vector_machine_with_arrays_of_other_shapes_is_corrupt(attribute, change, rows, tmp_path):
+    """libsvm takes the number of support vectors and classes from one array and reads the others by it."""
+    model = svm.SVC().fit(rows, np.arange(len(X)) % 3)
+    setattr(model, attribute, change(getattr(model, attribute)))
+    dco.storage.save(model, tmp_path / "model.dco")
+    with pytest.raises(dco.CorruptModelError, match="support vector machine"):
+        dco.storage.load(tmp_path / "model.dco", trusted=[sparse.csr_matrix])
+
+
+def test_a_sparse_matrix_with_columns_outside_it_is_corrupt(tmp_path):
+    model = svm.SVC().fit(sparse.csr_matrix(X), np.arange(len(X)) % 3)
+    model.support_vectors_.indices[0] = 10**6
+    (tmp_path / "model.dco").write_bytes(dco.storage._packed(model))
+    with pytest.raises(dco.CorruptModelError, match="indices"):
+        dco.storage.load(tmp_path / "model.dco", trusted=[sparse.csr_matrix])
+
+
+@pytest.mark.parametrize(
+    ("model", "rows"),
+    [
+        (svm.SVC(), sparse.csr_matrix(X)),
+        (svm.SVC(kernel="precomputed"), X @ X.T),
+        (svm.SVR(epsilon=1e6), X),
+        (svm.SVR(epsilon=1e6), sparse.csr_matrix(X)),
+        (neighbors.KNeighborsRegressor(2, p=3, metric_params={"w": np.arange(1.0, X.shape[1] + 1)}), X),
+        (neighbors.KNeighborsClassifier(2, algorithm="brute"), sparse.csr_matrix(X)),
+    ],
+)
+def test_unusual_but_sound_neighbours_and_support_vectors_come_back(model, rows, tmp_path):
+    model.fit(rows, np.arange(len(X)) % 3)
+    dco.storage.save(model, tmp_path / "model.dco")
+    copy = dco.storage.load(tmp_path / "model.dco", trusted=[sparse.csr_matrix])
+    np.testing.assert_array_equal(copy.predict(rows), model.predict(rows))
+
+
+def far_fraction():
+    return call("fractions", "Fraction", text("1e1000000000"))
+
+
+def fraction_by_keys():
+    kinds = node("ListNode", "builtins", "list", content=[node("TypeNode", "fractions", "Fraction")])
+    return node("DictNode", "builtins", "dict", key_types=kinds, content={"1e1000000000": text("")})
+
+
+def fraction_of_another_part():
+    """Its argument looks harmless and has the number of a part that is not: that part would be built in its place."""
+    hidden = node("TupleNode", "builtins", "tuple", content=[text("1e1000000000")])
+    harmless = call("fractions", "Fraction", text("1/3"))
+    harmless["content"]["__id__"] = hidden["__id__"]
+    return node("ListNode", "builtins", "list", content=[hidden, harmless])
+
+
+def fraction_of_a_decimal():
+    return call("fractions", "Fraction", call("decimal", "Decimal", text("1e1000000000")))
+
+
+def fraction_as_a_loss():
+    arguments = node("TupleNode", "builtins", "tuple", content=[text("1e1000000000")])
+    return node("LossNode", "fractions", "Fraction", content=text(""), __reduce__={"args": arguments})
+
+
+@pytest.mark.parametrize(
+    "make", [far_fraction, fraction_by_keys, fraction_of_another_part, fraction_of_a_decimal, fraction_as_a_loss]
+)
+def test_a_fraction_that_would_compute_for_days_is_corrupt(make, saved):
+    hostile(saved, make())
+    with pytest.raises(dco.CorruptModelError, match="fraction"):
+        dco.storage.load(saved)
 
 
 def nodes_of(part):

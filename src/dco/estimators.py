@@ -30,7 +30,7 @@ from dco.predictions import ClassProbabilities
 from dco.predictor import DecoupledPredictor, Facts, Statement, condition_values, fit_decoupled
 from dco.ranks import Level, as_count, as_rational
 from dco.roles import Growth, Roles, Sizes, deal_roles, given_roles
-from dco.rows import KeptRows, Rows, check_table, is_frame, n_rows
+from dco.rows import KeptRows, Rows, check_table, is_frame, missing_cells, n_rows
 from dco.scores.score import Score
 from dco.seal import SealedRows
 from dco.selection import Workbench, growing_candidates, named_scores
@@ -166,6 +166,7 @@ class _Decoupled(BaseEstimator, ABC):
         for level in levels:
             self.predictor_.tell_infeasible(self.predictor_.stated(level, guarantee=guarantee, delta=delta), stacklevel=3)
         self.predictor_.tell_new_groups(X, stacklevel=3)
+        self.predictor_.tell_new_gaps(self.predictor_.new_gaps(X), n_rows(X), stacklevel=3)
         prediction = self.predictor_.structure.prediction(X)
         sets = [self.predictor_.sets(X, level, guarantee=guarantee, delta=delta, prediction=prediction) for level in levels]
         return sets[0] if one else sets
@@ -222,6 +223,7 @@ class _Decoupled(BaseEstimator, ABC):
         for statement in statements:
             own.tell_infeasible(statement, stacklevel=3)
         own.tell_new_groups(features, stacklevel=3)
+        own.tell_new_gaps(own.new_gaps(features), n_rows(features), stacklevel=3)
         used, spoilt = own.tell_used_rows(features, target, stacklevel=3)
         prediction, conditions = own.structure.prediction(features), own.structure.conditions(features, target)
         found = []
@@ -492,6 +494,7 @@ class _Decoupled(BaseEstimator, ABC):
                 "roles were balanced over labels (stratify=True), so calibration rows are not exchangeable with a new row "
                 "and coverage is only approximately at its level"
             )
+        gaps = [missing_cells(role.X) for role in (roles.train, roles.tune, roles.calibrate) if len(role)]
         return Facts(
             rows=roles.sizes,
             fingerprints={name: role_fingerprint(own) for name, own in roles.hashes.items()},
@@ -503,6 +506,7 @@ class _Decoupled(BaseEstimator, ABC):
             dealt_from=roles.dealt_from(),
             grouped=roles.calibrate.groups is not None,
             distinct=self.duplicates == "drop",
+            complete=np.sum(gaps, axis=0) == 0,
         )
 
     def _set_model_param(self, key: str, value: Any) -> None:
@@ -591,6 +595,7 @@ class DecoupledClassifier(ClassifierMixin, _Decoupled):
 
     def _targets(self, y: Any) -> AnyArray:
         check_not_missing(y, "every row needs a label. Leave such rows out.")
+        _check_one_kind(y)
         labels = _one_column(y, warn=True)
         check_classification_targets(labels)
         return labels
@@ -620,7 +625,8 @@ class DecoupledClassifier(ClassifierMixin, _Decoupled):
         rows = dict(zip(("the train rows", "the tune rows", "the calibrate rows"), targets, strict=False))
         frozen = {name: model for name, model in named_models(self.models).items() if is_frozen(model)}
         known = {f"the model {name!r}": getattr(model, "classes_", None) for name, model in frozen.items()}
-        _check_label_kinds(rows | {name: labels for name, labels in known.items() if isinstance(labels, np.ndarray)})
+        listed = {name: np.asarray(own) for name, own in known.items() if isinstance(own, (np.ndarray, list))}
+        _check_label_kinds(rows | listed)
         self.classes_ = np.unique(np.concatenate([target for target in targets if len(target)]))
         if len(self.classes_) < 2:
             only = self.classes_.tolist()[0]
@@ -703,6 +709,20 @@ def _one_column(y: Any, *, warn: bool = False) -> AnyArray:
 def _is_pair(entry: Any) -> bool:
     """Whether it is (name, model), as the steps of a Pipeline are."""
     return isinstance(entry, (tuple, list)) and len(entry) == 2 and isinstance(entry[0], str)
+
+
+def _check_one_kind(y: Any) -> None:
+    """Refuse text and numbers in one y: they cannot be sorted, and NumPy makes 1 and "1" one label where it joins them."""
+    if getattr(getattr(y, "dtype", None), "kind", "O") != "O":
+        return
+    labels = np.asarray(y, dtype=object).ravel().tolist()
+    text = next((label for label in labels if isinstance(label, (str, bytes))), None)
+    number = next((label for label in labels if isinstance(label, (int, float, np.number, np.bool_))), None)
+    if text is not None and number is not None:
+        raise ValueError(
+            f"y holds text ({text!r}) and numbers ({number!r}) as labels: give all labels one type, in fit and afterwards, "
+            "by astype(str) say."
+        )
 
 
 def _check_label_kinds(labels: Mapping[str, AnyArray]) -> None:

@@ -43,7 +43,7 @@ from dco.models.adapt import holds_frozen, is_frozen
 from dco.predictions import Prediction
 from dco.ranks import Level, as_rational, smallest_marginal_n, smallest_pac_n
 from dco.rounding import batch_rounding, same_but_for_rounding, usual_size
-from dco.rows import KeptRows, UsedRows, n_rows, take_features
+from dco.rows import KeptRows, UsedRows, is_frame, missing_cells, n_rows, take_features
 from dco.scores.score import Score
 from dco.seal import SealedRows
 from dco.selection import Selection, Workbench, fit_model, predicted, score_label, select
@@ -53,6 +53,8 @@ from dco.thresholds import Threshold
 from dco.thresholds.grouped import one_row_per_group
 from dco.tuning import Ranking
 from dco.tuning.candidates import check_inverse, is_ours
+
+_BY_CHANCE = 0.01  # probability under exchangeability below which missing values are told
 
 IN_GROUPS = "the law of coverage is for independent rows, and rows of this fit belong together in groups"
 
@@ -164,6 +166,7 @@ class DecoupledPredictor:
     row_hashes: Mapping[str, AnyArray]  # with `repeated_rows` what `KeptRows` keeps, as plain data
     repeated_rows: float
     rounding: float  # what `calibrate` has added to every score
+    complete: AnyArray | None = None  # which columns had no missing cell in the fit; older files do not know
 
     def thresholds(
         self, alpha: Level | None = None, *, guarantee: str | None = None, delta: Level | None = None
@@ -202,6 +205,31 @@ class DecoupledPredictor:
         """Warn, or raise, where rows of X belong to such groups."""
         rows = counted(n_rows(X), "row")
         tell_new_groups(self.new_groups(X), rows, on_infeasible=self.statement.on_infeasible, stacklevel=stacklevel + 1)
+
+    def new_gaps(self, X: Any) -> Counter[Any]:
+        """How many cells of X are missing in each column that had no missing cell in the rows of the fit."""
+        if self.complete is None:
+            return Counter()
+        missing = missing_cells(X) * self.complete
+        names = list(X.columns) if is_frame(X) else range(len(missing))
+        return Counter({names[place]: int(missing[place]) for place in np.flatnonzero(missing)})
+
+    def tell_new_gaps(self, gaps: Counter[Any], rows: int, *, stacklevel: int = 2) -> None:
+        """Warn where so many of `rows` new rows lack such a column that rows like those of the fit hardly would.
+
+        If all rows are exchangeable, c rows of N + n without a value are all among the n new ones with probability at most
+        (n / (N + n))**c, N rows being in the fit.
+        """
+        share = rows / (rows + sum(self.certificate.rows.values()))
+        found = [f"{name!r} in {count}" for name, count in gaps.most_common() if share**count < _BY_CHANCE]
+        if found:
+            warnings.warn(
+                f"{counted(len(found), 'column')} had no missing value in the fit and {have(len(found))} some in "
+                f"{counted(rows, 'new row')} ({first_few(found)}): such rows are not like those of the fit, which the "
+                "guarantee is for.",
+                UserWarning,
+                stacklevel=stacklevel + 1,
+            )
 
     def sets(
         self,
@@ -348,7 +376,15 @@ def fit_decoupled(
         structure, selection, calibration, thresholds, statement, refit=refit, bench=bench, log=log, facts=facts
     )
     return DecoupledPredictor(
-        structure, calibration, statement, certificate, selection.ranking, facts.kept.hashes, facts.kept.repeated, rounding
+        structure,
+        calibration,
+        statement,
+        certificate,
+        selection.ranking,
+        facts.kept.hashes,
+        facts.kept.repeated,
+        rounding,
+        facts.complete,
     )
 
 
@@ -524,6 +560,7 @@ class Facts:
     dealt_from: int | None = None  # how many rows (or groups) `fit` dealt to roles; None if calibration rows were given
     grouped: bool = False
     distinct: bool = False  # repeats were dropped: the statement is about rows like the distinct ones
+    complete: AnyArray | None = None  # which columns have no missing cell in any role
 
 
 def certify(

@@ -21,6 +21,7 @@ Level: TypeAlias = float | str | Decimal | Fraction | np.floating
 _SPOKEN_DIGITS = 12  # a repr this short was typed by a person and means the decimal it shows
 _ROUNDING = Fraction(1, 2**52)  # 1 - 0.9 misses 0.1 by less than this; pi / 10 misses every short fraction by more
 _ROUNDING_32 = Fraction(1, 2**23)  # the same for float32
+_LARGEST_EXPONENT = 5_000  # of a decimal; 1e-1000000000 as a fraction would fill the memory
 _EXACT_TAIL_LIMIT = 4_000  # up to this n an undecided binomial tail is summed in integers (about 10 ms)
 
 
@@ -42,8 +43,12 @@ def as_rational(level: Level, *, name: str = "alpha") -> Fraction:
 
 @lru_cache(maxsize=1024, typed=True)  # typed: Fraction(0.1) == 0.1 == Decimal(0.1), but only the float means one tenth
 def rational(level: Level) -> Fraction | None:
-    """The rational number that `level` means, of any size; None for what is not a number."""
+    """The rational number that `level` means, of any usual size; None for what is not a number."""
     if isinstance(level, (bool, np.bool_)):
+        return None
+    if isinstance(level, str) and "/" not in level:
+        level = Decimal(level)
+    if isinstance(level, Decimal) and abs(level.adjusted()) > _LARGEST_EXPONENT:
         return None
     if isinstance(level, (str, Decimal, Fraction)):
         return Fraction(level)

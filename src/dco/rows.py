@@ -95,6 +95,28 @@ def n_rows(X: Any) -> int:
     return int(X.shape[0]) if hasattr(X, "shape") else len(X)
 
 
+def missing_cells(X: Any) -> Integers:
+    """How many cells of each column of X are missing: NaN, None, or what a frame calls so."""
+    if hasattr(X, "isna"):
+        return np.asarray(X.isna().sum(), dtype=np.int64)
+    if is_frame(X):  # polars, which tells NaN from null
+        nan = [int(column.is_nan().sum() or 0) if column.dtype.is_float() else 0 for column in X.get_columns()]
+        return np.asarray(X.null_count().row(0), dtype=np.int64) + np.asarray(nan, dtype=np.int64)
+    if issparse(X):
+        table: Any = X
+        table = table.tocsr()
+        return np.bincount(table.indices[np.isnan(table.data)], minlength=table.shape[1])
+    cells = np.asarray(X)
+    if cells.dtype.kind not in "fO":
+        return np.zeros(cells.shape[1], dtype=np.int64)
+    gaps = np.isnan(cells) if cells.dtype.kind == "f" else np.frompyfunc(_is_gap, 1, 1)(cells).astype(bool)
+    return np.asarray(gaps.sum(axis=0, dtype=np.int64))
+
+
+def _is_gap(cell: Any) -> bool:
+    return cell is None or bool(cell != cell)
+
+
 def take_features(X: Any, rows: Integers) -> Any:
     """Some rows of X, which keeps its type."""
     if hasattr(X, "iloc"):

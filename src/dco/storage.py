@@ -11,6 +11,7 @@ import hashlib
 import io
 import json
 import os
+import re
 import types
 import warnings
 import zipfile
@@ -71,6 +72,7 @@ def load(path: str | os.PathLike[str], *, trusted: Iterable[str | type] = ()) ->
     allowed = trusted_names() | _names(trusted)
     data = _checked(Path(path).read_bytes(), path)
     with _corrupt_if_it_fails(path):
+        _check_fractions(data)
         unknown = sorted(set(skops.io.get_untrusted_types(data=data)) - allowed)
     if unknown:
         raise UntrustedTypeError(
@@ -81,7 +83,7 @@ def load(path: str | os.PathLike[str], *, trusted: Iterable[str | type] = ()) ->
     with _corrupt_if_it_fails(path), warnings.catch_warnings():
         warnings.simplefilter("ignore", InconsistentVersionWarning)  # one for each part of the model; ours is one for all
         estimator = skops.io.loads(data, trusted=sorted(allowed))
-        _check_trees(estimator)
+        _check_compiled(estimator)
         other = _other_versions(data)
     if other:
         warnings.warn(
@@ -204,17 +206,67 @@ def _names(trusted: Iterable[str | type]) -> frozenset[str]:
     return frozenset(item if isinstance(item, str) else f"{item.__module__}.{item.__name__}" for item in trusted)
 
 
-# --- decision trees ---------------------------------------------------------------------------------------------------
+# --- fractions --------------------------------------------------------------------------------------------------------
 
 
-def _check_trees(estimator: Any) -> None:
-    """Refuse trees whose nodes point outside the tree, back up the tree, or at columns that do not exist.
+def _check_fractions(data: bytes) -> None:
+    """Refuse fractions that are not made of whole numbers: ``Fraction("1e1000000000")`` would compute for days.
 
-    scikit-learn walks trees in compiled code without checking bounds: a crafted file could read foreign memory or hang.
+    Whatever has the `__id__` of a part may be built in its place, so all that share one are checked.
     """
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        pending = [json.loads(archive.read(_SCHEMA))]
+    fractions: list[dict[str, Any]] = []
+    same: dict[Any, list[dict[str, Any]]] = {}
+    while pending:
+        thing = pending.pop()
+        if isinstance(thing, dict):
+            if isinstance(thing.get("__id__"), int | str):
+                same.setdefault(thing["__id__"], []).append(thing)
+            if (thing.get("__module__"), thing.get("__class__")) == ("fractions", "Fraction"):
+                fractions.append(thing)
+            pending += thing.values()
+        elif isinstance(thing, list):
+            pending += thing
+
+    def every(node: dict[str, Any]) -> list[dict[str, Any]]:
+        return [node, *same.get(node.get("__id__"), ())]
+
+    for fraction in fractions:
+        arguments = [part for node in every(fraction["content"]) for part in _contents(node, "TupleNode")]
+        texts = [_contents(node, "JsonNode") for argument in arguments for node in every(argument)]
+        if fraction["__loader__"] != "ConstructorFromReduceNode" or not all(map(_is_whole, texts)):
+            raise CorruptModelError("a fraction in this file is not made of two whole numbers.")
+
+
+def _contents(node: dict[str, Any], loader: str) -> Any:
+    """What a part of this kind holds; no fraction that `save` wrote has a part of another kind."""
+    if node["__loader__"] != loader:
+        raise CorruptModelError("a fraction in this file is not made of two whole numbers.")
+    return node["content"]
+
+
+def _is_whole(text: str) -> bool:
+    """Whether JSON holds a whole number, or the text of one or two: Python writes fractions in either way."""
+    return re.fullmatch(r'-?[0-9]{1,4000}|"-?[0-9]{1,4000}(/[0-9]{1,4000})?"', text) is not None
+
+
+# --- what compiled code walks -----------------------------------------------------------------------------------------
+
+
+def _check_compiled(estimator: Any) -> None:
+    """Refuse arrays that point outside themselves, where compiled code of scikit-learn or SciPy follows them unchecked.
+
+    A crafted file could otherwise read foreign memory, hang or end the process when it predicts.
+    """
+    from scipy.sparse import issparse
     from sklearn.ensemble._forest import BaseForest
     from sklearn.ensemble._gb import BaseGradientBoosting
     from sklearn.ensemble._hist_gradient_boosting.predictor import TreePredictor
+    from sklearn.neighbors._ball_tree import BallTree
+    from sklearn.neighbors._base import NeighborsBase
+    from sklearn.neighbors._kd_tree import KDTree
+    from sklearn.svm._base import BaseLibSVM
     from sklearn.tree._tree import Tree
 
     for thing, columns in _walk(estimator, None, {}):
@@ -240,6 +292,74 @@ def _check_trees(estimator: Any) -> None:
             sets = min(len(thing.raw_left_cat_bitsets), len(thing.binned_left_cat_bitsets))
             if np.any(nodes["bitset_idx"][inner & (nodes["is_categorical"] != 0)] >= sets):
                 raise CorruptModelError("a decision tree in this file asks for categories that it does not have.")
+        elif isinstance(thing, KDTree | BallTree):
+            if not _neighbours_fit(thing, bounds=2 if isinstance(thing, KDTree) else 1):
+                raise CorruptModelError("a tree of neighbours in this file has nodes or rows that point outside it.")
+        elif isinstance(thing, NeighborsBase) and hasattr(thing, "classes_") and hasattr(thing, "_y"):
+            if not _labels_fit(thing):
+                raise CorruptModelError("a model of neighbours in this file has labels that do not fit its rows or classes.")
+        elif isinstance(thing, BaseLibSVM) and hasattr(thing, "support_"):
+            if not _svm_fits(thing):
+                raise CorruptModelError("a support vector machine in this file has arrays that do not fit each other.")
+        elif issparse(thing) and hasattr(thing, "check_format"):
+            thing.check_format(full_check=True)
+
+
+def _neighbours_fit(tree: Any, *, bounds: int) -> bool:
+    """Whether the nodes of a KD-tree or Ball-tree hold rows that are there, and inner ones have both children.
+
+    The children of node i are 2 i + 1 and 2 i + 2.
+    """
+    data, order, nodes, limits, _, _, n_nodes, *_, metric, weights = tree.__getstate__()
+    start, end, inner = nodes["idx_start"], nodes["idx_end"], nodes["is_leaf"] == 0
+    weighted = type(metric).__name__.startswith("Minkowski") and len(metric.__getstate__()[1]) > 0
+    return bool(
+        data.size
+        and order.shape == (len(data),)
+        and np.all((order >= 0) & (order < len(data)))
+        and 0 < n_nodes == len(nodes)
+        and limits.shape == (bounds, n_nodes, data.shape[1])
+        and np.all((start >= 0) & (start <= end) & (end <= len(data)))
+        and np.all(2 * np.flatnonzero(inner) + 2 < n_nodes)
+        and metric is not None
+        and (not weighted or metric.__getstate__()[1].shape == (data.shape[1],))
+        and (weights is None or weights.shape == (len(data),))
+    )
+
+
+def _labels_fit(model: Any) -> bool:
+    """Whether a classifier by neighbours has one label for each row, and knows each."""
+    labels = np.asarray(model._y)
+    known = model.classes_ if isinstance(model.classes_, list) else [model.classes_]
+    columns = labels.reshape(len(labels), -1).T
+    return bool(
+        len(labels) == model._fit_X.shape[0]
+        and len(columns) == len(known)
+        and all(np.all((own >= 0) & (own < len(classes))) for own, classes in zip(columns, known, strict=True))
+    )
+
+
+def _svm_fits(model: Any) -> bool:
+    """Whether the arrays of a support vector machine have the shapes that libsvm takes for granted."""
+    support, counts, vectors = np.asarray(model.support_), np.asarray(model._n_support), model.support_vectors_
+    classes, n = len(counts), len(support)
+    pairs = classes * (classes - 1) // 2
+    classifies = model._impl in ("c_svc", "nu_svc")
+    within = callable(model.kernel) or model.kernel == "precomputed"  # support vectors are then rows of the fit
+    probable = getattr(model, "_effective_probability", model.probability)  # which some versions have
+    coefficients = model._dual_coef_
+    return bool(
+        model._impl == type(model)._impl
+        and (classes >= 2 if classifies else classes == 2)
+        and (not classifies or (np.all(counts >= 0) and counts.sum(dtype=np.int64) == n))
+        and np.all((support >= 0) & (support < model.shape_fit_[0]))
+        and (within or vectors.shape == (n, model.n_features_in_))
+        and coefficients.shape == (classes - 1, n)
+        and (not model._sparse or (coefficients.nnz == (classes - 1) * n and not within))
+        and model._intercept_.shape == (pairs,)
+        and model._probA.shape == model._probB.shape
+        and (model._probA.shape == (pairs,) or (not probable and model._probA.shape == (0,)))
+    )
 
 
 def _check_nodes(left: Any, right: Any, feature: Any, inner: Any, columns: int | None) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import csv
 import errno
 import hashlib
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -699,6 +701,26 @@ def test_categories_that_the_fit_never_saw_are_told(dco: Callable[..., Any], hom
         assert json.loads(dco(*folder).output)["notes"] == said
 
 
+def test_columns_that_were_never_missing_and_now_are_get_a_note(dco: Callable[..., Any], home: Path, tmp_path: Path) -> None:
+    model = home / "numbers.dco"
+    new = pd.read_csv(home / "new.csv")
+    new.loc[::3, "dose"] = np.nan
+    new.loc[::20, "site"] = None
+    new.to_csv(tmp_path / "new.csv", index=False)
+    said = [
+        "2 columns had no missing value in the fit and have some in 200 new rows ('dose' in 67, 'site' in 10): such rows "
+        "are not like those of the fit, which the guarantee is for."
+    ]
+    arguments = ("predict", model, tmp_path / "new.csv", "--out", tmp_path / "s.csv", "--batch-rows", 20)
+    assert json.loads(dco(*arguments, "--json").output)["notes"] == said
+    assert json.loads(dco("evaluate", model, tmp_path / "new.csv", "--json").output)["notes"] == said
+    (tmp_path / "parts").mkdir()
+    for place in range(2):
+        new.iloc[100 * place : 100 * place + 100].to_parquet(tmp_path / "parts" / f"{place}.parquet")
+    folder = ("predict", model, tmp_path / "parts", "--out", tmp_path / "sets", "--jobs", 2, "--json")
+    assert json.loads(dco(*folder).output)["notes"] == said
+
+
 def test_many_categories_are_not_kept(dco: Callable[..., Any], home: Path, tmp_path: Path) -> None:
     from dco.commands.layout import NewValues, told_columns, with_categories
 
@@ -733,3 +755,60 @@ def test_a_model_of_another_version_gets_one_note(
         assert len(told) == 1
         assert f"written with scikit-learn {here['scikit-learn']} (here: 99.0)" in told[0]
     assert "Note: " in dco("audit", model).output
+
+
+def test_no_text_of_a_csv_begins_as_a_formula(dco: Callable[..., Any], tmp_path: Path) -> None:
+    """Labels, keys and column names get an apostrophe, which can be taken off again; numbers and other files get none."""
+    rng = np.random.default_rng(0)
+    labels = ["=cmd()", "+sum", "-sum", "@now", "\tx", "'=y", "plain"]
+    keys = ["=1+1", "-1", "+3.5", "-1,5e3", "+49 30", "plain", "'@", "-", None]
+    n = 420
+    table = pd.DataFrame({"@id": [keys[row % len(keys)] for row in range(n)], "x": rng.normal(size=n)})
+    table["y"] = [labels[row % len(labels)] for row in range(n)]
+    table["x"] += np.arange(n) % len(labels) * 9
+    table.to_csv(tmp_path / "rows.csv", index=False)
+    model = tmp_path / "model.dco"
+    dco("fit", tmp_path / "rows.csv", "--target", "y", "--key", "@id", "--models", "linear", "--out", model)
+    order = ("predict", model, tmp_path / "rows.csv", "--json", "--out")
+    told = json.loads(dco(*order, tmp_path / "s.csv").output)["notes"]
+    assert [note for note in told if "apostrophe" in note] == [
+        "Text that begins with =, +, - or @ has an apostrophe in front in the CSV, so that no spreadsheet runs it as a "
+        "formula; --no-escape keeps it as it is."
+    ]
+    kept = json.loads(dco(*order, tmp_path / "kept.csv", "--no-escape").output)["notes"]
+    assert not any("apostrophe" in note for note in kept)
+    dco(*order, tmp_path / "s.parquet")
+    with open(tmp_path / "s.csv", newline="") as file:
+        cells = list(csv.reader(file))
+    with open(tmp_path / "kept.csv", newline="") as file:
+        raw = list(csv.reader(file))
+    assert cells[0][0] == "'@id"
+    risky = re.compile("[=+\\-@\\t\\r\\n]")
+    numbers = re.compile(r"[+-][0-9.,]+(e[0-9]+)?")
+    assert all(not risky.match(cell) or numbers.fullmatch(cell) for row in cells for cell in row)
+    assert {row[0] for row in cells} >= {"-1", "+3.5", "-1,5e3", "'=1+1", "'+49 30", "''@", "'-", "plain"}
+    assert {row[1] for row in cells} >= {"'=cmd()", "'+sum", "'-sum", "'@now", "'\tx", "''=y", "plain"}
+    assert [[re.sub("^'(?='*[=+\\-@\\t\\r\\n])", "", cell) for cell in row] for row in cells] == raw
+    stored = pd.read_parquet(tmp_path / "s.parquet")
+    assert stored.columns[0] == "@id"
+    assert set(stored["prediction"]) == set(labels)
+
+
+def test_text_of_every_arrow_type_is_escaped() -> None:
+    from dco.commands.predict import _escaped
+
+    for kind in (pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())):
+        column = pa.array(["=a", "-1", None, "b"]).cast(kind)
+        with pytest.warns(UserWarning, match="apostrophe"):
+            assert _escaped(pa.table({"key": column})).column(0).to_pylist() == ["'=a", "-1", None, "b"]
+
+
+def test_sets_of_negative_numbers_are_no_formulas(dco: Callable[..., Any], tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame({"x": rng.normal(size=200)})
+    table["y"] = np.where(table["x"] + rng.normal(size=200) > 0, 1, -1)
+    table.to_csv(tmp_path / "rows.csv", index=False)
+    model = tmp_path / "model.dco"
+    dco("fit", tmp_path / "rows.csv", "--target", "y", "--models", "linear", "--out", model)
+    dco("predict", model, tmp_path / "rows.csv", "--out", tmp_path / "s.csv")
+    assert set(pd.read_csv(tmp_path / "s.csv")["set"]) == {"-1", "1", "-1|1"}

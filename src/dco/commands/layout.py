@@ -193,15 +193,16 @@ def need_column(names: Sequence[str], name: str, *, path: Path, option: str) -> 
 def checked_columns(path: Path, layout: Layout, *, ignore_new: bool, also: Iterable[str] = ()) -> list[str]:
     """The columns to read for a fitted model: all features are there, and nothing that the model never saw."""
     names = column_names(path)
-    missing = [name for name in layout.order if name not in names]
+    there, known, also = set(names), layout.known, list(dict.fromkeys(also))  # tables may have many columns
+    missing = [name for name in layout.order if name not in there]
     if missing:
         shown = ", ".join(repr(name) for name in missing[:5]) + (", ..." if len(missing) > 5 else "")
         raise ValueError(f"{path} lacks {len(missing)} of the columns that the model was fitted on: {shown}; add them.")
-    new = [name for name in names if name not in layout.known and name not in also]
+    new = [name for name in names if name not in known and name not in also]
     if new and not ignore_new:
         shown = ", ".join(repr(name) for name in new[:5]) + (", ..." if len(new) > 5 else "")
         raise ValueError(f"{path} has columns that the model was not fitted on: {shown}; remove them, or say --ignore-new.")
-    return [*layout.order, *(name for name in dict.fromkeys(also) if name not in layout.order)]
+    return [*layout.order, *(name for name in also if name not in layout.order)]
 
 
 def with_categories(layout: Layout, X: Any) -> Layout:
@@ -212,7 +213,7 @@ def with_categories(layout: Layout, X: Any) -> Layout:
 
 def columns_by_kind(layout: Layout) -> dict[str, Any]:
     """How each feature is read; categories with the number of their values, which is None where they are too many."""
-    dates = layout.dates or ()
+    dates = dict.fromkeys(layout.dates or ())
     kept = {name: layout.categories.get(name) for name in layout.texts}
     return {
         "numbers": [name for name in layout.numbers if name not in dates],
@@ -244,16 +245,17 @@ def features(table: Any, layout: Layout, *, path: Path, first_row: int = 0) -> A
     """The features as a pandas frame: numbers as float64 (NaN is missing), texts as str (None is missing)."""
     pandas = require("pandas", extra="tables")
     columns: dict[str, Any] = {}
+    are_texts, are_dates = set(layout.texts), set(layout.dates or ())
     for name in layout.order:
         column = table.column(name)
-        if name in layout.texts:
+        if name in are_texts:
             if is_date(column.type):
                 raise ValueError(
                     f"{path}: the column {name!r} holds dates, and the fit read it as text; write it as the fit had it."
                 )
             texts = as_texts(column, fill=MISSING if name == layout.condition else None)
             columns[name] = pandas.Series(texts, dtype=object)  # pandas would choose by its version
-        elif layout.dates is not None and name in layout.dates:
+        elif name in are_dates:
             columns[name] = seconds(column, name, path=path, first_row=first_row)
         elif layout.dates is not None and is_date(column.type):
             raise ValueError(f"{path}: the column {name!r} holds dates, and the fit had numbers there; give numbers.")
@@ -321,8 +323,9 @@ class NewValues:
     def count(self, table: Any, layout: Layout) -> None:
         """Count the cells of a table; not of a column whose values have thresholds, since such rows get another note."""
         self.rows += table.num_rows
+        there = set(table.column_names)
         for name, kept in layout.categories.items():
-            if name != layout.condition and name in table.column_names:
+            if name != layout.condition and name in there:
                 self._add(name, _unlike(table.column(name), kept))
 
     def add(self, other: NewValues) -> None:

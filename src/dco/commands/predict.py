@@ -37,6 +37,9 @@ from dco.commands.printing import as_json, note, noted_warnings, print_json, pro
 from dco.display import counted
 
 _PLAN = "plan.json"
+# What spreadsheets take for a formula at the begin of a cell, also behind apostrophes, so that one can be taken off again.
+_FORMULA = "^'*[=+\\-@\t\r\n＝＋－＠]"
+_NUMBER = r"[+-]?([0-9]+([.,][0-9]*)?|[.,][0-9]+)([eE][+-]?[0-9]+)?"
 _SIGNATURE = "dco"  # the key of the metadata in Parquet and Feather outputs
 
 
@@ -52,6 +55,7 @@ _SIGNATURE = "dco"  # the key of the metadata in Parquet and Feather outputs
 @click.option("--batch-rows", type=WholeType(min=1), default=50_000, show_default=True, help="Rows in memory at a time.")
 @decimal_option(default=None)
 @click.option("--ignore-new", is_flag=True, help="Leave out columns that the model was not fitted on.")
+@click.option("--no-escape", is_flag=True, help="CSV: keep text that begins with = + - @, which spreadsheets run.")
 @click.option("--resume", is_flag=True, help="Go on with a run that was stopped; the options must be the same.")
 @work_options
 @force_option
@@ -73,16 +77,16 @@ def command(
     """Write the prediction set of every row of DATA, in order; memory stays flat however long the table is.
 
     The output has the row's key (or its number, from 0), the point prediction, the set and its size: labels, or the ends
-    lower and upper (and all pieces, where a set has several). A folder of Parquet files gives a folder with one output a
-    file, on a Dask cluster if --scheduler names one; its machines must see the same paths. A run that is killed leaves no
-    half-written file.
+    lower and upper (and all pieces, where a set has several). In a CSV, text that a spreadsheet would run as a formula gets
+    an apostrophe in front. A folder of Parquet files gives a folder with one output a file, on a Dask cluster if --scheduler
+    names one; its machines must see the same paths. A run that is killed leaves no half-written file.
     """
     from dco.commands.reading import table_format
 
     level = chosen_alpha(alpha, confidence, default=None)
     order = Order(str(model), str(data), str(out), level, options["key"], options["batch_rows"], options["ignore_new"],
                   tuple(options["trust"]), guarantee=options["guarantee"], delta=options["delta"],
-                  decimal=options["decimal"])  # fmt: skip
+                  decimal=options["decimal"], escape=not options["no_escape"])  # fmt: skip
     notes: list[str] = []
     with noted_warnings(notes):
         if table_format(data) == "folder":
@@ -123,6 +127,7 @@ class Order:
     guarantee: str | None = None
     delta: float | None = None
     decimal: str | None = None
+    escape: bool = True
 
     @property
     def statement(self) -> dict[str, Any]:
@@ -325,24 +330,37 @@ def _write_parts(order: Order, model: Any, parts: Path, advance: Any) -> list[in
     row = 0
     written: list[int] = []
     new: Counter[Any] = Counter()
+    missing: Counter[Any] = Counter()
     values = NewValues()
     for index, table in enumerate(even_batches(data, columns, rows=order.batch_rows)):
         part = _part(parts, index)
         values.count(table, layout)
         if not part.exists():
             result = sets_table(
-                model, table, layout, key=key, path=data, first_row=row, order=order, text=kind == "csv", new=new
+                model,
+                table,
+                layout,
+                key=key,
+                path=data,
+                first_row=row,
+                order=order,
+                text=kind == "csv",
+                new=new,
+                missing=missing,
             )
             with written_beside(part) as beside:
                 write_arrow(_signed(result, order, model), beside, kind)
-        elif model.predictor_.structure.condition_on is not None:  # rows of earlier runs count in the note about groups
-            new.update(model.predictor_.new_groups(model_features(model, table, layout, path=data, first_row=row)))
+        else:  # rows of earlier runs count in the notes
+            X = model_features(model, table, layout, path=data, first_row=row)
+            new.update(model.predictor_.new_groups(X))
+            missing.update(model.predictor_.new_gaps(X))
         row += table.num_rows
         written.append(table.num_rows)
         advance(table.num_rows)
     if row == 0:
         raise ValueError(f"{data} has column names and no rows; give a table with rows.")
     tell_new_groups(new, counted(row, "row"))
+    model.predictor_.tell_new_gaps(missing, row)
     values.tell()
     return written
 
@@ -362,8 +380,12 @@ def sets_table(
     order: Order,
     text: bool,
     new: Counter[Any] | None = None,
+    missing: Counter[Any] | None = None,
 ) -> Any:
-    """Key, point prediction, set and size of each row, as an Arrow table; rows of groups without calibration go to `new`."""
+    """Key, point prediction, set and size of each row, as an Arrow table.
+
+    Rows of groups without calibration are counted in `new`, missing cells of columns that had none in `missing`.
+    """
     import numpy as np
 
     from dco.commands.model_files import model_features
@@ -374,6 +396,8 @@ def sets_table(
     X = model_features(model, table, layout, path=path, first_row=first_row)
     if new is not None:
         new.update(model.predictor_.new_groups(X))
+    if missing is not None:
+        missing.update(model.predictor_.new_gaps(X))
     record = model.predictor_.structure.prediction(X)
     sets = model.predictor_.sets(X, **order.statement, prediction=record)
     start = order.first_row + first_row
@@ -393,7 +417,42 @@ def sets_table(
         if isinstance(sets, IntervalUnions):
             columns[_free("pieces", taken)] = arrow.array([_pieces(sets.pieces(row)) for row in range(len(sets))])
     columns[_free("size", taken)] = arrow.array(sets.sizes())
-    return arrow.table(columns)
+    return _escaped(arrow.table(columns)) if text and order.escape else arrow.table(columns)
+
+
+def _escaped(table: Any) -> Any:
+    """The table with an apostrophe before every text and column name that a spreadsheet would run as a formula.
+
+    Numbers, and labels that are numbers, stay as they are; taking one apostrophe off what matches `_FORMULA` with one in
+    front gives the text back.
+    """
+    from dco.commands.cells import is_text
+    from dco.extras import require
+
+    arrow, compute = require("pyarrow", extra="tables"), require("pyarrow.compute", extra="tables")
+
+    def told(column: Any) -> Any:
+        if arrow.types.is_dictionary(column.type):
+            column = column.cast(column.type.value_type)
+        if not is_text(column.type):
+            return column
+        plain = compute.match_substring_regex(column, rf"^{_NUMBER}(\|{_NUMBER})*$")
+        risky = compute.and_not(compute.match_substring_regex(column, _FORMULA), plain)
+        if compute.any(risky).as_py():
+            warnings.warn(
+                "Text that begins with =, +, - or @ has an apostrophe in front in the CSV, so that no spreadsheet runs it "
+                "as a formula; --no-escape keeps it as it is.",
+                UserWarning,
+                stacklevel=2,
+            )
+        sign, nothing = (arrow.scalar(text, column.type) for text in ("'", ""))
+        return compute.if_else(risky, compute.binary_join_element_wise(sign, column, nothing), column)
+
+    made = [name for name in table.column_names[1:] if name.startswith("pieces")]  # of numbers, by `_pieces`
+    columns = [
+        column if name in made else told(column) for name, column in zip(table.column_names, table.columns, strict=True)
+    ]
+    return arrow.table(columns, names=told(arrow.array(table.column_names)).to_pylist())
 
 
 def _free(name: str, taken: set[str]) -> str:
@@ -541,10 +600,11 @@ def _predict_folder(
             raise OSError(f"The sets of {lost[0]} were removed during the run; run again with --resume.")
         shutil.rmtree(unfinished, ignore_errors=True)
     total = NewValues()
-    for _, values in found:
+    for _, values, _ in found:
         total.add(values)
     now = " predicted now" if len(orders) < len(files) else ""
-    tell_new_groups(sum((groups for groups, _ in found), Counter()), counted(total.rows, "row") + now)
+    tell_new_groups(sum((groups for groups, _, _ in found), Counter()), counted(total.rows, "row") + now)
+    model.predictor_.tell_new_gaps(sum((missing for _, _, missing in found), Counter()), total.rows)
     total.tell()
     return offsets[-1], len(files), stated(model, order.statement)
 
@@ -578,7 +638,7 @@ def _partition_order(order: Order, file: Path, target: Path, first_row: int, unf
 
 def _predict_partitions(
     orders: list[Order], out: Path, *, jobs: int, scheduler: str | None, quiet: bool
-) -> list[tuple[Counter[Any], Any]]:
+) -> list[tuple[Counter[Any], Any, Counter[Any]]]:
     """What `predict_partition` gives for each order, wherever they run."""
     from dco.parallel import run_many
 
@@ -634,10 +694,11 @@ def _is_signed(path: Path) -> bool:
     return _SIGNATURE.encode() in (metadata or {})
 
 
-def predict_partition(order: Order) -> tuple[Counter[Any], Any]:
+def predict_partition(order: Order) -> tuple[Counter[Any], Any, Counter[Any]]:
     """The sets of one Parquet file, streamed into one Parquet file that appears when it is complete.
 
-    Returns how many of its rows belong to each group that has no calibration rows, and the categories that are new.
+    Returns how many of its rows belong to each group that has no calibration rows, the categories that are new, and the
+    missing cells of columns that had none in the fit.
     """
     from dco.commands.layout import NewValues
     from dco.commands.reading import even_batches
@@ -649,13 +710,23 @@ def predict_partition(order: Order) -> tuple[Counter[Any], Any]:
     layout, columns, key = _columns(order, model)
     data, row, writer = Path(order.data), 0, None
     new: Counter[Any] = Counter()
+    missing: Counter[Any] = Counter()
     values = NewValues()
     with written_beside(Path(order.out), within=Path(order.unfinished)) as beside:
         try:
             for table in even_batches(data, columns, rows=order.batch_rows):
                 values.count(table, layout)
                 result = sets_table(
-                    model, table, layout, key=key, path=data, first_row=row, order=order, text=False, new=new
+                    model,
+                    table,
+                    layout,
+                    key=key,
+                    path=data,
+                    first_row=row,
+                    order=order,
+                    text=False,
+                    new=new,
+                    missing=missing,
                 )
                 result = _signed(result, order, model)
                 writer = parquet.ParquetWriter(str(beside), result.schema) if writer is None else writer
@@ -666,4 +737,4 @@ def predict_partition(order: Order) -> tuple[Counter[Any], Any]:
                 writer.close()
         if writer is None:
             raise ValueError(f"{data} has no rows; remove this file from the folder.")
-    return new, values
+    return new, values, missing

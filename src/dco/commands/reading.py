@@ -7,6 +7,7 @@ import csv
 import gzip
 import io
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -54,7 +55,7 @@ def column_names(path: Path) -> list[str]:
     with _told(path):
         names = _column_names(path)
     named = [name for name in names if not _is_row_number(name)]
-    twice = sorted({name for name in named if named.count(name) > 1})
+    twice = sorted(name for name, count in Counter(named).items() if count > 1)
     if twice:
         raise ValueError(f"{path} has more than one column called {twice[0]!r}; give each column its own name.")
     if not named:

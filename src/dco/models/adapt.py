@@ -282,7 +282,7 @@ def _classes(model: Any) -> AnyArray:
     classes = getattr(model, "classes_", None)
     if classes is None:
         classes = getattr(last_model(model), "classes_", None)
-    if classes is None or isinstance(classes, list):
+    if classes is None or (isinstance(classes, list) and any(np.ndim(own) > 0 for own in classes)):  # of several outputs
         raise ValueError(f"{name_of(model)} has no classes_ that names its columns: its fit must set it, from one y a row.")
     return np.asarray(classes)
 

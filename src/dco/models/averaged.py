@@ -34,7 +34,7 @@ class AveragedModel(BaseEstimator):
     def _adopt(self, fitted: list[Any]) -> AveragedModel:
         self.fitted_ = fitted
         if all(hasattr(model, "classes_") for model in fitted):
-            self.classes_ = fitted[0].classes_
+            self.classes_ = np.asarray(fitted[0].classes_)
         return self
 
     def records(self) -> tuple[type, ...]:
