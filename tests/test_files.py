@@ -5,6 +5,11 @@ from __future__ import annotations
 import ast
 import json
 import os
+import signal
+import socket
+import stat
+import subprocess
+import sys
 from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
@@ -20,7 +25,7 @@ from dco.datasets.images import _claim, _write
 from dco.experiments.experiment import Experiment, Options
 from dco.experiments.records import plain as records_plain
 from dco.experiments.records import run_splits
-from dco.files import plain, written_beside
+from dco.files import plain, written_beside, written_together
 from dco.report.rendering import strict_json, write_text
 from dco.storage import save
 
@@ -166,6 +171,145 @@ def test_the_unfinished_file_lies_within_the_folder_that_is_named(tmp_path: Path
         assert os.listdir(tmp_path) == ["unfinished"]
     assert (tmp_path / "file").read_text() == "new"
     assert os.listdir(tmp_path / "unfinished") == []
+
+
+# --- what is never replaced -------------------------------------------------------------------------------------------
+
+
+def pipe(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def bound(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(os.path.relpath(path))  # a socket's own path may have some 100 characters
+
+
+def device(path: Path) -> None:
+    try:
+        os.mknod(path, stat.S_IFCHR | 0o666, os.makedev(1, 3))
+    except PermissionError:  # for whoever may make no device: a terminal, in a folder where nobody can make a file
+        path.symlink_to(os.ttyname(os.openpty()[1]))
+
+
+SPECIAL = {"a pipe": pipe, "a socket": bound, "a device": device, "a folder": Path.mkdir}
+
+
+@pytest.mark.parametrize(("name", "write"), [entry for entry in WRITERS.values() if entry[1] is not claim])
+@pytest.mark.parametrize("link", [False, True], ids=["itself", "by a link"])
+@pytest.mark.parametrize("kind", SPECIAL)
+def test_what_is_no_regular_file_is_not_replaced(
+    kind: str,
+    link: bool,
+    name: str,
+    write: Callable[[Path], object],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    special = tmp_path / ("special" if link else name)
+    SPECIAL[kind](special)
+    if link:
+        (tmp_path / name).symlink_to(special)
+    before = os.stat(special)
+    with pytest.raises(ValueError, match=f"{name} is {kind}, and only a regular file is replaced; choose another name."):
+        write(tmp_path / name)
+    assert os.path.samestat(os.stat(special), before)
+    assert os.stat(special).st_mode == before.st_mode
+    assert set(os.listdir(tmp_path)) == {name, special.name}
+
+
+# --- several files ----------------------------------------------------------------------------------------------------
+
+
+def write_two(folder: Path, *, overwrite: bool = True) -> None:
+    with written_together() as finished:
+        for name in ("first", "second"):
+            with written_beside(folder / name, overwrite=overwrite) as beside:
+                beside.write_text(f"new {name}")
+        assert [file.target.name for file in finished] == ["first", "second"]
+
+
+@pytest.mark.parametrize("there", [[], ["first"], ["second"], ["first", "second"]])
+@pytest.mark.parametrize("links", [True, False], ids=["links", "no links"])
+@pytest.mark.parametrize("fails", ["flush", "name"])
+def test_files_that_belong_together_are_all_replaced_or_none(
+    there: list[str], links: bool, fails: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk of the second is full, or it cannot get its name after the first has got its own."""
+    for name in there:
+        (tmp_path / name).write_text(f"old {name}")
+    flush, rename, calls = os.fsync, os.replace, []
+
+    def second_fails(usual: Callable[..., None]) -> Callable[..., None]:
+        def called(*given: Any) -> None:
+            calls.append(given)
+            if len(calls) == 2:
+                raise OSError("disk full")
+            usual(*given)
+
+        return called
+
+    def no_links(*names: object) -> None:
+        raise PermissionError("Operation not permitted")
+
+    with monkeypatch.context() as disk:
+        if not links:
+            disk.setattr(os, "link", no_links)
+        disk.setattr(os, "fsync" if fails == "flush" else "replace", second_fails(flush if fails == "flush" else rename))
+        with pytest.raises(OSError, match="disk full"):
+            write_two(tmp_path)
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {name: f"old {name}" for name in there}
+    write_two(tmp_path)
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {
+        "first": "new first", "second": "new second"
+    }  # fmt: skip
+
+
+def test_a_name_that_was_taken_meanwhile_keeps_the_files_that_belong_to_it_out(tmp_path: Path) -> None:
+    (tmp_path / "second").write_text("another run's")
+    with pytest.raises(ValueError, match="written by another run meanwhile and is kept"):
+        write_two(tmp_path, overwrite=False)
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"second": "another run's"}
+
+
+# --- what killed runs leave -------------------------------------------------------------------------------------------
+
+WRITING = """
+import sys
+from pathlib import Path
+from dco.files import written_beside
+
+with written_beside(Path(sys.argv[1])) as beside:
+    beside.write_text("half")
+    print(beside, flush=True)
+    sys.stdin.read()
+    beside.write_text("whole")
+"""
+
+
+def test_a_killed_run_is_swept_up_after_and_a_living_one_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "diabetes.csv"
+    others = [tmp_path / ".diabetes.csv.mine", tmp_path / ".diabetes.csv.bak.0123456789ab", tmp_path / ".other.0123456789ab"]
+    for other in others:
+        other.write_text("mine")
+    runs = [
+        subprocess.Popen([sys.executable, "-c", WRITING, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
+    killed, living = runs
+    left, unfinished = (Path(run.stdout.readline().strip()) for run in runs if run.stdout is not None)
+    killed.send_signal(signal.SIGKILL)
+    killed.communicate()
+    assert left.read_text() == "half"
+    with written_beside(path) as beside:
+        beside.write_text("new")
+    assert not left.exists()
+    assert unfinished.read_text() == "half"
+    living.communicate("")
+    assert living.returncode == 0
+    assert path.read_text() == "whole"
+    assert set(tmp_path.iterdir()) == {path, *others}
 
 
 # --- values that strict JSON can hold ---------------------------------------------------------------------------------

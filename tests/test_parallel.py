@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 import signal
@@ -289,3 +290,65 @@ def test_a_client_serves_as_a_cluster_and_stays_open(cluster):
     with Client(cluster.scheduler_address, set_as_default=False) as client:
         assert run_many(abs, [-1, -2, -2], scheduler=client) == [1, 2, 2]
         assert run_many(abs, [-3], scheduler=client) == [3]
+
+
+@pytest.fixture
+def empty_cluster():
+    """A cluster in this process without workers, and its client."""
+    distributed = pytest.importorskip("distributed")
+    with (
+        distributed.LocalCluster(n_workers=0, processes=False, dashboard_address=None, silence_logs=50) as running,
+        distributed.Client(running, set_as_default=False) as client,
+    ):
+        yield running, client
+
+
+@pytest.mark.parametrize(("setting", "limit"), [(None, 300), ("40s", 40)])
+def test_a_cluster_without_workers_is_told_of_and_given_up(empty_cluster, monkeypatch, caplog, setting, limit):
+    """Dask waits for ever and says nothing. The limit can be set in Dask's configuration."""
+    import dask
+
+    clock = Clock()
+    monkeypatch.setattr("dco.parallel.time", clock)
+    with (
+        dask.config.set({"distributed.scheduler.no-workers-timeout": setting}),
+        pytest.raises(
+            ConnectionError, match=f"no workers for {limit} seconds, and 3 of 3 calls are not done. Start workers"
+        ),
+    ):
+        run_many(abs, [-1, -2, -3], scheduler=empty_cluster[1])
+    assert limit <= clock.now < limit + 11
+    assert [record.getMessage().split("has ")[1] for record in caplog.records if record.name == "dco"] == [
+        f"no workers: 3 of 3 calls wait, for at most {limit} seconds."
+    ]
+
+
+def test_workers_that_go_and_come_again_lose_nothing(empty_cluster, caplog):
+    """The only worker goes after the first call, which is told of, and another comes when that is told."""
+    cluster, client = empty_cluster
+    cluster.scale(1)
+    client.wait_for_workers(1)
+
+    class Comes(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            cluster.scale(1)
+
+    def gone(done: int, total: int) -> None:
+        if done == 1:
+            cluster.scale(0)
+            while client.nthreads():
+                time.sleep(0.05)
+
+    def slow(item: int) -> int:
+        time.sleep(0.2)
+        return -item
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("dco.parallel._LOOK_SECONDS", 0.2)
+        handler = Comes()
+        logging.getLogger("dco").addHandler(handler)
+        try:
+            assert run_many(slow, range(12), scheduler=client, progress=gone) == [-item for item in range(12)]
+        finally:
+            logging.getLogger("dco").removeHandler(handler)
+    assert any("has no workers" in record.getMessage() for record in caplog.records)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import operator
 import signal
 import socket
@@ -17,6 +18,10 @@ Result = TypeVar("Result")
 
 _LISTENER_SECONDS = 5.0
 _RETRY_SECONDS = 0.25
+_POLL_SECONDS = 0.02
+_LOOK_SECONDS = 10.0  # between two looks for workers; some may just be starting
+_WITHOUT_WORKERS_SECONDS = 300.0
+_LOG = logging.getLogger("dco")
 _LONGEST_GREETING = 2**20  # bytes; it takes some 60, and text read as a length gives far more
 
 
@@ -32,8 +37,10 @@ def run_many(
 
     `n_jobs` is joblib's (None is one, unless a ``joblib.parallel_config`` says otherwise; -1 is all cores). `scheduler`
     is the address of a Dask cluster ("tcp://host:8786") or a ``distributed.Client``; calls of a lost worker are run again
-    on the others. Randomness must come in with the item (a seed each), so that the result does not depend on who runs
-    what. `progress(done, total)` is called in this process as calls end. The first error of a call is raised here.
+    on the others. A cluster without any worker is logged, and is a ConnectionError after five minutes or what Dask's
+    setting ``distributed.scheduler.no-workers-timeout`` says. Randomness must come in with the item (a seed each), so that
+    the result does not depend on who runs what. `progress(done, total)` is called in this process as calls end. The first
+    error of a call is raised here.
     """
     work = list(items)
     _check_jobs(n_jobs)
@@ -165,13 +172,54 @@ def _gathered(
     progress: Callable[[int, int], None] | None,
 ) -> list[Result]:
     futures = client.map(function, work, pure=False)  # equal items are separate calls: they may write
+    done, limit, workers = 0, _longest_without_workers(), _Watch(client)
     try:
-        for done, future in enumerate(distributed.as_completed(futures, loop=client.loop), start=1):
-            if future.status == "error":
-                future.result()  # raises at once, rather than after every other call
-            if progress is not None:
-                progress(done, len(work))
+        completed = distributed.as_completed(futures, loop=client.loop)
+        while completed.count():
+            for future in completed.next_batch(block=False):
+                if future.status == "error":
+                    future.result()  # raises at once, rather than after every other call
+                done += 1
+                if progress is not None:
+                    progress(done, len(work))
+            if not completed.has_ready():
+                time.sleep(_POLL_SECONDS)
+                workers.look(f"{len(work) - done} of {len(work)} calls", limit=limit)
         results: list[Result] = client.gather(futures)
     finally:
         client.cancel(futures)
     return results
+
+
+def _longest_without_workers() -> float:
+    """The seconds for which calls may wait without a worker: Dask's own setting, if it has one."""
+    dask = require("dask", extra="dask")
+    given = dask.config.get("distributed.scheduler.no-workers-timeout", None)
+    return _WITHOUT_WORKERS_SECONDS if given is None else float(dask.utils.parse_timedelta(given))
+
+
+class _Watch:
+    """Looks every few seconds whether a cluster has workers: without any, calls would wait for ever and say nothing."""
+
+    def __init__(self, client: Any) -> None:
+        self.client, self.told = client, False
+        self.looked = self.seen = time.monotonic()
+
+    def look(self, waiting: str, *, limit: float) -> None:
+        """Say once that there is no worker; after `limit` seconds without one, a ConnectionError."""
+        now = time.monotonic()
+        if now < self.looked + _LOOK_SECONDS:
+            return
+        self.looked = now
+        if self.client.nthreads():
+            self.seen, self.told = now, False
+            return
+        cluster = f"The Dask cluster at {self.client.scheduler.address}"
+        if now - self.seen >= limit:
+            raise ConnectionError(
+                f"{cluster} has had no workers for {limit:g} seconds, and {waiting} are not done. "
+                "Start workers, then run again."
+            )
+        if not self.told:  # not a warning, which the commands would show only at their end
+            _LOG.warning("%s has no workers: %s wait, for at most %g seconds.", cluster, waiting, limit)
+            self.told = True

@@ -41,15 +41,14 @@ def save(estimator: Any, path: str | os.PathLike[str], *, overwrite: bool = True
     The file is written beside its target, loaded back and compared with the original attribute by attribute, and only then
     moved into place: what cannot be read back is a TypeError that names the attribute, and leaves an older file as it was.
     """
-    target = Path(path).resolve()
     try:
         data = _packed(estimator)
     except Exception as failure:
         raise _cannot_save(estimator, failure) from failure
-    with written_beside(target, overwrite=overwrite) as beside:
-        with open(beside, "xb") as file:
+    with written_beside(path, overwrite=overwrite) as beside:
+        with open(beside, "wb") as file:
             file.write(data)
-        written = _checked(beside.read_bytes(), target)
+        written = _checked(beside.read_bytes(), path)
         try:
             different = _difference(estimator, _own_copy(written))
         except Exception as failure:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -274,3 +276,48 @@ def test_one_model_and_one_score_need_no_tuning_rows(dco: Callable[..., Any], ho
 def test_a_tuning_size_beside_folds_is_refused(dco: Callable[..., Any], home: Path, tmp_path: Path) -> None:
     folds = ("--tune-folds", 3, "--tune-size", 50)
     assert "leave --tune-size out" in fit(dco, home / "rows.csv", tmp_path / "m.dco", *folds, status=2).output
+
+
+@pytest.mark.parametrize("fails", ["flush", "name"])
+def test_all_outputs_are_replaced_or_none(
+    fails: str, dco: Callable[..., Any], home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk of the certificate is full, or refuses it at the last moment: all three outputs stay as they were."""
+    outputs = [tmp_path / name for name in ("m.dco", "c.json", "r.html")]
+    arguments = ("fit", home / "rows.csv", "--target", "outcome", "--drop", "grade", "--models", "linear", "--force")
+    for option, path in zip(("--out", "--certificate", "--report"), outputs, strict=True):
+        arguments += (option, path)
+    dco(*arguments)
+    before = [path.read_bytes() for path in outputs]
+    flush, rename = os.fsync, os.replace
+
+    def full(file: int) -> None:
+        if os.readlink(f"/proc/self/fd/{file}").startswith(str(tmp_path / ".c.json.")):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        flush(file)
+
+    def refused(source: Path, target: Path) -> None:
+        if target == outputs[1]:
+            raise OSError(errno.EIO, "Input/output error")
+        rename(source, target)
+
+    with monkeypatch.context() as disk:
+        disk.setattr(os, *(("fsync", full) if fails == "flush" else ("replace", refused)))
+        told = dco(*arguments, "--seed", 5, status=2).output
+    assert "no space left" in told if fails == "flush" else "Input/output error" in told
+    assert [path.read_bytes() for path in outputs] == before
+    assert sorted(tmp_path.iterdir()) == sorted(outputs)
+    dco("audit", outputs[0], "--certificate", outputs[1])
+    dco(*arguments, "--seed", 5)
+    assert all(path.read_bytes() != old for path, old in zip(outputs, before, strict=True))
+    dco("audit", outputs[0], "--certificate", outputs[1])
+
+
+def test_force_replaces_no_pipe(dco: Callable[..., Any], home: Path, tmp_path: Path) -> None:
+    """Nor does it tell the user to say --force where that is not said."""
+    pipe = tmp_path / "m.dco"
+    os.mkfifo(pipe)
+    for force in ([], ["--force"]):
+        told = dco("fit", home / "rows.csv", "--target", "outcome", "--out", pipe, *force, status=2).output
+        assert "is a pipe, and only a regular file is replaced; choose another name." in " ".join(told.split())
+    assert pipe.is_fifo()

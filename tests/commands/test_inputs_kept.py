@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import errno
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pytest
 
 LINEAR = ("--target", "outcome", "--drop", "grade", "--drop", "patient", "--models", "linear", "--splits", 1)
 
@@ -32,6 +35,30 @@ def test_compare_anew_leaves_no_rows_held_out_before(dco: Callable[..., Any], ho
     dco("compare", home / "rows.csv", *LINEAR, "--hold-out", "0.5", "--out", out)
     dco("compare", home / "rows.csv", *LINEAR, "--out", out, "--force")
     assert sorted(path.name for path in out.iterdir()) == ["records.jsonl", "settings.json", "tables.json", "tables.md"]
+
+
+def test_a_comparison_anew_changes_nothing_until_it_is_complete(
+    dco: Callable[..., Any], home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import dco.commands.compare as module
+
+    out, anew = tmp_path / "c", ("--alpha", "0.3", "--splits", 2)
+    dco("compare", home / "rows.csv", *LINEAR, "--hold-out", "0.5", "--out", out)
+    before = {path.name: path.read_bytes() for path in out.iterdir()}
+
+    def full(*given: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as disk:
+        disk.setattr(module, "_write_tables", full)
+        assert "no space left" in dco("compare", home / "rows.csv", *LINEAR, *anew, "--out", out, "--force", status=2).output
+    assert {path.name: path.read_bytes() for path in out.iterdir() if path.is_file()} == before
+    with monkeypatch.context() as patch:
+        patch.setattr(module.Split, "__call__", full)  # the splits that are finished are not run again
+        dco("compare", home / "rows.csv", *LINEAR, *anew, "--out", out, "--resume")
+    assert sorted(path.name for path in out.iterdir()) == ["records.jsonl", "settings.json", "tables.json", "tables.md"]
+    assert json.loads((out / "settings.json").read_text())["alpha"] == 0.3
+    assert len((out / "records.jsonl").read_text().splitlines()) == 2
 
 
 def test_a_page_never_replaces_the_results_it_shows(dco: Callable[..., Any], tmp_path: Path) -> None:

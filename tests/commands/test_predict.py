@@ -315,14 +315,14 @@ def test_a_full_disk_is_named_and_finished_parts_are_kept(
     monkeypatch.setattr(module, "_signed", full)
     told = " ".join(dco(*arguments, "--out", out, status=2).output.split())
     assert f"no space left at {tmp_path}; make room, then run again with --resume." in told
-    kept = sorted((out if folder else tmp_path / "s.csv.parts").glob("part-*" if folder else "0*"))
+    kept = sorted((out / "_dco_unfinished" if folder else tmp_path / "s.csv.parts").glob("part-*" if folder else "0*"))
     assert len(kept) == 2
     before = [path.stat().st_mtime_ns for path in kept]
     monkeypatch.setattr(module, "_signed", lambda *given: (done.append(1), whole(*given))[1])
     dco(*arguments, "--out", out, "--resume")
     assert len(done) == 4, "finished parts are not made again"
     if folder:
-        assert [path.stat().st_mtime_ns for path in kept] == before
+        assert [(out / path.name).stat().st_mtime_ns for path in kept] == before
     dco(*arguments, "--out", tmp_path / f"again{out.suffix}")
     for path in out.iterdir() if folder else [out]:
         again = tmp_path / f"again{out.suffix}"
@@ -439,8 +439,10 @@ def test_a_folder_resumes_with_the_partitions_that_are_missing(
     monkeypatch.setattr(module, "predict_partition", stops)
     arguments = ("predict", home / "numbers.dco", tmp_path / "in", "--out", tmp_path / "out")
     assert "Stopped" in dco(*arguments, status=130).output
-    assert sorted(path.name for path in (tmp_path / "out").glob("p*")) == ["part-0.parquet", "part-1.parquet"]
-    plan = tmp_path / "out" / "_dco_unfinished" / "plan.json"
+    unfinished = tmp_path / "out" / "_dco_unfinished"
+    assert sorted(path.name for path in unfinished.glob("part-*")) == ["part-0.parquet", "part-1.parquet"]
+    assert list((tmp_path / "out").iterdir()) == [unfinished], "no output until all are there"
+    plan = unfinished / "plan.json"
     asked = plan.read_text()
     plan.write_text(asked[:10])  # cut short
     assert "does not belong to a stopped run" in dco(*arguments, "--resume", status=2).output
@@ -448,6 +450,43 @@ def test_a_folder_resumes_with_the_partitions_that_are_missing(
     monkeypatch.setattr(module, "predict_partition", lambda order: (done.append(Path(order.data).name), whole(order))[1])
     dco(*arguments, "--resume")
     assert done == [f"part-{i}.parquet" for i in range(4)], "each partition was done once"
+
+
+@pytest.mark.parametrize("folder", [False, True])
+def test_a_run_does_not_go_on_with_a_table_that_has_changed(
+    dco: Callable[..., Any], home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: bool
+) -> None:
+    """Its size and its time stamp are those that it had, and one cell is another."""
+    import dco.commands.predict as module
+
+    partitioned(home, tmp_path / "in")
+    data = tmp_path / "in" / "part-3.parquet"
+    if not folder:
+        data = tmp_path / "new.csv"
+        data.write_bytes((home / "new.csv").read_bytes())
+    whole, stamp, done = module._signed, data.stat().st_mtime_ns, []
+    out = tmp_path / ("out" if folder else "sets.csv")
+    arguments = ("predict", home / "numbers.dco", data.parent if folder else data, "--out", out, "--batch-rows", 50)
+
+    def stops(*given: Any) -> Any:
+        if len(done) == 2:
+            raise KeyboardInterrupt
+        done.append(1)
+        return whole(*given)
+
+    monkeypatch.setattr(module, "_signed", stops)
+    dco(*arguments, status=130)
+    monkeypatch.setattr(module, "_signed", whole)
+    original = data.read_bytes()
+    at = original.rindex(b"north")
+    data.write_bytes(original[:at] + b"south" + original[at + 5 :])
+    os.utime(data, ns=(stamp, stamp))
+    assert (data.stat().st_size, data.stat().st_mtime_ns) == (len(original), stamp)
+    told = " ".join(dco(*arguments, "--resume", status=2).output.split())
+    assert ("this table" if folder else "one that has changed since") in told
+    assert "--force without --resume" in told
+    data.write_bytes(original)  # the bytes count, and not the time
+    dco(*arguments, "--resume")
 
 
 def test_force_leaves_no_sets_of_an_earlier_run(
@@ -472,6 +511,7 @@ def test_force_leaves_no_sets_of_an_earlier_run(
     whole = module.predict_partition
     monkeypatch.setattr(module, "predict_partition", stops)
     dco(*arguments, "--force", "--alpha", "0.3", status=130)
+    assert len(list((tmp_path / "out").glob("part-*"))) == 4, "a run that does not end changes nothing"
     monkeypatch.setattr(module, "predict_partition", whole)
     dco(*arguments, "--resume", "--alpha", "0.3")
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["notes.txt", "part-0.parquet", "part-1.parquet"]

@@ -1,16 +1,20 @@
 from __future__ import annotations
 
+import errno
 import json
 import math
 import os
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
+from dco.cli import main
 from dco.experiments import catalogue
 from dco.experiments.experiment import Experiment, Options, Records
 from dco.experiments.records import append, packed, plain, read, run_splits, unpacked
@@ -202,6 +206,109 @@ def test_a_page_of_tables_that_cannot_be_written_whole_leaves_the_one_before(tmp
     with pytest.raises(OSError, match="no space"):
         catalogue.reproduce("sums", out=tmp_path, splits=2, jobs=1)
     assert {path.name: path.read_bytes() for path in (tmp_path / "sums").iterdir()} == before
+
+
+def contents(folder):
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def run_reproduce(*arguments, status=0):
+    result = CliRunner().invoke(main, ["reproduce", *map(str, arguments), "--jobs", "1"])
+    assert result.exit_code == status, result.output
+    return " ".join(result.output.split())
+
+
+OTHERWISE = {
+    "seed 0 and not 1": ("--seed", 1),
+    "splits 2 and not 3": ("--splits", 3),
+    "alphas [0.3] and not [0.2]": ("--alpha", 0.2),
+    "quick False and not True": ("--quick",),
+}
+
+
+@pytest.mark.parametrize("name", ["sums", "all", "sharing"])
+@pytest.mark.parametrize("told", OTHERWISE)
+def test_results_of_other_settings_are_replaced_only_by_force(told, name, tmp_path, monkeypatch):
+    """Nor are records mixed: an experiment that shares those of another is refused too, but for the number of splits."""
+    sharing = replace(EXPERIMENT, name="sharing", records_of="sums")
+    monkeypatch.setattr(catalogue, "experiments", lambda: {"sums": EXPERIMENT, "sharing": sharing})
+    asked = ("--out", tmp_path, "--alpha", 0.3, "--splits", 2)
+    run_reproduce("sums", *asked)
+    before = contents(tmp_path)
+    run_reproduce("sums", *asked)
+    assert contents(tmp_path) == before, "the same again is no other result"
+    if name == "sharing" and told.startswith("splits"):
+        run_reproduce(name, *asked, *OTHERWISE[told])
+        return
+    refused = run_reproduce(name, *asked, *OTHERWISE[told], status=2)
+    assert f"{tmp_path / 'sums'} was made with {told}, and nothing is overwritten unasked;" in refused
+    assert "choose another --out, or say --force." in refused
+    assert contents(tmp_path) == before
+    run_reproduce(name, *asked, *OTHERWISE[told], "--force")
+    assert contents(tmp_path)["sums/records.jsonl"].startswith(before["sums/records.jsonl"][:100]), "records are kept"
+    run_reproduce(name, *asked, *OTHERWISE[told], *(["--force"] if name == "sharing" else []))
+
+
+@pytest.mark.parametrize(
+    ("when", "file"),
+    [("before", "records.jsonl")]
+    + [(when, file) for when in ("before", "after", "killed") for file in (*catalogue.PAGES, "means.csv")],
+)
+def test_a_persons_own_file_is_replaced_only_by_force(file, when, tmp_path, monkeypatch):
+    """One that was there before the first run, one that was edited after it, one that came after a kill."""
+    monkeypatch.setattr(catalogue, "experiments", lambda: {"sums": EXPERIMENT})
+    asked = ("sums", "--out", tmp_path, "--splits", 2)
+    (tmp_path / "sums").mkdir()
+    if when == "after":
+        run_reproduce(*asked)
+    if when == "killed":
+        with monkeypatch.context() as patch:
+            patch.setattr(catalogue, "_written", interrupted)
+            run_reproduce(*asked, status=130)
+    (tmp_path / "sums" / file).write_text("mine")
+    told = run_reproduce(*asked, status=2)
+    assert f"{tmp_path / 'sums' / file} is not as this command wrote it, and nothing is overwritten unasked;" in told
+    assert (tmp_path / "sums" / file).read_text() == "mine"
+    run_reproduce(*asked, "--force")
+    assert (tmp_path / "sums" / file).read_text() != "mine"
+    run_reproduce(*asked)
+
+
+def interrupted(*_):
+    raise KeyboardInterrupt
+
+
+def test_force_leaves_no_table_of_other_settings(tmp_path, monkeypatch):
+    by_level = replace(EXPERIMENT, tables=lambda records, options: [
+        replace(table, title=f"Level {options.alphas[0]}") for table in mean_table(records, options)
+    ])  # fmt: skip
+    monkeypatch.setattr(catalogue, "experiments", lambda: {"sums": by_level})
+    for alpha, force in ((0.3, []), (0.2, ["--force"])):
+        run_reproduce("sums", "--out", tmp_path, "--splits", 2, "--alpha", alpha, *force)
+    assert [path.name for path in (tmp_path / "sums").glob("*.csv")] == ["level-0-2.csv"]
+
+
+def test_all_tables_of_a_group_are_written_or_none(tmp_path, monkeypatch):
+    """The disk is full at the second experiment; records stay, to go on with."""
+    known = {name: replace(EXPERIMENT, name=name) for name in ("first", "second")}
+    monkeypatch.setattr(catalogue, "experiments", lambda: known)
+    run_reproduce("all", "--out", tmp_path, "--splits", 2)
+    before = contents(tmp_path)
+    whole = catalogue._written
+
+    def full(tables, folder):
+        if folder.name == "second":
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return whole(tables, folder)
+
+    with monkeypatch.context() as disk:
+        disk.setattr(catalogue, "_written", full)
+        assert "no space left" in run_reproduce("all", "--out", tmp_path, "--splits", 3, "--force", status=2)
+    after = contents(tmp_path)
+    assert {name: text for name, text in after.items() if not name.endswith("records.jsonl")} == {
+        name: text for name, text in before.items() if not name.endswith("records.jsonl")
+    }
+    assert len(after["second/records.jsonl"].splitlines()) == 3
 
 
 def test_the_minutes_of_a_group_are_those_of_the_experiments_whose_data_are_there(tmp_path, monkeypatch):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import shlex
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -35,6 +36,8 @@ FAMILIES = {
 }
 _CANDIDATE = "candidate, most often"
 _WRITTEN = ("records.jsonl", "held-out.csv", "held-out.parquet", "held-out.feather", "tables.json", "tables.md")
+_SETTINGS = "settings.json"
+_ANEW = "_dco_unfinished"  # in the folder of the results, while --force replaces what is there
 _HEADINGS = {
     "marginal": "Marginal guarantee: a new row is covered with probability at least 1 − alpha",
     "pac": "PAC guarantee: coverage is at least 1 − alpha with confidence 1 − delta over the calibration rows",
@@ -152,16 +155,21 @@ class Comparison:
 
 def run_comparison(data: Path, target: str, *, alpha: float, delta: float, quiet: bool, out: Path, **o: Any) -> Comparison:
     """Read, keep rows apart, run the splits that are not on record, make the tables."""
+    from dco.files import written_together
+
     _check_input_is_kept(data, out)
     order = _order(data, target, alpha=alpha, delta=delta, **o)
     order.split.roles(o["seed"])  # sizes that cannot be dealt are told before anything is written
-    _begin(out, order.settings, resume=o["resume"], force=o["force"])
-    held_out = _write_apart(order.table, order.apart, data, out) if order.apart.size else None
+    work = _begin(out, order.settings, resume=o["resume"], force=o["force"])
     experiment, experiment_options = as_experiment(order.split, order.settings, alpha)
-    records = _run(experiment, experiment_options, out, quiet=quiet, **o)
+    records = _run(experiment, experiment_options, work, quiet=quiet, **o)
     tables = experiment.tables(records, experiment_options)
-    _write_tables(tables, out)
-    return Comparison(tables, order.why, failures(records), held_out)
+    with written_together():
+        held_out = _write_apart(order.table, order.apart, data, work) if order.apart.size else None
+        _write_tables(tables, work)
+    if work != out:
+        _replace_results(work, out)
+    return Comparison(tables, order.why, failures(records), None if held_out is None else out / held_out.name)
 
 
 @dataclass(frozen=True, eq=False)
@@ -480,33 +488,56 @@ def _check_input_is_kept(data: Path, out: Path) -> None:
         raise ValueError(f"{data} lies in {out}, where the results would go; choose another folder for --out.")
 
 
-def _begin(out: Path, settings: Mapping[str, Any], *, resume: bool, force: bool) -> None:
-    """Make the folder of the results, or check that what is there belongs to the same order."""
+def _begin(out: Path, settings: Mapping[str, Any], *, resume: bool, force: bool) -> Path:
+    """The folder to work in, which holds nothing or belongs to the same order.
+
+    It is the folder of the results; where --force is to replace what is there, a folder in it until all is done.
+    """
     from dco.commands.outputs import check_folder
     from dco.files import plain, written_beside
 
     if out.exists() and not out.is_dir():
         raise ValueError(f"{out} is a file; the results go to a folder. Choose another name.")
     check_folder(out if out.exists() else out.parent)
-    kept = out / "settings.json"
-    asked = plain(settings)
+    asked, work = plain(settings), out
     if out.exists() and any(out.iterdir()):
         if not (resume or force):
             raise ValueError(
                 f"{out} is not empty and nothing is overwritten unasked; --resume goes on, --force starts anew."
             )
-        try:
-            same = json.loads(kept.read_text(encoding="utf-8")) == asked
-        except (OSError, ValueError):
-            same = False
-        if resume and not same:
-            raise ValueError(f"{out} belongs to a comparison with other options or another table; choose another folder.")
-        if force and not resume:  # rows held out by an earlier run may be in this comparison
-            for name in _WRITTEN:
-                (out / name).unlink(missing_ok=True)
-    out.mkdir(exist_ok=True)
-    with written_beside(kept) as beside:
+        if resume:
+            begun = [place for place in (out / _ANEW, out) if _is_of(place, asked)]
+            if not begun:
+                raise ValueError(
+                    f"{out} belongs to a comparison with other options or another table; choose another folder."
+                )
+            return begun[0]
+        work = out / _ANEW
+        shutil.rmtree(work, ignore_errors=True)
+    work.mkdir(exist_ok=True)
+    with written_beside(work / _SETTINGS) as beside:
         beside.write_text(json.dumps(asked, indent=1), encoding="utf-8")
+    return work
+
+
+def _is_of(folder: Path, asked: Any) -> bool:
+    """Whether what is there was begun with these settings."""
+    try:
+        return bool(json.loads((folder / _SETTINGS).read_text(encoding="utf-8")) == asked)
+    except (OSError, ValueError):
+        return False
+
+
+def _replace_results(work: Path, out: Path) -> None:
+    """Put finished results in the place of earlier ones, and leave none of those: rows held out then may be compared now."""
+    from dco.files import Written, take_places
+
+    found = [name for name in (_SETTINGS, *_WRITTEN) if (work / name).exists()]
+    take_places(
+        [Written(work / name, out / name, overwrite=True) for name in found],
+        gone=[out / name for name in _WRITTEN if name not in found],
+    )
+    shutil.rmtree(work, ignore_errors=True)
 
 
 def _write_apart(table: Any, rows: Any, data: Path, out: Path) -> Path:

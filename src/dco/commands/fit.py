@@ -70,7 +70,7 @@ def command(data: Path, target: str, as_json: bool, **options: Any) -> None:
     calibration rows are opened once, for the winner. Missing values and categories are handled inside each model.
     """
     from dco.commands.outputs import check_page_name
-    from dco.files import written_beside
+    from dco.files import written_beside, written_together
     from dco.storage import save
 
     alpha = chosen_alpha(options.pop("alpha"), options.pop("confidence"))
@@ -88,24 +88,25 @@ def command(data: Path, target: str, as_json: bool, **options: Any) -> None:
     notes: list[str] = []
     with progress("Fitting", None, quiet=as_json), noted_warnings(notes):
         fitted = fit_table(data, target, alpha=alpha, **options)
-    save(fitted.model, out, overwrite=options["force"])
-    if certificate is not None:
-        with written_beside(certificate, overwrite=options["force"]) as beside:
-            beside.write_text(fitted.model.certificate_.to_json() + "\n", encoding="utf-8")
-    if report is not None:
-        from dco.commands.report import named, source_words
-        from dco.report import page
+    with written_together():
+        save(fitted.model, out, overwrite=options["force"])
+        if certificate is not None:
+            with written_beside(certificate, overwrite=options["force"]) as beside:
+                beside.write_text(fitted.model.certificate_.to_json() + "\n", encoding="utf-8")
+        if report is not None:
+            from dco.commands.report import named, source_words
+            from dco.report import page
 
-        page.write_page(
-            fitted.model,
-            report,
-            X=fitted.X_test,
-            y=fitted.y_test,
-            by=named(fitted.by, fitted.by_name),
-            title=f"{target} in {data.name}",
-            source=source_words(out, data, fitted.X_test, fitted.y_test),
-            names=fitted.names,
-        )
+            page.write_page(
+                fitted.model,
+                report,
+                X=fitted.X_test,
+                y=fitted.y_test,
+                by=named(fitted.by, fitted.by_name),
+                title=f"{target} in {data.name}",
+                source=source_words(out, data, fitted.X_test, fitted.y_test),
+                names=fitted.names,
+            )
     if as_json:
         print_json(fitted.to_dict() | {"notes": notes, "model": str(out), "report": None if report is None else str(report)})
         return  # the certificate itself is in the JSON

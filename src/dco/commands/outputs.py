@@ -6,6 +6,8 @@ import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from dco.files import check_regular
+
 
 def check_output(path: Path, *, force: bool, inputs: Iterable[Path | None] = ()) -> None:
     """Say before any work is done that an output cannot be written, or would replace something.
@@ -16,6 +18,7 @@ def check_output(path: Path, *, force: bool, inputs: Iterable[Path | None] = ())
         raise ValueError(f"{path} is read by this command, and writing there would destroy it; choose another name.")
     if path.is_dir():
         raise ValueError(f"{path} is a folder; give the name of a file.")
+    check_regular(path)
     if path.exists() and not force:
         raise ValueError(f"{path} is there already and nothing is overwritten unasked; choose another name, or say --force.")
     check_folder(path.parent)

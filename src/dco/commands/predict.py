@@ -10,6 +10,7 @@ import errno
 import functools
 import hashlib
 import json
+import os
 import shutil
 import warnings
 from collections import Counter
@@ -147,21 +148,23 @@ def output_format(path: Path) -> str:
 
 
 def _identity(order: Order) -> dict[str, Any]:
-    """What must not change between a run and its continuation: the order, the model's bytes, the table's size and time."""
-    stat = Path(order.data).stat()
+    """What must not change between a run and its continuation: the order, and the bytes of the model and of a table."""
     described = asdict(order) | {"trust": list(order.trust)}
     for name in ("out", "model", "data", "unfinished"):
         del described[name]
-    return described | {
-        "model": _digest(order.model, Path(order.model).stat().st_mtime_ns),
-        "size": stat.st_size,
-        "modified": stat.st_mtime_ns,
-    }
+    described["model"] = _digest(order.model, Path(order.model).stat().st_mtime_ns)
+    return described if Path(order.data).is_dir() else described | {"data": fingerprint(order.data)}
+
+
+def fingerprint(path: str | Path) -> str:
+    """The SHA-256 of a file."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 @functools.lru_cache(maxsize=1)
 def _digest(path: str, modified: int) -> str:
-    return hashlib.sha256(Path(path).read_bytes()).hexdigest()
+    return fingerprint(path)
 
 
 def _signed(table: Any, order: Order, model: Any) -> Any:
@@ -264,8 +267,8 @@ def begin_parts(parts: Path, identity: dict[str, Any], *, resume: bool, force: b
     if begun and resume:
         if not _is_of(plan, identity):
             raise ValueError(
-                f"{parts} belongs to a run with other options, another model or another table; --force without --resume "
-                "starts anew."
+                f"{parts} belongs to a run with other options, another model or another table, or one that has changed "
+                "since; --force without --resume starts anew."
             )
         return
     for path in parts.iterdir():
@@ -348,7 +351,7 @@ def _write_parts(order: Order, model: Any, parts: Path, advance: Any) -> list[in
                 new=new,
                 missing=missing,
             )
-            with written_beside(part) as beside:
+            with written_beside(part, within=parts) as beside:
                 write_arrow(_signed(result, order, model), beside, kind)
         else:  # rows of earlier runs count in the notes
             X = model_features(model, table, layout, path=data, first_row=row)
@@ -566,13 +569,15 @@ def _check_part(file: Path, found: int, rows: int) -> None:
 def _predict_folder(
     order: Order, *, resume: bool, force: bool, jobs: int, scheduler: str | None, quiet: bool
 ) -> tuple[int, int, dict[str, Any]]:
-    """One output file a partition, each complete or absent, so that --resume skips those that are there."""
+    """One output file per partition. Finished ones wait in a folder, where --resume finds them, until all are there."""
     from dataclasses import replace
 
     from dco.calibration import tell_new_groups
     from dco.commands.layout import NewValues
     from dco.commands.model_files import open_model, stated, tell_level
     from dco.commands.reading import partitions, row_count
+    from dco.files import Written, take_places
+    from dco.parallel import run_many
 
     data, out = Path(order.data), Path(order.out)
     _check_out_folder(out, data)
@@ -587,17 +592,23 @@ def _predict_folder(
     out.mkdir(exist_ok=True)
     unfinished = out / "_dco_unfinished"  # readers of Parquet folders pass over names that begin with _
     with _alone(unfinished, out):
-        identity = _identity(order) | {"files": [str(file.relative_to(data)) for file in files]}
-        _begin_folder(out, unfinished / _PLAN, identity, list(targets.values()), resume=resume, force=force)
+        prints = run_many(fingerprint, map(os.path.abspath, files), n_jobs=jobs, scheduler=scheduler)
+        names = [str(file.relative_to(data)) for file in files]
+        identity = _identity(order) | {"files": dict(zip(names, prints, strict=True))}
+        old = _begin_folder(out, unfinished / _PLAN, identity, list(targets.values()), resume=resume, force=force)
+        finished = {file: unfinished / file.relative_to(data) for file in files}
         orders = [
             _partition_order(order, file, target, first, unfinished)
-            for (file, target), first in zip(targets.items(), offsets[:-1], strict=True)
+            for (file, target), first in zip(finished.items(), offsets[:-1], strict=True)
             if not (resume and target.exists())
         ]
         found = _predict_partitions(orders, out, jobs=jobs, scheduler=scheduler, quiet=quiet)
-        lost = [file for file, target in targets.items() if not target.exists()]
+        lost = [file for file, target in finished.items() if not target.exists()]
         if lost:
             raise OSError(f"The sets of {lost[0]} were removed during the run; run again with --resume.")
+        for target in targets.values():
+            target.parent.mkdir(parents=True, exist_ok=True)
+        take_places([Written(finished[file], target, overwrite=True) for file, target in targets.items()], gone=old)
         shutil.rmtree(unfinished, ignore_errors=True)
     total = NewValues()
     for _, values, _ in found:
@@ -623,7 +634,6 @@ def _check_out_folder(out: Path, data: Path) -> None:
 
 def _partition_order(order: Order, file: Path, target: Path, first_row: int, unfinished: Path) -> Order:
     """The order for one file; its paths are absolute, since a worker may stand elsewhere."""
-    import os
     from dataclasses import replace
 
     return replace(
@@ -655,11 +665,11 @@ def _predict_partitions(
 
 def _begin_folder(
     out: Path, plan: Path, identity: dict[str, Any], targets: list[Path], *, resume: bool, force: bool
-) -> None:
+) -> list[Path]:
     """Check that a folder is empty, may be replaced or belongs to the same order; then write the plan into it.
 
-    --force removes what a former run wrote, all of it: a reader of the folder would take it for sets of this run, and a
-    --resume for finished ones. The plan comes last, so that a kill in between leaves nothing to go on with.
+    Returns sets of a former run that --force removes when all is done: a reader of the folder would take them for sets of
+    this run. The plan comes last, so that a kill in between leaves nothing to go on with.
     """
     from dco.commands.reading import parquet_files
 
@@ -667,9 +677,10 @@ def _begin_folder(
     if begun and not (resume or force):
         raise ValueError(f"{out} is not empty and nothing is overwritten unasked; --resume goes on, --force writes anew.")
     if begun and resume and not _is_of(plan, identity):
-        raise ValueError(f"{out} does not belong to a stopped run with these options; --force without --resume writes anew.")
-    if begun and resume:
-        return
+        raise ValueError(
+            f"{out} does not belong to a stopped run with these options, this model and this table; --force without "
+            "--resume writes anew."
+        )
     old = [path for path in parquet_files(out) if path not in targets]
     foreign = [path for path in old if not _is_signed(path)]
     if foreign:
@@ -677,10 +688,12 @@ def _begin_folder(
             f"{out} holds {foreign[0].relative_to(out)}, which is neither an output of this run nor written by an earlier "
             "one; choose another folder, or take the file away."
         )
-    plan.unlink(missing_ok=True)
-    for path in [*old, *targets]:
-        path.unlink(missing_ok=True)
-    _write_plan(plan, identity)
+    if not (begun and resume):
+        plan.unlink(missing_ok=True)
+        for path in parquet_files(plan.parent):
+            path.unlink()
+        _write_plan(plan, identity)
+    return old
 
 
 def _is_signed(path: Path) -> bool:

@@ -34,11 +34,14 @@ def table_format(path: Path) -> str:
 
 
 def parquet_files(folder: Path) -> list[Path]:
-    """The Parquet files of a folder, in the order of their names; hidden files and those that begin with _ are left out."""
+    """The Parquet files of a folder, in the order of their names; names of files and folders that begin with . or _ are not
+    read, by custom."""
     return sorted(
         path
         for path in folder.rglob("*")
-        if path.name.lower().endswith(_PARQUET) and path.is_file() and not path.name.startswith((".", "_"))
+        if path.name.lower().endswith(_PARQUET)
+        and path.is_file()
+        and not any(name.startswith((".", "_")) for name in path.relative_to(folder).parts)
     )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from dco.commands.options import FILE, LEVEL, JobsType, WholeType, example
+from dco.commands.options import FILE, LEVEL, JobsType, WholeType, example, force_option
 from dco.commands.printing import as_json, note, noted_warnings, print_json, print_table, progress, say
 
 
@@ -25,11 +25,13 @@ from dco.commands.printing import as_json, note, noted_warnings, print_json, pri
 @click.option("--jobs", type=JobsType(), help="Processes.  [default: one a core]")
 @click.option("--scheduler", metavar="ADDRESS", help="Run on a Dask cluster, e.g. tcp://host:8786.")
 @click.option("--list", "listed", is_flag=True, help="List what can be rebuilt.")
+@force_option
 @as_json
 def command(name: str | None, listed: bool, as_json: bool, **options: Any) -> None:
     """Rebuild what NAME stands for in the paper; without NAME, list what can be rebuilt, what it needs, how long it takes.
 
-    Finished splits are kept in the folder of the results, so that a run that was stopped goes on where it was.
+    Finished splits are kept in the folder of the results, so that a run that was stopped goes on where it was. Results with
+    another seed, level or number of splits are replaced only with --force.
     """
     try:
         from dco.experiments import catalogue

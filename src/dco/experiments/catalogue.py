@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,9 +15,9 @@ from typing import Any
 from dco.errors import MissingExtraError
 from dco.experiments.coverage_z import all_z
 from dco.experiments.experiment import Experiment, Options, Records
-from dco.experiments.records import machine, run_splits
+from dco.experiments.records import machine, recorded_settings, run_splits
 from dco.experiments.tables import ResultTable
-from dco.files import written_beside
+from dco.files import Written, written_beside, written_together
 from dco.ranks import as_rational
 
 # Each has a tuple EXPERIMENTS. One that is not installed offers nothing.
@@ -25,6 +26,9 @@ GROUPS = {
     "beyond": "A stronger candidate class and refit, certified at the same level, against the paper's DCO.",
     "all": "Everything above whose data are there.",
 }
+
+_SETTINGS = "settings.json"
+PAGES = ("tables.md", "tables.json", "machine.json")  # in every folder of results, beside a CSV per table and figures
 
 Progress = Callable[[str, int, int, float], None]
 
@@ -90,20 +94,22 @@ def reproduce(
     scheduler: Any = None,
     quick: bool = False,
     data_home: str | Path | None = None,
+    force: bool = False,
     progress: Progress | None = None,
 ) -> Reproduction:
     """Rebuild what the paper calls `name`: run its splits, write records, tables and figures under ``out/<experiment>/``.
 
     `splits` seeds are run from `seed` on (default: the paper's 50; a few with `quick`), at the levels `alpha` (default: the
-    paper's). Records already there under the same settings are kept, so a run that was ended goes on. `jobs` processes
+    paper's). Records already there under the same settings are kept, so a run that was ended goes on. Tables and figures
+    are written together at the end. Results of other settings, and files that are not as a run wrote them, are replaced
+    only with `force`, and are a ValueError otherwise; records of other settings are never removed. `jobs` processes
     (default: all cores) or the Dask cluster at `scheduler` give the same numbers as one process. ``progress(experiment,
     done, total, seconds_left)`` is called after each split. In a group an experiment whose data or packages are missing is
     left out and named in ``skipped``; asked for by itself, it raises.
     """
     begin = time.perf_counter()
     chosen = _chosen(name, experiments())
-    tables: list[ResultTable] = []
-    paths: list[Path] = []
+    runs: list[_Run] = []
     skipped: list[str] = []
     for experiment in chosen:
         options = _options(experiment, alpha=alpha, quick=quick, data_home=data_home)
@@ -113,27 +119,141 @@ def reproduce(
         if reason is not None:
             skipped.append(f"{experiment.name}: {reason}")
             continue
-        count = _count(experiment, splits, quick=quick)
-        records = run_splits(
-            experiment,
-            Path(out) / experiment.source / "records.jsonl",
-            seeds=range(seed, seed + count),
-            options=options,
-            jobs=(1 if experiment.uses_all_cores else -1) if jobs is None else jobs,
+        runs.append(_Run(experiment, options, range(seed, seed + _count(experiment, splits, quick=quick))))
+    places = [_Place(Path(out) / run.experiment.name, run.settings) for run in runs]
+    shared = [_Place(Path(out) / run.experiment.source, run.shared_settings) for run in runs]
+    group = _Place(Path(out) / name, {"alphas": list(_levels(alpha)), "quick": quick, "seed": seed, "splits": splits})
+    results = [*places, *([group] if len(chosen) > 1 else [])]
+    if not force:
+        for place in [*shared, *results]:
+            place.check_settings()
+        for place in results:
+            place.check_files(PAGES)
+    for place in [*results, *shared]:
+        place.claim()
+    done = [
+        run_splits(
+            run.experiment,
+            Path(out) / run.experiment.source / "records.jsonl",
+            seeds=run.seeds,
+            options=run.options,
+            jobs=(1 if run.experiment.uses_all_cores else -1) if jobs is None else jobs,
             scheduler=scheduler,
-            progress=None if progress is None else _named(progress, experiment.name),
+            progress=None if progress is None else _named(progress, run.experiment.name),
         )
-        made = experiment.tables(records, options)
-        tables += made
-        paths += _written(made, Path(out) / experiment.name)
-        drawn, undrawn = _drawn(experiment, records, options, Path(out) / experiment.name)
-        paths += drawn
-        skipped += undrawn
-    together = all_z(tables) if len(chosen) > 1 else None
-    if together is not None:
-        tables.append(together)
-        paths += _written([together], Path(out) / name)
+        for run in runs
+    ]
+    tables: list[ResultTable] = []
+    paths: list[Path] = []
+    stale: list[Path] = []
+    with written_together() as files:
+        for run, records, place in zip(runs, done, places, strict=True):
+            before = len(files)
+            made = run.experiment.tables(records, run.options)
+            drawn, undrawn = _drawn(run.experiment, records, run.options, place.folder)
+            tables += made
+            paths += [*_written(made, place.folder), *drawn]
+            skipped += undrawn
+            stale += place.end(files[before:], force=force)
+        together = all_z(tables) if len(chosen) > 1 else None
+        if together is not None:
+            before = len(files)
+            tables.append(together)
+            paths += _written([together], group.folder)
+            stale += group.end(files[before:], force=force)
+    for path in stale:
+        path.unlink()
     return Reproduction(name, tuple(tables), tuple(paths), tuple(skipped), time.perf_counter() - begin)
+
+
+@dataclass(frozen=True)
+class _Run:
+    """One experiment as it was asked for."""
+
+    experiment: Experiment
+    options: Options
+    seeds: range
+
+    @property
+    def shared_settings(self) -> dict[str, Any]:
+        """What all records in one file have in common."""
+        return {**recorded_settings(self.options), "seed": self.seeds.start}
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What a folder of results is made with."""
+        return {**self.shared_settings, "splits": len(self.seeds)}
+
+
+@dataclass(frozen=True)
+class _Place:
+    """A folder of results. Its settings.json says what they were made with, and the SHA-256 of each file written."""
+
+    folder: Path
+    settings: dict[str, Any]
+
+    def check_settings(self) -> None:
+        """Refuse a folder that was made with other settings, or that has records of nobody knows which."""
+        made = self._made()
+        if made is None and (self.folder / "records.jsonl").exists():
+            raise self._in_the_way("records.jsonl")
+        found = {} if made is None else made["settings"]
+        for name, asked in self.settings.items():
+            if name in found and found[name] != asked:
+                raise ValueError(
+                    f"{self.folder} was made with {name} {found[name]} and not {asked}, and nothing is overwritten unasked; "
+                    "choose another --out, or say --force."
+                )
+
+    def check_files(self, names: Sequence[str]) -> None:
+        """Refuse to replace a file that is not as a run wrote it: a person's own, or one changed since."""
+        written = self._files()
+        for name in dict.fromkeys([*names, *written]):
+            if (self.folder / name).exists() and not self._is_as_written(name, written):
+                raise self._in_the_way(name)
+
+    def claim(self) -> None:
+        """Say in the folder what is being made there, unless it says so already."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        if self._made() is None:
+            self._write({"settings": self.settings, "files": {}})
+
+    def end(self, files: Sequence[Written], *, force: bool) -> list[Path]:
+        """Add settings.json to the files that are about to be placed here; returns those of earlier results to remove."""
+        if not force:
+            self.check_files([file.target.name for file in files])
+        new, written = {file.target.name: _fingerprint(file.beside) for file in files}, self._files()
+        self._write({"settings": self.settings, "files": new})
+        return [self.folder / name for name in written if name not in new and self._is_as_written(name, written)]
+
+    def _made(self) -> dict[str, Any] | None:
+        try:
+            made = json.loads((self.folder / _SETTINGS).read_text(encoding="utf-8"))
+            return made if isinstance(made["files"], dict) and isinstance(made["settings"], dict) else None
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+    def _files(self) -> dict[str, str]:
+        made = self._made()
+        return {} if made is None else made["files"]
+
+    def _is_as_written(self, name: str, written: Mapping[str, str]) -> bool:
+        path = self.folder / name
+        return name in written and path.is_file() and _fingerprint(path) == written[name]
+
+    def _in_the_way(self, name: str) -> ValueError:
+        return ValueError(
+            f"{self.folder / name} is not as this command wrote it, and nothing is overwritten unasked; choose another "
+            "--out, or say --force."
+        )
+
+    def _write(self, made: Mapping[str, Any]) -> None:
+        with written_beside(self.folder / _SETTINGS) as path:
+            path.write_text(json.dumps(made, indent=1) + "\n", encoding="utf-8")
+
+
+def _fingerprint(path: Path) -> str:
+    return sha256(path.read_bytes()).hexdigest()
 
 
 def _chosen(name: str, single: dict[str, Experiment]) -> list[Experiment]:

@@ -39,7 +39,7 @@ from dco.experiments.classification_tables import (
 )
 from dco.experiments.experiment import Experiment, Options, Records, needs_file
 from dco.experiments.tables import ResultTable
-from dco.files import written_beside
+from dco.files import written_beside, written_together
 
 CIFAR100 = Study(
     "cifar100", "CIFAR-100", "CIFAR-100 features from a frozen EfficientNet-Lite2 (the paper's are ResNet-50's).",
@@ -78,9 +78,10 @@ def write_rows_set_aside(data_home: str | None, folder: str | Path) -> ResultTab
     """
     rows = cifar100_rows_set_aside(data_home)
     table = set_aside_table(rows.features, rows.labels, seeds=range(6), alphas=LEVELS)
-    for suffix, text in ((".md", table.to_markdown()), (".csv", table.to_csv())):
-        with written_beside(Path(folder) / f"rows-set-aside{suffix}") as path:
-            path.write_text(text, encoding="utf-8")
+    with written_together():
+        for suffix, text in ((".md", table.to_markdown()), (".csv", table.to_csv())):
+            with written_beside(Path(folder) / f"rows-set-aside{suffix}") as path:
+                path.write_text(text, encoding="utf-8")
     return table
 
 

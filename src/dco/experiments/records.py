@@ -107,7 +107,7 @@ class _Watch:
 
 def read(path: Path, experiment: Experiment, options: Options) -> dict[int, SplitRecord]:
     """The records of this experiment under these settings, by seed; a line cut short by a kill is passed over."""
-    wanted = _settings(options)
+    wanted = recorded_settings(options)
     return {
         int(entry["seed"]): SplitRecord(int(entry["seed"]), tuple(unpacked(entry["rows"])), float(entry["seconds"]))
         for entry in _entries(path)
@@ -127,6 +127,7 @@ def append(path: Path, lines: Iterable[str]) -> None:
 @contextmanager
 def _held(path: Path) -> Iterator[tuple[int, bool]]:
     """The file, open to append and held against all others who open it so; False where files cannot be locked."""
+    files.check_regular(path)
     while True:
         file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
         try:
@@ -158,7 +159,7 @@ def _sort(path: Path, experiment: Experiment, options: Options) -> None:
 
     Where files cannot be locked it stays as it is: a line that another process adds meanwhile would be lost.
     """
-    wanted = _settings(options)
+    wanted = recorded_settings(options)
     with _held(path) as (_, locked):
         others, ours = [], {}
         for entry in _entries(path):
@@ -177,7 +178,7 @@ def _line(name: str, seed: int, options: Options, rows: Sequence[Mapping[str, An
         {
             "experiment": name,
             "seed": seed,
-            "settings": _settings(options),
+            "settings": recorded_settings(options),
             "seconds": round(seconds, 3),
             "versions": versions(),
             "rows": packed([plain(row) for row in rows]),
@@ -189,7 +190,8 @@ def _dump(entry: Mapping[str, Any]) -> str:
     return json.dumps(entry, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
 
 
-def _settings(options: Options) -> dict[str, Any]:
+def recorded_settings(options: Options) -> dict[str, Any]:
+    """What records must share to be taken up again."""
     return {**options.settings(), "dco": version("decoupled-conformal")}
 
 

@@ -118,7 +118,8 @@ def read_results(folder: Path) -> tuple[Result, ...]:
     tables beside it are copies of these or data. Otherwise each file name is a result, numbers in names counted by value.
     """
     found = _results_here(folder)
-    for inner in sorted((entry for entry in folder.iterdir() if entry.is_dir()), key=lambda entry: _natural(entry.name)):
+    inside = [entry for entry in folder.iterdir() if entry.is_dir() and not entry.name.startswith((".", "_"))]  # finished
+    for inner in sorted(inside, key=lambda entry: _natural(entry.name)):
         found += [replace(result, title=_title_in(inner.name, result.title)) for result in _results_here(inner)]
     return tuple(found)
 
