@@ -203,6 +203,55 @@ def level_sets(mixtures: GaussianMixtures, levels: Floats) -> LevelSets:
     return _merged(n, segments + _searched(mixtures, wanted, np.flatnonzero(np.isfinite(wanted))))
 
 
+def outer_level_sets(mixtures: GaussianMixtures, levels: Floats) -> LevelSets:
+    """Pieces that hold every float y with ``log_density(mixtures, y) >= levels``, at a peak or in a valley as well.
+
+    They lie beyond the outermost such y by about what `log_density` rounds, 1e-14, over its slope there.
+    """
+    wanted = np.broadcast_to(np.asarray(levels, dtype=np.float64), (len(mixtures),))
+    return _moved_out(mixtures, level_sets(mixtures, wanted - 2 * _rounding(mixtures, wanted)), wanted)
+
+
+def _moved_out(mixtures: GaussianMixtures, found: LevelSets, levels: F64) -> LevelSets:
+    """The pieces with their ends where log f is below the level by what it rounds; f falls from there on outwards."""
+    rows, smallest_sd = found.rows(), _smallest_sd(mixtures)
+    margin = _rounding(mixtures, levels)
+    ends = []
+    for side, start in ((-1.0, found.lower), (1.0, found.upper)):
+        end = start.copy()
+        todo = np.flatnonzero(np.isfinite(start))
+        owner = rows[todo]
+        height, slope = log_density_and_slope(mixtures, owner, end[todo])
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            ahead = (height - levels[owner] + 2 * margin[owner]) / (-side * slope)  # a Newton step
+            near = np.abs(ahead) <= 1e-6 * smallest_sd[owner]  # a longer one is no polish: f is flat here
+            end[todo[near]] += side * ahead[near]
+            step = np.maximum(1e-15 * smallest_sd[owner], np.spacing(np.abs(end[todo])))
+            while todo.size:
+                out = log_density(mixtures, end[todo], owner) < levels[owner] - margin[owner]
+                todo, owner, step = todo[~out], owner[~out], step[~out]
+                end[todo] += side * step
+                step *= 2
+        ends.append(end)
+    return _merged(len(mixtures), [(rows, ends[0], ends[1])])
+
+
+def _rounding(mixtures: GaussianMixtures, levels: F64) -> F64:
+    """More than twice what `log_density` rounds near a level, 0 at infinity.
+
+    An exponent rounds by some 8 units of 2**-53 of itself; exponents, weighted by what they add to f, are at most the
+    highest peak less the level and log T. The sum, its logarithm and the peak add less than as much again.
+    """
+    finite = np.isfinite(levels)
+    terms = 2 + np.log(mixtures.means.shape[1]) + np.abs(np.log(_smallest_sd(mixtures)))
+    terms = terms + np.abs(np.where(finite, levels, 0.0))
+    return np.where(finite, 2.0**-47 * terms, 0.0)
+
+
+def _smallest_sd(mixtures: GaussianMixtures) -> F64:
+    return np.broadcast_to(mixtures.sds.min(axis=-1), (len(mixtures),)).astype(np.float64)
+
+
 def level_sets_at(mixtures: GaussianMixtures, levels: Floats) -> list[LevelSets]:
     """`level_sets` at several levels a row, (J, n): an interpolant on the interval of the lowest serves all of them."""
     wanted = np.asarray(levels, dtype=np.float64)

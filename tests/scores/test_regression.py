@@ -210,6 +210,13 @@ def test_no_rows_give_no_scores():
 # --- closed forms
 
 
+def assert_ends(sets, lower, upper):
+    """The ends, rounded outwards by a few units in the last place of what they are the sum of (at most 8 here)."""
+    assert np.all((sets.lower <= lower) & (sets.upper >= upper))
+    np.testing.assert_allclose(sets.lower, lower, rtol=0, atol=5 * np.spacing(4.0))
+    np.testing.assert_allclose(sets.upper, upper, rtol=0, atol=5 * np.spacing(4.0))
+
+
 def test_absolute_and_normalised_residuals_by_hand():
     prediction = PointsWithSpread([1.0, 2.0, -1.0], [0.5, 2.0, 0.0])
     y = [2.0, 1.0, -1.0]
@@ -217,8 +224,7 @@ def test_absolute_and_normalised_residuals_by_hand():
     np.testing.assert_array_equal(NormalisedResidual().observed(prediction, y), [2.0, 0.5, 0.0])
     np.testing.assert_array_equal(NormalisedResidual(floor=0.5).observed(prediction, y), [1.0, 0.4, 0.0])
     sets = NormalisedResidual(floor=0.5).sets(prediction, 2.0)
-    np.testing.assert_array_equal(sets.lower, [-1.0, -3.0, -2.0])
-    np.testing.assert_array_equal(sets.upper, [3.0, 7.0, 0.0])
+    assert_ends(sets, [-1.0, -3.0, -2.0], [3.0, 7.0, 0.0])
 
 
 def test_a_spread_of_zero_admits_the_mean_only():
@@ -241,7 +247,7 @@ def test_a_negative_threshold_empties_residual_sets_even_below_rounding():
 
 
 def test_ends_that_round_do_not_mislead_membership():
-    """|0.3 - 0.1| <= 0.2 holds in floats, 0.3 <= 0.1 + 0.2 too, but 1e16 + 1 - 1e16 is 0 or 2: the score decides."""
+    """|0.7 - 0.1| <= 0.6 holds in floats and 0.7 <= 0.1 + 0.6 does not: the score decides, and ends are rounded outwards."""
     cases = [
         (0.1, 0.3, 0.2),
         (0.1, 0.7, 0.6),
@@ -254,8 +260,9 @@ def test_ends_that_round_do_not_mislead_membership():
     for mean, y, threshold in cases:
         sets = AbsoluteResidual().sets(Points([mean]), threshold)
         assert sets.contains([y])[0] == (abs(y - mean) <= threshold)
-        disagreements += bool(sets.contains([y])[0] != (sets.lower[0] <= y <= sets.upper[0]))
-    assert disagreements > 0  # otherwise the ends would do, and this test would show nothing
+        assert sets.contains([y])[0] <= (sets.lower[0] <= y <= sets.upper[0])
+        disagreements += bool(sets.contains([y])[0] != (mean - threshold <= y <= mean + threshold))
+    assert disagreements > 0  # otherwise ends to nearest would do, and this test would show nothing
 
 
 def test_quantile_residuals_by_hand():
@@ -265,8 +272,7 @@ def test_quantile_residuals_by_hand():
     np.testing.assert_array_equal(QuantileResidual("relative").observed(prediction, y), [0.5, 0.75, -0.25])
     np.testing.assert_array_equal(QuantileResidual("median").observed(prediction, y), [2.0, 1.0, -1.0])
     for kind, lower, upper in [("plain", -0.5, 4.5), ("relative", -2.0, 6.0), ("median", -0.5, 5.5)]:
-        sets = QuantileResidual(kind).sets(prediction, 0.5)
-        assert (sets.lower[0], sets.upper[0]) == (lower, upper)
+        assert_ends(QuantileResidual(kind).sets(prediction, 0.5), lower, upper)
 
 
 def test_negative_thresholds_shrink_and_crossed_ends_are_empty():
@@ -397,15 +403,14 @@ def test_ends_are_where_the_two_scores_cross_their_thresholds():
     assert (found.lower.value, found.upper.value) == (below[36], above[36])  # ceil(41 * 0.9) = 37
     assert (found.lower.guarantee, found.alpha, found.guarantee, found.delta) == ("none", 0.2, "marginal", None)
     sets = found.sets(prediction)
-    np.testing.assert_array_equal(sets.lower, prediction.lower - below[36])
-    np.testing.assert_array_equal(sets.upper, prediction.upper + above[36])
+    assert_ends(sets, prediction.lower - below[36], prediction.upper + above[36])
     inside = (prediction.lower - y <= below[36]) & (y - prediction.upper <= above[36])
     np.testing.assert_array_equal(sets.contains(y), inside)
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(sets)).contains(y), inside)
 
 
 def test_membership_at_an_end_is_decided_by_the_score_of_that_end():
-    """The calibration row that set a threshold is within it, although the end, being rounded, falls short of it at times."""
+    """The calibration row that set a threshold is within it and within the end, which to nearest falls short at times."""
     rng, short = np.random.default_rng(10), 0
     for _ in range(200):
         lower, y = 10.0 ** rng.uniform(-3, 3, size=(2, 30))
@@ -413,7 +418,8 @@ def test_membership_at_an_end_is_decided_by_the_score_of_that_end():
         row = int(np.argmin(np.abs(y - lower - 0.1 - found.upper.value)))
         edge = Quantiles(lower[[row]], lower[[row]] + 0.1)
         assert found.sets(edge).contains(y[[row]])[0]
-        short += bool(found.sets(edge).upper[0] < y[row])
+        assert found.sets(edge).upper[0] >= y[row]
+        short += bool(edge.upper[0] + found.upper.value < y[row])
     assert short > 0
 
 
@@ -444,7 +450,7 @@ def test_too_few_rows_for_half_of_alpha_give_the_whole_line_and_say_so():
 
 def test_ends_that_cross_are_an_empty_set():
     found = asymmetric_quantiles(flat(99), np.zeros(99), alpha=0.2)
-    np.testing.assert_array_equal(found.sets(flat(1)).sizes(), 0.0)
+    assert_ends(found.sets(flat(1)), 0.0, 0.0)
     assert found.sets(flat(1)).contains([0.0])[0]
     assert found.sets(flat(1, -0.5, 0.5)).is_empty()[0]
     assert not found.sets(flat(1, -0.5, 0.5)).contains([0.0])[0]

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import pickle
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -147,3 +149,28 @@ def test_printed_sets_are_one_short_line():
 def test_responses_are_rounded_to_float64_before_they_are_compared():
     barely_above = np.array([1 + np.finfo(np.longdouble).eps], dtype=np.longdouble)
     assert Intervals([0.0], [1.0]).contains(barely_above) == Intervals([0.0], [1.0]).contains(barely_above.astype(float))
+
+
+def test_mapped_sets_hold_what_the_sets_held():
+    """exp(log(0.1)) is above 0.1, which must stay inside; empty, infinite and overflowing ends stay what they are."""
+    y = np.array([0.1, 1.0, 5.0, 3.0, np.finfo(float).max, 0.0])
+    with np.errstate(divide="ignore"):
+        ends = np.log(y)
+    sets = Intervals(ends, np.where(np.arange(6) == 2, -9.0, [ends[0], 2.0, 0.0, np.inf, 800.0, 0.0]))
+    mapped = sets.mapped(np.exp, np.log)
+    assert mapped.contains(y).tolist() == [True, True, False, True, True, True]
+    assert mapped.is_empty().tolist() == sets.is_empty().tolist() == [False, False, True, False, False, False]
+    assert np.all((mapped.lower <= y) & (y <= mapped.upper) == mapped.contains(y))
+    np.testing.assert_allclose(mapped.upper[[0, 1]], [0.1, np.exp(2)], rtol=1e-15)
+    assert (mapped.upper[3], mapped.upper[4], mapped.lower[5]) == (np.inf, np.inf, 0)
+    assert not mapped.contains(np.full(6, -1.0)).any()
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(mapped)).contains(y), mapped.contains(y))
+    with pytest.raises(ValueError, match="function must be increasing"):
+        Intervals([0.0], [1.0]).mapped(np.negative, np.negative)
+
+
+def test_frames_of_single_precision_are_printed_in_full():
+    """float32 prints 0.1 for 0.100000001490116, and read as float64 that is another number, on the inner side."""
+    upper = np.float32([0.1])
+    text = Intervals(np.float32([0.0]), upper).to_frame().to_csv(index=False)
+    assert float(text.splitlines()[1].split(",")[1]) == float(upper[0]) > 0.1

@@ -1,7 +1,8 @@
 """Scores of a posterior predictive density (an even mixture of Gaussians a row). Their sets may have several pieces.
 
-Ends come from root finding on the exact density (`dco.mixtures`), never from a grid, and to about 1e-9 of the smallest sd.
-`contains` asks the score, so it equals ``observed(prediction, y) <= threshold`` exactly, next to the ends as well.
+Ends come from root finding on the exact density (`dco.mixtures`), never from a grid. `contains` asks the score, so it equals
+``observed(prediction, y) <= threshold`` exactly; the ends are moved outwards by what the score rounds, so that no member
+lies beyond them: some 1e-12 of the smallest sd, or 1e-8 for `HighestDensityMass`, whose score comes from roots itself.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from dco.mixtures import (
     log_density,
     log_density_and_slope,
     mean_and_sd,
+    outer_level_sets,
 )
 from dco.predictions import GaussianMixtures, Prediction, take
 from dco.scores.membership import AtMost
@@ -51,11 +53,12 @@ class PredictiveDensity:
         """All y whose density is at least exp(-t), a piece for each mode that rises above it."""
         mixtures = expect(self, prediction, GaussianMixtures)
         limit = cutoff(threshold, len(mixtures))
-        return _unions(level_sets(mixtures, -np.asarray(limit)), AtMost(self, prediction, limit))
+        return _unions(outer_level_sets(mixtures, -np.asarray(limit)), AtMost(self, prediction, limit))
 
     def sizes(self, prediction: Prediction, threshold: Cutoff) -> Floats:
         """The total length of each row's pieces."""
-        return self.sets(prediction, threshold).sizes()
+        mixtures = expect(self, prediction, GaussianMixtures)
+        return _unions(level_sets(mixtures, -np.asarray(cutoff(threshold, len(mixtures))))).sizes()
 
     def sizes_at_several(self, prediction: Prediction, thresholds: Sequence[Cutoff]) -> Floats:
         """`sizes` at several thresholds, (J, n): the density is looked at once for all, and again near each end."""
@@ -63,8 +66,7 @@ class PredictiveDensity:
         n = len(mixtures)
         limits = [np.broadcast_to(np.asarray(cutoff(each, n), dtype=np.float64), (n,)) for each in thresholds]
         found = level_sets_at(mixtures, -np.stack(limits)) if limits else []
-        sets = [_unions(each, AtMost(self, prediction, limit)) for each, limit in zip(found, limits, strict=True)]
-        return np.stack([each.sizes() for each in sets]) if sets else np.empty((0, n))
+        return np.stack([_unions(each).sizes() for each in found]) if found else np.empty((0, n))
 
 
 @dataclass(frozen=True)
@@ -91,14 +93,17 @@ class HighestDensityMass:
         mixtures = expect(self, prediction, GaussianMixtures)
         limit = cutoff(threshold, len(mixtures))
         masses = np.broadcast_to(np.asarray(limit, dtype=np.float64), (len(mixtures),))
-        return _unions(_regions(mixtures, masses), AtMost(self, prediction, limit))
+        slack = 4e-9 * (1 - np.clip(masses, 0, 1)) + 2.0**-51  # what `observed` rounds: its roots are right to 1e-9 sd
+        return _unions(_regions(mixtures, masses, slack), AtMost(self, prediction, limit))
 
     def sizes(self, prediction: Prediction, threshold: Cutoff) -> Floats:
         """The total length of each row's pieces."""
-        return self.sets(prediction, threshold).sizes()
+        mixtures = expect(self, prediction, GaussianMixtures)
+        masses = np.broadcast_to(np.asarray(cutoff(threshold, len(mixtures)), dtype=np.float64), (len(mixtures),))
+        return _unions(_regions(mixtures, masses)).sizes()
 
 
-def _unions(found: LevelSets, member: AtMost) -> IntervalUnions:
+def _unions(found: LevelSets, member: AtMost | None = None) -> IntervalUnions:
     return IntervalUnions(found.row_pointers, found.lower, found.upper, member)
 
 
@@ -108,15 +113,24 @@ def _mass(mixtures: GaussianMixtures, found: LevelSets) -> Floats:
     return np.clip(np.bincount(rows, weights=pieces, minlength=len(mixtures)), 0.0, 1.0)
 
 
-def _regions(mixtures: GaussianMixtures, masses: Floats) -> LevelSets:
-    """The highest-density region of the given mass in each row: the whole line for mass >= 1, nothing for mass < 0."""
-    everything = np.flatnonzero(masses >= 1)
+def _regions(mixtures: GaussianMixtures, masses: Floats, slack: Floats | None = None) -> LevelSets:
+    """The highest-density region of the given mass in each row: the whole line for mass >= 1, nothing for mass < 0.
+
+    With `slack`, the region of more mass by about that and by no less than half of it, ends moved outwards.
+    """
+    aim = masses if slack is None else masses + slack
+    everything = np.flatnonzero(aim >= 1)
     segments: list[Segments] = [(everything, np.full(everything.size, -np.inf), np.full(everything.size, np.inf))]
-    rows = np.flatnonzero((masses >= 0) & (masses < 1))
+    rows = np.flatnonzero((masses >= 0) & (aim < 1))
+    levels = np.where(aim >= 1, -np.inf, np.inf)
     if rows.size:
         some = take(mixtures, rows)
         assert isinstance(some, GaussianMixtures)
-        segments += [(rows[owner], lower, upper) for owner, lower, upper in _solve_mass(some, masses[rows])]
+        short = 1e-12 if slack is None else np.minimum(1e-12, slack[rows] / 2)
+        solved, levels[rows] = _solve_mass(some, aim[rows], np.broadcast_to(short, rows.shape))
+        segments += [(rows[owner], lower, upper) for owner, lower, upper in solved]
+    if slack is not None:  # searched again a little below: the mass of a peak that just reaches the level grows as a root
+        return outer_level_sets(mixtures, levels)
     owner, lower, upper = (np.concatenate(part) for part in zip(*segments, strict=True))
     order = np.argsort(owner, kind="stable")  # all pieces of a row are in one segment, ascending
     pointers = np.zeros(len(masses) + 1, dtype=np.int64)
@@ -124,8 +138,8 @@ def _regions(mixtures: GaussianMixtures, masses: Floats) -> LevelSets:
     return LevelSets(pointers, lower[order], upper[order])
 
 
-def _solve_mass(mixtures: GaussianMixtures, masses: Floats) -> list[Segments]:
-    """The level sets with the given masses in [0, 1).
+def _solve_mass(mixtures: GaussianMixtures, masses: Floats, short: Floats) -> tuple[list[Segments], Floats]:
+    """The level sets with the given masses in [0, 1), at most `short` of them, and levels at which they are complete.
 
     From one level set the level of the wanted mass is foreseen by following its ends; the level set found there is the
     answer if its mass is right, and otherwise the next to start from, within a bracket.
@@ -141,6 +155,7 @@ def _solve_mass(mixtures: GaussianMixtures, masses: Floats) -> list[Segments]:
     target = _foreseen(mixtures, todo, mean - goal * sd, mean + goal * sd, goal)
     level = np.where(goal > 0, np.where((target > level - 1) & (target < high), target, level), high)
     segments: list[Segments] = []
+    levels = np.empty(len(goal))
     for turn in range(300):
         if not todo.size:
             break
@@ -153,9 +168,11 @@ def _solve_mass(mixtures: GaussianMixtures, masses: Floats) -> list[Segments]:
         low[todo] = np.where(enough, here, low[todo])
         high[todo] = np.where(enough, high[todo], here)
         bracketed = np.isfinite(low[todo])
-        close = (np.abs(mass - masses[todo]) <= 1e-12) | (goal[todo] == 0)
+        more = mass - masses[todo]
+        close = ((more <= 1e-12) & (-more <= short[todo])) | (goal[todo] == 0)
         narrow = bracketed & (high[todo] - low[todo] <= 1e-13 * np.maximum(1.0, np.abs(high[todo])))
         done = close | narrow | (turn == 299)
+        levels[todo] = np.where(bracketed & ~close, low[todo], here)
         rows = found.rows()
         kept, owner = done[rows], todo[rows]
         segments.append((owner[kept], found.lower[kept], found.upper[kept]))
@@ -165,7 +182,7 @@ def _solve_mass(mixtures: GaussianMixtures, masses: Floats) -> list[Segments]:
         usable = (target > np.maximum(low[todo], down - 1)) & (target < high[todo]) & (turn % 8 != 7)
         level[todo] = np.where(usable, target, np.where(bracketed, 0.5 * low[todo] + 0.5 * high[todo], down))
         todo = todo[~done]
-    return segments
+    return segments, levels
 
 
 def _foreseen(mixtures: GaussianMixtures, rows: Integers, lower: Floats, upper: Floats, goal: Floats) -> Floats:

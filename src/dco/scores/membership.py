@@ -16,7 +16,8 @@ class AtMost:
     """y -> observed(prediction, y) <= threshold.
 
     In floating point |y - mean| <= t and mean - t <= y <= mean + t differ for some y next to an end, and a log-density is
-    not even monotone there at the scale of rounding. The ends of a set are numbers to read; this is what `contains` asks.
+    not even monotone there at the scale of rounding. This is what `contains` asks; the ends that a score gives to a set are
+    rounded outwards, so that they hold all that is in it.
     """
 
     score: Any

@@ -1,7 +1,8 @@
 """Scores of point, spread and quantile predictions. Their sets are intervals with ends in closed form.
 
 Scores are computed in float64 whatever the precision of the inputs. `contains` of a set is decided by the score, so it
-equals ``observed(prediction, y) <= threshold`` exactly; the ends are the same inequality solved for y, right to rounding.
+equals ``observed(prediction, y) <= threshold`` exactly. The ends are the same inequality solved for y and rounded outwards:
+no member lies beyond them, and they lie a few units in the last place beyond the outermost member (`_raised`).
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class AbsoluteResidual:
         """[mean - t, mean + t]; empty for t < 0, the whole line for t = inf."""
         mean = self._mean(prediction)
         limit = cutoff(threshold, len(mean))
-        half = _half_width(limit, 1.0)
+        half = _half_width(_raised(limit, roundings=1), 1.0)
         with np.errstate(over="ignore"):
             return Intervals(mean - half, mean + half, AtMost(self, prediction, limit))
 
@@ -93,7 +94,7 @@ class NormalisedResidual:
         """mean -+ t (spread + floor); empty for t < 0, the whole line for t = inf."""
         mean, scale = self._mean_and_scale(prediction)
         limit = cutoff(threshold, len(mean))
-        half = _half_width(limit, scale)
+        half = _half_width(_raised(limit, roundings=3), scale)
         with np.errstate(over="ignore"):
             return Intervals(mean - half, mean + half, AtMost(self, prediction, limit))
 
@@ -154,11 +155,13 @@ class QuantileResidual:
         member = AtMost(self, prediction, limit)
         with np.errstate(over="ignore", under="ignore"):
             if self.kind == "plain":
-                return Intervals(lower - limit, upper + limit, member)
+                shift = _raised(limit, roundings=1)
+                return Intervals(lower - shift, upper + shift, member)
             below, above = self._units(prediction)
-            above *= limit
+            factor = _raised(limit, roundings=3)
+            above *= factor
             if below is not above:
-                below *= limit
+                below *= factor
             return Intervals(lower - below, np.add(upper, above, out=above), member)
 
     def sizes(self, prediction: Prediction, threshold: Cutoff) -> Floats:
@@ -214,7 +217,11 @@ class EndThresholds:
         below, above = self.lower.value, self.upper.value
         lower, upper = QuantileResidual()._ends(prediction)
         with np.errstate(over="ignore"):
-            return Intervals(lower - below, upper + above, _WithinEnds(prediction, below, above))
+            return Intervals(
+                lower - _raised(below, roundings=1),
+                upper + _raised(above, roundings=1),
+                _WithinEnds(prediction, below, above),
+            )
 
 
 def asymmetric_quantiles(prediction: Prediction, y: ArrayLike, *, alpha: Level, delta: Level | None = None) -> EndThresholds:
@@ -265,6 +272,21 @@ def _floored(width: Floats, lower: Floats, upper: Floats) -> Floats:
 
 def _double(values: Floats) -> Floats:
     return values.astype(np.float64, copy=False)
+
+
+def _raised(limit: float | Floats, *, roundings: int) -> float | Floats:
+    """The threshold t, raised so that ends made from it leave no member out.
+
+    One rounding: a float y with fl(m - y) <= t has m - y < t+, the float after t. So y >= m - t+, and as y is a float,
+    y >= fl(m - t+). At 0 and below the normal floats m - y does not round. Three: fl(fl(m - y) / s) <= t means
+    m - y <= t s (1 + u)^2 with u = 2^-53, and fl(t' s) is at least that for t' >= t (1 + 4u) and at least the float after t.
+    A t that is one number stays one, so that the ends cost what they cost when rounded to nearest.
+    """
+    t = np.asarray(limit, dtype=np.float64)
+    ulps, least = (1, 0.0) if roundings == 1 else (3, 2.0**-1073)
+    with np.errstate(over="ignore", under="ignore"):
+        raised = t * (1 + np.copysign(ulps * 2.0**-52, t)) + least
+    return float(raised) if t.ndim == 0 else np.asarray(raised)
 
 
 def _half_width(limit: float | Floats, scale: float | Floats) -> float | Floats:

@@ -20,8 +20,8 @@ Member: TypeAlias = Callable[[ArrayLike], Bools]
 class Intervals:
     """One closed interval a row; lower > upper means the empty set.
 
-    `member` decides membership where it is given: sets that a score makes carry ``observed(prediction, y) <= threshold``,
-    because the ends, being rounded, can disagree with the score in the last bit. Without it the ends decide.
+    `member` decides membership where it is given: sets that a score makes carry ``observed(prediction, y) <= threshold``.
+    Their ends are rounded outwards: every member lies between them, and few other floats do. Without it the ends decide.
     """
 
     lower: Floats
@@ -83,17 +83,32 @@ class Intervals:
         Coverage is kept where y always lies there, such as ``clip(lower=0)`` for a price: only what cannot happen is cut
         off. An interval wholly outside becomes empty.
 
-        Where errors grow with a positive y, widths should too: fit on ``np.log(y)`` and take ``Intervals(np.exp(sets.lower),
-        np.exp(sets.upper))``, which keeps coverage and stays above 0 by itself. A model in scikit-learn's
+        Where errors grow with a positive y, widths should too: fit on ``np.log(y)`` and take
+        ``sets.mapped(np.exp, np.log)``, which keeps coverage and stays above 0 by itself. A model in scikit-learn's
         `TransformedTargetRegressor` learns on the scale of log y too, but its intervals are made on that of y: clip them.
         """
         least, most = _limits(lower, upper, len(self))
         return Intervals(np.maximum(self.lower, least), np.minimum(self.upper, most), _clipped(self, least, most))
 
+    def mapped(self, function: Callable[[Any], Any], inverse: Callable[[Any], Any]) -> Intervals:
+        """The sets on the scale of an increasing function: ``sets.mapped(np.exp, np.log)`` for those of a model of log y.
+
+        y is in them where inverse(y) is in these, so coverage is kept. Ends are rounded outwards: exp(log(y)) may differ
+        from y.
+        """
+        empty = self.is_empty()
+        with np.errstate(all="ignore"):
+            if np.any((function(self.lower) > function(self.upper)) & ~empty):
+                raise ValueError("function must be increasing, but it maps some lower ends above the upper ones.")
+        lower = np.where(empty, np.inf, _mapped_ends(self.lower, -1.0, function, inverse))
+        upper = np.where(empty, -np.inf, _mapped_ends(self.upper, 1.0, function, inverse))
+        return Intervals(lower, upper, _Through(self.contains, inverse))
+
     def to_frame(self, index: Any = None) -> Any:
         """A pandas DataFrame with columns ``lower``, ``upper`` and ``size``."""
         pandas = require("pandas", extra="tables")
-        return pandas.DataFrame({"lower": self.lower, "upper": self.upper, "size": self.sizes()}, index=index)
+        ends = np.asarray(self, dtype=np.float64)  # float32 would be printed short, and the text means another float64
+        return pandas.DataFrame({"lower": ends[:, 0], "upper": ends[:, 1], "size": self.sizes()}, index=index)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -101,7 +116,7 @@ class IntervalUnions:
     """Any number of disjoint closed intervals a row, ascending.
 
     Row i is the union of [lower[j], upper[j]] for j from ``row_pointers[i]`` to ``row_pointers[i + 1] - 1``. `member`, where
-    it is given, decides membership by the score that made the sets; see `Intervals`.
+    it is given, decides membership by the score that made the sets, and every member lies in a piece; see `Intervals`.
     """
 
     row_pointers: Integers
@@ -181,7 +196,7 @@ class IntervalUnions:
         return IntervalUnions(pointers, low[kept], high[kept], _clipped(self, least, most))
 
     def hull(self) -> Intervals:
-        """The smallest interval around each row's set (lower = inf, upper = -inf for an empty one)."""
+        """The smallest interval around each row's set, members and gaps (lower = inf, upper = -inf for an empty one)."""
         lower, upper = np.full(len(self), np.inf), np.full(len(self), -np.inf)
         filled = ~self.is_empty()
         lower[filled] = self.lower[self.row_pointers[:-1][filled]]
@@ -239,6 +254,34 @@ class _Inside:
 
 def _clipped(sets: Intervals | IntervalUnions, least: Floats, most: Floats) -> Member | None:
     return None if sets.member is None else _Inside(sets.member, least, most)
+
+
+@dataclass(frozen=True, eq=False)
+class _Through:
+    """Membership of sets that were mapped to another scale."""
+
+    member: Member
+    inverse: Callable[[Any], Any]
+
+    def __call__(self, y: ArrayLike) -> Bools:
+        with np.errstate(all="ignore"):  # a y outside the domain, such as log(-1): NaN is in no set
+            return self.member(self.inverse(np.asarray(y, dtype=np.float64)))
+
+
+def _mapped_ends(ends: Floats, side: float, function: Callable[[Any], Any], inverse: Callable[[Any], Any]) -> Floats:
+    """function(ends), moved to `side` (-1 is down) until the inverse is beyond the end there."""
+    with np.errstate(all="ignore"):
+        moved = np.array(function(ends.astype(np.float64)), dtype=np.float64)
+        todo = np.flatnonzero(np.isfinite(ends))
+        most = np.finfo(np.float64).max
+        moved[todo] = np.minimum(moved[todo], most) if side < 0 else np.maximum(moved[todo], -most)
+        step = np.spacing(np.abs(moved[todo]))
+        while todo.size:
+            held = np.isfinite(moved[todo]) & (side * inverse(moved[todo]) <= side * ends[todo])
+            todo, step = todo[held], step[held]
+            moved[todo] += side * step
+            step *= 2
+    return moved
 
 
 def _limits(lower: ArrayLike | None, upper: ArrayLike | None, n: int) -> tuple[Floats, Floats]:
