@@ -311,3 +311,15 @@ def test_a_group_with_a_threshold_of_its_own_is_judged_by_it(tied):
         expected = coverage_consistency(hits, 100, rank=threshold.rank, n_cal=threshold.n, tied=tied)
         assert rows[name].consistency == expected
     assert rows["c"].consistency is None
+
+
+@pytest.mark.parametrize(
+    ("hits", "verdict"), [(700, "failed"), (880, "held"), (900, "held"), (1000, "held")], ids=["low", "near", "at", "above"]
+)
+def test_the_verdict_is_about_low_coverage_alone(hits: int, verdict: str) -> None:
+    """Rank 900 of 999 promises 0.9: 0.70 of 1,000 rows is below its law, and 1.00 is above it and keeps the promise."""
+    threshold = Threshold(1.0, rank=900, n=999, guarantee="marginal", alpha=0.1)
+    sets = Intervals(np.zeros(1000), np.ones(1000))
+    found = evaluate(sets, np.where(np.arange(1000) < hits, 0.5, 2.0), threshold=threshold)
+    assert found.verdict == found.to_dict()["verdict"] == verdict
+    assert evaluate(sets, np.zeros(1000)).verdict == "unchecked"

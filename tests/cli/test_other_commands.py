@@ -230,6 +230,24 @@ def test_evaluate_counts_labels_that_the_fit_does_not_know(dco, home, new, table
     assert "rows with unknown labels 5" in printed
 
 
+def test_evaluate_ends_with_the_verdict_and_can_stop_a_pipeline(dco, home, new, table):
+    """Rows whose outcomes lie far outside the sets: the promise did not hold, whatever the share asked for."""
+    held = dco("evaluate", home / "numbers.dco", home / "new.csv", "--fail-below", "0.5").stdout
+    assert held.strip().splitlines()[-1].startswith("The promise held on these rows: ")
+    new["outcome"] += 1000 * (np.arange(len(new)) % 3 == 0)
+    shifted = table(new)
+    printed = dco("evaluate", home / "numbers.dco", shifted).stdout
+    assert "The promise did not hold on these rows: " in printed
+    assert "calibrate again on rows like these" in printed
+    assert (
+        "is below --fail-below 0.9."
+        in dco("evaluate", home / "numbers.dco", shifted, "--fail-below", "0.9", status=1).stdout
+    )
+    told = dco.json("evaluate", home / "numbers.dco", shifted, "--fail-below", "0.9", status=1)
+    assert told["verdict"] == "failed"
+    assert dco.json("evaluate", home / "numbers.dco", home / "rows.csv")["verdict"] == "unchecked"
+
+
 def test_an_honest_model_passes_its_audit(dco, home):
     for name in ("numbers.dco", "labels.dco"):
         told = dco.json("audit", home / name, "--data", home / "rows.csv")

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from dco.cli.options import FILE, chosen_alpha, example, known_options, model_options
+from dco.cli.options import FILE, LEVEL, chosen_alpha, example, known_options, model_options
 from dco.cli.printing import as_json, collected_notes, print_json, print_notes, print_table, progress, say
 from dco.foundations.display import counted
 
@@ -22,14 +22,16 @@ NO_LAW = (
 @click.argument("data", type=FILE)
 @model_options
 @known_options
+@click.option("--fail-below", type=LEVEL, help="Exit with status 1 if the coverage is below this share, for pipelines.")
 @as_json
 def command(model: Path, data: Path, by: str | None, trust: tuple[str, ...], as_json: bool, **options: Any) -> None:
-    """Coverage with its expected range, sizes, by group, and whether the coverage agrees with the guarantee.
+    """Coverage with its expected range, sizes, by group, and whether the promise held on these rows.
 
     The rows of DATA must be new: if some of them trained, tuned or calibrated the model, there is no verdict.
     """
     from dco.cli.model_files import condition_column, open_model, rows_with_targets, stated
 
+    least = options.pop("fail_below")
     asked = {"alpha": chosen_alpha(options.pop("alpha"), options.pop("confidence"), default=None)}
     asked |= {name: options.pop(name) for name in ("guarantee", "delta")}
     with progress("Evaluating", None, quiet=as_json), collected_notes() as notes:
@@ -44,6 +46,7 @@ def command(model: Path, data: Path, by: str | None, trust: tuple[str, ...], as_
         no_law = evaluation.consistency is None and evaluation.no_verdict is None
         facts = evaluation.to_dict() | ({"no_verdict": NO_LAW} if no_law else {}) | promise
         print_json(facts | {"statement": certificate.statement if own_statement else None, "notes": notes})
+        _stop_below(evaluation, least, quiet=True)
         return
     title = f"{counted(evaluation.n, 'row')} of {data}"
     if not own_statement:
@@ -53,6 +56,29 @@ def command(model: Path, data: Path, by: str | None, trust: tuple[str, ...], as_
     if own_statement:
         say(certificate.statement)
     print_notes(notes)
+    say(verdict_in_words(evaluation, 1 - promise["alpha"]))
+    _stop_below(evaluation, least, quiet=False)
+
+
+def verdict_in_words(evaluation: Any, promised: float) -> str:
+    """One sentence on whether the promise held on the rows evaluated, and what to do if it did not."""
+    seen = f"{100 * evaluation.coverage:.1f} % of {counted(evaluation.n, 'row')} covered, {100 * promised:g} % promised"
+    if evaluation.verdict == "held":
+        return f"The promise held on these rows: {seen}."
+    if evaluation.verdict == "failed":
+        return (
+            f"The promise did not hold on these rows: {seen} (p = {evaluation.consistency.p_value:.2g}). They are not like "
+            "the calibration rows: look for a change in time, place or labels, and calibrate again on rows like these."
+        )
+    return f"Nothing was checked, because no law of coverage applies: {seen}."
+
+
+def _stop_below(evaluation: Any, least: float | None, *, quiet: bool) -> None:
+    """Exit with status 1 if the coverage is below the share asked for."""
+    if least is not None and evaluation.coverage < least:
+        if not quiet:
+            say(f"Coverage {evaluation.coverage:.4f} is below --fail-below {least:g}.")
+        raise click.exceptions.Exit(1)
 
 
 def _groups_title(certificate: Any, by: str | None) -> str:

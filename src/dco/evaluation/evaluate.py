@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -75,9 +75,18 @@ class Evaluation(ShownAsPrinted):
     single: float | None = None
     unknown_labels: int = 0
 
+    @property
+    def verdict(self) -> Literal["held", "failed", "unchecked"]:
+        """Whether the promise held on these rows; coverage above its law keeps it. "unchecked" if no law applies."""
+        law = self.consistency
+        if law is None:
+            return "unchecked"
+        low = law.coverage < law.expected_coverage
+        return "failed" if law.unknown_labels or (low and not law.consistent) else "held"
+
     def to_dict(self) -> dict[str, Any]:
-        """Plain numbers and texts, nested; infinity stays a float."""
-        return asdict(self)
+        """Plain numbers and texts, nested, with the verdict; infinity stays a float."""
+        return asdict(self) | {"verdict": self.verdict}
 
     def __str__(self) -> str:
         lines = [
