@@ -365,3 +365,23 @@ def test_the_page_of_results_is_quiet_too(opened: Any, tmp_path: Path) -> None:
     assert window.page.locator("td img").count() == 0
     assert window.page.evaluate("document.querySelector('figure img').naturalWidth") == 40
     assert window.width() <= 390
+
+
+@pytest.mark.parametrize("shift", [0.0, 3.0], ids=["held", "failed"])
+def test_the_first_heading_says_whether_the_promise_held(opened: Any, shift: float) -> None:
+    """Rows as in the fit, and rows whose targets have moved by three standard deviations."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(900, 2))
+    y = X[:, 0] + rng.normal(size=900)
+    estimator = DecoupledRegressor(Ridge(), random_state=0).fit(X[:600], y[:600])
+    window = opened(page_html(estimator, X=X[600:], y=y[600:] + shift))
+    heading = window.page.locator("h1, h2, h3").first.inner_text()
+    words = "The promise did not hold on these rows" if shift else "The promise held on these rows"
+    assert heading.startswith(
+        f"{words}: {100 * estimator.evaluate(X[600:], y[600:] + shift).coverage:.1f} % of 300 rows covered"
+    )
+    assert window.complaints == []
+
+
+def test_a_page_without_rows_says_that_nothing_has_been_checked(opened: Any) -> None:
+    assert opened("no rows").page.locator("h1").first.inner_text().startswith("Nothing has been checked yet")

@@ -56,21 +56,8 @@ def command(model: Path, data: Path, by: str | None, trust: tuple[str, ...], as_
     if own_statement:
         say(certificate.statement)
     print_notes(notes)
-    say(verdict_in_words(evaluation, 1 - promise["alpha"]))
+    say(evaluation.in_words(promised=1 - promise["alpha"]))
     _stop_below(evaluation, least, quiet=False)
-
-
-def verdict_in_words(evaluation: Any, promised: float) -> str:
-    """One sentence on whether the promise held on the rows evaluated, and what to do if it did not."""
-    seen = f"{100 * evaluation.coverage:.1f} % of {counted(evaluation.n, 'row')} covered, {100 * promised:g} % promised"
-    if evaluation.verdict == "held":
-        return f"The promise held on these rows: {seen}."
-    if evaluation.verdict == "failed":
-        return (
-            f"The promise did not hold on these rows: {seen} (p = {evaluation.consistency.p_value:.2g}). They are not like "
-            "the calibration rows: look for a change in time, place or labels, and calibrate again on rows like these."
-        )
-    return f"Nothing was checked, because no law of coverage applies: {seen}."
 
 
 def _stop_below(evaluation: Any, least: float | None, *, quiet: bool) -> None:

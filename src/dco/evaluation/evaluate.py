@@ -84,6 +84,18 @@ class Evaluation(ShownAsPrinted):
         low = law.coverage < law.expected_coverage
         return "failed" if law.unknown_labels or (low and not law.consistent) else "held"
 
+    def in_words(self, *, promised: float) -> str:
+        """One sentence on whether the promise held on these rows, and what to do if it did not."""
+        seen = f"{100 * self.coverage:.1f} % of {counted(self.n, 'row')} covered, {100 * promised:.6g} % promised"
+        if self.verdict == "unchecked" or self.consistency is None:
+            return f"Nothing was checked, because no law of coverage applies to all rows together: {seen}."
+        if self.verdict == "held":
+            return f"The promise held on these rows: {seen}."
+        return (
+            f"The promise did not hold on these rows: {seen} (p = {self.consistency.p_value:.2g}). They are not like the "
+            "calibration rows: look for a change in time, place or labels, and calibrate again on rows like these."
+        )
+
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers and texts, nested, with the verdict; infinity stays a float."""
         return asdict(self) | {"verdict": self.verdict}

@@ -184,6 +184,18 @@ class ReportNumbers:
         """The numbers at the level that was certified."""
         return self.levels[self.start]
 
+    @property
+    def verdict(self) -> str:
+        """Whether the promise held on the rows given: "held", "failed" or "unchecked"."""
+        return "unchecked" if self.own.evaluation is None else self.own.evaluation.verdict
+
+    @property
+    def verdict_in_words(self) -> str:
+        """The same in one sentence, with what was seen."""
+        if self.own.evaluation is None:
+            return "Nothing has been checked yet: no rows with known targets were given."
+        return self.own.evaluation.in_words(promised=1 - self.own.alpha)
+
 
 def report_numbers(estimator: Any, X: Any = None, y: Any = None, *, by: Any = None) -> ReportNumbers:
     """Evaluate a fitted estimator at some 60 levels on rows (X, y) that were used for nothing else.

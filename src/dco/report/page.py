@@ -67,6 +67,8 @@ def page_html(
         script="page.js",
         title=title or f"Prediction sets of {certificate.candidate}",
         source=source,
+        verdict=numbers.verdict,
+        verdict_words=numbers.verdict_in_words,
         numbers=numbers,
         n_rows=count,
         certificate=certificate,
