@@ -375,7 +375,7 @@ def test_the_first_heading_says_whether_the_promise_held(opened: Any, shift: flo
     y = X[:, 0] + rng.normal(size=900)
     estimator = DecoupledRegressor(Ridge(), random_state=0).fit(X[:600], y[:600])
     window = opened(page_html(estimator, X=X[600:], y=y[600:] + shift))
-    heading = window.page.locator("h1, h2, h3").first.inner_text()
+    heading = window.page.locator("h1, h2, h3").first.inner_text().replace("\u00a0", " ")
     words = "The promise did not hold on these rows" if shift else "The promise held on these rows"
     assert heading.startswith(
         f"{words}: {100 * estimator.evaluate(X[600:], y[600:] + shift).coverage:.1f} % of 300 rows covered"
