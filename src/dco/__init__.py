@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from dco.estimators import DecoupledClassifier, DecoupledRegressor
     from dco.evaluation import scoring
     from dco.evaluation.evaluate import Evaluation, evaluate, paired_comparison, paired_wilcoxon
+    from dco.evaluation.monitor import Monitor, MonitorReport
     from dco.foundations.errors import (
         CorruptModelError,
         DcoError,
@@ -68,6 +69,7 @@ _HOME = {
     ),
     "dco.estimators": "DecoupledClassifier DecoupledRegressor",
     "dco.evaluation.evaluate": "Evaluation evaluate paired_comparison paired_wilcoxon",
+    "dco.evaluation.monitor": "Monitor MonitorReport",
     "dco.models.grid": "grid",
     "dco.guarantees.planning": "Plan plan",
     "dco.predictions": "ClassDraws ClassProbabilities GaussianMixtures Points PointsWithSpread Quantiles",
