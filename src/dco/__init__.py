@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from dco.guarantees import full_conformal_bayes, theory
     from dco.guarantees import rules as thresholds
     from dco.guarantees.certificate import Certificate
+    from dco.guarantees.joint_selection import JointSelection, joint_selection, select_and_calibrate
     from dco.guarantees.planning import Plan, plan
     from dco.guarantees.rules import (
         Threshold,
@@ -71,6 +72,7 @@ _HOME = {
     "dco.evaluation.evaluate": "Evaluation evaluate paired_comparison paired_wilcoxon",
     "dco.evaluation.monitor": "Monitor MonitorReport",
     "dco.models.grid": "grid",
+    "dco.guarantees.joint_selection": "JointSelection joint_selection select_and_calibrate",
     "dco.guarantees.planning": "Plan plan",
     "dco.predictions": "ClassDraws ClassProbabilities GaussianMixtures Points PointsWithSpread Quantiles",
     "dco.foundations.ranks": "conformal_rank pac_rank",

@@ -1,0 +1,334 @@
+"""Selection that costs no rows: the same n rows choose among candidates and calibrate, with a finite-sample guarantee."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from dco.foundations.arrays import AnyArray, Bools, Floats, to_numpy
+from dco.foundations.display import counted
+from dco.foundations.errors import IncompatibleScoreError
+from dco.foundations.ranks import (
+    Guarantee,
+    Level,
+    as_rational,
+    checked_scores,
+    conformal_rank,
+    order_statistic,
+    smallest_marginal_n,
+    warn_infeasible,
+)
+from dco.predictions import ClassRecord, Prediction
+from dco.scores.regression import AbsoluteResidual, NormalisedResidual, QuantileResidual
+from dco.scores.score import Score
+from dco.sets.intervals import Intervals, IntervalUnions
+from dco.sets.labels import LabelSets, codes_of
+from dco.tuning.search import Candidates, checked_pairs
+
+Method: TypeAlias = Literal["modsel", "yk-adjust"]
+
+_METHODS = ("modsel", "yk-adjust")
+_INTERVAL_SCORES = (AbsoluteResidual, NormalisedResidual, QuantileResidual)
+_SLACK = 1e-12  # sums of lengths are rounded: equal ones must count as equal, and a larger set stays valid
+_HALVINGS = 100
+_MOST = float(np.finfo(np.float64).max) / 4
+
+
+@dataclass(frozen=True, eq=False)
+class JointSelection:
+    """Prediction sets of new rows, and what they certify.
+
+    `rank` is the rank among `n` rows at which every candidate was cut; n + 1 means that the sets are full. `winners` counts,
+    for each candidate that takes part in a set, the new rows where it does, most rows first.
+    """
+
+    sets: LabelSets | IntervalUnions
+    guarantee: Guarantee
+    alpha: float
+    rank: int
+    n: int
+    method: Method
+    winners: Mapping[str, int]
+
+
+def select_and_calibrate(
+    candidates: Candidates, y: ArrayLike, new: Mapping[str, Prediction], *, alpha: Level, method: Method = "modsel"
+) -> LabelSets | IntervalUnions:
+    """Prediction sets of new rows, where the same n rows choose the candidate and calibrate it.
+
+    `candidates` is {name: (score, prediction of the n rows)}, `y` holds their labels, and `new` is {name: prediction of the
+    new rows}. Models must have been fitted on other rows. Each new row is covered with probability at least 1 - alpha.
+    `joint_selection` does the same and also says what was certified, and which candidates the sets are made of.
+
+    Let S_(j) be the j-th smallest of a candidate's n scores, S(y) its score of a label y of the new row, and L(q) the sum of
+    its set sizes at cut-off q over the n rows and the new one.
+
+    - ``"modsel"`` (Liang, Zhu and Barber 2024, arXiv 2408.07066): for each y choose the candidate with the smallest L at the
+      k-th smallest of all n + 1 scores, k = ceil((n + 1)(1 - alpha)), and keep y if its score there is at most S_(k). At the
+      true y that choice is symmetric in n + 1 rows, so exchangeable rows are enough. What is returned is the union over the
+      candidates of {y : S(y) <= S_(k), L(max(S_(k-1), S(y))) <= T} with T the smallest L(S_(k)) of all candidates. It
+      contains every y of the definition and needs no loop over y; without ties in L the two are equal.
+    - ``"yk-adjust"`` (Yang and Kuchibhotla, arXiv 2104.13871): choose by the n rows alone and use S_(k) of the winner, at
+      k = ceil(n (1 - alpha) + sqrt(n) / 3 + sqrt(n log(2 M) / 2)) for M candidates, the price of a DKW bound over all of
+      them. It needs independent rows, and many: below ((1 / 3 + sqrt(log(2 M) / 2)) / alpha)^2 of them, sets are full.
+
+    Scores of labels need `every_label`; intervals come from `AbsoluteResidual`, `NormalisedResidual` and `QuantileResidual`.
+    """
+    return joint_selection(candidates, y, new, alpha=alpha, method=method).sets
+
+
+def joint_selection(
+    candidates: Candidates, y: ArrayLike, new: Mapping[str, Prediction], *, alpha: Level, method: Method = "modsel"
+) -> JointSelection:
+    """`select_and_calibrate` with its facts: guarantee, rank, n, and the candidates that the sets are made of."""
+    if method not in _METHODS:
+        raise ValueError(f'method must be "modsel" or "yk-adjust", got {method!r}.')
+    level, targets = as_rational(alpha), _checked_targets(y)
+    measures = _measures(candidates, targets, new)
+    n, count = len(targets), len(measures)
+    rank = conformal_rank(n, alpha=level) if method == "modsel" else _adjusted_rank(n, count, float(level))
+    if rank > n:
+        smallest = smallest_marginal_n(alpha=level) if method == "modsel" else math.ceil((_price(count) / float(level)) ** 2)
+        among = "" if method == "modsel" else f' with method="yk-adjust" and {counted(count, "candidate")}'
+        warn_infeasible(n, smallest, f"marginal coverage at alpha = {float(level):g}{among}")
+    cutoffs = (_modsel if method == "modsel" else _chosen_alone)(list(measures.values()), rank)
+    rows = {name: int(np.count_nonzero(own > -np.inf)) for name, own in zip(measures, cutoffs, strict=True)}
+    return JointSelection(
+        _union(list(measures.values()), cutoffs),
+        guarantee="marginal",
+        alpha=float(level),
+        rank=rank,
+        n=n,
+        method=method,
+        winners={name: rows[name] for name in sorted(rows, key=rows.__getitem__, reverse=True) if rows[name]},
+    )
+
+
+def _price(count: int) -> float:
+    """A bound of sqrt(n) E max_m sup_t |F_n(t) - F(t)| over `count` score distributions."""
+    return 1 / 3 + math.sqrt(math.log(2 * count) / 2)
+
+
+def _adjusted_rank(n: int, count: int, alpha: float) -> int:
+    return min(math.ceil(n * (1 - alpha) + math.sqrt(n) * _price(count)), n + 1)
+
+
+def _modsel(measures: Sequence[_Measure], rank: int) -> list[Floats]:
+    """The cut-off of each candidate for each new row; -inf where a candidate takes no part."""
+    tops = [order_statistic(measure.scores, rank) for measure in measures]
+    limit = np.min([each.total(top) + each.new_sizes(top) for each, top in zip(measures, tops, strict=True)], axis=0)
+    lows = [order_statistic(measure.scores, rank - 1) if rank > 1 else -np.inf for measure in measures]
+    return [each.reach(low, top, limit) for each, low, top in zip(measures, lows, tops, strict=True)]
+
+
+def _chosen_alone(measures: Sequence[_Measure], rank: int) -> list[Floats]:
+    """The same where the n rows choose alone: one candidate for all new rows (the first of equal ones)."""
+    tops = [order_statistic(measure.scores, rank) for measure in measures]
+    best = int(np.argmin([each.total(top) for each, top in zip(measures, tops, strict=True)]))
+    return [np.full(each.n_new, tops[best] if m == best else -np.inf) for m, each in enumerate(measures)]
+
+
+class _Measure(ABC):
+    """One candidate: its scores of the n rows, and set sizes there and on the new rows at any cut-off."""
+
+    scores: Floats
+
+    @property
+    @abstractmethod
+    def n_new(self) -> int:
+        """The number of new rows."""
+
+    @abstractmethod
+    def total(self, cutoff: float) -> float:
+        """The sum of the sizes of the n rows' sets; the same in any order of the rows."""
+
+    @abstractmethod
+    def new_sizes(self, cutoff: float) -> Floats:
+        """The sizes of the new rows' sets, (n_new,)."""
+
+    @abstractmethod
+    def reach(self, low: float, top: float, limit: Floats) -> Floats:
+        """The largest cut-off in [low, top] at which `total` + `new_sizes` is at most each row's limit; -inf if none is."""
+
+
+@dataclass(frozen=True, eq=False)
+class _OfLabels(_Measure):
+    """Sizes by counting the scores of all labels, exactly: a set's size is the number of labels at or below the cut-off."""
+
+    scores: Floats
+    ascending: Floats  # the scores of every label of all n rows
+    new: Floats  # (n_new, K)
+    labels: AnyArray | None
+
+    @property
+    def n_new(self) -> int:
+        return len(self.new)
+
+    def total(self, cutoff: float) -> float:
+        return float(np.searchsorted(self.ascending, cutoff, side="right"))
+
+    def new_sizes(self, cutoff: float) -> Floats:
+        return np.asarray(np.count_nonzero(self.new <= cutoff, axis=1), dtype=np.float64)
+
+    def reach(self, low: float, top: float, limit: Floats) -> Floats:
+        values = np.sort(self.new, axis=1)  # sizes change here alone, so no other cut-off above `low` need be tried
+        last = np.ones(values.shape, dtype=bool)
+        last[:, :-1] = values[:, :-1] != values[:, 1:]  # of a run of equal values, the last one knows the count
+        sizes = np.searchsorted(self.ascending, values, side="right") + np.arange(1, values.shape[1] + 1)
+        fits = last & (low < values) & (values <= top) & (sizes <= limit[:, None])
+        lowest = np.where(self.total(low) + self.new_sizes(low) <= limit, low, -np.inf)
+        return np.asarray(np.maximum(lowest, np.where(fits, values, -np.inf).max(axis=1, initial=-np.inf)))
+
+
+@dataclass(frozen=True, eq=False)
+class _OfIntervals(_Measure):
+    """Sizes of intervals: max(a + b q, 0) for each row, so that their sum is linear between the q where intervals appear."""
+
+    scores: Floats
+    score: Score
+    record: Prediction
+    new: Prediction
+
+    @property
+    def n_new(self) -> int:
+        return len(self.new)
+
+    def total(self, cutoff: float) -> float:
+        return math.fsum(self.score.sizes(self.record, cutoff))
+
+    def new_sizes(self, cutoff: float) -> Floats:
+        return np.asarray(self.score.sizes(self.new, cutoff), dtype=np.float64)
+
+    def reach(self, low: float, top: float, limit: Floats) -> Floats:
+        limit = limit * (1 + _SLACK)
+        whole = self.total(top) + self.new_sizes(top) <= limit
+        low = low if low > -np.inf else min(top, 0.0, *self._appear(self.record), *self._appear(self.new))
+        none = self.total(low) + self.new_sizes(low) > limit
+        if (whole | none).all():
+            return np.where(whole, top, -np.inf)
+        high = top if top < np.inf else self._beyond(low, limit)
+        knots = [low, *(q for q in np.unique(self._appear(self.record)) if low < q < high), high]
+        totals = [self.total(q) for q in knots]
+        below, above = np.full(self.n_new, low), np.full(self.n_new, high)
+        for _ in range(_HALVINGS):
+            middle = below + (above - below) / 2
+            if ((middle == below) | (middle == above)).all():
+                break
+            fits = np.interp(middle, knots, totals) + self.score.sizes(self.new, middle) <= limit
+            below, above = np.where(fits, middle, below), np.where(fits, above, middle)
+        return np.where(whole, top, np.where(none, -np.inf, above))
+
+    def _appear(self, record: Prediction) -> Floats:
+        """The cut-offs at which intervals stop being empty."""
+        start = self.score.sizes(record, 0.0)
+        with np.errstate(all="ignore"):
+            found = -start / (self.score.sizes(record, 1.0) - start)
+        return np.asarray(found[np.isfinite(found)])
+
+    def _beyond(self, low: float, limit: Floats) -> float:
+        """A finite cut-off at which the n rows alone exceed every finite limit."""
+        most, high = float(np.max(limit[np.isfinite(limit)], initial=0.0)), max(1.0, 2 * abs(low))
+        while high < _MOST and self.total(high) <= most:
+            high *= 2
+        return min(high, _MOST)
+
+
+def _checked_targets(y: ArrayLike) -> AnyArray:
+    targets = to_numpy(y)
+    if targets.ndim != 1 or not targets.size:
+        raise ValueError(f"y must hold one label or number for each of at least one row, got shape {targets.shape}.")
+    return targets
+
+
+def _measures(candidates: Candidates, y: AnyArray, new: Mapping[str, Prediction]) -> dict[str, _Measure]:
+    """Validate what was given, and evaluate each candidate."""
+    checked_pairs(candidates)
+    if not isinstance(new, Mapping) or set(new) != set(candidates):
+        names = sorted(map(str, new)) if isinstance(new, Mapping) else type(new).__name__
+        raise ValueError(
+            f"new must be a dict with a prediction of the new rows for each candidate ({', '.join(map(str, candidates))}), "
+            f"got {names}."
+        )
+    lengths = {len(record) for record in new.values()}
+    if len(lengths) > 1:
+        raise ValueError(f"the predictions in new must be of the same rows, got {sorted(lengths)} rows.")
+    records = [record for _, record in candidates.values()] + list(new.values())
+    of_labels = {isinstance(record, ClassRecord) for record in records}
+    if len(of_labels) > 1:
+        raise ValueError("candidates must all predict labels or all predict numbers, got some of each.")
+    if of_labels == {False}:
+        return {name: _of_intervals(*pair, y, new[name]) for name, pair in candidates.items()}
+    first: Any = records[0]
+    return {name: _of_labels(name, *pair, y, new[name], first) for name, pair in candidates.items()}
+
+
+def _of_intervals(score: Score, record: Prediction, y: AnyArray, new: Prediction) -> _Measure:
+    if type(score) not in _INTERVAL_SCORES:
+        known = ", ".join(kind.__name__ for kind in _INTERVAL_SCORES)
+        raise IncompatibleScoreError(
+            f"select_and_calibrate needs intervals whose length is known at any cut-off, as with {known}; for "
+            f"{type(score).__name__} choose by dco.tune on tuning rows."
+        )
+    return _OfIntervals(checked_scores(score.observed(record, y)), score, record, new)
+
+
+def _of_labels(name: str, score: Score, record: Any, y: AnyArray, new: Any, first: ClassRecord) -> _Measure:
+    every = score.every_label(record)
+    scores = checked_scores(every[np.arange(len(every)), record.codes(y)])
+    new_scores = score.every_label(new)[:, _columns(name, new, first)]
+    _columns(name, record, first)
+    for values in (every, new_scores):
+        checked_scores(values.ravel())
+    return _OfLabels(scores, np.sort(every, axis=None), new_scores, first.labels())
+
+
+def _columns(name: str, record: ClassRecord, first: ClassRecord) -> AnyArray:
+    """Where the record has each label of the first one."""
+    wanted, own = (np.arange(each.n_classes) if each.labels() is None else each.labels() for each in (first, record))
+    places = codes_of(np.asarray(wanted), np.asarray(own))
+    if len(places) != record.n_classes or (places < 0).any():
+        raise ValueError(f"all predictions must name the same labels, but those of {name!r} differ from the first.")
+    return places
+
+
+def _union(measures: Sequence[_Measure], cutoffs: Sequence[Floats]) -> LabelSets | IntervalUnions:
+    """The union over the candidates of each row's set at its cut-off."""
+    labels = [(each, own) for each, own in zip(measures, cutoffs, strict=True) if isinstance(each, _OfLabels)]
+    if labels:
+        members = np.any([each.new <= own[:, None] for each, own in labels], axis=0)
+        return LabelSets.from_dense(members, labels[0][0].labels)
+    parts = [
+        each.score.sets(each.new, own) for each, own in zip(measures, cutoffs, strict=True) if isinstance(each, _OfIntervals)
+    ]
+    return _joined([part for part in parts if isinstance(part, Intervals)])
+
+
+def _joined(parts: Sequence[Intervals]) -> IntervalUnions:
+    """Overlapping intervals of a row become one."""
+    lower = np.stack([np.where(part.is_empty(), np.inf, part.lower) for part in parts], axis=1)
+    upper = np.stack([np.where(part.is_empty(), -np.inf, part.upper) for part in parts], axis=1)
+    order = np.argsort(lower, axis=1, kind="stable")
+    lower = np.take_along_axis(lower, order, axis=1)
+    reached = np.maximum.accumulate(np.take_along_axis(upper, order, axis=1), axis=1)
+    filled = lower < np.inf
+    starts, ends = filled.copy(), filled.copy()
+    starts[:, 1:] &= lower[:, 1:] > reached[:, :-1]
+    ends[:, :-1] &= starts[:, 1:] | ~filled[:, 1:]
+    pointers = np.concatenate([[0], np.cumsum(np.count_nonzero(starts, axis=1))])
+    return IntervalUnions(pointers, lower[starts], reached[ends], _AnyOf(tuple(parts)))
+
+
+@dataclass(frozen=True, eq=False)
+class _AnyOf:
+    """Membership in a union: decided by the scores of its parts."""
+
+    parts: tuple[Intervals, ...]
+
+    def __call__(self, y: ArrayLike) -> Bools:
+        return np.asarray(np.any([part.contains(y) for part in self.parts], axis=0))
