@@ -17,6 +17,7 @@ conformal_rank(n | alpha)
 pac_rank(n | alpha, delta)
 split_conformal(scores | alpha)
 bayesian_quadrature(scores | alpha, delta)
+weighted_conformal(scores, weights, new_weights | alpha)
 conformal_risk_control(losses, thresholds | alpha, bound=1.0)
 bayesian_quadrature_risk(losses, thresholds | alpha, delta, bound=1.0)
 risk_controlling(losses, thresholds | alpha, delta, bound=1.0, test='wsr')
@@ -129,6 +130,7 @@ def fields(kind: type) -> set[str]:
 
 def test_records_have_the_fields_that_callers_read():
     assert fields(dco.Threshold) >= {"value", "rank", "guarantee", "alpha", "delta", "n"}
+    assert fields(dco.thresholds.WeightedThresholds) >= {"values", "guarantee", "alpha", "n", "assumption", "effective_n"}
     assert fields(dco.thresholds.CertifiedSettings) >= {"indices", "p_values", "guarantee"}
     assert fields(dco.Evaluation) >= {"coverage", "mean_size", "p95_size", "consistency"}
     row = {"name", "ranking_threshold", "miscoverage", "mean_size", "p95_size", "feasible"}

@@ -25,6 +25,7 @@ def test_a_record_and_a_number_are_one_cutoff():
         ((1,), 1, 1, (1, 1)),
         ((1,), 1, 3, (1, 1)),
         ((1,), 4, 1, (1, 1)),
+        ((4, 3), 4, 3, (4, 3)),
         ((4,), 4, None, (4,)),
     ],
 )
@@ -36,8 +37,8 @@ def test_one_per_row_or_one_per_label(shape, n, n_classes, becomes):
     ("threshold", "n", "n_classes", "words"),
     [
         (np.zeros(4), 4, 4, r"\(4, 1\) for one per row or \(1, 4\) for one per label"),
-        (np.zeros(5), 4, 3, r"\(4,\), per row, or \(3,\), per label"),
-        (np.zeros((4, 3)), 4, 3, r"\(4,\), per row, or \(3,\), per label"),
+        (np.zeros(5), 4, 3, r"\(4,\), per row, \(3,\), per label, or \(4, 3\)"),
+        (np.zeros((3, 4)), 4, 3, r"\(4,\), per row, \(3,\), per label, or \(4, 3\)"),
         (np.zeros(5), 4, None, r"must have shape \(4,\)"),
         (np.nan, 4, 3, "not NaN"),
         ("0.5", 4, 3, "must be a number"),

@@ -13,13 +13,13 @@ from decimal import Decimal, localcontext
 from fractions import Fraction
 from functools import lru_cache
 from numbers import Real
-from typing import Literal, SupportsIndex, TypeAlias
+from typing import Any, Literal, SupportsIndex, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import bdtrik, betainc, betaincc, errstate
 
-from dco.foundations.arrays import Floats, Integers, to_numpy
+from dco.foundations.arrays import AnyArray, Floats, Integers, to_numpy
 from dco.foundations.display import are, counted
 from dco.foundations.errors import NonFiniteScoreError
 from dco.foundations.notes import Note, show
@@ -246,6 +246,28 @@ class Threshold:
 
     def __float__(self) -> float:
         return self.value
+
+
+@dataclass(frozen=True, eq=False)  # arrays: == and hash would raise
+class WeightedThresholds:
+    """Cut-offs (m,) or (m, 1) for each new row, (1, K) for each label or (m, K) for both, with their statement.
+
+    ``guarantee`` holds under `assumption` only. ``effective_n`` is (sum w)^2 / sum w^2, the number of equally weighted
+    calibration rows that would vary as much. ``np.asarray(record)`` gives `values`, and `score.sets` takes the record.
+    """
+
+    values: Floats
+    guarantee: Guarantee
+    alpha: float
+    n: int
+    effective_n: float
+    assumption: str = "given these weights"
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> AnyArray:
+        return np.array(self.values, dtype=dtype, copy=copy)
 
 
 def checked_scores(scores: ArrayLike) -> Floats:

@@ -444,7 +444,7 @@ def _shared_chunks(scores: Sequence[RankScore], record: ClassRecord) -> Iterator
 
 
 def _limits(threshold: Cutoff, n: int, n_classes: int) -> float | Doubles:
-    """The threshold as a float, or as float64 of shape (n, 1) per row or (1, K) per label."""
+    """The threshold as a float, or as float64 of shape (n, 1) per row, (1, K) per label or (n, K)."""
     limits = cutoff(threshold, n, n_classes)
     if isinstance(limits, float):
         return limits
@@ -458,7 +458,8 @@ def _split(limits: float | Doubles, rows: slice, n_known: int) -> tuple[float | 
         return limits, np.asarray([[limits == np.inf]])
     if limits.shape[1] == 1:
         return limits[rows], limits[rows] == np.inf
-    return limits[:, :n_known], limits[:, n_known:] == np.inf
+    own = limits if len(limits) == 1 else limits[rows]
+    return own[:, :n_known], own[:, n_known:] == np.inf
 
 
 def _is_by_row(limits: float | Doubles) -> bool:

@@ -13,12 +13,12 @@ from numpy.typing import ArrayLike
 
 from dco.foundations.arrays import Floats, Integers
 from dco.foundations.errors import IncompatibleScoreError
-from dco.foundations.ranks import Threshold
+from dco.foundations.ranks import Threshold, WeightedThresholds
 from dco.predictions import Prediction
 from dco.rows.objects import object_fingerprint
 from dco.sets.prediction_sets import PredictionSets
 
-Cutoff: TypeAlias = Threshold | float | Floats
+Cutoff: TypeAlias = Threshold | WeightedThresholds | float | Floats
 
 Record = TypeVar("Record")
 
@@ -73,13 +73,15 @@ def expect(score: object, prediction: Prediction, *kinds: type[Record]) -> Recor
 
 
 def cutoff(threshold: Cutoff, n: int, n_classes: int | None = None) -> float | Floats:
-    """The threshold as a float, or as an array that broadcasts against (n, K): (n, 1) per row, (1, K) per label.
+    """The threshold as a float, or as an array that broadcasts to (n, K): (n, 1) per row, (1, K) per label, or (n, K).
 
     For regression (`n_classes` None) an array is returned as (n,).
     """
     if isinstance(threshold, Threshold):
         return threshold.value
     values = np.asarray(threshold)
+    if isinstance(threshold, WeightedThresholds) and values.ndim == 1 and n_classes is not None:
+        values = values[:, None]  # one per row, never one per label
     if values.dtype.kind in "iub":
         values = values.astype(np.float64)
     if values.dtype.kind != "f" or np.any(np.isnan(values)):
@@ -90,7 +92,7 @@ def cutoff(threshold: Cutoff, n: int, n_classes: int | None = None) -> float | F
         if values.shape == (n,):
             return values
         raise ValueError(f"thresholds per row must have shape ({n},), got {values.shape}.")
-    if values.shape in ((n, 1), (1, n_classes)):
+    if values.shape in ((n, 1), (1, n_classes), (n, n_classes)):
         return values
     if values.shape == (n,) and (n != n_classes or n == 1):
         return values[:, None]
@@ -100,7 +102,9 @@ def cutoff(threshold: Cutoff, n: int, n_classes: int | None = None) -> float | F
         raise ValueError(
             f"{n} thresholds for {n} rows and {n} labels: pass shape ({n}, 1) for one per row or (1, {n}) for one per label."
         )
-    raise ValueError(f"thresholds must have shape ({n},), per row, or ({n_classes},), per label, got {values.shape}.")
+    raise ValueError(
+        f"thresholds must have shape ({n},), per row, ({n_classes},), per label, or ({n}, {n_classes}), got {values.shape}."
+    )
 
 
 def checked_score(score: Any) -> Score:

@@ -1,12 +1,13 @@
 """Calibration rules: scores or losses in, one `Threshold` out."""
 
-from dco.foundations.ranks import Guarantee, Threshold
+from dco.foundations.ranks import Guarantee, Threshold, WeightedThresholds
 from dco.guarantees.rules.bq_confidence import bq_confidence
 from dco.guarantees.rules.grouped import grouped_conformal, one_row_per_group
 from dco.guarantees.rules.learn_then_test import CertifiedSettings, learn_then_test, order_of_testing
 from dco.guarantees.rules.order_statistics import bayesian_quadrature, split_conformal
 from dco.guarantees.rules.risk_control import bayesian_quadrature_risk, conformal_risk_control, risk_controlling
 from dco.guarantees.rules.rule import RULES, Rule, register_rule
+from dco.guarantees.rules.weighted import weighted_conformal
 from dco.scores.two_ends import two_ends
 
 __all__ = [
@@ -15,6 +16,7 @@ __all__ = [
     "Guarantee",
     "Rule",
     "Threshold",
+    "WeightedThresholds",
     "bayesian_quadrature",
     "bayesian_quadrature_risk",
     "bq_confidence",
@@ -27,4 +29,5 @@ __all__ = [
     "risk_controlling",
     "split_conformal",
     "two_ends",
+    "weighted_conformal",
 ]

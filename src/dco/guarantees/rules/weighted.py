@@ -1,0 +1,132 @@
+"""Calibration by weights: for new rows that are drawn from another mix than the calibration rows, in a known way."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from fractions import Fraction
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from dco.foundations.arrays import Bools, Floats, Integers, real_numbers
+from dco.foundations.display import are, counted, have
+from dco.foundations.notes import Note, show
+from dco.foundations.ranks import Level, WeightedThresholds, as_rational, checked_scores
+
+_UNIT = 2.0**-51  # of the larger sum, for each term: four times what one addition can lose
+_LEAST = float(np.finfo(np.float64).smallest_subnormal)  # what scaling can lose of a weight
+
+
+def weighted_conformal(scores: ArrayLike, weights: ArrayLike, new_weights: ArrayLike, *, alpha: Level) -> WeightedThresholds:
+    """For each new weight v the (1 - alpha) quantile of (sum_i w_i delta(s_i) + v delta(inf)) / (sum_i w_i + v).
+
+    A weight is the likelihood ratio of a row, its density among new rows over that among calibration rows, up to one factor
+    that all share: a function of x if the mix of x has changed (covariate shift), of the label if the shares of labels have.
+    The new row's own mass lies at infinity: a new row unlike all calibration rows gets a full set. Claim (Tibshirani, Foygel
+    Barber, Candès and Ramdas 2019, Corollary 1 and Theorem 2): if rows are independent and have these ratios, a new row is
+    covered with probability >= 1 - alpha, and without ties with at most 1 - alpha plus the mean of the largest mass. It
+    holds given these weights; weights that were estimated certify nothing.
+
+    `weights` (n,) belong to the calibration rows; for a label shift they are those of the observed labels. The thresholds
+    have the shape of `new_weights`: (m,) or (m, 1) for one per new row; (1, K) for weights that only the label decides, and
+    (m, K) for weights by row and label, where each label is tried with its own weight (Podkopaev and Ramdas 2021).
+
+    With equal weights this is `split_conformal` to the last bit. Comparisons are exact: a weight is the rational number that
+    float64 holds. Sums in float64 decide where their error cannot matter, integers the rest. Time is O((n + m) log n).
+    """
+    values, level = checked_scores(scores), as_rational(alpha)
+    old, new = _checked_weights(weights, "weights"), _checked_weights(new_weights, "new_weights")
+    if old.shape != values.shape:
+        raise ValueError(f"weights must hold one weight for each of {values.size} scores, got shape {old.shape}.")
+    if old.size and not old.any():
+        raise ValueError("weights are all 0: no calibration row says anything about these new rows.")
+    _check_new_rows(new)
+    order = np.argsort(values, kind="stable")
+    places = _places(old[order], new.ravel(), level)
+    ordered = np.append(_rounded_up(values[order]), np.inf)
+    result = WeightedThresholds(
+        ordered[places].reshape(new.shape),
+        guarantee="marginal",
+        alpha=float(level),
+        n=values.size,
+        effective_n=_effective_n(old),
+    )
+    _warn_infinite(int(np.count_nonzero(places == values.size)), result, float(level / (1 - level)))
+    return result
+
+
+def _places(weights: Floats, new: Floats, level: Fraction) -> Integers:
+    """For each new weight v the number of leading weights whose running sum stays below (1 - level)(sum of weights + v)."""
+    n = weights.size
+    scale = -int(np.frexp(max(weights.max(initial=0.0), new.max(initial=0.0)))[1])  # the largest is now just below 1
+    running = np.cumsum(np.ldexp(weights, scale))
+    whole = (running[-1] if n else 0.0) + np.ldexp(new, scale)
+    target, doubt = float(1 - level) * whole, (n + 8) * (_UNIT * whole + _LEAST)
+    first = np.searchsorted(running, target - doubt)
+    last = np.searchsorted(running, target + doubt)
+    open_rows = np.flatnonzero(first != last)
+    if open_rows.size:
+        kinds, one_of, kind = np.unique(new[open_rows], return_index=True, return_inverse=True)
+        rows = open_rows[one_of]
+        first[open_rows] = _exact_places(weights, kinds, first[rows], last[rows], level)[kind]
+    return first
+
+
+def _exact_places(weights: Floats, new: Floats, first: Integers, last: Integers, level: Fraction) -> Integers:
+    """`_places` in integers, where it is known to lie between `first` and `last`."""
+    parts = [value.as_integer_ratio() for value in (*weights.tolist(), *new.tolist())]
+    unit = max(below for _, below in parts)  # powers of two: the largest is a multiple of all
+    whole = [above * (unit // below) for above, below in parts]
+    running = list(accumulate(whole[: weights.size]))
+    total, kept = (running[-1] if running else 0), level.denominator - level.numerator
+    least = [-(-kept * (total + own) // level.denominator) for own in whole[weights.size :]]
+    bounds = zip(least, first.tolist(), last.tolist(), strict=True)
+    return np.array([bisect_left(running, *each) for each in bounds], dtype=np.intp)
+
+
+def _rounded_up(scores: Floats) -> Floats:
+    """The scores in float64; a longdouble must not be rounded below itself."""
+    with np.errstate(over="ignore"):
+        values: Floats = scores.astype(np.float64)
+    return np.where(values >= scores, values, np.nextafter(values, np.inf))
+
+
+def _effective_n(weights: Floats) -> float:
+    shares = weights / weights.max(initial=_LEAST)
+    return float(shares.sum() ** 2 / max(float(np.sum(shares**2)), _LEAST))
+
+
+def _checked_weights(values: Any, name: str) -> Floats:
+    weights = real_numbers(values, name=name).astype(np.float64)
+    for found, what in ((np.isnan(weights), "NaN"), (weights < 0, "negative"), (np.isinf(weights), "infinite")):
+        if found.any():
+            why = " An infinite weight says that calibration rows cannot be like it." if what == "infinite" else ""
+            raise ValueError(f"{name} must be finite and not negative; {_where(found)} {what}.{why}")
+    return weights
+
+
+def _check_new_rows(new: Floats) -> None:
+    """A new row is there, so its weight is not 0; a label may have weight 0 if the row has another."""
+    if new.ndim not in (1, 2) or 0 in new.shape[1:]:
+        raise ValueError(f"new_weights must have shape (m,), (m, 1), (m, K) or (1, K), got {new.shape}.")
+    never = new == 0 if new.ndim == 1 else np.all(new == 0, axis=1)
+    if never.any():
+        raise ValueError(f"new_weights: {_where(never)} 0, which says that there can be no such new row. Check the weights.")
+
+
+def _where(found: Bools) -> str:
+    count = int(np.count_nonzero(found))
+    place = ", ".join(str(index[0]) for index in np.nonzero(found))
+    return f"{count} of {found.size} (first: {place}) {are(count)}"
+
+
+def _warn_infinite(count: int, result: WeightedThresholds, share: float) -> None:
+    if count:
+        text = (
+            f"{count} of {counted(result.values.size, 'threshold')} {are(count)} infinite, and sets are full there (valid, "
+            f"but useless): the new weight is more than {share:.3g} times the sum of all calibration weights."
+        )
+        remedy = f"More calibration rows are needed; {result.n} {have(result.n)} the effect of {result.effective_n:.3g}."
+        show([Note("infeasible", text, remedy)])

@@ -1,0 +1,220 @@
+"""Calibration by weights: the quantile against its definition in fractions, and its limits."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import dco
+from dco.foundations.errors import InfeasibleLevelWarning, NonFiniteScoreError
+from dco.foundations.ranks import as_rational
+from dco.guarantees.rules.weighted import weighted_conformal
+
+ALPHAS = [0.05, 0.1, 1 - 0.9, 0.2, 0.25, Fraction(1, 3), 0.5, 0.75, 0.9]
+WEIGHTS = [0.0, 0.1, 0.2, 0.3, 1.0, 2.0, 3.0, 1 / 3, 7.0, 1e-300, 5e-324, 1e300, 1e-17]
+full_sets_are_fine = pytest.mark.filterwarnings("ignore::dco.foundations.errors.InfeasibleLevelWarning")
+
+
+def by_definition(scores, weights, own, alpha):
+    """The least value with mass at least 1 - alpha, +inf included, from the definition and in fractions."""
+    whole = sum(map(Fraction, weights), Fraction(own))
+    for value in [*sorted(set(scores)), np.inf]:
+        mass = sum((Fraction(w) for s, w in zip(scores, weights, strict=True) if s <= value), Fraction(0))
+        if value == np.inf:
+            mass += Fraction(own)
+        if mass >= (1 - as_rational(alpha)) * whole:
+            return value
+    raise AssertionError("the mass is one")
+
+
+@full_sets_are_fine
+@given(
+    rows=st.lists(
+        st.tuples(st.sampled_from([0.0, 0.5, 1.0, 2.0, 3.5, np.inf]), st.sampled_from(WEIGHTS)), min_size=1, max_size=30
+    ),
+    new=st.lists(st.sampled_from(WEIGHTS[1:]), min_size=1, max_size=5),
+    alpha=st.sampled_from(ALPHAS),
+)
+def test_the_quantile_is_its_definition(rows, new, alpha):
+    """With ties, weights of 0, and weights so far apart that float64 cannot add them."""
+    scores, weights = [s for s, _ in rows], [w for _, w in rows]
+    if not any(weights):
+        weights[0] = 1.0
+    found = weighted_conformal(scores, weights, new, alpha=alpha)
+    assert found.values.tolist() == [by_definition(scores, weights, own, alpha) for own in new]
+    assert (found.guarantee, found.assumption) == ("marginal", "given these weights")
+    assert (found.n, found.alpha, len(found)) == (len(rows), float(as_rational(alpha)), len(new))
+
+
+@full_sets_are_fine
+@pytest.mark.parametrize("weight", [1.0, 0.1, 1 / 3, 7, 1e-310, 1e308, np.pi])
+def test_equal_weights_are_split_conformal_to_the_last_bit(weight):
+    """Also where (n + 1)(1 - alpha) is a whole number, and running sums of 0.1 in float64 miss it."""
+    rng = np.random.default_rng(0)
+    for n in (1, 2, 9, 19, 99, 100, 999, 1009):
+        for scores in (rng.normal(size=n), rng.integers(0, 9, size=n).astype(float), rng.normal(size=n).astype(np.float32)):
+            for alpha in (0.1, 0.059, 0.05, 1 - 0.9, 0.37, Fraction(1, 3)):
+                found = weighted_conformal(scores, np.full(n, weight), np.full(3, weight), alpha=alpha)
+                assert found.values.tolist() == [dco.split_conformal(scores, alpha=alpha).value] * 3
+                assert found.effective_n == n
+
+
+def test_sums_in_floating_point_would_be_wrong_at_equal_weights():
+    """Planted: the same search with running sums in float64 and no doubt misses the rank at some n."""
+    wrong = 0
+    for n in range(9, 400, 10):  # (n + 1) 0.9 is a whole number
+        weights = np.full(n, 0.1)
+        running = np.cumsum(weights)
+        naive = int(np.searchsorted(running, 0.9 * (running[-1] + 0.1)))
+        wrong += naive + 1 != dco.conformal_rank(n, alpha=0.1)
+        assert weighted_conformal(np.arange(1.0, n + 1), weights, [0.1], alpha=0.1).values == [
+            dco.conformal_rank(n, alpha=0.1)
+        ]
+    assert wrong > 5
+
+
+def test_a_longdouble_score_is_not_rounded_below_itself():
+    for seed in range(8):
+        scores = np.random.default_rng(seed).normal(size=19).astype(np.longdouble) + np.longdouble(1) / 3
+        value = weighted_conformal(scores, np.ones(19), [1.0], alpha=0.1).values[0]
+        assert value == dco.split_conformal(scores, alpha=0.1).value
+        assert np.sum(scores <= value) == 18
+
+
+def test_integer_weights_are_repeated_rows():
+    """Weights 1, 2, 3 are as many copies of a row; the new row with weight v counts v times at infinity."""
+    rng = np.random.default_rng(1)
+    scores, weights = rng.normal(size=60), rng.integers(0, 4, size=60)
+    copies = np.repeat(scores, weights)
+    for own in (1, 2, 5):
+        more = np.sort(np.append(copies, np.full(own, np.inf)))
+        rank = -(-more.size * 9 // 10)
+        assert weighted_conformal(scores, weights, [own], alpha=0.1).values == [more[rank - 1]]
+
+
+def test_order_and_scale_do_not_matter_and_larger_new_weights_give_larger_thresholds():
+    rng = np.random.default_rng(2)
+    scores, weights, new = rng.normal(size=300), rng.exponential(size=300), np.sort(rng.exponential(size=50))
+    found = weighted_conformal(scores, weights, new, alpha=0.1)
+    turn = rng.permutation(300)
+    assert np.array_equal(weighted_conformal(scores[turn], weights[turn], new, alpha=0.1), found)
+    assert np.array_equal(weighted_conformal(scores, weights * 2.0**-40, new * 2.0**-40, alpha=0.1), found)
+    assert np.all(np.diff(found.values) >= 0)
+    assert found.effective_n == pytest.approx(weights.sum() ** 2 / np.sum(weights**2))
+
+
+def test_thresholds_have_the_shape_of_the_new_weights():
+    rng = np.random.default_rng(3)
+    scores, weights, new = rng.normal(size=50), rng.exponential(size=50), rng.exponential(size=12)
+    flat = weighted_conformal(scores, weights, new, alpha=0.2).values
+    for shape in ((12, 1), (4, 3), (1, 12)):
+        found = weighted_conformal(scores, weights, new.reshape(shape), alpha=0.2)
+        assert np.array_equal(np.asarray(found), flat.reshape(shape))
+        assert np.asarray(found, dtype=np.float32).dtype == np.float32
+    assert weighted_conformal(scores, weights, np.empty(0), alpha=0.2).values.shape == (0,)
+
+
+@pytest.mark.parametrize(
+    "score", [dco.scores.LAC(), dco.scores.APS(), dco.scores.TopK(), dco.scores.NeverEmpty(dco.scores.LAC())]
+)
+@pytest.mark.parametrize("shape", [(5,), (5, 1), (1, 5), (5, 5)])
+def test_label_sets_hold_what_scores_at_most_the_threshold(score, shape):
+    """As many rows as labels: a record with one threshold per row is never read as one per label."""
+    rng = np.random.default_rng(4)
+    prediction = dco.ClassProbabilities(rng.dirichlet(np.ones(5), size=5))
+    every = score.every_label(prediction)
+    cutoffs = weighted_conformal(
+        rng.choice(every.ravel(), size=40), rng.exponential(size=40), rng.exponential(size=shape), alpha=0.4
+    )
+    limits = cutoffs.values[:, None] if shape == (5,) else cutoffs.values
+    sets = score.sets(prediction, cutoffs)
+    assert np.array_equal(sets.to_dense(), every <= limits)
+    assert np.array_equal(score.sizes(prediction, cutoffs), sets.sizes())
+
+
+def test_label_sets_of_many_chunks_of_rows():
+    """Thresholds by row and label go with their rows."""
+    rng = np.random.default_rng(5)
+    prediction = dco.ClassProbabilities(rng.dirichlet(np.ones(300), size=2_000).astype(np.float32))
+    for score in (dco.scores.LAC(), dco.scores.APS()):
+        every = score.every_label(prediction)
+        limits = rng.choice(every.ravel()[:1000], size=every.shape)
+        assert np.array_equal(score.sets(prediction, limits).to_dense(), every <= limits)
+        assert np.array_equal(score.sizes(prediction, limits), np.sum(every <= limits, axis=1))
+
+
+def test_intervals_take_one_threshold_per_row():
+    cutoffs = weighted_conformal(np.arange(1.0, 10.0), np.ones(9), [1.0, 0.5], alpha=0.3)
+    sets = dco.scores.AbsoluteResidual().sets(dco.Points([0.0, 10.0]), cutoffs)
+    assert np.all(sets.contains(np.array([0.0, 10.0]) + cutoffs.values))
+    with pytest.raises(ValueError, match=r"must have shape \(3,\), got \(2,\)"):
+        dco.scores.AbsoluteResidual().sets(dco.Points([0.0, 1.0, 2.0]), cutoffs)
+    with pytest.raises(ValueError, match=r"got \(2, 1\)"):  # one per row, although there are two labels
+        dco.scores.LAC().sets(dco.ClassProbabilities(np.full((3, 2), 0.5)), cutoffs)
+
+
+def test_a_heavy_new_row_has_an_infinite_threshold():
+    """9 rows of weight 1 at alpha = 0.1: a new weight of exactly 1 is still enough."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert weighted_conformal(np.arange(9.0), np.ones(9), [1.0], alpha=0.1).values == [8]
+    heavy = np.nextafter(1.0, 2.0)
+    with pytest.warns(
+        InfeasibleLevelWarning, match=r"^1 of 2 thresholds is infinite.*more than 0\.111 times.*9 have the effect of 9"
+    ):
+        found = weighted_conformal(np.arange(9.0), np.ones(9), [1.0, heavy], alpha=0.1)
+    assert found.values.tolist() == [8, np.inf]
+    with pytest.warns(InfeasibleLevelWarning):
+        assert weighted_conformal([], [], [1.0], alpha=0.1).values == [np.inf]
+
+
+@pytest.mark.parametrize(
+    ("weights", "new", "words"),
+    [
+        ([1, 1], [1], r"one weight for each of 3 scores, got shape \(2,\)"),
+        ([0, 0, 0], [1], "weights are all 0: no calibration row"),
+        ([1, -1, 1], [1], r"^weights must be finite and not negative; 1 of 3 \(first: 1\) is negative"),
+        ([1, np.nan, np.nan], [1], r"2 of 3 \(first: 1\) are NaN"),
+        ([1, 1, np.inf], [1], r"is infinite\. An infinite weight says"),
+        ([1, 1, 1], [1, np.inf], r"^new_weights must be finite.*calibration rows cannot be like it"),
+        ([1, 1, 1], [1, 0], r"^new_weights: 1 of 2 \(first: 1\) is 0, which says that there can be no such new row"),
+        ([1, 1, 1], [[1, 0], [0, 0]], r"^new_weights: 1 of 2 \(first: 1\) is 0"),
+        ([1, 1, 1], [[1, -1]], r"1 of 2 \(first: 0, 1\) is negative"),
+        ([1, 1, 1], 1.0, r"shape \(m,\), \(m, 1\), \(m, K\) or \(1, K\), got \(\)"),
+        (["a", "b", "c"], [1], "weights must be real numbers"),
+    ],
+)
+def test_bad_weights_get_one_sentence(weights, new, words):
+    with pytest.raises(ValueError, match=words):
+        weighted_conformal([1.0, 2.0, 3.0], weights, new, alpha=0.5)
+
+
+def test_scores_and_levels_are_checked():
+    with pytest.raises(NonFiniteScoreError):
+        weighted_conformal([np.nan], [1], [1], alpha=0.5)
+    with pytest.raises(ValueError, match="alpha must be"):
+        weighted_conformal([1.0], [1], [1], alpha=1.5)
+
+
+def test_a_label_that_new_rows_never_have_may_have_weight_0():
+    scores, weights = [1.0, 2.0, 3.0, 4.0], [1.0, 0.0, 2.0, 1.0]
+    found = weighted_conformal(scores, weights, [[2.0, 0.0]], alpha=0.5)
+    assert found.values.tolist() == [[by_definition(scores, weights, own, 0.5) for own in (2.0, 0.0)]]
+
+
+def test_a_user_can_say_that_weights_were_estimated():
+    found = weighted_conformal(np.arange(9.0), np.ones(9), [1.0], alpha=0.5)
+    said = replace(found, guarantee="none", assumption="estimated weights")
+    assert (said.guarantee, float(said.values[0])) == ("none", 4.0)
+
+
+def test_many_new_rows_of_one_weight_cost_little(lines_run):
+    """Every new row falls on a running sum exactly; one row is decided in integers, and no loop goes over new rows."""
+    n = 9_999
+    lines_run(lambda: weighted_conformal(np.arange(n), np.full(n, 0.1), np.full(200_000, 0.1), alpha=0.1), at_most=100_000)
