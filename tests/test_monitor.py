@@ -163,6 +163,18 @@ def test_one_by_one_in_batches_and_resumed_give_the_same_state():
     assert single.state() == whole.state()
 
 
+def test_a_saved_model_goes_on_with_its_state_and_knows_rows_in_other_containers(tmp_path):
+    pd = pytest.importorskip("pandas")
+    est, (X, y) = fitted(), rows(60)
+    monitor = dco.Monitor(est)
+    report = monitor.update(X, y)
+    dco.save(est, tmp_path / "model.dco")
+    again = dco.Monitor(dco.load(tmp_path / "model.dco"), state=monitor.state())
+    assert again.report() == report
+    with pytest.warns(NoteWarning, match="60 rows of 60 are equal"):
+        assert again.update(pd.DataFrame(X).to_numpy().tolist(), pd.Series(y)) == report
+
+
 def test_a_row_seen_twice_counts_once_and_rows_of_the_fit_do_not_count():
     est, (X, y) = fitted(), rows(50)
     monitor = dco.Monitor(est)
