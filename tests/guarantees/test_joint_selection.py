@@ -36,6 +36,24 @@ def chosen_by_definition(candidates, y, new, targets, *, alpha):
     return np.array(found)
 
 
+def union_by_its_formula(candidates, y, new, n_labels, *, alpha):
+    """The labels l of one new row with S(l) <= S_(k) and L(max(S_(k-1), S(l))) <= T for some candidate."""
+    k = conformal_rank(len(y), alpha=alpha)
+
+    def total(name, cut):
+        score, record = candidates[name]
+        return score.sizes(record, float(cut)).sum() + score.sizes(new[name], float(cut)).sum()
+
+    own = {name: np.sort(np.append(score.observed(r, y), [-np.inf])) for name, (score, r) in candidates.items()}
+    limit = min(total(name, own[name][k]) for name in candidates)
+    found = np.zeros(n_labels, dtype=bool)
+    for name, (score, _) in candidates.items():
+        low, top = own[name][k - 1 : k + 1]
+        asked = [score.observed(new[name], np.array([label]))[0] for label in range(n_labels)]
+        found |= [bool(s <= top and total(name, max(low, s)) <= limit) for s in asked]
+    return found
+
+
 def number_records(kind, n, rng, digits):
     """Predictions of n rows around `truth` by three candidates, and y; rounded to few digits there are many ties."""
     truth = rng.normal(size=n)
@@ -113,6 +131,7 @@ def test_every_label_of_the_definition_is_in_the_set(digits, alpha):
             one = {c: dco.ClassProbabilities(probabilities[c][n + j : n + j + 1]) for c in scores}
             wanted = chosen_by_definition(candidates, y, one, np.arange(classes), alpha=alpha)
             assert not np.any(wanted & ~sets[j])
+            assert np.array_equal(sets[j], union_by_its_formula(candidates, y, one, classes, alpha=alpha))
             sizes = [sizes[0] + wanted.sum(), sizes[1] + sets[j].sum()]
     assert sizes[1] <= 1.5 * sizes[0] + 5  # ties in the sums of sizes cost something, not everything
 
@@ -299,6 +318,7 @@ def test_bad_input_gets_one_sentence():
     refused("method must be", one, {"a": points}, method="modsel-loo")
     refused("new must be a dict", one, {"b": points})
     refused("new must be a dict", one, points)
+    refused("a record such as dco.Points, got ndarray", one, {"a": y})
     refused("one label or number", one, {"a": points}, targets=[])
     refused("same rows", {**one, "b": one["a"]}, {"a": points, "b": dco.Points(np.zeros(2))})
     refused("some of each", {**one, "b": (LAC(), labels)}, {"a": points, "b": labels})
