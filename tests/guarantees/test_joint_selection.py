@@ -36,6 +36,24 @@ def chosen_by_definition(candidates, y, new, targets, *, alpha):
     return np.array(found)
 
 
+def union_by_its_formula(candidates, y, new, n_labels, *, alpha):
+    """The labels l of one new row with S(l) <= S_(k) and L(max(S_(k-1), S(l))) <= T for some candidate."""
+    k = conformal_rank(len(y), alpha=alpha)
+
+    def total(name, cut):
+        score, record = candidates[name]
+        return score.sizes(record, float(cut)).sum() + score.sizes(new[name], float(cut)).sum()
+
+    own = {name: np.sort(np.append(score.observed(r, y), [-np.inf])) for name, (score, r) in candidates.items()}
+    limit = min(total(name, own[name][k]) for name in candidates)
+    found = np.zeros(n_labels, dtype=bool)
+    for name, (score, _) in candidates.items():
+        low, top = own[name][k - 1 : k + 1]
+        asked = [score.observed(new[name], np.array([label]))[0] for label in range(n_labels)]
+        found |= [bool(s <= top and total(name, max(low, s)) <= limit) for s in asked]
+    return found
+
+
 def number_records(kind, n, rng, digits):
     """Predictions of n rows around `truth` by three candidates, and y; rounded to few digits there are many ties."""
     truth = rng.normal(size=n)
@@ -113,13 +131,47 @@ def test_every_label_of_the_definition_is_in_the_set(digits, alpha):
             one = {c: dco.ClassProbabilities(probabilities[c][n + j : n + j + 1]) for c in scores}
             wanted = chosen_by_definition(candidates, y, one, np.arange(classes), alpha=alpha)
             assert not np.any(wanted & ~sets[j])
+            assert np.array_equal(sets[j], union_by_its_formula(candidates, y, one, classes, alpha=alpha))
             sizes = [sizes[0] + wanted.sum(), sizes[1] + sets[j].sum()]
     assert sizes[1] <= 1.5 * sizes[0] + 5  # ties in the sums of sizes cost something, not everything
 
 
+def test_label_sets_are_the_formula_where_everything_is_tied():
+    """Few rows and few distinct probabilities: equal scores within a row, and sums of sizes that differ by one."""
+    rng, n, classes = np.random.default_rng(6), 7, 6
+    for _ in range(100):
+        weights = rng.integers(1, 4, size=(2, n + 4, classes)).astype(float)
+        records = weights / weights.sum(axis=2, keepdims=True)
+        y = rng.integers(classes, size=n)
+        candidates = {str(c): (LAC(), dco.ClassProbabilities(p[:n])) for c, p in enumerate(records)}
+        new = {str(c): dco.ClassProbabilities(p[n:]) for c, p in enumerate(records)}
+        sets = dco.select_and_calibrate(candidates, y, new, alpha=0.4).to_dense()
+        for j in range(4):
+            one = {str(c): dco.ClassProbabilities(p[n + j : n + j + 1]) for c, p in enumerate(records)}
+            assert np.array_equal(sets[j], union_by_its_formula(candidates, y, one, classes, alpha=0.4))
+
+
+@pytest.mark.parametrize("score", SCORES[1:], ids=repr)
+def test_new_rows_do_not_touch_each_other(score):
+    """Many at once give what each gives alone, those where a candidate takes no part included."""
+    rng, n = np.random.default_rng(3), 25
+    records, y = number_records(type(score), n + 40, rng, 6)
+    parts = [split_record(record, n) for record in records]
+    fields = [{k: v[n:] for k, v in vars(record).items() if isinstance(v, np.ndarray)} for record in records]
+    new = {str(c): type(record)(**own) for c, (record, own) in enumerate(zip(records, fields, strict=True))}
+    candidates = {str(c): (score, first) for c, (first, _) in enumerate(parts)}
+    found = dco.joint_selection(candidates, y[:n], new, alpha=ALPHA)
+    alone = [
+        dco.joint_selection(candidates, y[:n], {str(c): rest[j] for c, (_, rest) in enumerate(parts)}, alpha=ALPHA)
+        for j in range(40)
+    ]
+    assert found.sets.sizes() == pytest.approx(np.concatenate([each.sets.sizes() for each in alone]))
+    assert found.winners == {name: sum(each.winners.get(name, 0) for each in alone) for name in found.winners}
+
+
 def test_residual_sets_have_a_closed_form():
     """u = min_m S_(k); the union of mean ± u over the candidates with S_(k-1) <= u."""
-    rng, n = np.random.default_rng(5), 60
+    rng, n = np.random.default_rng(0), 60
     truth = rng.normal(size=n + 40)
     y = truth + rng.normal(size=n + 40)
     means = truth + 0.3 * rng.normal(size=(6, n + 40))
@@ -132,6 +184,7 @@ def test_residual_sets_have_a_closed_form():
     scores = np.sort(np.abs(y[:n] - means[:, :n]), axis=1)
     u = scores[:, found.rank - 1].min()
     taken = scores[:, found.rank - 2] <= u
+    assert 3 <= taken.sum() < 6
     distance = np.abs(np.linspace(-5, 5, 40)[:, None] - means[taken, n:].T).min(axis=1)
     assert np.array_equal(found.sets.contains(np.linspace(-5, 5, 40)), distance <= u)
     assert set(found.winners) == set(np.flatnonzero(taken).astype(str))
@@ -299,6 +352,7 @@ def test_bad_input_gets_one_sentence():
     refused("method must be", one, {"a": points}, method="modsel-loo")
     refused("new must be a dict", one, {"b": points})
     refused("new must be a dict", one, points)
+    refused("a record such as dco.Points, got ndarray", one, {"a": y})
     refused("one label or number", one, {"a": points}, targets=[])
     refused("same rows", {**one, "b": one["a"]}, {"a": points, "b": dco.Points(np.zeros(2))})
     refused("some of each", {**one, "b": (LAC(), labels)}, {"a": points, "b": labels})

@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dco.foundations.arrays import AnyArray, Bools, Floats, to_numpy
+from dco.foundations.arrays import AnyArray, Bools, Floats, as_labels
 from dco.foundations.display import counted
 from dco.foundations.errors import IncompatibleScoreError
 from dco.foundations.ranks import (
@@ -240,7 +240,7 @@ class _OfIntervals(_Measure):
 
 
 def _checked_targets(y: ArrayLike) -> AnyArray:
-    targets = to_numpy(y)
+    targets = as_labels(y)
     if targets.ndim != 1 or not targets.size:
         raise ValueError(f"y must hold one label or number for each of at least one row, got shape {targets.shape}.")
     return targets
@@ -255,10 +255,13 @@ def _measures(candidates: Candidates, y: AnyArray, new: Mapping[str, Prediction]
             f"new must be a dict with a prediction of the new rows for each candidate ({', '.join(map(str, candidates))}), "
             f"got {names}."
         )
+    records = [record for _, record in candidates.values()] + list(new.values())
+    for record in records:
+        if not isinstance(record, Prediction):
+            raise ValueError(f"a prediction must be a record such as dco.Points, got {type(record).__name__}.")
     lengths = {len(record) for record in new.values()}
     if len(lengths) > 1:
         raise ValueError(f"the predictions in new must be of the same rows, got {sorted(lengths)} rows.")
-    records = [record for _, record in candidates.values()] + list(new.values())
     of_labels = {isinstance(record, ClassRecord) for record in records}
     if len(of_labels) > 1:
         raise ValueError("candidates must all predict labels or all predict numbers, got some of each.")
