@@ -14,8 +14,6 @@ from dco.cli.candidates import make_scores
 from dco.scores import registry
 from dco.scores.score import checked_score
 from dco.sets import Intervals
-from dco.tuning import RankingRow
-from dco.tuning.objectives import OBJECTIVES
 
 rng = np.random.default_rng(0)
 X = rng.normal(size=(200, 2))
@@ -98,9 +96,3 @@ def test_what_is_no_score_is_told_what_to_be(wrong, words):
     ):
         with pytest.raises(ValueError, match=words):
             use()
-
-
-def test_each_objective_puts_its_own_size_first():
-    even, narrow = RankingRow("even", 1.0, 0.1, 3.0, 3.0, True), RankingRow("narrow", 1.0, 0.1, 2.0, 9.0, True)
-    best = {name: min([even, narrow], key=objective).name for name, objective in OBJECTIVES.items()}
-    assert best == {"mean_size": "narrow", "p95_size": "even"}
