@@ -11,7 +11,7 @@ from typing import Any, ClassVar, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dco.foundations.arrays import Floats, Integers
+from dco.foundations.arrays import Floats, Integers, to_numpy
 from dco.foundations.errors import IncompatibleScoreError
 from dco.foundations.ranks import Threshold, WeightedThresholds
 from dco.predictions import Prediction
@@ -79,7 +79,7 @@ def cutoff(threshold: Cutoff, n: int, n_classes: int | None = None) -> float | F
     """
     if isinstance(threshold, Threshold):
         return threshold.value
-    values = np.asarray(threshold)
+    values = to_numpy(threshold)
     if isinstance(threshold, WeightedThresholds) and values.ndim == 1 and n_classes is not None:
         values = values[:, None]  # one per row, never one per label
     if values.dtype.kind in "iub":
@@ -148,7 +148,7 @@ def check_inverse(score: Score, prediction: Prediction, y: ArrayLike, scores: Fl
 
 def set_sizes(score: Score, prediction: Prediction, threshold: Cutoff) -> Floats:
     """The size of each row's set in float64; NaN is refused."""
-    sizes = np.asarray(score.sizes(prediction, threshold), dtype=np.float64)
+    sizes = to_numpy(score.sizes(prediction, threshold)).astype(np.float64)
     if np.any(np.isnan(sizes)):
         raise ValueError(f"{type(score).__name__} gave a set of size NaN (row {int(np.flatnonzero(np.isnan(sizes))[0])}).")
     return sizes
