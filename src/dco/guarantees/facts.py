@@ -22,7 +22,7 @@ from dco.foundations.ranks import Guarantee, Threshold, as_rational
 from dco.guarantees.calibration import Calibration, Statement
 from dco.models.adapt import is_frozen
 from dco.rows.conditions import is_label
-from dco.rows.objects import object_fingerprint
+from dco.rows.fingerprints import object_fingerprint
 from dco.rows.roles import Roles
 from dco.scores.score import score_label
 from dco.tuning.selection import Selection, Workbench

@@ -15,7 +15,7 @@ from dco.foundations.arrays import Floats, Integers
 from dco.foundations.errors import IncompatibleScoreError
 from dco.foundations.ranks import Threshold, WeightedThresholds
 from dco.predictions import Prediction
-from dco.rows.objects import object_fingerprint
+from dco.rows.fingerprints import object_fingerprint
 from dco.sets.prediction_sets import PredictionSets
 
 Cutoff: TypeAlias = Threshold | WeightedThresholds | float | Floats
