@@ -20,7 +20,7 @@ from dco.foundations.notes import Message, Note, show
 from dco.foundations.ranks import Level
 from dco.guarantees.calibration import Statement
 from dco.guarantees.certificate import Certificate
-from dco.models.adapt import input_tags, is_frozen, named_models, predict_record, seeded_models, takes_nan, with_model_param
+from dco.models.adapt import input_tags, is_frozen, named_models, predict_record, seeded_models, with_model_param
 from dco.predictions import ClassProbabilities
 from dco.predictor import DecoupledPredictor, fit_decoupled
 from dco.rows.conditions import check_condition, is_label
@@ -238,10 +238,10 @@ class Decoupled(BaseEstimator, ABC):
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        models = [model for model in named_models(self.models).values() if input_tags(model) is not None]
+        inputs = [own for own in map(input_tags, named_models(self.models).values()) if own is not None]
         # one that takes NaN is enough: others fail as candidates, with their own words; a search may propose any model
-        tags.input_tags.allow_nan = self.search is not None or any(takes_nan(model) for model in models)
-        tags.input_tags.sparse = bool(models) and all(input_tags(model).sparse for model in models)
+        tags.input_tags.allow_nan = self.search is not None or any(own.allow_nan for own in inputs)
+        tags.input_tags.sparse = bool(inputs) and all(own.sparse for own in inputs)
         return tags
 
     # ------------------------------------------------------------------------------------------ what callers bring
