@@ -220,7 +220,6 @@ class SealedRows:
         """The rows (X, y), once; `structure` is the fingerprint of the frozen structure that will score them."""
         if not structure:
             raise ValueError("Sealed rows open for a frozen structure: give its fingerprint.")
-        first = self.opened_for
         rows = self.__rows
         changed = rows is not None and role_fingerprint(row_fingerprints(*rows)) != self._fingerprint
         asked = Access(datetime.datetime.now(datetime.UTC), structure, purpose, rows is not None and not changed)
@@ -230,6 +229,7 @@ class SealedRows:
                 "The calibration rows are not those that were sealed: something changed them in place. Seal a copy of them."
             )
         if rows is None:
+            first = self.opened_for
             which = "the same structure" if first == structure else "another structure"
             raise SealBrokenError(
                 f"The calibration rows were opened for structure {first} and are now asked for by {which} ({structure}); "
