@@ -22,7 +22,7 @@ from dco.foundations.ranks import Level, Threshold
 from dco.guarantees.calibration import Calibration, Statement, calibrate, note_new_conditions, note_unseen_labels
 from dco.guarantees.certificate import Certificate
 from dco.guarantees.facts import certified_facts, describe, structure_digest
-from dco.models.adapt import is_frozen
+from dco.models.adapt import is_frozen, predict_record
 from dco.predictions import Prediction
 from dco.rows.conditions import condition_values, is_label
 from dco.rows.fingerprints import row_uniforms
@@ -33,7 +33,7 @@ from dco.sets import LabelSets
 from dco.sets.prediction_sets import PredictionSets
 from dco.tuning import Ranking
 from dco.tuning.allocation import grow_tuning_rows
-from dco.tuning.selection import Choosing, Selection, Workbench, fit_model, predicted, select
+from dco.tuning.selection import Choosing, Selection, Workbench, fit_model, select
 
 
 def fit_decoupled(
@@ -91,7 +91,7 @@ class Structure:
     def prediction(self, X: Any) -> Prediction:
         """What the model says about the rows of X, as the record that the score reads."""
         uniforms = row_uniforms(X, seed=self.uniform_seed) if self.score.randomised else None
-        return predicted(self.model, X, self.kind, uniforms=uniforms, classes=self.classes)
+        return predict_record(self.model, X, self.kind, uniforms=uniforms, classes=self.classes)
 
     def scores(self, X: Any, y: AnyArray) -> Floats:
         """The score of each row with its y."""

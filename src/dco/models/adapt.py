@@ -71,11 +71,12 @@ def records_of(model: Any) -> tuple[type, ...]:
 
 
 def predict_record(
-    model: Any, X: Any, kind: type | None = None, *, uniforms: ArrayLike | None = None, unseen: ArrayLike | None = None
+    model: Any, X: Any, kind: type | None = None, *, uniforms: ArrayLike | None = None, classes: ArrayLike | None = None
 ) -> Prediction:
     """What a fitted model says about the rows of X, as a record of the given kind (the richest it has if None).
 
-    Class records carry the model's `classes_`, and `uniforms` and `unseen` as given; regression records do not use them.
+    Class records carry the model's `classes_`, the `uniforms` as given, and as `unseen` those labels in `classes` that the
+    model does not know; regression records do not use them.
     Probabilities that are NaN or do not sum to one, NaN predictions and negative spreads are errors that name the model.
     """
     offered = records_of(model)
@@ -87,7 +88,7 @@ def predict_record(
     try:
         record = _read(method, answer, model)
         if isinstance(record, ClassProbabilities | ClassDraws):
-            record = _labelled(model, record, uniforms, unseen)
+            record = _labelled(model, record, uniforms, classes)
         rows = X.shape[0] if hasattr(X, "shape") else len(X)
         if len(record) != rows:
             raise ValueError(f"there are {len(record)} predictions for {rows} rows.")
@@ -250,14 +251,13 @@ def _read(method: str, answer: Any, model: Any) -> Prediction:
 
 
 def _labelled(
-    model: Any, record: ClassProbabilities | ClassDraws, uniforms: ArrayLike | None, unseen: ArrayLike | None
+    model: Any, record: ClassProbabilities | ClassDraws, uniforms: ArrayLike | None, labels: ArrayLike | None
 ) -> ClassProbabilities | ClassDraws:
     classes = record.classes if record.classes is not None else _classes(model)
     if record.n_known != len(classes):
         raise ValueError(f"there are {record.n_known} columns for the {len(classes)} classes in its classes_.")
-    return record.labelled(
-        classes, record.uniforms if uniforms is None else uniforms, record.unseen if unseen is None else unseen
-    )
+    unseen = record.unseen if labels is None else np.setdiff1d(labels, getattr(model, "classes_", labels))
+    return record.labelled(classes, record.uniforms if uniforms is None else uniforms, unseen)
 
 
 def _classes(model: Any) -> AnyArray:
