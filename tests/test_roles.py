@@ -90,7 +90,7 @@ def test_repeats_are_counted_or_dropped() -> None:
     assert counted["train and calibrate"] > 0
     dropped = deal_roles(twice, Split(duplicates="drop"), seed=0)
     assert set(dropped.shared.values()) == {0}
-    assert sum(dropped.sizes.values()) == 60
+    assert sum(sizes(dropped).values()) == 60
     with pytest.raises(OverlappingRolesError, match="train and calibrate share 10 rows"):
         deal_roles(rows_of(100), Split(given_tune=TUNE, given_calibrate=rows_of(20, 90)), seed=0)
     other_targets = Rows(np.zeros((40, 1)), np.arange(40) // 2.0)
@@ -124,7 +124,7 @@ def test_a_split_grows_along_an_order_that_is_fixed_beforehand_by_the_seed() -> 
     assert roles.dealt_from == 50
     for seed in (3, 4, 3):
         frozen = deal_roles(rows_of(100), Split("auto", 0.3, frozen=True), seed=seed, grow=grow)
-        assert frozen.sizes == {"train": 0, "tune": 10, "calibrate": 90}
+        assert sizes(frozen) == {"train": 0, "tune": 10, "calibrate": 90}
     first, other, again = (growth.order.tolist() for growth in seen[1:])
     assert first == again != other
 
@@ -160,8 +160,8 @@ def test_what_leaves_a_role_empty_or_cannot_be_combined_is_refused(n, split, mat
 
 
 def test_as_few_rows_as_there_are_roles_are_enough() -> None:
-    assert deal_roles(rows_of(2), Split(tune=0), seed=0).sizes == {"train": 1, "tune": 0, "calibrate": 1}
-    assert deal_roles(rows_of(1), Split(tune=0, frozen=True), seed=0).sizes == {"train": 0, "tune": 0, "calibrate": 1}
+    assert sizes(deal_roles(rows_of(2), Split(tune=0), seed=0)) == {"train": 1, "tune": 0, "calibrate": 1}
+    assert sizes(deal_roles(rows_of(1), Split(tune=0, frozen=True), seed=0)) == {"train": 0, "tune": 0, "calibrate": 1}
 
 
 @pytest.mark.parametrize(

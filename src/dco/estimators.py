@@ -111,6 +111,8 @@ class Decoupled(BaseEstimator, ABC):
         rows = new._rows(X, y, groups, params, reset=True)
         if self.condition_on is not None:
             check_condition(self.condition_on, rows.X)
+        brought = {role: given for role, given in (("tune", tune), ("calibrate", calibrate)) if given is not None}
+        roles = {role: new._rows(*role_parts(role, given), reset=False) for role, given in brought.items()}
         split = Split(
             self.tune_size,
             self.calibrate_size,
@@ -118,8 +120,8 @@ class Decoupled(BaseEstimator, ABC):
             self.stratify,
             self.duplicates,
             frozen=self.search is None and all(map(is_frozen, named_models(self.models).values())),
-            given_tune=new._given("tune", tune),
-            given_calibrate=new._given("calibrate", calibrate),
+            given_tune=roles.get("tune"),
+            given_calibrate=roles.get("calibrate"),
         )
         new.predictor_ = fit_decoupled(
             seeded_models(self.models, seed),
@@ -278,10 +280,6 @@ class Decoupled(BaseEstimator, ABC):
             raise ValueError(f"This {type(self).__name__} estimator requires y to be passed, but the target y is None.")
         return given_rows(self._checked(X, reset=reset), self._targets(y), groups, params)
 
-    def _given(self, role: str, given: Any) -> Rows | None:
-        """The rows (X, y) or (X, y, {fit parameters}) that the caller brings for a role."""
-        return None if given is None else self._rows(*role_parts(role, given), reset=False)
-
     @abstractmethod
     def _targets(self, y: Any) -> AnyArray:
         """y as this estimator takes it, or an error."""
@@ -401,7 +399,8 @@ class DecoupledRegressor(RegressorMixin, Decoupled):
 
     def _targets(self, y: Any) -> AnyArray:
         check_not_missing(y, "every row needs a number. Leave such rows out.")
-        check_floats_hold(y, name="y")
+        if not (isinstance(y, np.ndarray) and y.dtype == np.float64):
+            check_floats_hold(y, name="y")
         column = one_column(y, warn=True)
         try:
             values: AnyArray = check_array(column, ensure_2d=False, input_name="y", dtype=np.float64)

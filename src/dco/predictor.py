@@ -28,7 +28,7 @@ from dco.rows.conditions import condition_values, is_label
 from dco.rows.fingerprints import row_uniforms
 from dco.rows.roles import Roles, Split, Splits, deal_roles
 from dco.rows.rows import KeptRows, Rows, n_rows
-from dco.scores.score import Score, check_inverse, is_ours, score_label
+from dco.scores.score import Score, score_label
 from dco.sets import LabelSets
 from dco.sets.prediction_sets import PredictionSets
 from dco.tuning import Ranking
@@ -63,7 +63,8 @@ def fit_decoupled(
     calibration, y, rounding = calibrate(structure, roles.sealed, clusters=roles.clusters, seed=seed)
     # 5. One order statistic for each condition, and what it certifies.
     thresholds = statement.thresholds(calibration)
-    note_unseen_labels(structure, y, thresholds, statement, notes)
+    if classes is not None:
+        note_unseen_labels(structure, y, thresholds, statement, notes)
     statement.note_infeasible(calibration, thresholds, notes, dealt_from=roles.dealt_from)
     certificate = Certificate(**certified_facts(statement, structure, selection, calibration, thresholds, roles, bench))
     kept = KeptRows.of(roles.hashes, roles.complete)
@@ -96,11 +97,6 @@ class Structure:
     def scores(self, X: Any, y: AnyArray) -> Floats:
         """The score of each row with its y."""
         return np.asarray(self.score.observed(self.prediction(X), y))
-
-    def check_sets(self, X: Any, y: AnyArray, scores: Floats) -> None:
-        """Refuse a user's score whose sets do not agree with its scores."""
-        if not is_ours(self.score):  # ours are compared in the tests
-            check_inverse(self.score, self.prediction(X), y, scores)
 
     def conditions(self, X: Any, y: AnyArray | None = None) -> AnyArray | None:
         """The condition of each row; for "label" the label itself, where it is known."""

@@ -279,7 +279,7 @@ def _with_positive_spread(record: PointsWithSpread) -> PointsWithSpread:
 
 def _array(answer: Any, method: str, *, ndim: int | None = None) -> Floats:
     """The answer as real numbers of so many dimensions; a single column is one number per row too."""
-    array = to_numpy(answer)
+    array = answer if isinstance(answer, np.ndarray) and answer.dtype.kind == "f" else to_numpy(answer)
     if array.dtype.kind not in "fiub":
         raise ValueError(f"{method} returned values of dtype {array.dtype}, not real numbers.")
     if ndim == 1 and array.ndim == 2 and array.shape[1] == 1:

@@ -407,12 +407,19 @@ class _Walk:
     def _content(self, value: Any) -> bytes:
         if isinstance(value, np.ndarray):
             return self._array(value)
-        if isinstance(value, dict):
-            named = [key for key in value if not (isinstance(key, str) and key == "_sklearn_version")]
-            pairs = sorted((key, self.written(value[named[place]])) for key, place in self._in_order(named))
+        if isinstance(value, (dict, set, frozenset)):  # no order of their own: by what is written
+            left_out = "_sklearn_version" if isinstance(value, dict) else None
+            named = [key for key in value if not (isinstance(key, str) and key == left_out)]
+            found = sorted((self.written(key), place) for place, key in enumerate(named))
+            if sum(written.startswith(_CIRCLE) for written, _ in found) > 1:  # which is met first would matter
+                raise TypeError(
+                    "A structure holds a set, or a dictionary with keys, of objects that lead back to themselves: they have "
+                    "no order, so it has no fingerprint. Keep them in a list."
+                )
+            if not isinstance(value, dict):
+                return _tagged("set", *(written for written, _ in found))
+            pairs = sorted((key, self.written(value[named[place]])) for key, place in found)
             return _tagged("dict", *(part for pair in pairs for part in pair))
-        if isinstance(value, (set, frozenset)):
-            return _tagged("set", *(written for written, _ in self._in_order(list(value))))
         if type(value) in (list, tuple):
             return _tagged(type(value).__name__, *map(self.written, value))
         if isinstance(value, types.FunctionType):
@@ -423,16 +430,6 @@ class _Walk:
             parts = {f.name: getattr(value, f.name) for f in fields(value)}
             return _tagged("record", _name_of(type(value)), self.written(parts))
         return self._object(value)
-
-    def _in_order(self, values: list[Any]) -> list[tuple[bytes, int]]:
-        """Values that have no order of their own as (written, place), sorted."""
-        found = sorted((self.written(value), place) for place, value in enumerate(values))
-        if sum(written.startswith(_CIRCLE) for written, _ in found) > 1:  # which is met first would matter
-            raise TypeError(
-                "A structure holds a set, or a dictionary with keys, of objects that lead back to themselves: they have no "
-                "order, so it has no fingerprint. Keep them in a list."
-            )
-        return found
 
     def _array(self, value: AnyArray) -> bytes:
         if isinstance(value, np.ma.MaskedArray):

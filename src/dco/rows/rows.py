@@ -74,8 +74,8 @@ class Rows:
 
 def given_rows(X: Any, y: AnyArray, groups: Any, params: Mapping[str, Any]) -> Rows:
     """Rows as a caller brings them, with lengths checked; of parameters other than weights the length may be any."""
-    if len(y) != n_rows(X):
-        raise ValueError(f"X has {counted(n_rows(X), 'row')} and y has {len(y)}: give one target per row.")
+    if len(y) != X.shape[0]:
+        raise ValueError(f"X has {counted(X.shape[0], 'row')} and y has {len(y)}: give one target per row.")
     if isinstance(groups, str):
         raise ValueError(f"groups must hold one label per row, got the text {groups!r}: pass X[{groups!r}].")
     clusters = None if groups is None else as_labels(groups)
@@ -213,7 +213,7 @@ class SealedRows:
     def __init__(self, X: Any, y: Any, *, fingerprint: str | None = None) -> None:
         self.__rows: tuple[Any, Any] | None = (X, y)
         self._fingerprint = role_fingerprint(row_fingerprints(X, y)) if fingerprint is None else fingerprint
-        self._n = n_rows(X)
+        self._n = len(y)
         self._log: tuple[Access, ...] = ()
 
     def open_for(self, structure: str, *, purpose: str = "calibrate") -> tuple[Any, Any]:
