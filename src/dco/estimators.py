@@ -255,6 +255,10 @@ class Decoupled(BaseEstimator, ABC):
             raise ValueError(f"search must be None, dco.search.Random(...) or dco.search.Optuna(...), got {self.search!r}.")
         if not named_models(self.models) and self.search is None:
             raise ValueError("models is empty: pass an estimator, a list of estimators or a dict of them.")
+        if isinstance(self, RegressorMixin) and self.condition_on is not None and is_label(self.condition_on):
+            raise ValueError('condition_on="label" is for classes; a regression takes a column or a callable of X.')
+        if isinstance(self, RegressorMixin) and self.stratify:
+            raise ValueError("stratify=True is for classes.")
 
     def _features(self, X: Any) -> Any:
         """New rows for a fitted estimator: the same columns as in ``fit``."""
@@ -389,13 +393,6 @@ class DecoupledRegressor(RegressorMixin, Decoupled):
     def predict_p(self, X: Any, y: Any) -> Floats:
         """The conformal p-value of each given y, (n,); p > alpha iff y is in the row's set (of the marginal guarantee)."""
         return self.predictor_.p_values(self._features(X), self._targets(y))
-
-    def _check_parameters(self, groups: Any) -> None:
-        super()._check_parameters(groups)
-        if self.condition_on is not None and is_label(self.condition_on):
-            raise ValueError('condition_on="label" is for classes; a regression takes a column or a callable of X.')
-        if self.stratify:
-            raise ValueError("stratify=True is for classes.")
 
     def _targets(self, y: Any) -> AnyArray:
         check_not_missing(y, "every row needs a number. Leave such rows out.")

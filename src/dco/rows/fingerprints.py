@@ -429,22 +429,6 @@ class _Walk:
         if is_dataclass(value):
             parts = {f.name: getattr(value, f.name) for f in fields(value)}
             return _tagged("record", _name_of(type(value)), self.written(parts))
-        return self._object(value)
-
-    def _array(self, value: AnyArray) -> bytes:
-        if isinstance(value, np.ma.MaskedArray):
-            return _tagged("masked", self.written(value.filled()), self.written(np.ma.getmaskarray(value)))
-        if value.dtype.names and not value.dtype.hasobject:  # field by field: the bytes between fields are undefined
-            columns = (self._array(np.asarray(value[name])) for name in value.dtype.names)
-            return _tagged("fields", repr(value.dtype.names).encode(), *columns)
-        shape = repr(value.shape).encode()
-        if value.dtype.hasobject:
-            return _tagged("objects", shape, *map(self.written, value.ravel().tolist()))
-        plain = np.asarray(value).astype(value.dtype.newbyteorder("<"), order="C", copy=False)
-        data = plain.reshape(-1).view(np.uint8).data if plain.nbytes else b""  # read where it lies, not copied
-        return _tagged("array", plain.dtype.str.encode(), shape, blake2b(data, digest_size=32).digest())
-
-    def _object(self, value: Any) -> bytes:
         if isinstance(value, np.random.RandomState):
             return _tagged("random", self.written(value.get_state(legacy=False)))
         if isinstance(value, np.random.Generator):
@@ -464,6 +448,19 @@ class _Walk:
         state = rest[0] if rest else None
         items = [list(part) if part is not None else None for part in rest[1:3]]
         return _tagged("object", _name_of(type(value)), _name_of(maker), *map(self.written, (arguments, state, items)))
+
+    def _array(self, value: AnyArray) -> bytes:
+        if isinstance(value, np.ma.MaskedArray):
+            return _tagged("masked", self.written(value.filled()), self.written(np.ma.getmaskarray(value)))
+        if value.dtype.names and not value.dtype.hasobject:  # field by field: the bytes between fields are undefined
+            columns = (self._array(np.asarray(value[name])) for name in value.dtype.names)
+            return _tagged("fields", repr(value.dtype.names).encode(), *columns)
+        shape = repr(value.shape).encode()
+        if value.dtype.hasobject:
+            return _tagged("objects", shape, *map(self.written, value.ravel().tolist()))
+        plain = np.asarray(value).astype(value.dtype.newbyteorder("<"), order="C", copy=False)
+        data = plain.reshape(-1).view(np.uint8).data if plain.nbytes else b""  # read where it lies, not copied
+        return _tagged("array", plain.dtype.str.encode(), shape, blake2b(data, digest_size=32).digest())
 
 
 def _plain_value(value: Any) -> bytes | None:
