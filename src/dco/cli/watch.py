@@ -61,9 +61,7 @@ def _known(path: Path) -> Any:
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except ValueError:
-        raise ValueError(
-            f"{path} is not the state of a monitor: name the file of an earlier call, or a new one."
-        ) from None
+        raise ValueError(f"{path} is not the state of a monitor: name the file of an earlier call, or a new one.") from None
 
 
 def _print(report: Any) -> None:
