@@ -145,13 +145,6 @@ def test_scorers_take_targets_as_the_estimators_do() -> None:
         assert dco.scoring.coverage(est, X[200:], targets) == est.evaluate(*rows).coverage
 
 
-def test_a_pipeline_is_a_model() -> None:
-    X, y = class_rows()
-    est = dco.DecoupledClassifier(make_pipeline(StandardScaler(), LogisticRegression()), random_state=0).fit(X, y)
-    scaler = est.predictor_.structure.model[0]
-    assert scaler.n_samples_seen_ == est.splits_.train.size + est.splits_.tune.size  # never a calibration row
-
-
 @pytest.mark.parametrize("make", [pd.DataFrame, pl.DataFrame], ids=["pandas", "polars"])
 def test_frames_with_categories_reach_the_models_untouched(make) -> None:
     rng = np.random.default_rng(0)
@@ -1094,21 +1087,6 @@ def test_a_winner_that_gives_nan_on_a_calibration_row_is_an_error_and_no_row_is_
     X[250, 0] = 1000.0
     with pytest.raises(ValueError, match="NanLater"):
         dco.DecoupledRegressor(NanLater()).fit(X[:100], y[:100], tune=(X[100:200], y[100:200]), calibrate=(X[200:], y[200:]))
-
-
-def test_a_model_that_learns_while_it_predicts_is_caught() -> None:
-    class Learner(RegressorMixin, BaseEstimator):
-        def fit(self, X, y):
-            self.seen_ = 0
-            return self
-
-        def predict(self, X):
-            self.seen_ += len(X)
-            return np.full(len(X), float(self.seen_))
-
-    X, y = regression_rows(100)
-    with pytest.raises(dco.SealBrokenError, match="scored again"):
-        dco.DecoupledRegressor(Learner()).fit(X, y)
 
 
 @pytest.mark.parametrize("n", [40, 200, 600])
