@@ -360,44 +360,6 @@ def test_a_search_by_folds_may_prune() -> None:
     assert est.certificate_.candidates == kept
 
 
-def _worker_killer(mark: str) -> type:
-    """A model whose first fit on a cluster kills the process it runs in."""
-
-    class Killer(RegressorMixin, BaseEstimator):
-        def fit(self, X, y):
-            import os
-            import signal
-
-            if not os.path.exists(mark):
-                with open(mark, "w") as file:
-                    file.write("killed")
-                os.kill(os.getpid(), signal.SIGKILL)
-            self.mean_ = float(np.mean(y))
-            return self
-
-        def predict(self, X):
-            return np.full(len(X), self.mean_)
-
-    return Killer
-
-
-def test_a_cluster_that_loses_a_worker_gives_the_same_result(tmp_path) -> None:
-    from distributed import LocalCluster
-
-    X, y = regression_rows(200)
-    mark = tmp_path / "mark"
-    killer = _worker_killer(str(mark))
-    models = {"killer": killer(), **dco.grid(Ridge(), alpha=[0.1, 1.0, 10.0])}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # what a dying worker leaves behind
-        with LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None) as cluster:
-            far = dco.DecoupledRegressor(models, scheduler=cluster.scheduler_address, random_state=0).fit(X, y)
-    assert mark.exists()  # a worker was killed in mid-search
-    near = dco.DecoupledRegressor(models, random_state=0).fit(X, y)
-    assert far.ranking_.table == near.ranking_.table
-    assert far.certificate_.thresholds == near.certificate_.thresholds
-
-
 def test_an_average_of_the_best_can_win() -> None:
     X, y = class_rows(600)
     models = [LogisticRegression(), KNeighborsClassifier(15), RandomForestClassifier(30, random_state=0)]
@@ -417,13 +379,21 @@ def test_folds_use_every_row_that_is_not_sealed() -> None:
         dco.DecoupledRegressor(Ridge(), tune_folds=5, refit=False).fit(X, y)
 
 
-def test_results_do_not_depend_on_the_number_of_jobs() -> None:
+def test_results_depend_neither_on_the_number_of_jobs_nor_on_a_cluster() -> None:
+    from distributed import Client, LocalCluster
+
     X, y = class_rows()
     models = [LogisticRegression(), RandomForestClassifier(10)]
     one = dco.DecoupledClassifier(models, random_state=3).fit(X, y)
     two = dco.DecoupledClassifier(models, random_state=3, n_jobs=2).fit(X, y)
-    assert one.certificate_.thresholds == two.certificate_.thresholds
-    assert one.ranking_.table == two.ranking_.table
+    with (
+        LocalCluster(n_workers=1, threads_per_worker=1, processes=False, dashboard_address=":0") as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
+        far = dco.DecoupledClassifier(models, random_state=3, scheduler=client).fit(X, y)
+    for other in (two, far):
+        assert one.certificate_.thresholds == other.certificate_.thresholds
+        assert one.ranking_.table == other.ranking_.table
 
 
 # ---------------------------------------------------------------------------------------------------- rows
@@ -910,21 +880,6 @@ def test_a_label_without_calibration_rows_is_in_every_set_and_said_to_be() -> No
     assert est.predict_set(X).to_dense()[:, 2].all()
 
 
-@pytest.mark.parametrize("spelt", [str, "label {}".format, lambda label: f"Class {label}".upper()])
-def test_labels_that_are_spelt_otherwise_are_no_low_coverage(spelt) -> None:
-    X, y = class_rows(400)
-    fitted = y if spelt is str else np.asarray([f"Class {label}" for label in y])
-    est = dco.DecoupledClassifier(LogisticRegression(), random_state=0).fit(X[:300], fitted[:300])
-    with pytest.raises(ValueError, match=r"None of y's labels is among classes_: y holds '.*the classes are"):
-        est.evaluate(X[300:], [spelt(label) for label in y[300:].tolist()])
-    some = np.where(np.arange(100) < 50, fitted[300:].astype(object), "another")
-    with pytest.warns(UserWarning, match=r"50 of 100 rows have labels that are not in classes_ \('another': 50\)"):
-        found = est.evaluate(X[300:], some)
-    assert found.coverage < 0.5  # a label of no class is missed, and counts
-    assert found.unknown_labels == 50
-    assert found.consistency.verdict.startswith("the assumption fails: 50 rows have labels that the fit does not know.")
-
-
 @pytest.mark.parametrize("missing", [np.nan, None, pd.NA, float("nan")])
 @pytest.mark.parametrize("wrap", [np.asarray, pd.Series, lambda y: pd.Series(y, dtype="string"), lambda y: y.tolist()])
 def test_missing_labels_are_named_by_their_row(wrap, missing) -> None:
@@ -938,12 +893,8 @@ def test_missing_labels_are_named_by_their_row(wrap, missing) -> None:
         est.evaluate(X, wrap(labels))
 
 
-def test_bad_targets_are_refused() -> None:
+def test_a_target_too_few_is_refused() -> None:
     X, y = regression_rows(100)
-    with pytest.raises(ValueError, match="y is missing in row 3: every row needs a number"):
-        dco.DecoupledRegressor(Ridge()).fit(X, np.where(np.arange(100) == 3, np.nan, y))
-    with pytest.raises(ValueError, match="one class"):
-        dco.DecoupledClassifier(LogisticRegression()).fit(X, np.zeros(100, dtype=int))
     with pytest.raises(ValueError, match=r"100 rows .* 99|inconsistent"):
         dco.DecoupledRegressor(Ridge()).fit(X, y[:99])
 
