@@ -81,8 +81,8 @@ def main() -> None:
     given = parser.parse_args()
     print(conditions() + "\n")
     print(
-        f"{given.calibrate:,} calibration and {given.test:,} new rows, alpha {ALPHA}. From scores and groups to a cut-off for "
-        "each new row. Ours solves one program for each pattern of groups, MAPIE one for each row.\n"
+        f"{given.calibrate:,} calibration and {given.test:,} new rows, alpha {ALPHA}. From scores and groups to the "
+        "cut-offs of the new rows. Ours solves one program for each pattern of groups, MAPIE one for each row.\n"
     )
     print(measure(given.calibrate, given.test, given.repeats))
 

@@ -316,9 +316,9 @@ class DecoupledClassifier(ClassifierMixin, Decoupled):
         Refit the winner on train + tune before calibrating (valid, and narrower); False is the paper's procedure.
     ensemble : bool
         Let the average of the best few models be a candidate too.
-    condition_on : None, "label", a column, or a callable of X
+    condition_on : None, "label", a column, a callable of X, or a list of columns and callables
         One threshold for each group (Mondrian). With "pac", delta holds for each group separately; `simultaneous` spends
-        delta / G on each.
+        delta / G on each. With a list each value of each entry is a group: all are covered at once, though they overlap.
     search : None, dco.search.Random, dco.search.Optuna
     stratify : bool
         Balance the roles that are dealt from X over labels. If calibration is one of them, marginal coverage is

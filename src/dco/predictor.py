@@ -24,7 +24,7 @@ from dco.guarantees.certificate import Certificate
 from dco.guarantees.facts import certified_facts, describe, structure_digest
 from dco.models.adapt import is_frozen
 from dco.predictions import Prediction
-from dco.rows.conditions import condition_values, is_label
+from dco.rows.conditions import condition_values, group_sizes, groups_of, is_label, is_several
 from dco.rows.fingerprints import row_uniforms
 from dco.rows.roles import Roles, Split, Splits, deal_roles
 from dco.rows.rows import KeptRows, Rows, n_rows
@@ -170,17 +170,23 @@ class DecoupledPredictor:
     def sets(self, X: Any, statement: Statement | None = None, *, prediction: Prediction | None = None) -> PredictionSets:
         """The prediction set of each row of X; labels ascend, as those of ``classes_`` and of p-values do."""
         record = self.structure.prediction(X) if prediction is None else prediction
-        sets = self.structure.score.sets(record, self._cutoffs(X, record, self.thresholds(statement)))
+        sets = self.structure.score.sets(
+            record, self._cutoffs(X, record, self.statement if statement is None else statement)
+        )
         if isinstance(sets, LabelSets) and sets.classes is not None:
             return sets.in_order(np.sort(sets.classes))  # a record lists labels that its model never saw last
         return sets
 
-    def _cutoffs(self, X: Any, record: Any, thresholds: dict[Any, Threshold]) -> Any:
+    def _cutoffs(self, X: Any, record: Any, statement: Statement) -> Any:
+        thresholds = self.thresholds(statement)
         if None in thresholds:
             return thresholds[None]
         value_of = {name: threshold.value for name, threshold in thresholds.items()}
         by_label = is_label(self.structure.condition_on)
         names: Any = record.labels() if by_label else self.structure.conditions(X)
+        if is_several(self.structure.condition_on) and (new := set(names.tolist()) - value_of.keys()):
+            found = statement.pattern_thresholds(self.calibration, new)  # known groups in a new combination
+            value_of |= {name: threshold.value for name, threshold in found.items()}
         values = np.asarray([value_of.get(name, np.inf) for name in names.tolist()])  # a new condition gets the full set
         if by_label:
             return values[None, :]
@@ -188,6 +194,8 @@ class DecoupledPredictor:
 
     def p_values(self, X: Any, y: ArrayLike | None = None) -> Floats:
         """Conformal p-values: of every label (n, K) for classes, of the given y (n,) otherwise."""
+        if is_several(self.structure.condition_on):
+            raise ValueError("p-values are not known for groups that overlap: ask for sets, at each level that matters.")
         record: Any = self.structure.prediction(X)
         if y is not None:
             labels = np.asarray(y)
@@ -221,6 +229,10 @@ class DecoupledPredictor:
         if self.calibration.conditions is None or is_label(self.structure.condition_on):
             return Counter()
         names: Any = self.structure.conditions(X)
+        if is_several(self.structure.condition_on):
+            known = group_sizes(self.calibration.parts)
+            first = (next((group for group in groups_of(name) if group not in known), None) for name in names.tolist())
+            return Counter(group for group in first if group is not None)
         return Counter(name for name in names.tolist() if name not in self.calibration.parts)
 
     def notes_on(self, X: Any, statements: Iterable[Statement]) -> list[Note]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
 from functools import cached_property
 from itertools import accumulate
@@ -21,7 +21,7 @@ from dco.foundations.ranks import Level, Threshold, as_rational, checked_scores
 from dco.guarantees.rules.grouped import one_row_per_group
 from dco.guarantees.rules.rule import RULES, Rule
 from dco.guarantees.theory import ranks_near_threshold
-from dco.rows.conditions import is_label, rows_by_condition
+from dco.rows.conditions import group_marks, group_sizes, is_label, is_several, rows_by_condition
 from dco.rows.fingerprints import codes_of_values
 from dco.rows.rows import SealedRows, take_features
 
@@ -34,7 +34,7 @@ class Statement:
     guarantee: str = "marginal"
     delta: Level = 0.05
     simultaneous: bool = False
-    condition_on: Any = None
+    condition_on: Any = field(default=None, hash=False)  # a list has no hash
     on_infeasible: Literal["warn", "raise"] = "warn"
 
     def __post_init__(self) -> None:
@@ -44,6 +44,9 @@ class Statement:
             if getattr(self, name) not in offered:
                 known = " or ".join(f'"{value}"' for value in offered)
                 raise ValueError(f"{name} must be {known}, got {getattr(self, name)!r}.")
+        if is_several(self.condition_on) and not self.rule.overlaps:
+            text = f"No {self.guarantee.upper()} statement is known for groups that overlap"
+            raise ValueError(Message(f"{text}: use ⟨guarantee=marginal⟩, or name one condition in ⟨condition_on⟩."))
 
     def changed(self, given: Mapping[str, Any]) -> Statement:
         """Another statement; a delta must go with a guarantee that has one."""
@@ -67,13 +70,26 @@ class Statement:
         return self.rule.smallest_n(alpha=self.alpha, delta=self.delta_of(parts))
 
     def thresholds(self, calibration: Calibration) -> dict[Any, Threshold]:
-        """The threshold of each condition, or one under the key None."""
+        """The threshold of each condition, or one under the key None; of groups that overlap, one for each pattern."""
+        if is_several(self.condition_on):
+            return self.pattern_thresholds(calibration, calibration.parts)
         delta = self.delta_of(len(calibration.parts))
         found = {}
         for name, rows in calibration.parts.items():
             scores, clusters = calibration.used(rows, self.rule)
             found[name] = self.rule.threshold(scores, clusters=clusters, alpha=self.alpha, delta=delta)
         return found
+
+    def pattern_thresholds(self, calibration: Calibration, patterns: Iterable[str]) -> dict[Any, Threshold]:
+        """The thresholds of patterns of groups that overlap, whether calibration rows have these patterns or not."""
+        parts, wanted = calibration.parts, list(patterns)
+        groups, level = group_sizes(parts), float(as_rational(self.alpha))
+        features = np.repeat(group_marks(parts, groups), [rows.size for rows in parts.values()], axis=0)
+        scores = calibration.scores[np.concatenate([*parts.values(), np.arange(0)])]
+        values = self.rule.overlapping(scores, features, group_marks(wanted, groups), alpha=self.alpha)
+        sizes = [parts[pattern].size if pattern in parts else 0 for pattern in wanted]
+        made = (Threshold(value, None, n, self.rule.certifies, level) for value, n in zip(values, sizes, strict=True))
+        return dict(zip(wanted, made, strict=True))
 
     def note_infeasible(
         self,
@@ -94,6 +110,15 @@ class Statement:
         short = {name: entry for name, entry in infinite.items() if entry.n < smallest}
         unit = "row" if calibration.clusters is None else "group"
         needed = f"At least {counted(smallest, unit)} {are(smallest)} needed"
+        if is_several(self.condition_on):
+            few = [f"{name!r}: {counted(n, 'row')}" for name, n in group_sizes(calibration.parts).items() if n < smallest]
+            text = (
+                f"{len(infinite)} of {counted(len(thresholds), 'combination')} of groups {have(len(infinite))} too few "
+                f"calibration rows for alpha = {float(as_rational(self.alpha)):g}{f' ({first_few(few)})' if few else ''}: "
+                "their thresholds are infinite and rule nothing out (valid, but useless)."
+            )
+            notes.append(Note("infeasible", text, f"{needed} in each group, and more where many groups overlap."))
+            return
         if None in short:
             n, advice = short[None].n, ""
             if calibration.clusters is not None and self.rule.one_per_cluster:

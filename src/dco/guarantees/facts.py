@@ -21,7 +21,7 @@ from dco.foundations.extras import installed
 from dco.foundations.ranks import Guarantee, Threshold, as_rational
 from dco.guarantees.calibration import Calibration, Statement
 from dco.models.adapt import is_frozen
-from dco.rows.conditions import is_label
+from dco.rows.conditions import group_sizes, is_label, is_several
 from dco.rows.objects import object_fingerprint
 from dco.rows.roles import Roles
 from dco.scores.score import score_label
@@ -90,6 +90,11 @@ def certified_thresholds(
     )
 
 
+def overlapping_groups(calibration: Calibration, statement: Statement) -> tuple[tuple[str, int], ...]:
+    """The groups that overlap, each with its number of calibration rows; none where conditions are apart."""
+    return tuple(group_sizes(calibration.parts).items()) if is_several(statement.condition_on) else ()
+
+
 @dataclass(frozen=True)
 class Facts:
     """All that a certificate states, as plain data.
@@ -131,6 +136,7 @@ class Facts:
     versions: Mapping[str, str]
     voided_by: tuple[str, ...] = VOIDED_BY
     format: int = FORMAT
+    groups: tuple[tuple[str, int], ...] = ()  # those that overlap, with their calibration rows
     written: Mapping[str, str] = field(default_factory=dict)  # the words as they stand in a file, which may be edited
 
 
@@ -163,6 +169,7 @@ def certified_facts(
         "distinct": roles.distinct,
         "labels": None if structure.classes is None else len(structure.classes),
         "thresholds": certified_thresholds(calibration, thresholds, statement),
+        "groups": overlapping_groups(calibration, statement),
         "candidate": structure.name,
         "candidates": selection.candidates,
         "failed_candidates": dict(selection.failures),
@@ -213,6 +220,8 @@ def structure_digest(
 
 def _rule_in_words(condition_on: Any) -> str:
     """What names the conditions; a function by what it does, if that can be written down."""
+    if is_several(condition_on):
+        return "[" + ", ".join(map(_rule_in_words, condition_on)) + "]"
     if callable(condition_on):
         with suppress(Exception):  # whatever a user's object raises when it is written down
             return object_fingerprint(condition_on)

@@ -6,6 +6,7 @@ Each distinct model is fitted once, and predicts the tuning rows once for each k
 from __future__ import annotations
 
 import inspect
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -21,7 +22,7 @@ from dco.foundations.ranks import Level, as_rational
 from dco.models.adapt import CLASS_RECORDS, holds_frozen, is_frozen, last_model, predict_record, records_of
 from dco.models.averaged import AveragedModel
 from dco.predictions import Points, PointsWithSpread, Prediction, Quantiles
-from dco.rows.conditions import condition_values, is_label
+from dco.rows.conditions import condition_values, is_label, is_several
 from dco.rows.fingerprints import row_uniforms
 from dco.rows.roles import folds
 from dco.rows.rows import Rows
@@ -33,6 +34,8 @@ from dco.tuning.proposals import searched, with_ensemble
 from dco.tuning.ranking import FailedCandidate, Ranking
 from dco.tuning.search import Pieces, Rule, rank_pairs
 from dco.tuning.strategies import Strategy
+
+_FEW_ROWS = 20  # tuning rows of a pattern of groups
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,6 +100,9 @@ class Workbench:
         if is_label(condition_on):
             return "label"
         names: Any = condition_values(condition_on, self.tuning_rows().X, None)
+        if is_several(condition_on):  # a pattern of few rows has no quantile worth ranking by: these share one
+            rows = Counter(names.tolist())
+            names = np.asarray([name if rows[name] >= _FEW_ROWS else "" for name in names.tolist()])
         seen: dict[Any, int] = {}
         return np.asarray([seen.setdefault(name, len(seen)) for name in names.tolist()], dtype=np.int64)
 

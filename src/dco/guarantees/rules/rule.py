@@ -24,6 +24,8 @@ from dco.foundations.ranks import (
     smallest_pac_n,
 )
 from dco.guarantees.rules.grouped import grouped_threshold
+from dco.guarantees.rules.overlapping import pattern_cutoffs
+from dco.guarantees.rules.weighted import rounded_up
 
 
 class Rule(ABC):
@@ -37,6 +39,7 @@ class Rule(ABC):
     needs_delta: ClassVar[bool]
     exchangeable: ClassVar[bool]  # whether exchangeable rows are enough; if not, rows must be i.i.d.
     one_per_cluster: ClassVar[bool]  # of rows that belong together, the caller hands over one, picked before scores are seen
+    overlaps: ClassVar[bool] = False  # whether it has cut-offs for groups that overlap
     claim: ClassVar[str]  # what is claimed, as messages name it: "marginal coverage"
     # The guarantee in one sentence. {level} and {sure} are 1 - alpha and 1 - delta in percent, {who} is the new row, {many}
     # are new rows; {where} is empty, or says in which conditions it holds.
@@ -69,6 +72,10 @@ class Rule(ABC):
             delta=float(as_rational(delta, name="delta")) if self.needs_delta and delta is not None else None,
         )
 
+    def overlapping(self, scores: Floats, features: Floats, new: Floats, *, alpha: Level) -> Floats:
+        """A cut-off for each row of `new`, for groups that overlap: `features` mark those of each checked score."""
+        raise ValueError(f'the rule "{self.name}" has no cut-offs for groups that overlap.')
+
 
 RULES: dict[str, Rule] = {}
 
@@ -89,6 +96,7 @@ class SplitConformal(Rule):
     needs_delta = False
     exchangeable = True
     one_per_cluster = False
+    overlaps = True
     claim = "marginal coverage"
     sentence = "For {who}, the prediction set contains the true value with probability at least {level}{where}."
 
@@ -107,6 +115,10 @@ class SplitConformal(Rule):
         return (
             super().threshold(scores, alpha=alpha) if clusters is None else grouped_threshold(scores, clusters, alpha=alpha)
         )
+
+    def overlapping(self, scores: Floats, features: Floats, new: Floats, *, alpha: Level) -> Floats:
+        """`conditional_conformal`."""
+        return pattern_cutoffs(rounded_up(scores), features, new, level=as_rational(alpha))
 
 
 @dataclass(frozen=True)
