@@ -320,7 +320,7 @@ def test_which_row_speaks_for_its_group_does_not_follow_from_the_roles():
     groups = np.repeat(np.arange(4), 2)
     structure: Any = SimpleNamespace(
         name="a", fingerprint="a", score=AbsoluteResidual(), condition_on=None, classes=None,
-        scores=lambda X, y: X[:, 0], conditions=lambda X, y: None, check_sets=lambda X, y, scores: None,
+        scores=lambda X, y: X[:, 0], conditions=lambda X, y: None,
     )  # fmt: skip
     counts: Counter[tuple[Any, ...]] = Counter()
     for seed in range(500):

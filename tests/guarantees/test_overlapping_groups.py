@@ -66,7 +66,7 @@ def test_thresholds_are_those_of_the_arrays_for_new_combinations_too():
 
 
 def test_coverage_of_the_estimator_is_at_least_the_level_in_every_group():
-    """Exact coverage given each of 200 fits; five standard errors. One threshold leaves the small group behind."""
+    """Exact coverage given each of 80 fits; five standard errors. One threshold leaves the small group behind."""
     from scipy.stats import norm
 
     cells = pd.DataFrame([{"sex": sex, "ward": ward, "age": 40.0} for sex, ward in SPREADS])
@@ -75,7 +75,7 @@ def test_coverage_of_the_estimator_is_at_least_the_level_in_every_group():
     for condition_on in (["sex", "ward"], None):
         within = [
             2 * norm.cdf(fitted(condition_on, seed=seed, n=240, alpha=0.2).predict_set(cells).upper / spreads) - 1
-            for seed in range(200)
+            for seed in range(80)
         ]
         by_group = np.array([[np.average(row[of], weights=shares[of]) for of in groups.values()] for row in within])
         mean, error = by_group.mean(axis=0), by_group.std(axis=0) / np.sqrt(len(within))

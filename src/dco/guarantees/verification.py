@@ -25,13 +25,13 @@ from dco.guarantees.facts import (
     certified_threshold,
     certified_thresholds,
     model_fingerprint,
-    overlapping_groups,
     scores_fingerprint,
     statement_facts,
     structure_digest,
 )
 from dco.guarantees.rules.rule import RULES
 from dco.guarantees.words import as_plain, words
+from dco.rows.conditions import group_sizes
 from dco.rows.fingerprints import role_fingerprint, row_fingerprints
 from dco.rows.rows import take_features
 from dco.scores.score import score_label
@@ -225,8 +225,8 @@ def _deployed_checks(certificate: Facts, own: Scorer) -> Iterator[Check]:
     found = scores_fingerprint(kept.scores)
     yield _same("scores kept", certificate.scores_fingerprint, found, "fingerprint of the scores kept")
     yield _same("rows.calibrate", certificate.rows.get("calibrate"), kept.scores.size, "number of scores kept")
-    overlapping = overlapping_groups(kept, own.statement)
-    yield _same("overlapping groups", certificate.groups, overlapping, "groups and their calibration rows")
+    groups = tuple(group_sizes(kept.parts).items()) if isinstance(own.statement.condition_on, list) else ()
+    yield _same("overlapping groups", certificate.groups, groups, "groups and their calibration rows")
     stated = {entry.group: entry for entry in certificate.thresholds}
     found_now = certified_thresholds(kept, own.statement.thresholds(kept), own.statement)
     deployed = {entry.group: entry for entry in found_now}

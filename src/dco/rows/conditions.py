@@ -66,11 +66,6 @@ def is_label(condition_on: Any) -> bool:
     return isinstance(condition_on, str) and condition_on == "label"
 
 
-def is_several(condition_on: Any) -> bool:
-    """Whether the conditions are groups that overlap: a list of columns and functions."""
-    return isinstance(condition_on, list)
-
-
 def groups_of(pattern: str) -> list[str]:
     """The groups that rows of a pattern belong to, such as "sex=F": one for each entry of ``condition_on``."""
     return pattern.split(AND)
@@ -119,7 +114,7 @@ def condition_values(condition_on: Any, X: Any, y: AnyArray | None, *, parameter
     """
     if condition_on is None:
         return None
-    if is_several(condition_on):
+    if isinstance(condition_on, list):
         return _patterns(condition_on, X, parameter)
     if is_label(condition_on):
         return y
@@ -148,9 +143,9 @@ def check_condition(rule: Any, X: Any, *, parameter: str = "condition_on") -> No
     """A column of an array is a number; columns of frames are looked up by name, where they are used."""
     if rule is None or callable(rule) or is_label(rule):
         return
-    if is_several(rule):
+    if isinstance(rule, list):
         for entry in rule:
-            if is_label(entry) or is_several(entry) or entry is None:
+            if is_label(entry) or isinstance(entry, list) or entry is None:
                 raise ValueError(Message(f"⟨{parameter}⟩ lists columns and functions of X; it holds {entry!r}."))
             check_condition(entry, X, parameter=parameter)
         if not rule:

@@ -9,7 +9,7 @@ import inspect
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -21,8 +21,8 @@ from dco.foundations.parallel import run_many
 from dco.foundations.ranks import Level, as_rational
 from dco.models.adapt import CLASS_RECORDS, holds_frozen, is_frozen, last_model, predict_record, records_of
 from dco.models.averaged import AveragedModel
-from dco.predictions import Points, PointsWithSpread, Prediction, Quantiles
-from dco.rows.conditions import condition_values, is_label, is_several
+from dco.predictions import Points, PointsWithSpread, Quantiles
+from dco.rows.conditions import condition_values, is_label
 from dco.rows.fingerprints import row_uniforms
 from dco.rows.roles import folds
 from dco.rows.rows import Rows
@@ -77,12 +77,6 @@ class Workbench:
     choosing: Choosing = Choosing()
     prefitted: Mapping[str, Any] = field(default_factory=dict)  # models that growing the tuning split has fitted already
 
-    def __post_init__(self) -> None:
-        if self.n_folds is not None and not self.choosing.refit:
-            raise ValueError(
-                Message("⟨tune_folds⟩ needs refit=True: no single model was fitted on all the rows that tuned.")
-            )
-
     @cached_property
     def uniform_seed(self) -> int:
         """The seed of randomised scores."""
@@ -93,14 +87,12 @@ class Workbench:
         """The seed of the folds."""
         return int(np.random.SeedSequence(self.seed).generate_state(2)[1])
 
-    def conditions(self, condition_on: Any) -> AnyArray | str | None:
+    def conditions(self, condition_on: Any) -> AnyArray | str:
         """The condition of each tuning row as a number, or "label": a search need not know what they are called."""
-        if condition_on is None or not len(self.tuning_rows()):
-            return None
         if is_label(condition_on):
             return "label"
         names: Any = condition_values(condition_on, self.tuning_rows().X, None)
-        if is_several(condition_on):  # a pattern of few rows has no quantile worth ranking by: these share one
+        if isinstance(condition_on, list):  # a pattern of few rows has no quantile worth ranking by: these share one
             rows = Counter(names.tolist())
             names = np.asarray([name if rows[name] >= _FEW_ROWS else "" for name in names.tolist()])
         seen: dict[Any, int] = {}
@@ -211,24 +203,18 @@ def fit_models(models: Mapping[str, Any], bench: Workbench) -> dict[str, Tried]:
 
 
 def _run(jobs: list[Job], bench: Workbench) -> list[Tried]:
+    from sklearn import get_config
+
     n_jobs, scheduler = bench.choosing.n_jobs, bench.choosing.scheduler
     if len(jobs) == 1 and n_jobs is None and scheduler is None:
         return [_fit_and_predict(jobs[0])]
-    return run_many(_fit_and_predict, jobs, n_jobs=n_jobs, scheduler=scheduler)
-
-
-def _config() -> dict[str, Any]:
-    from sklearn import get_config
-
-    return dict(get_config())
+    config = get_config()  # metadata routing, the output of transformers: a worker has its own
+    return run_many(partial(_fit_and_predict, config=config), jobs, n_jobs=n_jobs, scheduler=scheduler)
 
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """A model to fit on some rows, unless `fitted` is there already, and to predict others, once for each kind of record.
-
-    `config` is scikit-learn's where the job was made (metadata routing, the output of transformers): a worker has its own.
-    """
+    """A model to fit on some rows, unless `fitted` is there already, and to predict others, once for each kind of record."""
 
     model: Any
     fit_rows: Rows
@@ -237,7 +223,6 @@ class Job:
     uniforms: Floats | None = None
     classes: AnyArray | None = None
     fitted: Any = None
-    config: Mapping[str, Any] = field(default_factory=_config)
 
 
 def _jobs(own: Sequence[Candidate], bench: Workbench, pieces: list[tuple[Rows, Integers]]) -> list[Job]:
@@ -259,14 +244,14 @@ def _jobs(own: Sequence[Candidate], bench: Workbench, pieces: list[tuple[Rows, I
     ]
 
 
-def _fit_and_predict(job: Job) -> Tried:
+def _fit_and_predict(job: Job, *, config: Mapping[str, Any] | None = None) -> Tried:
     from sklearn import config_context
 
     try:
-        with config_context(**job.config):
+        with config_context(**(config or {})):
             fitted = fit_model(job.model, job.fit_rows) if job.fitted is None else job.fitted
             predictions = {
-                kind: Pieces((predicted(fitted, job.predict_rows.X, kind, uniforms=job.uniforms, classes=job.classes),))
+                kind: Pieces((predict_record(fitted, job.predict_rows.X, kind, uniforms=job.uniforms, classes=job.classes),))
                 for kind in job.kinds
             }
     except Exception as error:  # whatever a user's model raises: that candidate is reported and left out
@@ -304,14 +289,14 @@ class Trials:
     def rank(self, candidates: Sequence[Candidate]) -> Ranking:
         """Exact search over the candidates whose model does not fail; models that are new are fitted first."""
         self.seen.update({c.name: c for c in candidates})
-        new = {c.model_name for c in candidates if not self._knows(c)}
+        tried = [(c, self.tried.get(c.model_name)) for c in candidates]
+        new = {c.model_name for c, own in tried if own is None or (own.failure is None and c.kind not in own.predictions)}
         if new:  # for another kind of record a model is fitted again, for all of them
             self.tried.update(try_models([c for c in self.seen.values() if c.model_name in new], self.bench))
-        found = {c.name: (c.score, self.tried[c.model_name].predictions[c.kind]) for c in candidates if not self.failure(c)}
+        known = [(c, self.tried[c.model_name]) for c in candidates]
+        found = {c.name: (c.score, own.predictions[c.kind]) for c, own in known if not own.failure}
         if not found:  # told once per model, not once per score
-            reasons = "; ".join(
-                f"{name}: {self.tried[name].failure}" for name in dict.fromkeys(c.model_name for c in candidates)
-            )
+            reasons = "; ".join(dict.fromkeys(f"{c.model_name}: {own.failure}" for c, own in known))
             shape = f"n_samples={len(self.bench.train)}, n_features={self.bench.train.X.shape[1]}"
             raise ValueError(f"Every candidate failed on the training and tuning rows ({shape}). {reasons}")
         rows = self.bench.tuning_rows()
@@ -336,23 +321,6 @@ class Trials:
         self.tried[candidate.model_name] = _assemble(parts, pieces)
         return False
 
-    def failure(self, candidate: Candidate) -> str | None:
-        """Why the model of a candidate failed, if it did."""
-        return self.tried[candidate.model_name].failure
-
-    def _knows(self, candidate: Candidate) -> bool:
-        tried = self.tried.get(candidate.model_name)
-        return tried is not None and (tried.failure is not None or candidate.kind in tried.predictions)
-
-
-def predicted(fitted: Any, X: Any, kind: type, *, uniforms: Floats | None, classes: AnyArray | None) -> Prediction:
-    """The record of one kind; labels in `classes` that the model does not know become its `unseen` labels."""
-    unseen = None
-    if classes is not None:
-        known = getattr(fitted, "classes_", classes)
-        unseen = np.setdiff1d(classes, known)
-    return predict_record(fitted, X, kind, uniforms=uniforms, unseen=unseen)
-
 
 def fit_model(model: Any, rows: Rows) -> Any:
     """A fitted clone of the model, which copies the rows that it works in; a frozen model is used as it is."""
@@ -367,7 +335,7 @@ def fit_model(model: Any, rows: Rows) -> Any:
     in_place = [key for key, value in params.items() if value is False and key.rpartition("__")[2] in ("copy", "copy_X")]
     if in_place:  # other models, and its own refit, read these rows after it
         fitted.set_params(**dict.fromkeys(in_place, True))
-    fitted.fit(rows.X, rows.y, **routed(fitted, rows.params))
+    fitted.fit(rows.X, rows.y, **(routed(fitted, rows.params) if rows.params else {}))
     return fitted
 
 
@@ -375,8 +343,6 @@ def routed(model: Any, params: Mapping[str, Any]) -> dict[str, Any]:
     """Fit parameters under the names that this model takes; one that it cannot take is an error naming both."""
     from sklearn import get_config
 
-    if not params:
-        return {}
     if get_config().get("enable_metadata_routing"):
         from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping
 
@@ -429,20 +395,24 @@ def select(
     models: Mapping[str, Any], scores: Mapping[str, Score] | None, bench: Workbench, statement: Aim, notes: list[Note]
 ) -> Selection:
     """Try the candidates on training and tuning rows and keep the one with the smallest sets."""
-    search = bench.choosing.strategy
+    if bench.n_folds is not None and not bench.choosing.refit:
+        raise ValueError(Message("⟨tune_folds⟩ needs refit=True: no single model was fitted on all the rows that tuned."))
+    search, fitted_here = bench.choosing.strategy, not any(map(holds_frozen, models.values()))
     candidates = expand(models, scores) if models else []
     check_task(candidates, bench)
     if not len(bench.tuning_rows()):
         only = _the_only(candidates, alpha=statement.alpha, searched=search is not None)
-        return replace(only, training_rows_known=_rows_known(models, only.winner))
-    trials = Trials(bench, statement.alpha, bench.conditions(statement.condition_on))
+        return replace(only, training_rows_known=fitted_here)
+    named = statement.condition_on is not None
+    trials = Trials(bench, statement.alpha, bench.conditions(statement.condition_on) if named else None)
     if search is not None:
         candidates = searched(search, candidates, trials)
     ranking = trials.rank(candidates)
     if bench.choosing.ensemble:
         candidates = with_ensemble(candidates, trials.tried, ranking)
         ranking = trials.rank(candidates)
-    failures = {c.name: str(trials.failure(c)) for c in candidates if trials.failure(c) is not None}
+    outcomes = {c.name: trials.tried[c.model_name].failure for c in candidates}
+    failures = {name: reason for name, reason in outcomes.items() if reason is not None}
     lost = {c.model_name: failures[c.name] for c in candidates if c.name in failures}
     lost |= {entry.name: entry.reason for entry in ranking.failed}
     if lost:
@@ -452,12 +422,7 @@ def select(
     winner = next(candidate for candidate in candidates if candidate.name == ranking.table[0].name)
     fits = trials.tried[winner.model_name].fits
     fitted = fits[0] if len(fits) == 1 else None
-    return Selection(ranking, winner, fitted, len(candidates), reasons, _rows_known(models, winner))
-
-
-def _rows_known(models: Mapping[str, Any], winner: Candidate) -> bool:
-    """Whether every model was fitted here, the winner of a search too."""
-    return not any(map(holds_frozen, (*models.values(), winner.model)))
+    return Selection(ranking, winner, fitted, len(candidates), reasons, fitted_here and not holds_frozen(winner.model))
 
 
 def _the_only(candidates: Sequence[Candidate], *, alpha: Level, searched: bool) -> Selection:

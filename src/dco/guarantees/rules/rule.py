@@ -61,7 +61,7 @@ class Rule(ABC):
         `clusters` holds a code for each row; rows that belong together share one. None if rows are not clustered.
         """
         if clusters is not None:
-            raise ValueError(f'the rule "{self.name}" takes one score for each cluster of rows, and no clusters.')
+            return self.clustered(scores, clusters, alpha=alpha)
         rank = self.rank(scores.size, alpha=alpha, delta=delta)
         return Threshold(
             order_statistic(scores, rank),
@@ -75,6 +75,10 @@ class Rule(ABC):
     def overlapping(self, scores: Floats, features: Floats, new: Floats, *, alpha: Level) -> Floats:
         """A cut-off for each row of `new`, for groups that overlap: `features` mark those of each checked score."""
         raise ValueError(f'the rule "{self.name}" has no cut-offs for groups that overlap.')
+
+    def clustered(self, scores: Floats, clusters: Integers, *, alpha: Level) -> Threshold:
+        """The threshold of clustered rows, for rules that weigh whole clusters."""
+        raise ValueError(f'the rule "{self.name}" takes one score for each cluster of rows, and no clusters.')
 
 
 RULES: dict[str, Rule] = {}
@@ -108,13 +112,9 @@ class SplitConformal(Rule):
         """`smallest_marginal_n`."""
         return smallest_marginal_n(alpha=alpha)
 
-    def threshold(
-        self, scores: Floats, *, alpha: Level, delta: Level | None = None, clusters: Integers | None = None
-    ) -> Threshold:
-        """The order statistic, or with `clusters` the quantile in which each cluster weighs the same."""
-        return (
-            super().threshold(scores, alpha=alpha) if clusters is None else grouped_threshold(scores, clusters, alpha=alpha)
-        )
+    def clustered(self, scores: Floats, clusters: Integers, *, alpha: Level) -> Threshold:
+        """The quantile in which each cluster weighs the same."""
+        return grouped_threshold(scores, clusters, alpha=alpha)
 
     def overlapping(self, scores: Floats, features: Floats, new: Floats, *, alpha: Level) -> Floats:
         """`conditional_conformal`."""
