@@ -125,6 +125,16 @@ def test_condition_on_the_target_gives_a_threshold_for_each_class(dco, home, tmp
     dco("audit", model, "--data", rows)
 
 
+def test_rare_classes_share_a_threshold_on_request(dco, home, tmp_path):
+    common = ("--drop", "outcome", "--drop", "patient", "--models", "linear", "--condition-on", "label-clusters")
+    dco("fit", home / "rows.csv", "--target", "grade", *common, "--out", tmp_path / "m.dco")
+    certificate = library.load(tmp_path / "m.dco").certificate_
+    assert certificate.condition_on.startswith("'label-clusters': [[")
+    assert sorted(label for entry in certificate.thresholds for label in entry.group.split(", ")) == ["high", "low", "mid"]
+    found = dco.json("evaluate", tmp_path / "m.dco", home / "new.csv", "--by", "grade")
+    assert {row["group"] for row in found["by_group"]} == {"low", "mid", "high"}
+
+
 def test_a_feature_called_label_is_not_taken_for_the_classes(dco, home, tmp_path):
     pd.read_csv(home / "rows.csv").rename(columns={"site": "label"}).to_csv(tmp_path / "t.csv", index=False)
     for target in ("grade", "outcome"):

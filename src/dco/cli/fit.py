@@ -32,7 +32,8 @@ _OUTPUTS = ("out", "report", "certificate")
     "--condition-on",
     metavar="COL",
     multiple=True,
-    help="One threshold per value of this column; the target: one per class. Given again: all groups, overlapping.",
+    help="One threshold per value of this column; the target: one per class; label-clusters: rare classes share one. "
+    "Given again: all groups, overlapping.",
 )
 @click.option("--by", metavar="COL", help="Evaluate by this column, on rows set aside (see --test-size).")
 @click.option("--key", metavar="COL", help="A column that names the rows; not a feature.")

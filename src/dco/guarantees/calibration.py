@@ -264,8 +264,13 @@ def note_unseen_labels(
         text = f"{rows.total()} of {counted(len(y), 'calibration row')} {verb} that the chosen model never saw ({labels})"
         why = "such scores are infinite, so the statement stays valid and sets are larger."
         notes.append(Note("unseen-labels", f"{text}: {why}", "Bring training rows of them."))
-    absent = [label for label in structure.classes.tolist() if label not in thresholds]
-    if is_label(statement.condition_on) and absent:
+    if not is_label(statement.condition_on):
+        return
+    names: Any = structure.conditions(None, structure.classes)
+    absent = [
+        label for label, name in zip(structure.classes.tolist(), names.tolist(), strict=True) if name not in thresholds
+    ]
+    if absent:
         text = (
             f"{len(absent)} of {len(structure.classes)} labels ({first_few(list(map(repr, absent)))}) {have(len(absent))} "
             "no calibration rows: such a label is in every set (valid, but useless)."

@@ -21,7 +21,7 @@ from dco.foundations.extras import installed
 from dco.foundations.ranks import Guarantee, Threshold, as_rational
 from dco.guarantees.calibration import Calibration, Statement
 from dco.models.adapt import is_frozen
-from dco.rows.conditions import group_sizes, is_label
+from dco.rows.conditions import group_sizes
 from dco.rows.fingerprints import object_fingerprint
 from dco.rows.roles import Roles
 from dco.scores.score import score_label
@@ -158,11 +158,12 @@ def certified_facts(
 ) -> dict[str, Any]:
     """All that is known when one structure has been calibrated."""
     voided = None  # calibration rows that were given are as they were
-    if roles.splits.stratified and roles.splits.calibrate.size and not is_label(statement.condition_on):
+    if roles.splits.stratified and roles.splits.calibrate.size and statement.condition_on != "label":
         voided = (
             "roles were balanced over labels (stratify=True), so calibration rows are not exchangeable with a new row and "
             "coverage is only approximately at its level"
         )
+    shared = f": {describe(structure.clusters)}" if structure.clusters else ""
     n_tuned = len(bench.tuning_rows())
     folds = "" if bench.n_folds is None else f", predicted by {bench.n_folds} folds"
     return statement_facts(statement, voided=voided) | {
@@ -176,7 +177,7 @@ def certified_facts(
         "failed_candidates": dict(selection.failures),
         "model": describe(selection.winner.model),
         "score": score_label(structure.score),
-        "condition_on": None if structure.condition_on is None else describe(structure.condition_on),
+        "condition_on": None if structure.condition_on is None else describe(structure.condition_on) + shared,
         "tuning_threshold": selection.ranking.table[0].ranking_threshold if selection.ranking.table else None,
         "selection": f"smallest mean size on {n_tuned} tuning rows{folds}" if n_tuned else "",
         "refit": bench.choosing.refit and not is_frozen(selection.winner.model),

@@ -197,7 +197,7 @@ def _predictor_checks(certificate: Facts, own: Scorer) -> Iterator[Check]:
         candidate=structure.name,
         model=own.certificate.model,
         score=score_label(structure.score),
-        condition_on=structure.condition_on,
+        condition_on=structure.clusters or structure.condition_on,
         fitted_on=[rows.get("train", ""), rows.get("tune", "") if own.certificate.refit else ""],
         seed=structure.uniform_seed,
     )

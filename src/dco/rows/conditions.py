@@ -14,6 +14,7 @@ from dco.foundations.notes import Message
 from dco.rows.rows import is_frame, is_missing, n_rows
 
 MISSING = "(missing)"  # the condition of the rows whose label is missing
+LABEL_CLUSTERS = "label-clusters"
 AND = " & "  # between the groups of a row that belongs to several
 
 
@@ -62,8 +63,14 @@ def _sorted(names: set[Any]) -> list[Any]:
 
 
 def is_label(condition_on: Any) -> bool:
-    """Whether the conditions are the labels themselves: ``condition_on="label"``."""
-    return isinstance(condition_on, str) and condition_on == "label"
+    """Whether the conditions are labels, each by itself or in clusters: ``condition_on="label"`` or "label-clusters"."""
+    return isinstance(condition_on, str) and condition_on in ("label", LABEL_CLUSTERS)
+
+
+def cluster_names(clusters: Iterable[tuple[Any, ...]], labels: AnyArray) -> AnyArray:
+    """What the cluster of each label is called: by its first labels, which no other cluster has."""
+    name_of = {label: first_few(list(map(str, cluster))) for cluster in clusters for label in cluster}
+    return np.asarray([name_of.get(label, str(label)) for label in labels.tolist()], dtype=np.str_)
 
 
 def groups_of(pattern: str) -> list[str]:

@@ -22,7 +22,7 @@ from dco.foundations.ranks import Level, as_rational
 from dco.models.adapt import CLASS_RECORDS, holds_frozen, is_frozen, last_model, predict_record, records_of
 from dco.models.averaged import AveragedModel
 from dco.predictions import Points, PointsWithSpread, Quantiles
-from dco.rows.conditions import condition_values, is_label
+from dco.rows.conditions import LABEL_CLUSTERS, condition_values, is_label
 from dco.rows.fingerprints import row_uniforms
 from dco.rows.roles import folds
 from dco.rows.rows import Rows
@@ -389,6 +389,7 @@ class Selection:
     candidates: int
     failures: Mapping[str, str]
     training_rows_known: bool = True  # no candidate came fitted on rows unknown here
+    tuning_scores: Floats | None = None  # of the winner, where clusters of labels are learnt from them
 
 
 def select(
@@ -401,6 +402,11 @@ def select(
     candidates = expand(models, scores) if models else []
     check_task(candidates, bench)
     if not len(bench.tuning_rows()):
+        if statement.condition_on == LABEL_CLUSTERS:
+            text = (
+                "Clusters of labels are learnt on tuning rows, and there are none: raise ⟨tune_size⟩, or set ⟨tune_folds=5⟩."
+            )
+            raise ValueError(Message(text))
         only = _the_only(candidates, alpha=statement.alpha, searched=search is not None)
         return replace(only, training_rows_known=fitted_here)
     named = statement.condition_on is not None
@@ -422,7 +428,11 @@ def select(
     winner = next(candidate for candidate in candidates if candidate.name == ranking.table[0].name)
     fits = trials.tried[winner.model_name].fits
     fitted = fits[0] if len(fits) == 1 else None
-    return Selection(ranking, winner, fitted, len(candidates), reasons, fitted_here and not holds_frozen(winner.model))
+    tuned = None
+    if statement.condition_on == LABEL_CLUSTERS:
+        tuned = trials.tried[winner.model_name].predictions[winner.kind].observed(winner.score, bench.tuning_rows().y)
+    known = fitted_here and not holds_frozen(winner.model)
+    return Selection(ranking, winner, fitted, len(candidates), reasons, known, tuned)
 
 
 def _the_only(candidates: Sequence[Candidate], *, alpha: Level, searched: bool) -> Selection:
