@@ -105,7 +105,7 @@ class Decoupled(BaseEstimator, ABC):
             process_routing(self, "fit", **params)  # an unset or unknown request is an error here, not a failed candidate
         wanted = self.alpha, self.guarantee, self.delta, self.simultaneous, self.condition_on, self.on_infeasible
         statement = Statement(*wanted)
-        new = object.__new__(type(self))  # takes what is fitted, until all of it is
+        new: Any = object.__new__(type(self))  # takes what is fitted, until all of it is
         new.__dict__.update(self.__dict__)
         seed = as_seed(self.random_state)
         rows = new._rows(X, y, groups, params, reset=True)
@@ -128,7 +128,7 @@ class Decoupled(BaseEstimator, ABC):
             given_scores(self.scores),
             rows,
             statement,
-            classes=new._known_classes(rows, split),
+            classes=new._known_classes(rows, split) if isinstance(self, ClassifierMixin) else None,
             split=split,
             choosing=Choosing(self.search, self.ensemble, self.refit, self.n_jobs, self.scheduler),
             seed=seed,
@@ -295,10 +295,6 @@ class Decoupled(BaseEstimator, ABC):
         """The targets of rows to be evaluated."""
         check_not_missing(y, "coverage needs rows whose target is known. Leave such rows out.")
         return one_column(y)
-
-    def _known_classes(self, rows: Rows, split: Split) -> AnyArray | None:
-        """Regression has no classes."""
-        return None
 
 
 class DecoupledClassifier(ClassifierMixin, Decoupled):
