@@ -28,6 +28,13 @@ _OUTPUTS = ("out", "report", "certificate")
 @opt.level_options()
 @opt.guarantee_options()
 @click.option("--scores", metavar="LIST", help="lac, aps, raps, saps, topk, margin; absolute, normalised, quantile.")
+@click.option(
+    "--selection",
+    type=click.Choice(["decoupled", "pointwise"]),
+    default="decoupled",
+    show_default=True,
+    help="One candidate for all rows, or for each row the one whose set is smallest.",
+)
 @click.option("--condition-on", metavar="COL", help="One threshold per value of this column; the target: one per class.")
 @click.option("--by", metavar="COL", help="Evaluate by this column, on rows set aside (see --test-size).")
 @click.option("--key", metavar="COL", help="A column that names the rows; not a feature.")
@@ -189,7 +196,16 @@ def _unfitted(layout: Layout, o: dict[str, Any]) -> Any:
         make_scores(o["scores"], layout.task),
         **{
             name: o[name]
-            for name in ("alpha", "guarantee", "delta", "tune_size", "calibrate_size", "tune_folds", "scheduler")
+            for name in (
+                "alpha",
+                "guarantee",
+                "delta",
+                "tune_size",
+                "calibrate_size",
+                "tune_folds",
+                "scheduler",
+                "selection",
+            )
         },
         condition_on="label" if layout.condition == layout.target else layout.condition,
         n_jobs=o["jobs"],

@@ -158,6 +158,7 @@ def certified_facts(
     """All that is known when one structure has been calibrated."""
     n_tuned = len(bench.tuning_rows())
     folds = "" if bench.n_folds is None else f", predicted by {bench.n_folds} folds"
+    by = "the smallest set at each x, compared by" if bench.choosing.selection == "pointwise" else "smallest mean size on"
     return statement_facts(statement, voided=_voided(statement, roles)) | {
         "grouped": calibration.clusters is not None,
         "distinct": roles.distinct,
@@ -170,7 +171,7 @@ def certified_facts(
         "score": score_label(structure.score),
         "condition_on": None if structure.condition_on is None else describe(structure.condition_on),
         "tuning_threshold": selection.ranking.table[0].ranking_threshold if selection.ranking.table else None,
-        "selection": f"smallest mean size on {n_tuned} tuning rows{folds}" if n_tuned else "",
+        "selection": f"{by} {n_tuned} tuning rows{folds}" if n_tuned else "",
         "refit": bench.choosing.refit and not is_frozen(selection.winner.model),
         "rows": roles.sizes,
         "row_fingerprints": dict(roles.fingerprints),

@@ -20,7 +20,8 @@ from dco.foundations.parallel import run_many
 from dco.foundations.ranks import Level, as_rational
 from dco.models.adapt import CLASS_RECORDS, holds_frozen, is_frozen, last_model, predict_record, records_of
 from dco.models.averaged import AveragedModel
-from dco.predictions import Points, PointsWithSpread, Prediction, Quantiles
+from dco.models.several import SeveralModels
+from dco.predictions import Points, PointsWithSpread, Prediction, Quantiles, Several
 from dco.rows.conditions import condition_values, is_label
 from dco.rows.fingerprints import row_uniforms
 from dco.rows.roles import folds
@@ -29,7 +30,7 @@ from dco.scores.registry import default_scores
 from dco.scores.regression import QuantileResidual
 from dco.scores.score import Score, named_scores
 from dco.tuning.options import Conditions
-from dco.tuning.proposals import searched, with_ensemble
+from dco.tuning.proposals import pointwise, searched, with_ensemble
 from dco.tuning.ranking import FailedCandidate, Ranking
 from dco.tuning.search import Pieces, Rule, rank_pairs
 from dco.tuning.strategies import Strategy
@@ -60,6 +61,7 @@ class Choosing:
     refit: bool = True
     n_jobs: int | None = None
     scheduler: str | None = None
+    selection: str = "decoupled"  # "pointwise": each row takes the candidate with the smallest set there
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,6 +77,8 @@ class Workbench:
     prefitted: Mapping[str, Any] = field(default_factory=dict)  # models that growing the tuning split has fitted already
 
     def __post_init__(self) -> None:
+        if self.choosing.selection not in ("decoupled", "pointwise"):
+            raise ValueError(f'selection must be "decoupled" or "pointwise", got {self.choosing.selection!r}.')
         if self.n_folds is not None and not self.choosing.refit:
             raise ValueError(
                 Message("⟨tune_folds⟩ needs refit=True: no single model was fitted on all the rows that tuned.")
@@ -341,6 +345,9 @@ class Trials:
 
 def predicted(fitted: Any, X: Any, kind: type, *, uniforms: Floats | None, classes: AnyArray | None) -> Prediction:
     """The record of one kind; labels in `classes` that the model does not know become its `unseen` labels."""
+    if isinstance(fitted, SeveralModels):
+        each = ((fitted.fitted_[place], own) for place, own in fitted.reads)
+        return Several(tuple(predicted(model, X, own, uniforms=uniforms, classes=classes) for model, own in each))
     unseen = None
     if classes is not None:
         known = getattr(fitted, "classes_", classes)
@@ -352,7 +359,7 @@ def fit_model(model: Any, rows: Rows) -> Any:
     """A fitted clone of the model, which copies the rows that it works in; a frozen model is used as it is."""
     if is_frozen(model):
         return model
-    if isinstance(model, AveragedModel):  # each member takes the fit parameters under names of its own
+    if isinstance(model, AveragedModel | SeveralModels):  # each member takes the fit parameters under names of its own
         return model.of_fitted([fit_model(member, rows) for member in model.members])
     from sklearn.base import clone
 
@@ -436,6 +443,9 @@ def select(
     if bench.choosing.ensemble:
         candidates = with_ensemble(candidates, trials.tried, ranking)
         ranking = trials.rank(candidates)
+    winner = next(candidate for candidate in candidates if candidate.name == ranking.table[0].name)
+    if bench.choosing.selection == "pointwise":
+        winner, ranking = pointwise(candidates, trials, ranking)
     failures = {c.name: str(trials.failure(c)) for c in candidates if trials.failure(c) is not None}
     lost = {c.model_name: failures[c.name] for c in candidates if c.name in failures}
     lost |= {entry.name: entry.reason for entry in ranking.failed}
@@ -443,7 +453,6 @@ def select(
         notes.append(failed_note(lost))
     ranking = replace(ranking, failed=(*(FailedCandidate(*item) for item in failures.items()), *ranking.failed))
     reasons = {entry.name: entry.reason for entry in ranking.failed}
-    winner = next(candidate for candidate in candidates if candidate.name == ranking.table[0].name)
     fits = trials.tried[winner.model_name].fits
     fitted = fits[0] if len(fits) == 1 else None
     return Selection(ranking, winner, fitted, len(candidates), reasons, _rows_known(models, winner))
