@@ -41,6 +41,7 @@ def test_default_candidates_are_named_and_all_work(dco, home, tmp_path):
         told = dco.json("fit", home / "rows.csv", "--target", target, "--out", out)
         assert {row["name"].split(" / ")[0] for row in told["ranking"]} == models
         assert told["failed"] == {}
+        assert told["certificate"]["stability"]["of"] == 50
         assert told["certificate"]["rows"] == {"train": 160, "tune": 80, "calibrate": 80}
 
 

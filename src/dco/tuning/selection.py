@@ -21,7 +21,7 @@ from dco.foundations.ranks import Level, as_rational
 from dco.models.adapt import CLASS_RECORDS, holds_frozen, is_frozen, last_model, predict_record, records_of
 from dco.models.averaged import AveragedModel
 from dco.models.several import SeveralModels
-from dco.predictions import Points, PointsWithSpread, Prediction, Quantiles, Several
+from dco.predictions import GaussianMixtures, Points, PointsWithSpread, Prediction, Quantiles, Several
 from dco.rows.conditions import condition_values, is_label
 from dco.rows.fingerprints import row_uniforms
 from dco.rows.roles import folds
@@ -31,8 +31,9 @@ from dco.scores.regression import QuantileResidual
 from dco.scores.score import Score, named_scores
 from dco.tuning.options import Conditions
 from dco.tuning.proposals import pointwise, searched, with_ensemble
-from dco.tuning.ranking import FailedCandidate, Ranking
-from dco.tuning.search import Pieces, Rule, rank_pairs
+from dco.tuning.ranking import FailedCandidate, Ranking, failed_note
+from dco.tuning.search import Pieces, Rule, evaluate_pairs, rank_pairs
+from dco.tuning.stability import Stability, split_evaluated
 from dco.tuning.strategies import Strategy
 
 
@@ -334,6 +335,20 @@ class Trials:
         self.tried[candidate.model_name] = _assemble(parts, pieces)
         return False
 
+    def stability(self, candidates: Sequence[Candidate], ranking: Ranking, *, most: int = 10) -> Stability | None:
+        """How often the winner wins on halves of the tuning rows, against the best few, by the scores that are there.
+
+        None where nothing was chosen, rows have conditions or belong together, or a size is a search for roots (mixtures).
+        """
+        rows, best = self.bench.tuning_rows(), {row.name for row in ranking.table[:most] if row.feasible}
+        taken = [candidate for candidate in candidates if candidate.name in best]
+        slow = any(candidate.kind is GaussianMixtures for candidate in taken)
+        if slow or min(len(taken), len(rows)) < 2 or self.conditions is not None or rows.clusters is not None:
+            return None
+        pairs = {c.name: (c.score, self.tried[c.model_name].predictions[c.kind]) for c in taken}
+        rng = np.random.default_rng([self.bench.seed, 3])  # not the draws that dealt roles and clusters
+        return split_evaluated(evaluate_pairs(pairs, rows.y)[0], alpha=self.alpha, rng=rng)
+
     def failure(self, candidate: Candidate) -> str | None:
         """Why the model of a candidate failed, if it did."""
         return self.tried[candidate.model_name].failure
@@ -424,6 +439,7 @@ class Selection:
     candidates: int
     failures: Mapping[str, str]
     training_rows_known: bool = True  # no candidate came fitted on rows unknown here
+    stability: Stability | None = None
 
 
 def select(
@@ -444,6 +460,8 @@ def select(
         candidates = with_ensemble(candidates, trials.tried, ranking)
         ranking = trials.rank(candidates)
     winner = next(candidate for candidate in candidates if candidate.name == ranking.table[0].name)
+    one = len(ranking.table) < 2 or bench.choosing.selection == "pointwise"
+    stability = None if one else trials.stability(candidates, ranking)
     if bench.choosing.selection == "pointwise":
         winner, ranking = pointwise(candidates, trials, ranking)
     failures = {c.name: str(trials.failure(c)) for c in candidates if trials.failure(c) is not None}
@@ -455,7 +473,7 @@ def select(
     reasons = {entry.name: entry.reason for entry in ranking.failed}
     fits = trials.tried[winner.model_name].fits
     fitted = fits[0] if len(fits) == 1 else None
-    return Selection(ranking, winner, fitted, len(candidates), reasons, _rows_known(models, winner))
+    return Selection(ranking, winner, fitted, len(candidates), reasons, _rows_known(models, winner), stability)
 
 
 def _rows_known(models: Mapping[str, Any], winner: Candidate) -> bool:
@@ -477,11 +495,3 @@ def _the_only(candidates: Sequence[Candidate], *, alpha: Level, searched: bool) 
             )
         )
     return Selection(Ranking((), (), float(as_rational(alpha)), 0), candidates[0], None, 1, {})
-
-
-def failed_note(lost: Mapping[str, str], *, most: int = 5) -> Note:
-    """Which models (or candidates, where only a score failed) were left out of the comparison, and why."""
-    shown = [f"{name} ({reason.splitlines()[0]})" for name, reason in list(lost.items())[:most]]
-    more = f"; and {len(lost) - most} more, see ranking_.failed" if len(lost) > most else ""
-    text = f"{len(lost)} failed on the training and tuning rows and took no part in the comparison"
-    return Note("failed-candidates", f"{text}: {'; '.join(shown)}{more}.")
