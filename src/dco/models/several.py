@@ -9,7 +9,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 
 from dco.models.adapt import predict_record, records_of
-from dco.predictions import Prediction
+from dco.predictions import Prediction, Several
 
 
 class SeveralModels(BaseEstimator):
@@ -38,6 +38,11 @@ class SeveralModels(BaseEstimator):
     def predict(self, X: Any) -> Any:
         """The first model's point predictions."""
         return self.first.predict(X)
+
+    def predict_several(self, X: Any, *, uniforms: Any, classes: Any) -> Several:
+        """The record that each candidate reads."""
+        each = ((self.fitted_[place], kind) for place, kind in self.reads)
+        return Several(tuple(predict_record(model, X, kind, uniforms=uniforms, classes=classes) for model, kind in each))
 
     def records(self) -> tuple[type, ...]:
         """What the first model gives."""

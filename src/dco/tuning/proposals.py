@@ -14,7 +14,7 @@ from dco.foundations.errors import IncompatibleScoreError
 from dco.models.averaged import AveragedModel
 from dco.models.several import SeveralModels
 from dco.predictions import Several
-from dco.rows.objects import object_fingerprint
+from dco.rows.fingerprints import object_fingerprint
 from dco.scores.pointwise import Pointwise
 from dco.scores.score import Score, checked_score, identity_of, own_label, score_label
 from dco.tuning.ranking import Ranking
