@@ -20,7 +20,7 @@ from dco.foundations.notes import Message, Note, show
 from dco.foundations.ranks import Level
 from dco.guarantees.calibration import Statement
 from dco.guarantees.certificate import Certificate
-from dco.models.adapt import input_tags, is_frozen, named_models, predict_record, seeded_models, takes_nan, with_model_param
+from dco.models.adapt import input_tags, is_frozen, named_models, predict_record, seeded_models, with_model_param
 from dco.predictions import ClassProbabilities
 from dco.predictor import DecoupledPredictor, fit_decoupled
 from dco.rows.conditions import check_condition, is_label
@@ -111,6 +111,8 @@ class Decoupled(BaseEstimator, ABC):
         rows = new._rows(X, y, groups, params, reset=True)
         if self.condition_on is not None:
             check_condition(self.condition_on, rows.X)
+        brought = {role: given for role, given in (("tune", tune), ("calibrate", calibrate)) if given is not None}
+        roles = {role: new._rows(*role_parts(role, given), reset=False) for role, given in brought.items()}
         split = Split(
             self.tune_size,
             self.calibrate_size,
@@ -118,8 +120,8 @@ class Decoupled(BaseEstimator, ABC):
             self.stratify,
             self.duplicates,
             frozen=self.search is None and all(map(is_frozen, named_models(self.models).values())),
-            given_tune=new._given("tune", tune),
-            given_calibrate=new._given("calibrate", calibrate),
+            given_tune=roles.get("tune"),
+            given_calibrate=roles.get("calibrate"),
         )
         new.predictor_ = fit_decoupled(
             seeded_models(self.models, seed),
@@ -238,10 +240,10 @@ class Decoupled(BaseEstimator, ABC):
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        models = [model for model in named_models(self.models).values() if input_tags(model) is not None]
+        inputs = [own for own in map(input_tags, named_models(self.models).values()) if own is not None]
         # one that takes NaN is enough: others fail as candidates, with their own words; a search may propose any model
-        tags.input_tags.allow_nan = self.search is not None or any(takes_nan(model) for model in models)
-        tags.input_tags.sparse = bool(models) and all(input_tags(model).sparse for model in models)
+        tags.input_tags.allow_nan = self.search is not None or any(own.allow_nan for own in inputs)
+        tags.input_tags.sparse = bool(inputs) and all(own.sparse for own in inputs)
         return tags
 
     # ------------------------------------------------------------------------------------------ what callers bring
@@ -253,6 +255,10 @@ class Decoupled(BaseEstimator, ABC):
             raise ValueError(f"search must be None, dco.search.Random(...) or dco.search.Optuna(...), got {self.search!r}.")
         if not named_models(self.models) and self.search is None:
             raise ValueError("models is empty: pass an estimator, a list of estimators or a dict of them.")
+        if isinstance(self, RegressorMixin) and self.condition_on is not None and is_label(self.condition_on):
+            raise ValueError('condition_on="label" is for classes; a regression takes a column or a callable of X.')
+        if isinstance(self, RegressorMixin) and self.stratify:
+            raise ValueError("stratify=True is for classes.")
 
     def _features(self, X: Any) -> Any:
         """New rows for a fitted estimator: the same columns as in ``fit``."""
@@ -261,12 +267,13 @@ class Decoupled(BaseEstimator, ABC):
 
     def _checked(self, X: Any, *, reset: bool) -> Any:
         """X with its columns checked; frames and text pass untouched."""
-        check_table(X)
-        if is_frame(X):
-            validate_data(self, X, skip_check_array=True, reset=reset)
-            if n_rows(X) == 0:
-                raise ValueError("Found array with 0 sample(s): X has no rows.")
-            return X
+        if not isinstance(X, np.ndarray):
+            check_table(X)
+            if is_frame(X):
+                validate_data(self, X, skip_check_array=True, reset=reset)
+                if n_rows(X) == 0:
+                    raise ValueError("Found array with 0 sample(s): X has no rows.")
+                return X
         finite = "allow-nan" if get_tags(self).input_tags.allow_nan else True
         kind = X.dtype.kind if isinstance(X, np.ndarray) else "f"
         texts = kind in "US" or (kind == "O" and any(isinstance(cell, str) for cell in X.flat))
@@ -277,10 +284,6 @@ class Decoupled(BaseEstimator, ABC):
         if y is None:
             raise ValueError(f"This {type(self).__name__} estimator requires y to be passed, but the target y is None.")
         return given_rows(self._checked(X, reset=reset), self._targets(y), groups, params)
-
-    def _given(self, role: str, given: Any) -> Rows | None:
-        """The rows (X, y) or (X, y, {fit parameters}) that the caller brings for a role."""
-        return None if given is None else self._rows(*role_parts(role, given), reset=False)
 
     @abstractmethod
     def _targets(self, y: Any) -> AnyArray:
@@ -392,16 +395,10 @@ class DecoupledRegressor(RegressorMixin, Decoupled):
         """The conformal p-value of each given y, (n,); p > alpha iff y is in the row's set (of the marginal guarantee)."""
         return self.predictor_.p_values(self._features(X), self._targets(y))
 
-    def _check_parameters(self, groups: Any) -> None:
-        super()._check_parameters(groups)
-        if self.condition_on is not None and is_label(self.condition_on):
-            raise ValueError('condition_on="label" is for classes; a regression takes a column or a callable of X.')
-        if self.stratify:
-            raise ValueError("stratify=True is for classes.")
-
     def _targets(self, y: Any) -> AnyArray:
         check_not_missing(y, "every row needs a number. Leave such rows out.")
-        check_floats_hold(y, name="y")
+        if not (isinstance(y, np.ndarray) and y.dtype == np.float64):
+            check_floats_hold(y, name="y")
         column = one_column(y, warn=True)
         try:
             values: AnyArray = check_array(column, ensure_2d=False, input_name="y", dtype=np.float64)

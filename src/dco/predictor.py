@@ -22,18 +22,18 @@ from dco.foundations.ranks import Level, Threshold
 from dco.guarantees.calibration import Calibration, Statement, calibrate, note_new_conditions, note_unseen_labels
 from dco.guarantees.certificate import Certificate
 from dco.guarantees.facts import certified_facts, describe, structure_digest
-from dco.models.adapt import is_frozen
+from dco.models.adapt import is_frozen, predict_record
 from dco.predictions import Prediction
 from dco.rows.conditions import condition_values, is_label
 from dco.rows.fingerprints import row_uniforms
 from dco.rows.roles import Roles, Split, Splits, deal_roles
 from dco.rows.rows import KeptRows, Rows, n_rows
-from dco.scores.score import Score, check_inverse, is_ours, score_label
+from dco.scores.score import Score, score_label
 from dco.sets import LabelSets
 from dco.sets.prediction_sets import PredictionSets
 from dco.tuning import Ranking
 from dco.tuning.allocation import grow_tuning_rows
-from dco.tuning.selection import Choosing, Selection, Workbench, fit_model, predicted, select
+from dco.tuning.selection import Choosing, Selection, Workbench, fit_model, select
 
 
 def fit_decoupled(
@@ -63,7 +63,8 @@ def fit_decoupled(
     calibration, y, rounding = calibrate(structure, roles.sealed, clusters=roles.clusters, seed=seed)
     # 5. One order statistic for each condition, and what it certifies.
     thresholds = statement.thresholds(calibration)
-    note_unseen_labels(structure, y, thresholds, statement, notes)
+    if classes is not None:
+        note_unseen_labels(structure, y, thresholds, statement, notes)
     statement.note_infeasible(calibration, thresholds, notes, dealt_from=roles.dealt_from)
     certificate = Certificate(**certified_facts(statement, structure, selection, calibration, thresholds, roles, bench))
     kept = KeptRows.of(roles.hashes, roles.complete)
@@ -91,16 +92,11 @@ class Structure:
     def prediction(self, X: Any) -> Prediction:
         """What the model says about the rows of X, as the record that the score reads."""
         uniforms = row_uniforms(X, seed=self.uniform_seed) if self.score.randomised else None
-        return predicted(self.model, X, self.kind, uniforms=uniforms, classes=self.classes)
+        return predict_record(self.model, X, self.kind, uniforms=uniforms, classes=self.classes)
 
     def scores(self, X: Any, y: AnyArray) -> Floats:
         """The score of each row with its y."""
         return np.asarray(self.score.observed(self.prediction(X), y))
-
-    def check_sets(self, X: Any, y: AnyArray, scores: Floats) -> None:
-        """Refuse a user's score whose sets do not agree with its scores."""
-        if not is_ours(self.score):  # ours are compared in the tests
-            check_inverse(self.score, self.prediction(X), y, scores)
 
     def conditions(self, X: Any, y: AnyArray | None = None) -> AnyArray | None:
         """The condition of each row; for "label" the label itself, where it is known."""

@@ -6,7 +6,6 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
-from fractions import Fraction
 from functools import cached_property
 from itertools import accumulate
 from typing import Any, Literal, Protocol
@@ -21,9 +20,11 @@ from dco.foundations.ranks import Level, Threshold, as_rational, checked_scores
 from dco.guarantees.rules.grouped import one_row_per_group
 from dco.guarantees.rules.rule import RULES, Rule
 from dco.guarantees.theory import ranks_near_threshold
+from dco.predictions import Prediction
 from dco.rows.conditions import is_label, rows_by_condition
 from dco.rows.fingerprints import codes_of_values
 from dco.rows.rows import SealedRows, take_features
+from dco.scores.score import Score, check_inverse, is_ours
 
 
 @dataclass(frozen=True)
@@ -57,19 +58,16 @@ class Statement:
         """What turns calibration scores into a threshold."""
         return RULES[self.guarantee]
 
-    def delta_of(self, parts: int) -> Fraction:
-        """The failure probability that each of `parts` conditions may spend."""
-        delta = as_rational(self.delta, name="delta")
-        return delta / parts if self.simultaneous else delta
-
     def smallest_n(self, parts: int = 1) -> int:
         """The least number of rows (for each condition) with a finite threshold."""
-        return self.rule.smallest_n(alpha=self.alpha, delta=self.delta_of(parts))
+        delta = as_rational(self.delta, name="delta")
+        return self.rule.smallest_n(alpha=self.alpha, delta=delta / parts if self.simultaneous else delta)
 
     def thresholds(self, calibration: Calibration) -> dict[Any, Threshold]:
         """The threshold of each condition, or one under the key None."""
-        delta = self.delta_of(len(calibration.parts))
-        found = {}
+        delta, found = as_rational(self.delta, name="delta"), {}
+        if self.simultaneous:  # each condition may fail by its share
+            delta /= len(calibration.parts)
         for name, rows in calibration.parts.items():
             scores, clusters = calibration.used(rows, self.rule)
             found[name] = self.rule.threshold(scores, clusters=clusters, alpha=self.alpha, delta=delta)
@@ -228,8 +226,7 @@ def note_unseen_labels(
     structure: Scored, y: AnyArray, thresholds: Mapping[Any, Threshold], statement: Statement, notes: list[Note]
 ) -> None:
     """Labels that the model never saw score +inf; labels without a threshold of their own are in every set."""
-    if structure.classes is None:
-        return
+    assert structure.classes is not None, "a regression has no labels"
     known = set(np.asarray(getattr(structure.model, "classes_", structure.classes)).tolist())
     rows = Counter(label for label in y.tolist() if label not in known)
     if rows:
@@ -272,9 +269,15 @@ class Scored(Protocol):
     @property
     def model(self) -> Any: ...  # noqa: D102
     @property
+    def score(self) -> Score: ...  # noqa: D102
+    @property
     def classes(self) -> AnyArray | None: ...  # noqa: D102
     @property
     def fingerprint(self) -> str: ...  # noqa: D102
+
+    def prediction(self, X: Any) -> Prediction:
+        """What the model says about the rows of X."""
+        ...
 
     def scores(self, X: Any, y: AnyArray) -> Floats:
         """The score of each row with its y."""
@@ -282,10 +285,6 @@ class Scored(Protocol):
 
     def conditions(self, X: Any, y: AnyArray | None = None) -> AnyArray | None:
         """The condition of each row, or None."""
-        ...
-
-    def check_sets(self, X: Any, y: AnyArray, scores: Floats) -> None:
-        """Refuse a user's score whose sets do not agree with its scores."""
         ...
 
 
@@ -296,29 +295,15 @@ def calibrate(
 
     Where scores are distinct they are kept as they are. Where some are tied, many rows may share the score at the
     threshold, and a last digit could cost all of them when they come alone: every score is then raised by what batches round
-    differently, which keeps their order. The targets come back with the calibration, and what was added.
+    differently, which keeps their order. The targets come back with the calibration, and what was added. A structure that
+    cannot score the rows is an error, and no other takes its place: which one is calibrated may not depend on what the
+    calibration rows hold, a missing value in them included.
     """
     picks = np.random.default_rng([seed, 2])  # not the draws that dealt the roles
     one_per_cluster = None if clusters is None else one_row_per_group(clusters, seed=picks)
     X, y = sealed.open_for(structure.fingerprint)
-    scores = _opened_scores(structure, X, y)
-    structure.check_sets(X, y, scores)
-    _check_repeatable(structure, X, y, scores)
-    rounding = 0.0 if len(np.unique(scores)) == len(scores) else batch_rounding(structure.scores, X, y, scores)
     try:
-        kept = checked_scores(scores + rounding)
-    except ValueError as error:  # once the seal is open there is no other structure to fall back to
-        raise type(error)(f"The chosen structure ({structure.name}) cannot be calibrated: {error}") from None
-    return Calibration(kept, structure.conditions(X, y), clusters, one_per_cluster), y, rounding
-
-
-def _opened_scores(structure: Scored, X: Any, y: AnyArray) -> Floats:
-    """The scores of the calibration rows; a model that cannot predict them is an error, and no other takes its place.
-
-    Which structure is calibrated may not depend on what the calibration rows hold, a missing value in them included.
-    """
-    try:
-        return structure.scores(X, y)
+        scores = structure.scores(X, y)
     except DcoError:
         raise
     except Exception as error:  # whatever a user's model raises
@@ -327,6 +312,15 @@ def _opened_scores(structure: Scored, X: Any, y: AnyArray) -> Floats:
             f"({type(error).__name__}: {error}). They are open now, so no other candidate may take its place: leave this "
             "model out, or put what it needs (an imputer, say) before it."
         ) from error
+    if not is_ours(structure.score):  # ours are compared in the tests
+        check_inverse(structure.score, structure.prediction(X), y, scores)
+    _check_repeatable(structure, X, y, scores)
+    rounding = 0.0 if len(np.unique(scores)) == len(scores) else batch_rounding(structure.scores, X, y, scores)
+    try:
+        kept = checked_scores(scores + rounding)
+    except ValueError as error:  # once the seal is open there is no other structure to fall back to
+        raise type(error)(f"The chosen structure ({structure.name}) cannot be calibrated: {error}") from None
+    return Calibration(kept, structure.conditions(X, y), clusters, one_per_cluster), y, rounding
 
 
 def _check_repeatable(structure: Scored, X: Any, y: AnyArray, scores: Floats, n: int = 256) -> None:
@@ -341,9 +335,10 @@ def _check_repeatable(structure: Scored, X: Any, y: AnyArray, scores: Floats, n:
     for rows in (some, half) if half.size else (some,):
         batch = take_features(X, rows)
         again = structure.scores(batch, y[rows])
-        same = same_but_for_rounding(again, scores[rows]).all()
-        near = np.isclose(again, scores[rows], rtol=1e-5, atol=1e-8 + 0.01 * usual_size(scores), equal_nan=True).all()
-        if not same and not (near and same_but_for_rounding(structure.scores(batch, y[rows]), again).all()):
+        if same_but_for_rounding(again, scores[rows]).all():
+            continue
+        near = same_but_for_rounding(again, scores[rows], share=0.01).all()
+        if not (near and same_but_for_rounding(structure.scores(batch, y[rows]), again).all()):
             raise SealBrokenError(
                 f"The scores of {structure.name} change when the same rows are scored again, so they are not those of one "
                 "fixed function of a row: the model learns, draws at random, compares rows or changes them in place in "
@@ -372,16 +367,12 @@ def batch_rounding(
     return 4 * float(np.abs(alone[near] - together[near]).max(initial=0.0))
 
 
-def same_but_for_rounding(again: Floats, scores: Floats) -> Bools:
+def same_but_for_rounding(again: Floats, scores: Floats, *, share: float = 1e-4) -> Bools:
     """Where scores differ by no more than batches of another size may round differently.
 
     A small residual is the difference of large numbers and keeps their rounding (seven digits, in single precision), so
-    what counts is the size that scores usually have.
+    what counts is a share of the size that scores usually have, the median of the finite ones without their sign.
     """
-    return np.isclose(again, scores, rtol=1e-5, atol=1e-8 + 1e-4 * usual_size(scores), equal_nan=True)
-
-
-def usual_size(scores: Floats) -> float:
-    """The median of the finite scores without their sign; 0 where there is none."""
     finite = np.abs(scores[np.isfinite(scores)])
-    return float(np.quantile(finite, 0.5, method="lower")) if finite.size else 0.0
+    usual = float(np.quantile(finite, 0.5, method="lower")) if finite.size else 0.0
+    return np.isclose(again, scores, rtol=1e-5, atol=1e-8 + share * usual, equal_nan=True)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from dco.foundations.errors import IncompatibleScoreError
 from dco.models.averaged import AveragedModel
-from dco.rows.objects import object_fingerprint
+from dco.rows.fingerprints import object_fingerprint
 from dco.scores.score import Score, checked_score, identity_of, own_label, score_label
 from dco.tuning.ranking import Ranking
 from dco.tuning.strategies import Strategy

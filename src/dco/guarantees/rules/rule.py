@@ -58,16 +58,18 @@ class Rule(ABC):
         `clusters` holds a code for each row; rows that belong together share one. None if rows are not clustered.
         """
         if clusters is not None:
-            raise ValueError(f'the rule "{self.name}" takes one score for each cluster of rows, and no clusters.')
+            return self.clustered(scores, clusters, alpha=alpha)
         rank = self.rank(scores.size, alpha=alpha, delta=delta)
-        return Threshold(
-            order_statistic(scores, rank),
-            rank=rank,
-            n=scores.size,
-            guarantee=self.certifies,
-            alpha=float(as_rational(alpha)),
-            delta=float(as_rational(delta, name="delta")) if self.needs_delta and delta is not None else None,
-        )
+        return self.made(order_statistic(scores, rank), rank, scores.size, alpha=alpha, delta=delta)
+
+    def made(self, value: float, rank: int, n: int, *, alpha: Level, delta: Level | None) -> Threshold:
+        """The threshold of this value, the `rank`-th smallest of n scores."""
+        failure = float(as_rational(delta, name="delta")) if self.needs_delta and delta is not None else None
+        return Threshold(value, rank=rank, n=n, guarantee=self.certifies, alpha=float(as_rational(alpha)), delta=failure)
+
+    def clustered(self, scores: Floats, clusters: Integers, *, alpha: Level) -> Threshold:
+        """The threshold of clustered rows, for rules that weigh whole clusters."""
+        raise ValueError(f'the rule "{self.name}" takes one score for each cluster of rows, and no clusters.')
 
 
 RULES: dict[str, Rule] = {}
@@ -100,13 +102,9 @@ class SplitConformal(Rule):
         """`smallest_marginal_n`."""
         return smallest_marginal_n(alpha=alpha)
 
-    def threshold(
-        self, scores: Floats, *, alpha: Level, delta: Level | None = None, clusters: Integers | None = None
-    ) -> Threshold:
-        """The order statistic, or with `clusters` the quantile in which each cluster weighs the same."""
-        return (
-            super().threshold(scores, alpha=alpha) if clusters is None else grouped_threshold(scores, clusters, alpha=alpha)
-        )
+    def clustered(self, scores: Floats, clusters: Integers, *, alpha: Level) -> Threshold:
+        """The quantile in which each cluster weighs the same."""
+        return grouped_threshold(scores, clusters, alpha=alpha)
 
 
 @dataclass(frozen=True)
