@@ -916,7 +916,7 @@ def test_a_target_too_few_is_refused() -> None:
         ("scores", {"r": AbsoluteResidual}, r"the class AbsoluteResidual: make a score of it, AbsoluteResidual\("),
         ("condition_on", "age", "column number below 4 or a callable, as X is an array; got 'age'"),
         ("condition_on", 5, "got 5"),
-        ("condition_on", [0], "condition_on must be one column or a callable, got list"),
+        ("condition_on", {0}, "condition_on must be a column, a callable or a list of these, got set"),
         ("tune_folds", 1, "tune_folds must be at least 2, got 1"),
         ("tune_folds", "five", "tune_folds must be a whole number, got 'five'"),
         ("n_jobs", 0, "n_jobs"),

@@ -256,7 +256,9 @@ class Decoupled(BaseEstimator, ABC):
         if not named_models(self.models) and self.search is None:
             raise ValueError("models is empty: pass an estimator, a list of estimators or a dict of them.")
         if isinstance(self, RegressorMixin) and self.condition_on is not None and is_label(self.condition_on):
-            raise ValueError('condition_on="label" is for classes; a regression takes a column or a callable of X.')
+            raise ValueError(
+                f'condition_on="{self.condition_on}" is for classes; a regression takes a column or a callable.'
+            )
         if isinstance(self, RegressorMixin) and self.stratify:
             raise ValueError("stratify=True is for classes.")
 
@@ -319,9 +321,10 @@ class DecoupledClassifier(ClassifierMixin, Decoupled):
         Refit the winner on train + tune before calibrating (valid, and narrower); False is the paper's procedure.
     ensemble : bool
         Let the average of the best few models be a candidate too.
-    condition_on : None, "label", a column, or a callable of X
-        One threshold for each group (Mondrian). With "pac", delta holds for each group separately; `simultaneous` spends
-        delta / G on each.
+    condition_on : None, "label", "label-clusters", a column, a callable of X, or a list of columns and callables
+        One threshold for each group (Mondrian); "label-clusters": rare labels share one with labels whose scores are alike.
+        With "pac", delta holds for each group separately; `simultaneous` spends delta / G on each. With a list each value of
+        each entry is a group: all are covered at once, though they overlap.
     search : None, dco.search.Random, dco.search.Optuna
     stratify : bool
         Balance the roles that are dealt from X over labels. If calibration is one of them, marginal coverage is

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from itertools import accumulate
 from typing import Any, Literal, Protocol
@@ -21,7 +21,7 @@ from dco.guarantees.rules.grouped import one_row_per_group
 from dco.guarantees.rules.rule import RULES, Rule
 from dco.guarantees.theory import ranks_near_threshold
 from dco.predictions import Prediction
-from dco.rows.conditions import is_label, rows_by_condition
+from dco.rows.conditions import group_marks, group_sizes, is_label, rows_by_condition
 from dco.rows.fingerprints import codes_of_values
 from dco.rows.rows import SealedRows, take_features
 from dco.scores.score import Score, check_inverse, is_ours
@@ -35,7 +35,7 @@ class Statement:
     guarantee: str = "marginal"
     delta: Level = 0.05
     simultaneous: bool = False
-    condition_on: Any = None
+    condition_on: Any = field(default=None, hash=False)  # a list has no hash
     on_infeasible: Literal["warn", "raise"] = "warn"
 
     def __post_init__(self) -> None:
@@ -45,6 +45,9 @@ class Statement:
             if getattr(self, name) not in offered:
                 known = " or ".join(f'"{value}"' for value in offered)
                 raise ValueError(f"{name} must be {known}, got {getattr(self, name)!r}.")
+        if isinstance(self.condition_on, list) and not self.rule.overlaps:
+            text = f"No {self.guarantee.upper()} statement is known for groups that overlap"
+            raise ValueError(Message(f"{text}: use ⟨guarantee=marginal⟩, or name one condition in ⟨condition_on⟩."))
 
     def changed(self, given: Mapping[str, Any]) -> Statement:
         """Another statement; a delta must go with a guarantee that has one."""
@@ -64,7 +67,9 @@ class Statement:
         return self.rule.smallest_n(alpha=self.alpha, delta=delta / parts if self.simultaneous else delta)
 
     def thresholds(self, calibration: Calibration) -> dict[Any, Threshold]:
-        """The threshold of each condition, or one under the key None."""
+        """The threshold of each condition, or one under the key None; of groups that overlap, one for each pattern."""
+        if isinstance(self.condition_on, list):
+            return self.pattern_thresholds(calibration, calibration.parts)
         delta, found = as_rational(self.delta, name="delta"), {}
         if self.simultaneous:  # each condition may fail by its share
             delta /= len(calibration.parts)
@@ -72,6 +77,17 @@ class Statement:
             scores, clusters = calibration.used(rows, self.rule)
             found[name] = self.rule.threshold(scores, clusters=clusters, alpha=self.alpha, delta=delta)
         return found
+
+    def pattern_thresholds(self, calibration: Calibration, patterns: Iterable[str]) -> dict[Any, Threshold]:
+        """The thresholds of patterns of groups that overlap, whether calibration rows have these patterns or not."""
+        parts, wanted = calibration.parts, list(patterns)
+        groups, level = group_sizes(parts), float(as_rational(self.alpha))
+        features = np.repeat(group_marks(parts, groups), [rows.size for rows in parts.values()], axis=0)
+        scores = calibration.scores[np.concatenate([*parts.values(), np.arange(0)])]
+        values = self.rule.overlapping(scores, features, group_marks(wanted, groups), alpha=self.alpha)
+        sizes = [parts[pattern].size if pattern in parts else 0 for pattern in wanted]
+        made = (Threshold(value, None, n, self.rule.certifies, level) for value, n in zip(values, sizes, strict=True))
+        return dict(zip(wanted, made, strict=True))
 
     def note_infeasible(
         self,
@@ -92,6 +108,15 @@ class Statement:
         short = {name: entry for name, entry in infinite.items() if entry.n < smallest}
         unit = "row" if calibration.clusters is None else "group"
         needed = f"At least {counted(smallest, unit)} {are(smallest)} needed"
+        if isinstance(self.condition_on, list):
+            few = [f"{name!r}: {counted(n, 'row')}" for name, n in group_sizes(calibration.parts).items() if n < smallest]
+            text = (
+                f"{len(infinite)} of {counted(len(thresholds), 'combination')} of groups {have(len(infinite))} too few "
+                f"calibration rows for alpha = {float(as_rational(self.alpha)):g}{f' ({first_few(few)})' if few else ''}: "
+                "their thresholds are infinite and rule nothing out (valid, but useless)."
+            )
+            notes.append(Note("infeasible", text, f"{needed} in each group, and more where many groups overlap."))
+            return
         if None in short:
             n, advice = short[None].n, ""
             if calibration.clusters is not None and self.rule.one_per_cluster:
@@ -235,8 +260,13 @@ def note_unseen_labels(
         text = f"{rows.total()} of {counted(len(y), 'calibration row')} {verb} that the chosen model never saw ({labels})"
         why = "such scores are infinite, so the statement stays valid and sets are larger."
         notes.append(Note("unseen-labels", f"{text}: {why}", "Bring training rows of them."))
-    absent = [label for label in structure.classes.tolist() if label not in thresholds]
-    if is_label(statement.condition_on) and absent:
+    if not is_label(statement.condition_on):
+        return
+    names: Any = structure.conditions(None, structure.classes)
+    absent = [
+        label for label, name in zip(structure.classes.tolist(), names.tolist(), strict=True) if name not in thresholds
+    ]
+    if absent:
         text = (
             f"{len(absent)} of {len(structure.classes)} labels ({first_few(list(map(repr, absent)))}) {have(len(absent))} "
             "no calibration rows: such a label is in every set (valid, but useless)."

@@ -57,13 +57,15 @@ class Certificate(Facts, ShownAsPrinted):
                 f"This certificate has format {data.get('format')!r}; this version reads format {FORMAT}: use the one that "
                 "wrote it, or fit again."
             )
+        data.setdefault("groups", [])  # not in certificates of earlier versions
         wanted = {"statement", "assumption", *(entry.name for entry in fields(Facts))} - {"written"}
         if set(data) != wanted:
             missing, spare = sorted(wanted - set(data)), sorted(set(data) - wanted)
             raise ValueError(f"This is not a certificate: missing fields {missing}, unknown fields {spare}.")
         try:
             thresholds = tuple(_threshold_from_plain(entry) for entry in data["thresholds"])
-            values = {**data, "thresholds": thresholds}
+            groups = tuple((str(group), int(rows)) for group, rows in data["groups"])
+            values = {**data, "thresholds": thresholds, "groups": groups}
             for name in ("seal_log", "voided_by"):
                 values[name] = tuple(str(entry) for entry in data[name])
             for name in ("failed_candidates", "rows", "row_fingerprints", "repeats_shared", "versions"):
@@ -89,7 +91,8 @@ class Certificate(Facts, ShownAsPrinted):
         independent scores, no slack is known: a ValueError.
         """
         if self.guarantee == "none" or any(threshold.rank is None for threshold in self.thresholds):
-            why = "nothing is guaranteed" if self.guarantee == "none" else "rows belong together in groups"
+            why = "groups overlap" if self.groups else "rows belong together in groups"
+            why = "nothing is guaranteed" if self.guarantee == "none" else why
             raise ValueError(f"no bound is known for a level that is picked by its result: {why} (see the certificate).")
         own = None if self.delta is None else as_rational(self.delta, name="delta")
         if own is not None and self.simultaneous:

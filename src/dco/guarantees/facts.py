@@ -21,7 +21,7 @@ from dco.foundations.extras import installed
 from dco.foundations.ranks import Guarantee, Threshold, as_rational
 from dco.guarantees.calibration import Calibration, Statement
 from dco.models.adapt import is_frozen
-from dco.rows.conditions import is_label
+from dco.rows.conditions import group_sizes
 from dco.rows.fingerprints import object_fingerprint
 from dco.rows.roles import Roles
 from dco.scores.score import score_label
@@ -131,6 +131,7 @@ class Facts:
     versions: Mapping[str, str]
     voided_by: tuple[str, ...] = VOIDED_BY
     format: int = FORMAT
+    groups: tuple[tuple[str, int], ...] = ()  # those that overlap, with their calibration rows
     written: Mapping[str, str] = field(default_factory=dict)  # the words as they stand in a file, which may be edited
 
 
@@ -157,11 +158,12 @@ def certified_facts(
 ) -> dict[str, Any]:
     """All that is known when one structure has been calibrated."""
     voided = None  # calibration rows that were given are as they were
-    if roles.splits.stratified and roles.splits.calibrate.size and not is_label(statement.condition_on):
+    if roles.splits.stratified and roles.splits.calibrate.size and statement.condition_on != "label":
         voided = (
             "roles were balanced over labels (stratify=True), so calibration rows are not exchangeable with a new row and "
             "coverage is only approximately at its level"
         )
+    shared = f": {describe(structure.clusters)}" if structure.clusters else ""
     n_tuned = len(bench.tuning_rows())
     folds = "" if bench.n_folds is None else f", predicted by {bench.n_folds} folds"
     return statement_facts(statement, voided=voided) | {
@@ -169,12 +171,13 @@ def certified_facts(
         "distinct": roles.distinct,
         "labels": None if structure.classes is None else len(structure.classes),
         "thresholds": certified_thresholds(calibration, thresholds, statement),
+        "groups": tuple(group_sizes(calibration.parts).items()) if isinstance(statement.condition_on, list) else (),
         "candidate": structure.name,
         "candidates": selection.candidates,
         "failed_candidates": dict(selection.failures),
         "model": describe(selection.winner.model),
         "score": score_label(structure.score),
-        "condition_on": None if structure.condition_on is None else describe(structure.condition_on),
+        "condition_on": None if structure.condition_on is None else describe(structure.condition_on) + shared,
         "tuning_threshold": selection.ranking.table[0].ranking_threshold if selection.ranking.table else None,
         "selection": f"smallest mean size on {n_tuned} tuning rows{folds}" if n_tuned else "",
         "refit": bench.choosing.refit and not is_frozen(selection.winner.model),
@@ -196,15 +199,17 @@ def structure_digest(
     *, candidate: str, model: str, score: str, condition_on: Any, fitted_on: Sequence[str], seed: int
 ) -> str:
     """A fingerprint of all that fixes a structure; a function that names conditions counts by what it does."""
-    condition = describe(condition_on)
-    if callable(condition_on):
-        with suppress(Exception):  # whatever a user's object raises when it is written down
-            condition = object_fingerprint(condition_on)
+    rules = condition_on if isinstance(condition_on, list) else [condition_on]
+    conditions = list(map(describe, rules))
+    for place, rule in enumerate(rules):
+        if callable(rule):
+            with suppress(Exception):  # whatever a user's object raises when it is written down
+                conditions[place] = object_fingerprint(rule)
     described = {
         "candidate": candidate,
         "model": model,
         "score": score,
-        "condition": condition,
+        "condition": conditions if isinstance(condition_on, list) else conditions[0],
         "fitted on": list(fitted_on),
         "seed": seed,
     }

@@ -6,6 +6,7 @@ Each distinct model is fitted once, and predicts the tuning rows once for each k
 from __future__ import annotations
 
 import inspect
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -21,7 +22,7 @@ from dco.foundations.ranks import Level, as_rational
 from dco.models.adapt import CLASS_RECORDS, holds_frozen, is_frozen, last_model, predict_record, records_of
 from dco.models.averaged import AveragedModel
 from dco.predictions import Points, PointsWithSpread, Quantiles
-from dco.rows.conditions import condition_values, is_label
+from dco.rows.conditions import LABEL_CLUSTERS, condition_values, is_label
 from dco.rows.fingerprints import row_uniforms
 from dco.rows.roles import folds
 from dco.rows.rows import Rows
@@ -33,6 +34,8 @@ from dco.tuning.proposals import searched, with_ensemble
 from dco.tuning.ranking import FailedCandidate, Ranking
 from dco.tuning.search import Pieces, Rule, rank_pairs
 from dco.tuning.strategies import Strategy
+
+_FEW_ROWS = 20  # tuning rows of a pattern of groups
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,6 +92,9 @@ class Workbench:
         if is_label(condition_on):
             return "label"
         names: Any = condition_values(condition_on, self.tuning_rows().X, None)
+        if isinstance(condition_on, list):  # a pattern of few rows has no quantile worth ranking by: these share one
+            rows = Counter(names.tolist())
+            names = np.asarray([name if rows[name] >= _FEW_ROWS else "" for name in names.tolist()])
         seen: dict[Any, int] = {}
         return np.asarray([seen.setdefault(name, len(seen)) for name in names.tolist()], dtype=np.int64)
 
@@ -383,6 +389,7 @@ class Selection:
     candidates: int
     failures: Mapping[str, str]
     training_rows_known: bool = True  # no candidate came fitted on rows unknown here
+    tuning_scores: Floats | None = None  # of the winner, where clusters of labels are learnt from them
 
 
 def select(
@@ -394,6 +401,11 @@ def select(
     search, fitted_here = bench.choosing.strategy, not any(map(holds_frozen, models.values()))
     candidates = expand(models, scores, bench.classes) if models else []
     if not len(bench.tuning_rows()):
+        if statement.condition_on == LABEL_CLUSTERS:
+            text = (
+                "Clusters of labels are learnt on tuning rows, and there are none: raise ⟨tune_size⟩, or set ⟨tune_folds=5⟩."
+            )
+            raise ValueError(Message(text))
         only = _the_only(candidates, alpha=statement.alpha, searched=search is not None)
         return replace(only, training_rows_known=fitted_here)
     named = statement.condition_on is not None
@@ -415,7 +427,11 @@ def select(
     winner = next(candidate for candidate in candidates if candidate.name == ranking.table[0].name)
     fits = trials.tried[winner.model_name].fits
     fitted = fits[0] if len(fits) == 1 else None
-    return Selection(ranking, winner, fitted, len(candidates), reasons, fitted_here and not holds_frozen(winner.model))
+    tuned = None
+    if statement.condition_on == LABEL_CLUSTERS:
+        tuned = trials.tried[winner.model_name].predictions[winner.kind].observed(winner.score, bench.tuning_rows().y)
+    known = fitted_here and not holds_frozen(winner.model)
+    return Selection(ranking, winner, fitted, len(candidates), reasons, known, tuned)
 
 
 def _the_only(candidates: Sequence[Candidate], *, alpha: Level, searched: bool) -> Selection:
