@@ -269,12 +269,13 @@ class Decoupled(BaseEstimator, ABC):
 
     def _checked(self, X: Any, *, reset: bool) -> Any:
         """X with its columns checked; frames and text pass untouched."""
-        check_table(X)
-        if is_frame(X):
-            validate_data(self, X, skip_check_array=True, reset=reset)
-            if n_rows(X) == 0:
-                raise ValueError("Found array with 0 sample(s): X has no rows.")
-            return X
+        if not isinstance(X, np.ndarray):
+            check_table(X)
+            if is_frame(X):
+                validate_data(self, X, skip_check_array=True, reset=reset)
+                if n_rows(X) == 0:
+                    raise ValueError("Found array with 0 sample(s): X has no rows.")
+                return X
         finite = "allow-nan" if get_tags(self).input_tags.allow_nan else True
         kind = X.dtype.kind if isinstance(X, np.ndarray) else "f"
         texts = kind in "US" or (kind == "O" and any(isinstance(cell, str) for cell in X.flat))

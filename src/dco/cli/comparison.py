@@ -263,7 +263,7 @@ class Split:
         for place, (name, model) in enumerate(self.models.items()):
             try:
                 fitted = fit_model(_seeded(model, seed, place), train)
-                candidates = expand({name: model}, None)
+                candidates = expand({name: model}, None, classes)
                 records = {
                     (role, kind): predict_record(fitted, self.X.iloc[at], kind, classes=classes)
                     for kind in dict.fromkeys(each.kind for each in candidates)

@@ -6,7 +6,6 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
-from fractions import Fraction
 from functools import cached_property
 from itertools import accumulate
 from typing import Any, Literal, Protocol
@@ -62,21 +61,18 @@ class Statement:
         """What turns calibration scores into a threshold."""
         return RULES[self.guarantee]
 
-    def delta_of(self, parts: int) -> Fraction:
-        """The failure probability that each of `parts` conditions may spend."""
-        delta = as_rational(self.delta, name="delta")
-        return delta / parts if self.simultaneous else delta
-
     def smallest_n(self, parts: int = 1) -> int:
         """The least number of rows (for each condition) with a finite threshold."""
-        return self.rule.smallest_n(alpha=self.alpha, delta=self.delta_of(parts))
+        delta = as_rational(self.delta, name="delta")
+        return self.rule.smallest_n(alpha=self.alpha, delta=delta / parts if self.simultaneous else delta)
 
     def thresholds(self, calibration: Calibration) -> dict[Any, Threshold]:
         """The threshold of each condition, or one under the key None; of groups that overlap, one for each pattern."""
         if isinstance(self.condition_on, list):
             return self.pattern_thresholds(calibration, calibration.parts)
-        delta = self.delta_of(len(calibration.parts))
-        found = {}
+        delta, found = as_rational(self.delta, name="delta"), {}
+        if self.simultaneous:  # each condition may fail by its share
+            delta /= len(calibration.parts)
         for name, rows in calibration.parts.items():
             scores, clusters = calibration.used(rows, self.rule)
             found[name] = self.rule.threshold(scores, clusters=clusters, alpha=self.alpha, delta=delta)

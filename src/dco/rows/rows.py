@@ -123,7 +123,7 @@ def missing_cells(X: Any) -> Integers:
     """How many cells of each column of X are missing: NaN, None, or what a frame calls so."""
     if hasattr(X, "isna"):
         return np.asarray(X.isna().sum(), dtype=np.int64)
-    if is_frame(X):  # polars, which tells NaN from null
+    if hasattr(X, "null_count"):  # polars, which tells NaN from null
         nan = [int(column.is_nan().sum() or 0) if column.dtype.is_float() else 0 for column in X.get_columns()]
         return np.asarray(X.null_count().row(0), dtype=np.int64) + np.asarray(nan, dtype=np.int64)
     if issparse(X):
@@ -157,7 +157,7 @@ def stack_features(above: Any, below: Any) -> Any:
     try:
         if hasattr(above, "iloc"):
             return require("pandas", extra="tables").concat(_with_all_categories(above, below))
-        if is_frame(above):
+        if hasattr(above, "vstack"):  # polars
             return above.vstack(below)
         if issparse(above):
             tables: list[Any] = [above, below]

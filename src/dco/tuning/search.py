@@ -295,7 +295,7 @@ def evaluate_candidate(name: str, score: Score, prediction: Prediction, y: Array
 def evaluate_pairs(pairs: Pairs, y: AnyArray) -> tuple[list[EvaluatedCandidate], dict[str, Exception]]:
     """Evaluate each candidate; one that raises is left out, with its error."""
     known: dict[str, Floats] = {}
-    for names, scores, pieces in _sharing(pairs):
+    for names, scores, pieces in _sharing(pairs) if len(pairs) > 1 else ():
         with suppress(*_UNSUITABLE):
             parts = [observed_together(scores, record, y[rows]) for record, rows in pieces._each()]
             known.update(zip(names, pieces._joined(parts) if pieces.rows else parts[0], strict=True))

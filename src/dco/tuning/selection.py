@@ -124,8 +124,11 @@ class Tried:
     failure: str | None = None
 
 
-def suitable(model_name: str, model: Any, scores: Mapping[str, Score] | None) -> list[Candidate]:
-    """The candidates of one model: every given score that it can feed, or the default scores of what it gives."""
+def suitable(model_name: str, model: Any, scores: Mapping[str, Score] | None, classes: AnyArray | None) -> list[Candidate]:
+    """The candidates of one model: every given score that it can feed, or the default scores of what it gives.
+
+    Classifiers are for labels, regressors for numbers: a regressor of the codes 0 and 1 would give intervals of codes.
+    """
     offered = records_of(model)
     if scores is None:
         proposed = [score for kind in offered for score in default_scores(kind)]
@@ -133,12 +136,19 @@ def suitable(model_name: str, model: Any, scores: Mapping[str, Score] | None) ->
             proposed = [score for score in proposed if score != QuantileResidual(kind="median")]
         scores = named_scores(proposed)
     kinds = {name: next((kind for kind in score.needs if kind in offered), None) for name, score in scores.items()}
-    return [Candidate(model_name, name, model, scores[name], kind) for name, kind in kinds.items() if kind is not None]
+    found = [Candidate(model_name, name, model, scores[name], kind) for name, kind in kinds.items() if kind is not None]
+    wrong = next((each.kind for each in found if (each.kind in CLASS_RECORDS) != (classes is not None)), None)
+    if wrong is not None:
+        needed = "numbers: use DecoupledClassifier" if classes is None else "labels: use DecoupledRegressor"
+        raise IncompatibleScoreError(
+            f"The model {model_name!r} gives {wrong.__name__}, which does not predict {needed}, or bring another model."
+        )
+    return found
 
 
-def expand(models: Mapping[str, Any], scores: Mapping[str, Score] | None) -> list[Candidate]:
+def expand(models: Mapping[str, Any], scores: Mapping[str, Score] | None, classes: AnyArray | None) -> list[Candidate]:
     """Candidates = models x scores; a model or a score that is left without a partner is an error naming both sides."""
-    found = {name: suitable(name, model, scores) for name, model in models.items()}
+    found = {name: suitable(name, model, scores, classes) for name, model in models.items()}
     for name, own in found.items():
         if not own:
             offered = records_of(models[name])
@@ -176,24 +186,16 @@ _SOURCES: dict[type, str] = {
 }
 
 
-def check_task(candidates: Sequence[Candidate], bench: Workbench) -> None:
-    """Classifiers for labels, regressors for numbers: a regressor of the codes 0 and 1 would give intervals of codes."""
-    for candidate in candidates:
-        if (candidate.kind in CLASS_RECORDS) != (bench.classes is not None):
-            needed = "numbers: use DecoupledClassifier" if bench.classes is None else "labels: use DecoupledRegressor"
-            raise IncompatibleScoreError(
-                f"The model {candidate.model_name!r} gives {candidate.kind.__name__}, which does not predict {needed}, or "
-                "bring another model."
-            )
-
-
 def try_models(candidates: Sequence[Candidate], bench: Workbench) -> dict[str, Tried]:
     """Fit the model of every candidate and predict the tuning rows, in parallel; a model that raises is a failed one."""
     pieces, own = bench.pieces(), dict[str, list[Candidate]]()
     for candidate in candidates:
         own.setdefault(candidate.model_name, []).append(candidate)
-    outcomes = iter(_run([job for each in own.values() for job in _jobs(each, bench, pieces)], bench))
-    return {name: _assemble([next(outcomes) for _ in pieces], pieces) for name in own}
+    outcomes = _run([job for each in own.values() for job in _jobs(each, bench, pieces)], bench)
+    if len(pieces) == 1:
+        return dict(zip(own, outcomes, strict=True))
+    following = iter(outcomes)
+    return {name: _assemble([next(following) for _ in pieces], pieces) for name in own}
 
 
 def fit_models(models: Mapping[str, Any], bench: Workbench) -> dict[str, Tried]:
@@ -262,8 +264,8 @@ def _fit_and_predict(job: Job, *, config: Mapping[str, Any] | None = None) -> Tr
 def _assemble(parts: Sequence[Tried], pieces: list[tuple[Rows, Integers]]) -> Tried:
     """One model tried on all folds, or the first failure."""
     failed = next((part for part in parts if part.failure is not None), None)
-    if failed is not None or len(parts) == 1:
-        return failed or parts[0]
+    if failed is not None:
+        return failed
     places = tuple(held_out for _, held_out in pieces)
     records = {kind: tuple(part.predictions[kind].records[0] for part in parts) for kind in parts[0].predictions}
     predictions = {kind: Pieces(each, places) for kind, each in records.items()}
@@ -282,9 +284,7 @@ class Trials:
 
     def suitable(self, model_name: str, model: Any, scores: Mapping[str, Score]) -> list[Candidate]:
         """The candidates of a model that a search proposes."""
-        found = suitable(model_name, model, scores)
-        check_task(found, self.bench)
-        return found
+        return suitable(model_name, model, scores, self.bench.classes)
 
     def rank(self, candidates: Sequence[Candidate]) -> Ranking:
         """Exact search over the candidates whose model does not fail; models that are new are fitted first."""
@@ -399,8 +399,7 @@ def select(
     if bench.n_folds is not None and not bench.choosing.refit:
         raise ValueError(Message("⟨tune_folds⟩ needs refit=True: no single model was fitted on all the rows that tuned."))
     search, fitted_here = bench.choosing.strategy, not any(map(holds_frozen, models.values()))
-    candidates = expand(models, scores) if models else []
-    check_task(candidates, bench)
+    candidates = expand(models, scores, bench.classes) if models else []
     if not len(bench.tuning_rows()):
         if statement.condition_on == LABEL_CLUSTERS:
             text = (
