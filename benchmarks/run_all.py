@@ -16,6 +16,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 TITLES = {
     "label_sets": "Label sets",
+    "device": "Label sets on a GPU",
     "tuning_search": "Tuning",
     "quadrature": "Bayesian quadrature",
     "overlapping_groups": "Overlapping groups",
@@ -27,6 +28,7 @@ TITLES = {
 }
 QUICK = {
     "label_sets": "--calibrate 1000 --test 2000 --classes 100 --repeats 2 --no-stages",
+    "device": "--calibrate 100 --test 200 --classes 20 --rows 200 --batch 100 --repeats 1",
     "tuning_search": "--rows 500 --classes 100 --repeats 1",
     "quadrature": "--rows 300 --repeats 3",
     "overlapping_groups": "--calibrate 200 --test 20 --repeats 1",
@@ -36,6 +38,7 @@ QUICK = {
     "cluster": "--tasks 4 --empty 20 --rows 500 --classes 100 --repeats 1",
     "bayesian_engines": "--quick",
 }
+ON_REQUEST = ("device",)  # needs a GPU
 # The peers by the names they go by, and the file that pins each.
 PEERS = {
     "MAPIE": "constraints.txt",
@@ -80,7 +83,8 @@ def main() -> None:
     """Write the sections that were run; those that were not are kept from the file that is there."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--puncc", help="the Python of an environment that has puncc")
-    parser.add_argument("--only", nargs="*", choices=list(TITLES), default=list(TITLES))
+    usual = [name for name in TITLES if name not in ON_REQUEST]
+    parser.add_argument("--only", nargs="*", choices=list(TITLES), default=usual)
     parser.add_argument("--quick", action="store_true", help="tiny sizes, to see that everything runs")
     parser.add_argument("--output", type=Path, default=HERE / "RESULTS.md")
     given = parser.parse_args()
