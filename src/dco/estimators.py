@@ -64,6 +64,7 @@ class Decoupled(BaseEstimator, ABC):
         condition_on: Any = None,
         simultaneous: bool = False,
         search: Any = None,
+        selection: Literal["decoupled", "pointwise"] = "decoupled",
         stratify: bool = False,
         duplicates: Literal["natural", "drop", "allow"] = "natural",
         n_jobs: int | None = None,
@@ -84,6 +85,7 @@ class Decoupled(BaseEstimator, ABC):
         self.condition_on = condition_on
         self.simultaneous = simultaneous
         self.search = search
+        self.selection = selection
         self.stratify = stratify
         self.duplicates = duplicates
         self.n_jobs = n_jobs
@@ -104,8 +106,8 @@ class Decoupled(BaseEstimator, ABC):
         if params and get_config().get("enable_metadata_routing") and self.search is None:
             process_routing(self, "fit", **params)  # an unset or unknown request is an error here, not a failed candidate
         wanted = self.alpha, self.guarantee, self.delta, self.simultaneous, self.condition_on, self.on_infeasible
-        statement = Statement(*wanted)
-        new = object.__new__(type(self))  # takes what is fitted, until all of it is
+        work = self.search, self.ensemble, self.refit, self.n_jobs, self.scheduler, self.selection
+        new: Any = object.__new__(type(self))  # takes what is fitted, until all of it is
         new.__dict__.update(self.__dict__)
         seed = as_seed(self.random_state)
         rows = new._rows(X, y, groups, params, reset=True)
@@ -127,10 +129,10 @@ class Decoupled(BaseEstimator, ABC):
             seeded_models(self.models, seed),
             given_scores(self.scores),
             rows,
-            statement,
-            classes=new._known_classes(rows, split),
+            Statement(*wanted),
+            classes=new._known_classes(rows, split) if isinstance(self, ClassifierMixin) else None,
             split=split,
-            choosing=Choosing(self.search, self.ensemble, self.refit, self.n_jobs, self.scheduler),
+            choosing=Choosing(*work),
             seed=seed,
         )
         if new.predictor_.notes:
@@ -167,8 +169,7 @@ class Decoupled(BaseEstimator, ABC):
         one label per row, or names groups as `condition_on` does: the table by group. Under `condition_on` the groups of
         the conditions are taken, each compared with the law of its own threshold. Rows that took part in the fit are
         counted in a warning, and in ``no_verdict``: there is then no verdict. There is none either after a fit with
-        `groups`: the law is for independent rows. Labels that are not in ``classes_`` are counted in a warning too; their
-        rows are misses.
+        `groups`: the law is for independent rows. Labels that are not in ``classes_`` are misses, counted in a warning too.
         """
         X, own, one, notes = self._features(X), self.predictor_, alpha is None or np.ndim(alpha) == 0, list[Note]()
         target = self._known_targets(y, notes)
@@ -296,10 +297,6 @@ class Decoupled(BaseEstimator, ABC):
         check_not_missing(y, "coverage needs rows whose target is known. Leave such rows out.")
         return one_column(y)
 
-    def _known_classes(self, rows: Rows, split: Split) -> AnyArray | None:
-        """Regression has no classes."""
-        return None
-
 
 class DecoupledClassifier(ClassifierMixin, Decoupled):
     """Prediction sets of labels with a guarantee, the smallest found among models x scores.
@@ -326,6 +323,7 @@ class DecoupledClassifier(ClassifierMixin, Decoupled):
         With "pac", delta holds for each group separately; `simultaneous` spends delta / G on each. With a list each value of
         each entry is a group: all are covered at once, though they overlap.
     search : None, dco.search.Random, dco.search.Optuna
+    selection : "decoupled", one candidate for all rows, or "pointwise", the one whose set is smallest at each x
     stratify : bool
         Balance the roles that are dealt from X over labels. If calibration is one of them, marginal coverage is
         approximate and the certificate says "none".

@@ -41,6 +41,7 @@ def test_default_candidates_are_named_and_all_work(dco, home, tmp_path):
         told = dco.json("fit", home / "rows.csv", "--target", target, "--out", out)
         assert {row["name"].split(" / ")[0] for row in told["ranking"]} == models
         assert told["failed"] == {}
+        assert told["certificate"]["stability"]["of"] == 50
         assert told["certificate"]["rows"] == {"train": 160, "tune": 80, "calibrate": 80}
 
 
@@ -262,6 +263,15 @@ def test_how_columns_are_read_is_said_and_decimal_commas_travel_with_the_model(d
     as_json = dco("fit", home / "rows.csv", *common, tmp_path / "j.dco", "--drop", "grade", "--drop", "patient", "--json")
     found = json.loads(as_json.output)["columns"]
     assert found == {"numbers": ["age", "dose"], "dates": [], "categories": {"site": 3, "ward": 3}}
+
+
+def test_each_row_may_take_its_own_candidate(dco, home, tmp_path):
+    out, page = tmp_path / "m.dco", tmp_path / "m.html"
+    said = fit(dco, home / "rows.csv", out, "--selection", "pointwise", "--report", page, "--test-size", 0.2).output
+    assert "pointwise / " in said
+    assert "the smallest set at each x" in " ".join(said.split())
+    assert "pointwise / " in page.read_text(encoding="utf-8")
+    assert dco.json("audit", out, "--data", home / "rows.csv")["holds"]
 
 
 def test_one_model_and_one_score_need_no_tuning_rows(dco, home, tmp_path):

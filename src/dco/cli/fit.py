@@ -29,6 +29,13 @@ _OUTPUTS = ("out", "report", "certificate")
 @opt.guarantee_options()
 @click.option("--scores", metavar="LIST", help="lac, aps, raps, saps, topk, margin; absolute, normalised, quantile.")
 @click.option(
+    "--selection",
+    type=click.Choice(["decoupled", "pointwise"]),
+    default="decoupled",
+    show_default=True,
+    help="One candidate for all rows, or for each row the one whose set is smallest.",
+)
+@click.option(
     "--condition-on",
     metavar="COL",
     multiple=True,
@@ -195,7 +202,16 @@ def _unfitted(layout: Layout, o: dict[str, Any]) -> Any:
         make_scores(o["scores"], layout.task),
         **{
             name: o[name]
-            for name in ("alpha", "guarantee", "delta", "tune_size", "calibrate_size", "tune_folds", "scheduler")
+            for name in (
+                "alpha",
+                "guarantee",
+                "delta",
+                "tune_size",
+                "calibrate_size",
+                "tune_folds",
+                "scheduler",
+                "selection",
+            )
         },
         condition_on=_condition(layout),
         n_jobs=o["jobs"],

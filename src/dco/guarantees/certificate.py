@@ -59,6 +59,7 @@ class Certificate(Facts, ShownAsPrinted):
             )
         data.setdefault("groups", [])  # not in certificates of earlier versions
         wanted = {"statement", "assumption", *(entry.name for entry in fields(Facts))} - {"written"}
+        data.setdefault("stability", None)  # certificates were written before this was stated
         if set(data) != wanted:
             missing, spare = sorted(wanted - set(data)), sorted(set(data) - wanted)
             raise ValueError(f"This is not a certificate: missing fields {missing}, unknown fields {spare}.")
@@ -72,6 +73,7 @@ class Certificate(Facts, ShownAsPrinted):
                 values[name] = dict(data[name])
             for name in ("alpha", "delta", "tuning_threshold"):
                 values[name] = _from_plain(data[name])
+            values["stability"] = _stability_from_plain(data["stability"])
             _check_types(values)
             written = {name: values.pop(name) for name in ("statement", "assumption")}
             made = cls(**values)
@@ -120,6 +122,14 @@ def _from_plain(value: Any) -> float | None:
     if isinstance(value, str) and value not in ("inf", "-inf"):
         raise ValueError(f"{value!r} is not a number")
     return float(value)
+
+
+def _stability_from_plain(entry: Any) -> dict[str, float | None] | None:
+    if entry is None:
+        return None
+    if set(entry) != {"won", "of", "others_cost"} or not all(type(entry[name]) is int for name in ("won", "of")):
+        raise ValueError("stability has the wrong fields")
+    return {**entry, "others_cost": _from_plain(entry["others_cost"])}
 
 
 def _threshold_from_plain(entry: Any) -> CertifiedThreshold:

@@ -26,6 +26,7 @@ from dco.rows.fingerprints import object_fingerprint
 from dco.rows.roles import Roles
 from dco.scores.score import score_label
 from dco.tuning.selection import Selection, Workbench
+from dco.tuning.stability import Stability
 
 FORMAT = 3
 _LARGEST_MODEL = 2**26  # bytes of a pickle: beyond, reading it takes longer than most people want to wait
@@ -96,7 +97,8 @@ class Facts:
 
     `rule` names the rule that was asked for. `reason` says why nothing is guaranteed (None if something is), `grouped`
     that rows belong together, `distinct` that repeats were dropped, `labels` how many labels the fit knows (None for
-    numbers).
+    numbers). `stability` says in how many ``of`` re-splits of the tuning rows the candidate ``won``, and the share by which
+    the sets of the others were larger (``others_cost``, None without a finite one); None where this was not looked at.
     """
 
     rule: str
@@ -131,6 +133,7 @@ class Facts:
     versions: Mapping[str, str]
     voided_by: tuple[str, ...] = VOIDED_BY
     format: int = FORMAT
+    stability: Mapping[str, float | None] | None = None
     groups: tuple[tuple[str, int], ...] = ()  # those that overlap, with their calibration rows
     written: Mapping[str, str] = field(default_factory=dict)  # the words as they stand in a file, which may be edited
 
@@ -158,7 +161,7 @@ def certified_facts(
 ) -> dict[str, Any]:
     """All that is known when one structure has been calibrated."""
     voided = None  # calibration rows that were given are as they were
-    if roles.splits.stratified and roles.splits.calibrate.size and statement.condition_on != "label":
+    if roles.splits.stratified and roles.splits.calibrate.size and describe(statement.condition_on) != "'label'":
         voided = (
             "roles were balanced over labels (stratify=True), so calibration rows are not exchangeable with a new row and "
             "coverage is only approximately at its level"
@@ -166,6 +169,7 @@ def certified_facts(
     shared = f": {describe(structure.clusters)}" if structure.clusters else ""
     n_tuned = len(bench.tuning_rows())
     folds = "" if bench.n_folds is None else f", predicted by {bench.n_folds} folds"
+    by = "the smallest set at each x, compared by" if bench.choosing.selection == "pointwise" else "smallest mean size on"
     return statement_facts(statement, voided=voided) | {
         "grouped": calibration.clusters is not None,
         "distinct": roles.distinct,
@@ -179,7 +183,7 @@ def certified_facts(
         "score": score_label(structure.score),
         "condition_on": None if structure.condition_on is None else describe(structure.condition_on) + shared,
         "tuning_threshold": selection.ranking.table[0].ranking_threshold if selection.ranking.table else None,
-        "selection": f"smallest mean size on {n_tuned} tuning rows{folds}" if n_tuned else "",
+        "selection": f"{by} {n_tuned} tuning rows{folds}" if n_tuned else "",
         "refit": bench.choosing.refit and not is_frozen(selection.winner.model),
         "rows": {"train": len(roles.train), "tune": len(roles.tune), "calibrate": len(calibration.scores)},
         "row_fingerprints": dict(roles.fingerprints),
@@ -192,7 +196,14 @@ def certified_facts(
         "seal_log": tuple(map(str, roles.sealed.log)),
         "seed": bench.seed,
         "versions": dict(versions()),
+        "stability": None if selection.stability is None else stability_facts(selection.stability),
     }
+
+
+def stability_facts(found: Stability) -> dict[str, float | None]:
+    """How often the winner won, of how many re-splits, and what the others would have cost."""
+    won, times, cost = found.wins[found.best], found.repetitions, found.others_cost
+    return {"won": won, "of": times, "others_cost": cost if won < times and math.isfinite(cost) else None}
 
 
 def structure_digest(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from fractions import Fraction
 from typing import Any
@@ -114,10 +114,19 @@ def lines(facts: Facts) -> Iterator[str]:
     failed = f" ({len(facts.failed_candidates)} failed)" if facts.failed_candidates else ""
     chosen = f"chosen out of {facts.candidates}{failed} by {facts.selection}" if facts.selection else "the only candidate"
     yield f"Structure: {facts.candidate}, {chosen}"
+    if facts.stability is not None:
+        yield f"Stability: {stability_in_words(facts.stability)}"
     yield "Rows: " + ", ".join(f"{count} {role}" for role, count in facts.rows.items())
     repeats = [f"{roles} share {count}" for roles, count in facts.repeats_shared.items() if count]
     if repeats:
         yield f"Repeats, taken to be natural: {', '.join(repeats)} rows"
+
+
+def stability_in_words(found: Mapping[str, float | None]) -> str:
+    """How often the winner won when half of the tuning rows chose, and what the others would have cost."""
+    won, times, cost = found["won"], found["of"], found["others_cost"]
+    others = "" if cost is None else f"; the others would have cost {100 * cost:.2g} % in size"
+    return f"it won in {won} of {times} re-splits of the tuning rows{others}"
 
 
 def _groups_in_words(facts: Facts, *, certified: bool) -> Iterator[str]:

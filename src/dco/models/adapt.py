@@ -31,6 +31,7 @@ from dco.predictions import (
     PointsWithSpread,
     Prediction,
     Quantiles,
+    Several,
 )
 from dco.scores.mixtures import mean_and_sd
 
@@ -79,6 +80,9 @@ def predict_record(
     model does not know; regression records do not use them.
     Probabilities that are NaN or do not sum to one, NaN predictions and negative spreads are errors that name the model.
     """
+    if kind is Several:
+        several: Prediction = model.predict_several(X, uniforms=uniforms, classes=classes)
+        return several
     offered = records_of(model)
     kind = offered[0] if kind is None else kind
     if kind not in offered:

@@ -160,7 +160,7 @@ class QuantileResidual(Score):
             return Intervals(lower - below, np.add(upper, above, out=above), member)
 
     def sizes(self, prediction: Prediction, threshold: Cutoff) -> Floats:
-        """upper - lower + t (d + e) a row, 0 where the ends cross."""
+        """upper - lower + t (d + e) per row, 0 where the ends cross."""
         lower, upper = self._ends(prediction)
         limit = cutoff(threshold, len(lower))
         with np.errstate(over="ignore", under="ignore"):

@@ -78,7 +78,7 @@ class Intervals:
         return np.asarray(np.isinf(self.sizes()))
 
     def clip(self, lower: ArrayLike | None = None, upper: ArrayLike | None = None) -> Intervals:
-        """The part of each interval in [lower, upper]; one number for all rows, or one a row.
+        """The part of each interval in [lower, upper]; one number for all rows, or one per row.
 
         Coverage is kept where y always lies there, such as ``clip(lower=0)`` for a price: only what cannot happen is cut
         off. An interval wholly outside becomes empty.

@@ -21,7 +21,8 @@ from dco.foundations.parallel import run_many
 from dco.foundations.ranks import Level, as_rational
 from dco.models.adapt import CLASS_RECORDS, holds_frozen, is_frozen, last_model, predict_record, records_of
 from dco.models.averaged import AveragedModel
-from dco.predictions import Points, PointsWithSpread, Quantiles
+from dco.models.several import SeveralModels
+from dco.predictions import GaussianMixtures, Points, PointsWithSpread, Quantiles
 from dco.rows.conditions import LABEL_CLUSTERS, condition_values, is_label
 from dco.rows.fingerprints import row_uniforms
 from dco.rows.roles import folds
@@ -30,9 +31,10 @@ from dco.scores.registry import default_scores
 from dco.scores.regression import QuantileResidual
 from dco.scores.score import Score, named_scores
 from dco.tuning.options import Conditions
-from dco.tuning.proposals import searched, with_ensemble
-from dco.tuning.ranking import FailedCandidate, Ranking
-from dco.tuning.search import Pieces, Rule, rank_pairs
+from dco.tuning.proposals import pointwise, searched, with_ensemble
+from dco.tuning.ranking import FailedCandidate, Ranking, failed_note
+from dco.tuning.search import Pieces, Rule, evaluate_pairs, rank_pairs
+from dco.tuning.stability import Stability, split_evaluated
 from dco.tuning.strategies import Strategy
 
 _FEW_ROWS = 20  # tuning rows of a pattern of groups
@@ -63,6 +65,7 @@ class Choosing:
     refit: bool = True
     n_jobs: int | None = None
     scheduler: str | None = None
+    selection: str = "decoupled"  # "pointwise": each row takes the candidate with the smallest set there
 
 
 @dataclass(frozen=True, eq=False)
@@ -321,12 +324,26 @@ class Trials:
         self.tried[candidate.model_name] = _assemble(parts, pieces)
         return False
 
+    def stability(self, candidates: Sequence[Candidate], ranking: Ranking, *, most: int = 10) -> Stability | None:
+        """How often the winner wins on halves of the tuning rows, against the best few, by the scores that are there.
+
+        None where nothing was chosen, rows have conditions or belong together, or a size is a search for roots (mixtures).
+        """
+        rows, best = self.bench.tuning_rows(), {row.name for row in ranking.table[:most] if row.feasible}
+        taken = [candidate for candidate in candidates if candidate.name in best]
+        slow = any(candidate.kind is GaussianMixtures for candidate in taken)
+        if slow or min(len(taken), len(rows)) < 2 or self.conditions is not None or rows.clusters is not None:
+            return None
+        pairs = {c.name: (c.score, self.tried[c.model_name].predictions[c.kind]) for c in taken}
+        rng = np.random.default_rng([self.bench.seed, 3])  # not the draws that dealt roles and clusters
+        return split_evaluated(evaluate_pairs(pairs, rows.y)[0], alpha=self.alpha, rng=rng)
+
 
 def fit_model(model: Any, rows: Rows) -> Any:
     """A fitted clone of the model, which copies the rows that it works in; a frozen model is used as it is."""
     if is_frozen(model):
         return model
-    if isinstance(model, AveragedModel):  # each member takes the fit parameters under names of its own
+    if isinstance(model, AveragedModel | SeveralModels):  # each member takes the fit parameters under names of its own
         return model.of_fitted([fit_model(member, rows) for member in model.members])
     from sklearn.base import clone
 
@@ -389,6 +406,7 @@ class Selection:
     candidates: int
     failures: Mapping[str, str]
     training_rows_known: bool = True  # no candidate came fitted on rows unknown here
+    stability: Stability | None = None
     tuning_scores: Floats | None = None  # of the winner, where clusters of labels are learnt from them
 
 
@@ -398,6 +416,8 @@ def select(
     """Try the candidates on training and tuning rows and keep the one with the smallest sets."""
     if bench.n_folds is not None and not bench.choosing.refit:
         raise ValueError(Message("⟨tune_folds⟩ needs refit=True: no single model was fitted on all the rows that tuned."))
+    if bench.choosing.selection not in ("decoupled", "pointwise"):
+        raise ValueError(f'selection must be "decoupled" or "pointwise", got {bench.choosing.selection!r}.')
     search, fitted_here = bench.choosing.strategy, not any(map(holds_frozen, models.values()))
     candidates = expand(models, scores, bench.classes) if models else []
     if not len(bench.tuning_rows()):
@@ -416,6 +436,11 @@ def select(
     if bench.choosing.ensemble:
         candidates = with_ensemble(candidates, trials.tried, ranking)
         ranking = trials.rank(candidates)
+    winner = next(candidate for candidate in candidates if candidate.name == ranking.table[0].name)
+    one = len(ranking.table) < 2 or bench.choosing.selection == "pointwise"
+    stability = None if one else trials.stability(candidates, ranking)
+    if bench.choosing.selection == "pointwise":
+        winner, ranking = pointwise(candidates, trials, ranking)
     outcomes = {c.name: trials.tried[c.model_name].failure for c in candidates}
     failures = {name: reason for name, reason in outcomes.items() if reason is not None}
     lost = {c.model_name: failures[c.name] for c in candidates if c.name in failures}
@@ -424,14 +449,13 @@ def select(
         notes.append(failed_note(lost))
     ranking = replace(ranking, failed=(*(FailedCandidate(*item) for item in failures.items()), *ranking.failed))
     reasons = {entry.name: entry.reason for entry in ranking.failed}
-    winner = next(candidate for candidate in candidates if candidate.name == ranking.table[0].name)
     fits = trials.tried[winner.model_name].fits
     fitted = fits[0] if len(fits) == 1 else None
     tuned = None
     if statement.condition_on == LABEL_CLUSTERS:
         tuned = trials.tried[winner.model_name].predictions[winner.kind].observed(winner.score, bench.tuning_rows().y)
     known = fitted_here and not holds_frozen(winner.model)
-    return Selection(ranking, winner, fitted, len(candidates), reasons, known, tuned)
+    return Selection(ranking, winner, fitted, len(candidates), reasons, known, stability, tuned)
 
 
 def _the_only(candidates: Sequence[Candidate], *, alpha: Level, searched: bool) -> Selection:
@@ -448,11 +472,3 @@ def _the_only(candidates: Sequence[Candidate], *, alpha: Level, searched: bool) 
             )
         )
     return Selection(Ranking((), (), float(as_rational(alpha)), 0), candidates[0], None, 1, {})
-
-
-def failed_note(lost: Mapping[str, str], *, most: int = 5) -> Note:
-    """Which models (or candidates, where only a score failed) were left out of the comparison, and why."""
-    shown = [f"{name} ({reason.splitlines()[0]})" for name, reason in list(lost.items())[:most]]
-    more = f"; and {len(lost) - most} more, see ranking_.failed" if len(lost) > most else ""
-    text = f"{len(lost)} failed on the training and tuning rows and took no part in the comparison"
-    return Note("failed-candidates", f"{text}: {'; '.join(shown)}{more}.")
