@@ -107,7 +107,7 @@ class Decoupled(BaseEstimator, ABC):
             process_routing(self, "fit", **params)  # an unset or unknown request is an error here, not a failed candidate
         wanted = self.alpha, self.guarantee, self.delta, self.simultaneous, self.condition_on, self.on_infeasible
         work = self.search, self.ensemble, self.refit, self.n_jobs, self.scheduler, self.selection
-        new = object.__new__(type(self))  # takes what is fitted, until all of it is
+        new: Any = object.__new__(type(self))  # takes what is fitted, until all of it is
         new.__dict__.update(self.__dict__)
         seed = as_seed(self.random_state)
         rows = new._rows(X, y, groups, params, reset=True)
@@ -130,7 +130,7 @@ class Decoupled(BaseEstimator, ABC):
             given_scores(self.scores),
             rows,
             Statement(*wanted),
-            classes=new._known_classes(rows, split),
+            classes=new._known_classes(rows, split) if isinstance(self, ClassifierMixin) else None,
             split=split,
             choosing=Choosing(*work),
             seed=seed,
@@ -150,7 +150,7 @@ class Decoupled(BaseEstimator, ABC):
 
         `guarantee` and `delta` ask for the other statement from the same calibration scores, in place of that of the fit.
         Each level is guaranteed if it was fixed without looking at calibration or test results; for a level picked by its
-        result, ``certificate_.simultaneous_slack()`` is what coverage may lack.
+        result, coverage may be lower by ``certificate_.simultaneous_slack()``.
         """
         X, own, one = self._features(X), self.predictor_, alpha is None or np.ndim(alpha) == 0
         statements = [own.stated(level, guarantee=guarantee, delta=delta) for level in ([alpha] if one else alpha)]
@@ -296,10 +296,6 @@ class Decoupled(BaseEstimator, ABC):
         """The targets of rows to be evaluated."""
         check_not_missing(y, "coverage needs rows whose target is known. Leave such rows out.")
         return one_column(y)
-
-    def _known_classes(self, rows: Rows, split: Split) -> AnyArray | None:
-        """Regression has no classes."""
-        return None
 
 
 class DecoupledClassifier(ClassifierMixin, Decoupled):

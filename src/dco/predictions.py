@@ -38,13 +38,7 @@ class Prediction(ABC):
 
 
 class ClassRecord(Prediction):
-    """What records about classes share: labels, and uniforms for randomised scores.
-
-    `classes` (K,) names the columns: y and prediction sets then speak labels. Without it y must be integers 0..K-1.
-    `uniforms` (n,) in [0, 1) serve randomised scores, one per row: they must not depend on y.
-    `unseen` lists labels that exist but that the model has never seen; every score gives them +inf, so they are in a set
-    only when its threshold is infinite.
-    """
+    """What records about classes share: labels, and uniforms for randomised scores (see `ClassProbabilities`)."""
 
     classes: AnyArray | None
     unseen: AnyArray | None
@@ -109,7 +103,13 @@ ClassRecordT = TypeVar("ClassRecordT", bound=ClassRecord)
 
 @dataclass(frozen=True, eq=False)
 class ClassProbabilities(ClassRecord):
-    """Class probabilities, (n, K); see `ClassRecord` for the other fields."""
+    """Class probabilities, (n, K).
+
+    `classes` (K,) names the columns: y and prediction sets then speak labels. Without it y must be integers 0..K-1.
+    `uniforms` (n,) in [0, 1) serve randomised scores, one per row: they must not depend on y.
+    `unseen` lists labels that exist but that the model has never seen; every score gives them +inf, so they are in a set
+    only when its threshold is infinite.
+    """
 
     probabilities: Floats
     classes: AnyArray | None = None
@@ -145,7 +145,7 @@ class ClassProbabilities(ClassRecord):
 
 @dataclass(frozen=True, eq=False)
 class ClassDraws(ClassRecord):
-    """Class probabilities of T Monte-Carlo-dropout passes or posterior draws, (T, n, K)."""
+    """Class probabilities of T Monte-Carlo-dropout passes or posterior draws, (T, n, K); else as `ClassProbabilities`."""
 
     draws: Floats
     classes: AnyArray | None = None

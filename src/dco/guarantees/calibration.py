@@ -367,7 +367,7 @@ def _check_repeatable(structure: Scored, X: Any, y: AnyArray, scores: Floats, n:
         again = structure.scores(batch, y[rows])
         if same_but_for_rounding(again, scores[rows]).all():
             continue
-        near = same_but_for_rounding(again, scores[rows], share=0.01).all()
+        near = same_but_for_rounding(again, scores[rows], among=scores, share=0.01).all()
         if not (near and same_but_for_rounding(structure.scores(batch, y[rows]), again).all()):
             raise SealBrokenError(
                 f"The scores of {structure.name} change when the same rows are scored again, so they are not those of one "
@@ -397,12 +397,14 @@ def batch_rounding(
     return 4 * float(np.abs(alone[near] - together[near]).max(initial=0.0))
 
 
-def same_but_for_rounding(again: Floats, scores: Floats, *, share: float = 1e-4) -> Bools:
+def same_but_for_rounding(again: Floats, scores: Floats, *, among: Floats | None = None, share: float = 1e-4) -> Bools:
     """Where scores differ by no more than batches of another size may round differently.
 
     A small residual is the difference of large numbers and keeps their rounding (seven digits, in single precision), so
-    what counts is a share of the size that scores usually have, the median of the finite ones without their sign.
+    what counts is a share of the size that scores usually have: the median of the finite ones `among` which they are,
+    without their sign.
     """
-    finite = np.abs(scores[np.isfinite(scores)])
+    sizes = np.abs(scores if among is None else among)
+    finite = sizes[np.isfinite(sizes)]
     usual = float(np.quantile(finite, 0.5, method="lower")) if finite.size else 0.0
     return np.isclose(again, scores, rtol=1e-5, atol=1e-8 + share * usual, equal_nan=True)

@@ -161,7 +161,7 @@ def certified_facts(
 ) -> dict[str, Any]:
     """All that is known when one structure has been calibrated."""
     voided = None  # calibration rows that were given are as they were
-    if roles.splits.stratified and roles.splits.calibrate.size and statement.condition_on != "label":
+    if roles.splits.stratified and roles.splits.calibrate.size and describe(statement.condition_on) != "'label'":
         voided = (
             "roles were balanced over labels (stratify=True), so calibration rows are not exchangeable with a new row and "
             "coverage is only approximately at its level"

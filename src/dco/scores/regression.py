@@ -49,7 +49,7 @@ class AbsoluteResidual(Score):
             return Intervals(mean - half, mean + half, AtMost(self, prediction, limit))
 
     def sizes(self, prediction: Prediction, threshold: Cutoff) -> Floats:
-        """2 t a row, without building the intervals."""
+        """2 t per row, without building the intervals."""
         limit = cutoff(threshold, len(prediction))
         return np.broadcast_to(2 * np.maximum(limit, 0.0), (len(prediction),)).astype(np.float64)
 
@@ -94,7 +94,7 @@ class NormalisedResidual(Score):
             return Intervals(mean - half, mean + half, AtMost(self, prediction, limit))
 
     def sizes(self, prediction: Prediction, threshold: Cutoff) -> Floats:
-        """2 t (spread + floor) a row, without building the intervals."""
+        """2 t (spread + floor) per row, without building the intervals."""
         _, scale = self._mean_and_scale(prediction)
         half = _half_width(cutoff(threshold, len(scale)), scale)
         with np.errstate(over="ignore"):
@@ -160,7 +160,7 @@ class QuantileResidual(Score):
             return Intervals(lower - below, np.add(upper, above, out=above), member)
 
     def sizes(self, prediction: Prediction, threshold: Cutoff) -> Floats:
-        """upper - lower + t (d + e) a row, 0 where the ends cross."""
+        """upper - lower + t (d + e) per row, 0 where the ends cross."""
         lower, upper = self._ends(prediction)
         limit = cutoff(threshold, len(lower))
         with np.errstate(over="ignore", under="ignore"):
