@@ -16,8 +16,8 @@ $(VENV)/.run: $(BIN)/python pyproject.toml constraints.txt
 	touch $@
 
 $(VENV)/.test: $(BIN)/python pyproject.toml constraints.txt
-	$(BIN)/python -m pip install $(PIP_FLAGS) -e '.[tables,report,bayes,search,dask,docs,test]'
-	touch $@ $(VENV)/.run $(VENV)/.docs
+	$(BIN)/python -m pip install $(PIP_FLAGS) -e '.[tables,report,bayes,search,dask,test]'
+	touch $@ $(VENV)/.run
 
 $(VENV)/.docs: $(BIN)/python pyproject.toml constraints.txt
 	$(BIN)/python -m pip install $(PIP_FLAGS) -e '.[tables,report,docs]'
