@@ -40,6 +40,7 @@ from dco.rows.rows import (
 )
 from dco.scores.score import given_scores
 from dco.tuning import Ranking
+from dco.tuning.objectives import DEFAULT, objective_of
 from dco.tuning.selection import Choosing
 
 
@@ -47,6 +48,7 @@ class Decoupled(BaseEstimator, ABC):
     """What the classifier and the regressor share: checks of what scikit-learn users bring, and a call of `predictor`."""
 
     predictor_: DecoupledPredictor
+    objective: Any = "mean_size"  # of files written before there was a choice
 
     def __init__(
         self,
@@ -64,6 +66,7 @@ class Decoupled(BaseEstimator, ABC):
         condition_on: Any = None,
         simultaneous: bool = False,
         search: Any = None,
+        objective: Any = DEFAULT,
         stratify: bool = False,
         duplicates: Literal["natural", "drop", "allow"] = "natural",
         n_jobs: int | None = None,
@@ -84,6 +87,7 @@ class Decoupled(BaseEstimator, ABC):
         self.condition_on = condition_on
         self.simultaneous = simultaneous
         self.search = search
+        self.objective = objective
         self.stratify = stratify
         self.duplicates = duplicates
         self.n_jobs = n_jobs
@@ -104,7 +108,7 @@ class Decoupled(BaseEstimator, ABC):
         if params and get_config().get("enable_metadata_routing") and self.search is None:
             process_routing(self, "fit", **params)  # an unset or unknown request is an error here, not a failed candidate
         wanted = self.alpha, self.guarantee, self.delta, self.simultaneous, self.condition_on, self.on_infeasible
-        statement = Statement(*wanted)
+        work = self.search, self.ensemble, self.refit, self.n_jobs, self.scheduler
         new = object.__new__(type(self))  # takes what is fitted, until all of it is
         new.__dict__.update(self.__dict__)
         seed = as_seed(self.random_state)
@@ -125,14 +129,13 @@ class Decoupled(BaseEstimator, ABC):
             seeded_models(self.models, seed),
             given_scores(self.scores),
             rows,
-            statement,
+            Statement(*wanted),
             classes=new._known_classes(rows, split),
             split=split,
-            choosing=Choosing(self.search, self.ensemble, self.refit, self.n_jobs, self.scheduler),
+            choosing=Choosing(*work, objective_of(self.objective)),
             seed=seed,
         )
-        if new.predictor_.notes:
-            show(new.predictor_.notes, raising=self.on_infeasible == "raise")
+        show(new.predictor_.notes, raising=self.on_infeasible == "raise")
         self.__dict__ = new.__dict__
         return self
 
@@ -244,8 +247,6 @@ class Decoupled(BaseEstimator, ABC):
         tags.input_tags.sparse = bool(models) and all(input_tags(model).sparse for model in models)
         return tags
 
-    # ------------------------------------------------------------------------------------------ what callers bring
-
     def _check_parameters(self, groups: Any) -> None:
         if groups is not None and self.condition_on is not None:
             raise ValueError(Message("⟨groups=⟩ and ⟨condition_on=⟩ cannot be combined: no threshold is valid for both."))
@@ -320,6 +321,7 @@ class DecoupledClassifier(ClassifierMixin, Decoupled):
         One threshold for each group (Mondrian). With "pac", delta holds for each group separately; `simultaneous` spends
         delta / G on each.
     search : None, dco.search.Random, dco.search.Optuna
+    objective : what the search minimises: "mean_size", "p95_size", "even", one of dco.objectives, or f(sets, y) -> float
     stratify : bool
         Balance the roles that are dealt from X over labels. If calibration is one of them, marginal coverage is
         approximate and the certificate says "none".

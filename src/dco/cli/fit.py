@@ -28,6 +28,7 @@ _OUTPUTS = ("out", "report", "certificate")
 @opt.level_options()
 @opt.guarantee_options()
 @click.option("--scores", metavar="LIST", help="lac, aps, raps, saps, topk, margin; absolute, normalised, quantile.")
+@opt.objective_option
 @click.option("--condition-on", metavar="COL", help="One threshold per value of this column; the target: one per class.")
 @click.option("--by", metavar="COL", help="Evaluate by this column, on rows set aside (see --test-size).")
 @click.option("--key", metavar="COL", help="A column that names the rows; not a feature.")
@@ -126,7 +127,7 @@ class Fitted:
 
     def ranking(self) -> list[dict[str, Any]]:
         """The candidates, best first."""
-        columns = ("name", "mean_size", "p95_size", "miscoverage", "feasible")
+        columns = ("name", "mean_size", "p95_size", "miscoverage", "feasible", "objective", "shortfall")
         return [{column: getattr(row, column) for column in columns} for row in self.model.ranking_.table]
 
     def to_dict(self) -> dict[str, Any]:
@@ -182,8 +183,10 @@ def _unfitted(layout: Layout, o: dict[str, Any]) -> Any:
     """The estimator that the options ask for."""
     from dco.cli.candidates import chosen_models, make_models, make_scores
     from dco.estimators import DecoupledClassifier, DecoupledRegressor
+    from dco.tuning.objectives import Even
 
     maker = DecoupledClassifier if layout.task == "classification" else DecoupledRegressor
+    by = () if o["by"] not in layout.order else (o["by"],)
     return maker(
         make_models(chosen_models(o["models"], layout.task), layout, alpha=o["alpha"]),
         make_scores(o["scores"], layout.task),
@@ -191,6 +194,7 @@ def _unfitted(layout: Layout, o: dict[str, Any]) -> Any:
             name: o[name]
             for name in ("alpha", "guarantee", "delta", "tune_size", "calibrate_size", "tune_folds", "scheduler")
         },
+        objective=Even(by=by) if o["objective"] == "even" and by else o["objective"],
         condition_on="label" if layout.condition == layout.target else layout.condition,
         n_jobs=o["jobs"],
         random_state=o["seed"],
@@ -201,11 +205,16 @@ def _show(fitted: Fitted) -> None:
     from dco.cli.evaluate import print_evaluation
 
     say(fitted.why, fitted.layout.in_words())
-    rows = fitted.ranking()
+    rows, aim = fitted.ranking(), fitted.model.ranking_.objective
+    own = [] if aim == "mean_size" else [aim, "shortfall"]  # the mean size has its column already
     if rows:  # none if the only candidate went through without tuning rows
         print_table(
-            ["candidate", "mean size", "P95 size", "miscoverage", "feasible"],
-            [[r["name"], r["mean_size"], r["p95_size"], r["miscoverage"], "yes" if r["feasible"] else "no"] for r in rows],
+            ["candidate", "mean size", "P95 size", "miscoverage", "feasible", *own],
+            [
+                [r["name"], r["mean_size"], r["p95_size"], r["miscoverage"], "yes" if r["feasible"] else "no"]
+                + ([r["objective"], r["shortfall"]] if own else [])
+                for r in rows
+            ],
             title=f"{counted(len(rows), 'candidate')} on the tuning rows, best first",
             spare=["P95 size"] + (["feasible"] if all(r["feasible"] for r in rows) else []),
         )

@@ -170,7 +170,7 @@ def certified_facts(
         "score": score_label(structure.score),
         "condition_on": None if structure.condition_on is None else describe(structure.condition_on),
         "tuning_threshold": selection.ranking.table[0].ranking_threshold if selection.ranking.table else None,
-        "selection": f"smallest mean size on {n_tuned} tuning rows{folds}" if n_tuned else "",
+        "selection": f"{bench.choosing.objective.words} on {n_tuned} tuning rows{folds}" if n_tuned else "",
         "refit": bench.choosing.refit and not is_frozen(selection.winner.model),
         "rows": roles.sizes,
         "row_fingerprints": dict(roles.fingerprints),

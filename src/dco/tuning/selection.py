@@ -21,13 +21,14 @@ from dco.foundations.ranks import Level, as_rational
 from dco.models.adapt import CLASS_RECORDS, holds_frozen, is_frozen, last_model, predict_record, records_of
 from dco.models.averaged import AveragedModel
 from dco.predictions import Points, PointsWithSpread, Prediction, Quantiles
-from dco.rows.conditions import condition_values, is_label
+from dco.rows.conditions import check_condition, condition_values, is_label
 from dco.rows.fingerprints import row_uniforms
 from dco.rows.roles import folds
 from dco.rows.rows import Rows
 from dco.scores.registry import default_scores
 from dco.scores.regression import QuantileResidual
 from dco.scores.score import Score, named_scores
+from dco.tuning.objectives import MEAN_SIZE, Objective
 from dco.tuning.options import Conditions
 from dco.tuning.proposals import searched, with_ensemble
 from dco.tuning.ranking import FailedCandidate, Ranking
@@ -60,6 +61,7 @@ class Choosing:
     refit: bool = True
     n_jobs: int | None = None
     scheduler: str | None = None
+    objective: Objective = MEAN_SIZE
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,6 +101,16 @@ class Workbench:
         names: Any = condition_values(condition_on, self.tuning_rows().X, None)
         seen: dict[Any, int] = {}
         return np.asarray([seen.setdefault(name, len(seen)) for name in names.tolist()], dtype=np.int64)
+
+    def slices(self, conditions: Conditions | None) -> dict[str, Any] | None:
+        """The slices of the tuning rows that the caller names: conditions, and what the objective goes by."""
+        rows, found = self.tuning_rows(), dict[str, Any]()
+        for name in self.choosing.objective.columns:
+            check_condition(name, rows.X, parameter="by")
+            found[str(name)] = condition_values(name, rows.X, rows.y, parameter="by")
+        if conditions is not None and not isinstance(conditions, str):
+            found["condition"] = conditions
+        return found or None
 
     def pieces(self) -> list[tuple[Rows, Integers]]:
         """(rows to fit on, places of the tuning rows to predict), one pair, or one per fold."""
@@ -309,11 +321,12 @@ class Trials:
             shape = f"n_samples={len(self.bench.train)}, n_features={self.bench.train.X.shape[1]}"
             raise ValueError(f"Every candidate failed on the training and tuning rows ({shape}). {reasons}")
         rows = self.bench.tuning_rows()
-        rule = Rule.of(len(rows), self.alpha, conditions=self.conditions, groups=rows.clusters)
-        return rank_pairs(found, rows.y, [rule], self.conditions)[0]
+        aim, slices = self.bench.choosing.objective, self.bench.slices(self.conditions)
+        rule = Rule.of(len(rows), self.alpha, conditions=self.conditions, groups=rows.clusters, slices=slices)
+        return rank_pairs(found, rows.y, [replace(rule, objective=aim)], self.conditions)[0]
 
     def fold_by_fold(self, candidate: Candidate, report: Callable[[int, float], bool]) -> bool:
-        """Try a new model, reporting the mean size of its candidate after each fold; whether it was told to stop."""
+        """Try a new model, reporting the objective of its candidate after each fold; whether it was told to stop."""
         if self.bench.n_folds is None or candidate.model_name in self.tried:
             return False
         pieces = self.bench.pieces()
@@ -323,9 +336,9 @@ class Trials:
             if parts[-1].failure is not None:
                 break
             pair = candidate.score, parts[-1].predictions[candidate.kind]
-            rule = Rule.of(len(job.predict_rows), self.alpha)
+            rule = replace(Rule.of(len(job.predict_rows), self.alpha), objective=self.bench.choosing.objective)
             ranking = rank_pairs({candidate.name: pair}, job.predict_rows.y, [rule])[0]
-            if report(step, ranking.table[0].mean_size):
+            if report(step, ranking.table[0].steering):
                 return True
         self.tried[candidate.model_name] = _assemble(parts, pieces)
         return False
@@ -422,7 +435,7 @@ class Selection:
 def select(
     models: Mapping[str, Any], scores: Mapping[str, Score] | None, bench: Workbench, statement: Aim, notes: list[Note]
 ) -> Selection:
-    """Try the candidates on training and tuning rows and keep the one with the smallest sets."""
+    """Try the candidates on training and tuning rows and keep the one that the objective puts first."""
     search = bench.choosing.strategy
     candidates = expand(models, scores) if models else []
     check_task(candidates, bench)
