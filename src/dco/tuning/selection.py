@@ -25,6 +25,7 @@ from dco.rows.conditions import check_condition, condition_values, is_label
 from dco.rows.fingerprints import row_uniforms
 from dco.rows.roles import folds
 from dco.rows.rows import Rows
+from dco.scores.never_empty import never_empty
 from dco.scores.registry import default_scores
 from dco.scores.regression import QuantileResidual
 from dco.scores.score import Score, named_scores
@@ -142,7 +143,7 @@ def suitable(model_name: str, model: Any, scores: Mapping[str, Score] | None) ->
     """The candidates of one model: every given score that it can feed, or the default scores of what it gives."""
     offered = records_of(model)
     if scores is None:
-        proposed = [score for kind in offered for score in default_scores(kind)]
+        proposed = [never_empty(score) for kind in offered for score in default_scores(kind)]
         if not getattr(last_model(model), "median", False):
             proposed = [score for score in proposed if score != QuantileResidual(kind="median")]
         scores = named_scores(proposed)
