@@ -67,6 +67,8 @@ def command(data: Path, as_json: bool, **options: Any) -> None:
         raise click.UsageError("--by evaluates rows set aside, and --test-size 0 sets none aside: leave one of them out.")
     with progress("Fitting", None, quiet=as_json), collected_notes() as notes:
         fitted = fit_table(data, options)
+    if fitted.evaluation is not None:
+        notes = [*notes, *(note.spelled(opt.option) for note in fitted.evaluation.notes)]
     _write(fitted, data, options)
     if as_json:
         written = {name: None if options[name] is None else str(options[name]) for name in ("out", "report")}

@@ -23,11 +23,14 @@ _MODELS = {"dco.models.QuantilePair(model)": "quantiles", "dco.models.ResidualSp
 def spelled(found: Exception) -> str:
     """The message of an error or a warning with its parameters as options: ⟨calibrate_size=9⟩ is --calibrate-size 9."""
     message = found.note if isinstance(found, NoteWarning) else found.args[0] if found.args else ""
-    return message.spelled(_option) if isinstance(message, (Message, Note)) else str(found)
+    return message.spelled(option) if isinstance(message, (Message, Note)) else str(found)
 
 
-def _option(name: str, value: str | None) -> str:
+def option(name: str, value: str | None) -> str:
+    """A parameter as the command line writes it; the label is the column that the target is."""
     text = _MODELS.get(value or "", value or "").strip('"')
+    if (name, text) == ("condition_on", "label"):
+        text = "TARGET"
     return f"--{name.replace('_', '-')} {text}".rstrip()
 
 

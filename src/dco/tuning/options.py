@@ -121,7 +121,7 @@ def slice_codes(slices: Mapping[str, ArrayLike] | None, n: int) -> dict[str, Int
             raise ValueError(
                 f"slices[{name!r}] must hold one value for each of the {n} tuning rows, got shape {values.shape}."
             )
-    return {name: codes_of_values(values)[0] for name, values in found.items()}
+    return {name: codes_of_values(values, missing=True)[0] for name, values in found.items()}
 
 
 def row_masses(codes: Integers) -> Integers:
