@@ -14,6 +14,7 @@ from dco.cli import options as opt
 from dco.cli.printing import as_json, collected_notes, print_json, print_notes, print_table, progress, say
 from dco.foundations.display import counted
 from dco.foundations.extras import require
+from dco.foundations.notes import QUIET
 
 if TYPE_CHECKING:
     from dco.cli.layout import Layout
@@ -67,8 +68,9 @@ def command(data: Path, as_json: bool, **options: Any) -> None:
         raise click.UsageError("--by evaluates rows set aside, and --test-size 0 sets none aside: leave one of them out.")
     with progress("Fitting", None, quiet=as_json), collected_notes() as notes:
         fitted = fit_table(data, options)
-    if fitted.evaluation is not None:
-        notes = [*notes, *(note.spelled(opt.option) for note in fitted.evaluation.notes)]
+    told = [note for note in fitted.model.notes_ if note.kind in QUIET]
+    told += [] if fitted.evaluation is None else fitted.evaluation.notes
+    notes = [*notes, *(note.spelled(opt.option) for note in told)]
     _write(fitted, data, options)
     if as_json:
         written = {name: None if options[name] is None else str(options[name]) for name in ("out", "report")}

@@ -142,7 +142,7 @@ class Even(Objective):
         if not counts:
             return 0.0
         hits, rows = (np.concatenate(parts) for parts in zip(*counts, strict=True))
-        least, bound = 1 - at.alpha, _upper(hits, rows, _ERROR / rows.size)
+        least, bound = 1 - at.alpha, clopper_pearson_upper(hits, rows, _ERROR / rows.size)
         lacking = float(np.minimum(least - bound, least - self.tolerance - hits / rows).max())
         return max(0, math.ceil(100 * lacking)) / 100
 
@@ -158,7 +158,7 @@ def _hits(at: Outcome, codes: Integers) -> tuple[Floats, Floats]:
     return np.asarray(covered[some] / mass[some] * rows[some]), np.asarray(rows[some])
 
 
-def _upper(hits: Floats, rows: Floats, error: float) -> Floats:
+def clopper_pearson_upper(hits: Floats, rows: Floats, error: float) -> Floats:
     """The Clopper-Pearson upper bound of a probability at a one-sided error."""
     from scipy.special import betaincinv
 

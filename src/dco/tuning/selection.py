@@ -29,6 +29,7 @@ from dco.scores.never_empty import never_empty
 from dco.scores.registry import default_scores
 from dco.scores.regression import QuantileResidual
 from dco.scores.score import Score, named_scores
+from dco.tuning.findings import notes_on
 from dco.tuning.objectives import MEAN_SIZE, Objective
 from dco.tuning.options import Conditions
 from dco.tuning.proposals import searched, with_ensemble
@@ -458,6 +459,9 @@ def select(
     ranking = replace(ranking, failed=(*(FailedCandidate(*item) for item in failures.items()), *ranking.failed))
     reasons = {entry.name: entry.reason for entry in ranking.failed}
     winner = next(candidate for candidate in candidates if candidate.name == ranking.table[0].name)
+    if trials.conditions is None and ranking.table[0].feasible:
+        pieces, threshold = trials.tried[winner.model_name].predictions[winner.kind], ranking.table[0].ranking_threshold
+        notes += notes_on(winner.score, pieces, bench.tuning_rows().y, threshold, alpha=statement.alpha)
     fits = trials.tried[winner.model_name].fits
     fitted = fits[0] if len(fits) == 1 else None
     return Selection(ranking, winner, fitted, len(candidates), reasons, _rows_known(models, winner))
