@@ -18,7 +18,7 @@ from dco.guarantees.certificate import Certificate
 from dco.guarantees.facts import CertifiedThreshold, certified_thresholds
 from dco.guarantees.theory import coverage_consistency
 from dco.predictor import DecoupledPredictor
-from dco.rows.conditions import condition_names
+from dco.rows.conditions import condition_names, groups_of
 from dco.rows.fingerprints import role_fingerprint, row_fingerprints
 from dco.rows.rows import n_rows, take_features
 from dco.scores.score import LEAST
@@ -161,6 +161,7 @@ class GivenRows:
     y: AnyArray
     conditions: Parts | None
     slices: Parts | None  # what the table goes by: the values given, or the conditions
+    groups: AnyArray | None  # (n, c): those of the table, where conditions overlap
     slice_name: str
     slices_are_conditions: bool
     size_edges: Floats
@@ -259,7 +260,7 @@ def _level(predictor: DecoupledPredictor, alpha: Level, rows: GivenRows | None) 
     # rows of a cluster are not independent: their coverage has no law
     threshold = found.get(None) if predictor.calibration.clusters is None else None
     codes, tied = None if rows.slices is None else rows.slices.codes, any(not entry.expected_is_exact for entry in certified)
-    evaluation = evaluate(sets, rows.y, threshold=threshold, groups=codes, tied=tied)
+    evaluation = evaluate(sets, rows.y, threshold=threshold, groups=codes if rows.groups is None else rows.groups, tied=tied)
     if rows.slices is not None:
         evaluation = replace(evaluation, by_group=tuple(rows.slices.by_name(evaluation.by_group).values()))
     seen: dict[Any, GroupEvaluation] = {}
@@ -308,7 +309,9 @@ def _given_rows(
     name = getattr(by, "name", None)
     if by is None and isinstance(structure.condition_on, str):
         name = structure.condition_on
-    table = conditions if slices is None else slices
+    table, groups = conditions if slices is None else slices, None
+    if predictor.certificate.groups and slices is None and conditions is not None:  # a promise is for these
+        name, table, groups = "group", None, np.asarray([groups_of(pattern) for pattern in conditions.tolist()])
     prediction = structure.prediction(X)  # once for all levels
 
     def sets(alpha: Level) -> PredictionSets:
@@ -324,6 +327,7 @@ def _given_rows(
         y=y,
         conditions=None if conditions is None else Parts.of(conditions, _largest_conditions(predictor)),
         slices=None if table is None else Parts.of(table),
+        groups=groups,
         slice_name="slice" if name is None else str(name),
         slices_are_conditions=conditions is not None and (slices is None or _same_parts(slices, conditions)),
         size_edges=size_edges(shown, classes=classes),

@@ -11,6 +11,7 @@ import numpy as np
 from dco.foundations.arrays import AnyArray, Floats
 from dco.foundations.display import ShownAsPrinted
 from dco.foundations.extras import require
+from dco.foundations.notes import Note
 from dco.predictions import Prediction
 from dco.sets.prediction_sets import PredictionSets
 
@@ -127,3 +128,11 @@ class Ranking(ShownAsPrinted):
         pandas = require("pandas", extra="tables")
         names = ("name", "ranking_threshold", "miscoverage", "mean_size", "p95_size", "feasible", "objective", "shortfall")
         return pandas.DataFrame([{name: getattr(row, name) for name in names} for row in self.table], columns=list(names))
+
+
+def failed_note(lost: Mapping[str, str], *, most: int = 5) -> Note:
+    """Which models (or candidates, where only a score failed) were left out of the comparison, and why."""
+    shown = [f"{name} ({reason.splitlines()[0]})" for name, reason in list(lost.items())[:most]]
+    more = f"; and {len(lost) - most} more, see ranking_.failed" if len(lost) > most else ""
+    text = f"{len(lost)} failed on the training and tuning rows and took no part in the comparison"
+    return Note("failed-candidates", f"{text}: {'; '.join(shown)}{more}.")
