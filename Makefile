@@ -28,7 +28,8 @@ run: $(VENV)/.run  ## the main job: the paper's Diabetes experiment in full, and
 	$(BIN)/dco report out/diabetes --out out/diabetes.html --force
 
 docs: $(VENV)/.docs  ## the documentation site, site/index.html; a broken link is an error
-	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	# without --quiet, which would hide broken links from --strict too
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 test: $(VENV)/.test  ## all tests, warnings as errors, a file to a core
 	$(BIN)/python -m pytest -n auto --dist loadfile

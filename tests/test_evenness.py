@@ -93,6 +93,7 @@ def test_uneven_coverage_is_found():
     assert conditional_coverage(X[:99], X["dose"][:99], covered[:99], alpha=0.1) == (None, None)
 
 
+@pytest.mark.filterwarnings("ignore:On the tuning rows")  # a class is left behind
 def test_an_estimator_shows_evenness_and_names_every_low_class():
     rng = np.random.default_rng(5)
     X = rng.normal(size=(1500, 3))

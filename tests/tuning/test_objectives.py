@@ -169,6 +169,7 @@ def test_objectives_choose_by_what_they_name():
     assert [row.objective for row in p95.table] == [row.p95_size for row in p95.table]
 
 
+@pytest.mark.filterwarnings("ignore:On the tuning rows")  # a class is left behind
 def test_folds_and_clusters_and_conditions_take_objectives():
     rng = np.random.default_rng(5)
     X = rng.normal(size=(400, 3))

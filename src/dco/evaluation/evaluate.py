@@ -195,6 +195,8 @@ def evaluate(
         raise ValueError(f"sets must be LabelSets, Intervals or IntervalUnions, got {type(sets).__name__}.")
     if threshold is not None and not isinstance(threshold, Threshold):
         raise ValueError(f"threshold must be what a calibration rule returned, a dco.Threshold, got {threshold!r}.")
+    if isinstance(sets, LabelSets):
+        sets = sets.on_host()
     check_not_missing(y, "a set cannot be right or wrong about a value that is not known.")
     hits, sizes = np.asarray(sets.contains(y), dtype=bool), np.asarray(sets.sizes(), dtype=np.float64)
     n = len(sets)
