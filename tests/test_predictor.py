@@ -49,6 +49,7 @@ class RoundsOtherwiseAlone(ClassifierMixin, BaseEstimator):
         return self.classes_[self.predict_proba(X).argmax(axis=1)]
 
 
+@pytest.mark.filterwarnings("ignore:On the tuning rows")  # a class is left behind
 def test_rows_with_the_score_at_the_threshold_are_not_lost_when_they_come_alone():
     rng = np.random.default_rng(0)
     X = rng.integers(3, size=(900, 1)).astype(float)
@@ -100,6 +101,7 @@ class SwapsLabelsAlone(RoundsOtherwiseAlone):
         return p
 
 
+@pytest.mark.filterwarnings("ignore:On the tuning rows")  # a class is left behind
 def test_a_jump_in_rank_is_not_taken_for_rounding():
     rng = np.random.default_rng(7)
     X, y = rng.normal(size=(300, 1)), rng.choice(3, p=[0.4, 0.4, 0.2], size=300)

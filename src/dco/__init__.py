@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from dco.rows.rows import SealedRows
     from dco.sets import Intervals, IntervalUnions, LabelSets
     from dco.storage.saving import load, save
-    from dco.tuning import Ranking, bootstrap_stability, direct_tune, split_stability, tune, tune_levels
+    from dco.tuning import Ranking, bootstrap_stability, direct_tune, objectives, split_stability, tune, tune_levels
 
 _HOME = {
     "dco.guarantees.certificate": "Certificate",
@@ -95,6 +95,7 @@ _MODULES = {
     "full_conformal_bayes": "dco.guarantees.full_conformal_bayes",
     "losses": "dco.losses",
     "models": "dco.models",
+    "objectives": "dco.tuning.objectives",
     "scores": "dco.scores",
     "scoring": "dco.evaluation.scoring",
     "search": "dco.search",

@@ -40,6 +40,7 @@ from dco.rows.rows import (
 )
 from dco.scores.score import given_scores
 from dco.tuning import Ranking
+from dco.tuning.objectives import DEFAULT, objective_of
 from dco.tuning.selection import Choosing
 
 
@@ -47,6 +48,7 @@ class Decoupled(BaseEstimator, ABC):
     """What the classifier and the regressor share: checks of what scikit-learn users bring, and a call of `predictor`."""
 
     predictor_: DecoupledPredictor
+    objective: Any = "mean_size"  # of files written before there was a choice
 
     def __init__(
         self,
@@ -64,6 +66,7 @@ class Decoupled(BaseEstimator, ABC):
         condition_on: Any = None,
         simultaneous: bool = False,
         search: Any = None,
+        objective: Any = DEFAULT,
         selection: Literal["decoupled", "pointwise"] = "decoupled",
         stratify: bool = False,
         duplicates: Literal["natural", "drop", "allow"] = "natural",
@@ -85,6 +88,7 @@ class Decoupled(BaseEstimator, ABC):
         self.condition_on = condition_on
         self.simultaneous = simultaneous
         self.search = search
+        self.objective = objective
         self.selection = selection
         self.stratify = stratify
         self.duplicates = duplicates
@@ -132,11 +136,10 @@ class Decoupled(BaseEstimator, ABC):
             Statement(*wanted),
             classes=new._known_classes(rows, split) if isinstance(self, ClassifierMixin) else None,
             split=split,
-            choosing=Choosing(*work),
+            choosing=Choosing(*work, objective_of(self.objective)),
             seed=seed,
         )
-        if new.predictor_.notes:
-            show(new.predictor_.notes, raising=self.on_infeasible == "raise")
+        show(new.predictor_.notes, raising=self.on_infeasible == "raise")
         self.__dict__ = new.__dict__
         return self
 
@@ -247,8 +250,6 @@ class Decoupled(BaseEstimator, ABC):
         tags.input_tags.sparse = bool(inputs) and all(own.sparse for own in inputs)
         return tags
 
-    # ------------------------------------------------------------------------------------------ what callers bring
-
     def _check_parameters(self, groups: Any) -> None:
         if groups is not None and self.condition_on is not None:
             raise ValueError(Message("⟨groups=⟩ and ⟨condition_on=⟩ cannot be combined: no threshold is valid for both."))
@@ -323,6 +324,7 @@ class DecoupledClassifier(ClassifierMixin, Decoupled):
         With "pac", delta holds for each group separately; `simultaneous` spends delta / G on each. With a list each value of
         each entry is a group: all are covered at once, though they overlap.
     search : None, dco.search.Random, dco.search.Optuna
+    objective : what the search minimises: "mean_size", "p95_size", "even", one of dco.objectives, or f(sets, y) -> float
     selection : "decoupled", one candidate for all rows, or "pointwise", the one whose set is smallest at each x
     stratify : bool
         Balance the roles that are dealt from X over labels. If calibration is one of them, marginal coverage is

@@ -49,6 +49,11 @@ class Prediction(ABC):
         """The names of all labels, or None if labels are the integers 0..K-1 or there are none."""
         return None
 
+    @property
+    def centres(self) -> Floats:
+        """One number per row to order rows by, (n,): a point prediction, for classes the largest probability."""
+        return np.zeros(len(self))
+
 
 class ClassRecord(Prediction):
     """What records about classes share: labels, and uniforms for randomised scores (see `ClassProbabilities`)."""
@@ -77,6 +82,11 @@ class ClassRecord(Prediction):
     def n_classes(self) -> int:
         """How many labels there are, those the model has never seen included."""
         return self.n_known + (0 if self.unseen is None else len(self.unseen))
+
+    @property
+    def centres(self) -> Floats:
+        """The largest probability of each row."""
+        return np.asarray(on_host(self).as_probabilities().probabilities.max(axis=1))
 
     def labels(self) -> AnyArray | None:
         """The names of all labels, known first, or None if labels are the integers 0..K-1."""
@@ -240,6 +250,11 @@ class Points(Prediction):
     def __len__(self) -> int:
         return len(self.mean)
 
+    @property
+    def centres(self) -> Floats:
+        """The points."""
+        return self.mean
+
 
 @dataclass(frozen=True, eq=False)
 class PointsWithSpread(Prediction):
@@ -257,6 +272,11 @@ class PointsWithSpread(Prediction):
 
     def __len__(self) -> int:
         return len(self.mean)
+
+    @property
+    def centres(self) -> Floats:
+        """The points."""
+        return self.mean
 
 
 @dataclass(frozen=True, eq=False)
@@ -285,6 +305,11 @@ class Quantiles(Prediction):
     def __len__(self) -> int:
         return len(self.lower)
 
+    @property
+    def centres(self) -> Floats:
+        """The median, or the middle between the quantiles."""
+        return (self.lower + self.upper) / 2 if self.median is None else self.median
+
 
 @dataclass(frozen=True, eq=False)
 class GaussianMixtures(Prediction):
@@ -311,6 +336,17 @@ class GaussianMixtures(Prediction):
 
     def __len__(self) -> int:
         return int(self.means.shape[0])
+
+    @property
+    def centres(self) -> Floats:
+        """The mean of each mixture."""
+        return np.asarray(self.means.mean(axis=1))
+
+
+def fifths(values: Floats) -> Integers:
+    """The fifth of each row by its value, 0 to 4; equal values share the lower one."""
+    edges = np.quantile(values, (0.2, 0.4, 0.6, 0.8), method="inverted_cdf")
+    return np.searchsorted(edges, values, side="left")
 
 
 @dataclass(frozen=True, eq=False)

@@ -324,3 +324,19 @@ def test_force_replaces_no_pipe(dco, home, tmp_path):
         told = dco.refuses("fit", home / "rows.csv", "--target", "outcome", "--out", pipe, *force)
         assert "is a pipe, and only a regular file is replaced; choose another name." in " ".join(told.split())
     assert pipe.is_fifo()
+
+
+def test_the_objective_is_an_option_of_fit_and_compare(dco, home, tmp_path):
+    told = dco.json(
+        *("fit", home / "rows.csv", "--target", "outcome", "--models", "linear", "--objective", "even"),
+        *("--by", "site", "--out", tmp_path / "m.dco"),
+    )
+    assert told["certificate"]["selection"].startswith("smallest mean size among even structures")
+    assert {"objective", "shortfall"} <= told["ranking"][0].keys()
+    assert library.load(tmp_path / "m.dco").objective == library.objectives.Even(by=("site",))
+    assert "p95_size" in fit(dco, home / "rows.csv", tmp_path / "p.dco", "--objective", "p95_size").output
+    assert "mean_size" in dco.refuses("fit", home / "rows.csv", "--target", "outcome", "--objective", "smallest")
+    order = ("compare", home / "rows.csv", "--target", "outcome", "--models", "linear", "--splits", 1)
+    assert dco.json(*order, "--objective", "p95_size", "--hold-out", 0.3, "--out", tmp_path / "c")["next"].endswith(
+        "--objective p95_size"
+    )

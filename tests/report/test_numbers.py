@@ -329,7 +329,7 @@ def test_a_label_that_no_model_knows_is_in_every_set_and_no_surprise() -> None:
     X, y = rng.normal(size=(900, 2)), rng.integers(0, 2, size=900)
     y[300:] = np.where(rng.random(600) < 0.3, 2, y[300:])
     known, new = slice(0, 300), slice(600, None)
-    estimator = DecoupledClassifier(LogisticRegression(), condition_on="label", random_state=0)
+    estimator = DecoupledClassifier(LogisticRegression(), LAC(), condition_on="label", random_state=0)
     estimator.fit(X[known], y[known], calibrate=(X[300:600], y[300:600]))
     seen = [entry.evaluation for entry in report_numbers(estimator, X[new], y[new]).own.conditions]
     shown = {str(row.group): row.consistency.p_value for row in seen}

@@ -10,11 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import betabinom
+from sklearn.linear_model import LogisticRegression
 
 import dco
 from dco import ClassDraws, ClassProbabilities, IncompatibleScoreError, Points, split_conformal
 from dco.scores import APS, LAC, RAPS, SAPS, AbsoluteResidual, AddOneIn, Margin, PosteriorNLL, RiskAverse, Score, TopK
 from dco.scores.never_empty import LEAST, NeverEmpty
+from dco.scores.registry import short_names
 
 SCORES: dict[str, Any] = {
     "LAC": LAC(),
@@ -180,3 +182,15 @@ def test_an_estimator_takes_it_among_its_scores():
     p = est.predict_p(X)
     np.testing.assert_array_equal(p > 0.2, sets.to_dense())
     assert est.set_params(scores=scores).fit(X, y).ranking_.failed == ()
+
+
+def test_default_candidates_are_never_empty_and_the_papers_scores_have_their_names():
+    X, y = dco.datasets.GaussianClasses(n_classes=3, separation=4.0).sample(400, np.random.default_rng(0))
+    est = dco.DecoupledClassifier(LogisticRegression(), alpha=0.3, random_state=0).fit(X, y)
+    names = {row.name.partition(" / ")[2] for row in est.ranking_.table}
+    assert {"NeverEmpty(LAC)", "NeverEmpty(RAPS(penalty=0.1, rank_free=1))", "TopK"} <= names
+    assert not any(name in ("LAC", "APS", "Margin") for name in names)
+    assert not est.predict_set(X).is_empty().any()
+    assert short_names(classes=True)["lac"] == (dco.scores.LAC(),)
+    silent = dco.DecoupledClassifier(LogisticRegression(), dco.scores.LAC(), alpha=0.3, random_state=0).fit(X, y)
+    assert silent.predict_set(X).is_empty().any()  # the paper's, by name

@@ -22,6 +22,7 @@ from dco.cli.printing import as_json, collected_notes, print_json, print_notes, 
 @click.option("--splits", type=opt.WholeType(min=1), default=50, show_default=True, help="Number of random splits.")
 @opt.level_options()
 @click.option("--delta", type=opt.LEVEL, default=0.05, show_default=True, help="Failure probability of a PAC guarantee.")
+@opt.objective_option
 @click.option("--tune-size", type=opt.SizeType(), default="0.25", show_default=True, help="Rows that rank candidates.")
 @opt.calibrate_option
 @click.option(
@@ -81,8 +82,8 @@ def _fit_command(held_out: Path, options: Mapping[str, Any]) -> str:
     words = ["dco", "fit", str(held_out), "--target", options["target"]]
     if options["decimal"] != ".":
         words += ["--decimal", options["decimal"]]
-    for name in ("task", "alpha", "confidence", "models", "groups"):
-        if options[name] is not None:
+    for name in ("task", "alpha", "confidence", "models", "groups", "objective"):
+        if options[name] not in (None, "mean_size"):
             words += [f"--{name}", str(options[name])]
     for column in options["drop"]:
         words += ["--drop", column]

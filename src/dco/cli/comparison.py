@@ -126,9 +126,9 @@ def _order(data: Path, o: Mapping[str, Any]) -> _Order:
         "sizes": list(sizes),
         "hold_out": o["hold_out"],
         "hold_out_seed": o["seed"] if held_out.size else None,
-    }
+    } | ({} if o["objective"] == "mean_size" else {"objective": o["objective"]})
     rows = (X.iloc[kept].reset_index(drop=True), y[kept], labels(table, o["groups"], kept))
-    split = Split(*rows, make_models(names, layout, alpha=o["alpha"]), o["alpha"], o["delta"], sizes)
+    split = Split(*rows, make_models(names, layout, alpha=o["alpha"]), o["alpha"], o["delta"], sizes, o["objective"])
     return _Order(table, why, split, settings, held_out)
 
 
@@ -214,6 +214,7 @@ class Split:
     alpha: float
     delta: float
     sizes: tuple[Any, Any, Any]
+    objective: str = "mean_size"
 
     def roles(self, seed: int) -> Any:
         """Training, tuning, calibration and test rows of one split."""
@@ -235,7 +236,7 @@ class Split:
                 suited = {each: parts for each, parts in candidates.items() if method.suits(on["tune"][each][0])}
                 if not suited:
                     continue  # no quantile model among the candidates
-                choice = method(Given(suited, next(iter(suited)), self.alpha, self.delta))
+                choice = method(Given(suited, next(iter(suited)), self.alpha, self.delta, objective=self.objective))
                 score, prediction = on["test"][choice.candidate]
                 result = evaluate(score.sets(prediction, choice.threshold), targets["test"])
                 rows.append(

@@ -7,11 +7,12 @@ from typing import Any
 
 import click
 
-from dco.cli.options import FILE, LEVEL, chosen_alpha, example, known_options, model_options
+from dco.cli.options import FILE, LEVEL, chosen_alpha, example, known_options, model_options, option
 from dco.cli.printing import as_json, collected_notes, print_json, print_notes, print_table, progress, say
 from dco.foundations.display import counted
 
 MOST_GROUPS = 30  # that are printed
+MOST_CLASSES = 10
 NO_LAW = (
     "No single coverage law applies (thresholds by group, or no guarantee), so there is no verdict for all rows together."
 )
@@ -40,7 +41,7 @@ def command(model: Path, data: Path, by: str | None, trust: tuple[str, ...], as_
         promise = stated(estimator, asked, noting=True)
         own = by is None or by in condition_columns(estimator)  # the estimator then takes the groups that it calibrated
         evaluation = estimator.evaluate(rows.X, rows.y, by=None if own else rows.by, **asked)
-    certificate = estimator.certificate_
+    certificate, notes = estimator.certificate_, [*notes, *(note.spelled(option) for note in evaluation.notes)]
     own_statement = all(value is None for value in asked.values())
     if as_json:
         no_law = evaluation.consistency is None and evaluation.no_verdict is None
@@ -110,8 +111,30 @@ def print_evaluation(evaluation: Any, certificate: Any, *, title: str, by: str |
     print_table(["", "value"], rows, title=title)
     if law is None and evaluation.no_verdict is None:
         say(NO_LAW)
+    _print_slices(evaluation)
     if evaluation.by_group:
         _print_groups(evaluation.by_group, _groups_title(certificate, by))
+
+
+def _print_slices(evaluation: Any) -> None:
+    """Coverage by class (the lowest) and by fifth of the prediction, in the worst slab, and the excess risk."""
+    rows = []
+    for by in ("class", "fifth"):
+        own = [row for row in evaluation.slices if row.by == by]
+        for row in sorted(own, key=lambda row: row.coverage_high)[:MOST_CLASSES] if len(own) > MOST_CLASSES else own:
+            interval = f"{row.coverage_low:.4f} to {row.coverage_high:.4f}"
+            rows.append([f"{by} {row.value}", row.n, f"{row.coverage:.4f}", interval, row.mean_size])
+    if (slab := evaluation.worst_slab) is not None:
+        interval = f"{slab.coverage_low:.4f} to {slab.coverage_high:.4f}"
+        rows.append([f"worst slab: {slab.where}", slab.n, f"{slab.coverage:.4f}", interval, None])
+    if rows:
+        title = "By class and by fifth of the prediction (intervals hold for all at once; no promise is about one of them)"
+        print_table(["slice", "rows", "coverage", "95 % interval", "mean size"], rows, title=title, spare=["mean size"])
+    if (risk := evaluation.excess_risk) is not None:
+        say(
+            f"Coverage given x lies at least {risk.value:.3f} from the level on average (95 % interval {risk.low:.3f} to "
+            f"{risk.high:.3f}), as far as a small tree can tell."
+        )
 
 
 def _print_groups(groups: Any, title: str) -> None:

@@ -14,6 +14,7 @@ from dco.cli import options as opt
 from dco.cli.printing import as_json, collected_notes, print_json, print_notes, print_table, progress, say
 from dco.foundations.display import counted
 from dco.foundations.extras import require
+from dco.foundations.notes import QUIET
 
 if TYPE_CHECKING:
     from dco.cli.layout import Layout
@@ -28,6 +29,7 @@ _OUTPUTS = ("out", "report", "certificate")
 @opt.level_options()
 @opt.guarantee_options()
 @click.option("--scores", metavar="LIST", help="lac, aps, raps, saps, topk, margin; absolute, normalised, quantile.")
+@opt.objective_option
 @click.option(
     "--selection",
     type=click.Choice(["decoupled", "pointwise"]),
@@ -79,6 +81,9 @@ def command(data: Path, as_json: bool, **options: Any) -> None:
         raise click.UsageError("--by evaluates rows set aside, and --test-size 0 sets none aside: leave one of them out.")
     with progress("Fitting", None, quiet=as_json), collected_notes() as notes:
         fitted = fit_table(data, options)
+    told = [note for note in fitted.model.notes_ if note.kind in QUIET]
+    told += [] if fitted.evaluation is None else fitted.evaluation.notes
+    notes = [*notes, *(note.spelled(opt.option) for note in told)]
     _write(fitted, data, options)
     if as_json:
         written = {name: None if options[name] is None else str(options[name]) for name in ("out", "report")}
@@ -139,7 +144,7 @@ class Fitted:
 
     def ranking(self) -> list[dict[str, Any]]:
         """The candidates, best first."""
-        columns = ("name", "mean_size", "p95_size", "miscoverage", "feasible")
+        columns = ("name", "mean_size", "p95_size", "miscoverage", "feasible", "objective", "shortfall")
         return [{column: getattr(row, column) for column in columns} for row in self.model.ranking_.table]
 
     def to_dict(self) -> dict[str, Any]:
@@ -195,8 +200,10 @@ def _unfitted(layout: Layout, o: dict[str, Any]) -> Any:
     """The estimator that the options ask for."""
     from dco.cli.candidates import chosen_models, make_models, make_scores
     from dco.estimators import DecoupledClassifier, DecoupledRegressor
+    from dco.tuning.objectives import Even
 
     maker = DecoupledClassifier if layout.task == "classification" else DecoupledRegressor
+    by = () if o["by"] not in layout.order else (o["by"],)
     return maker(
         make_models(chosen_models(o["models"], layout.task), layout, alpha=o["alpha"]),
         make_scores(o["scores"], layout.task),
@@ -213,6 +220,7 @@ def _unfitted(layout: Layout, o: dict[str, Any]) -> Any:
                 "selection",
             )
         },
+        objective=Even(by=by) if o["objective"] == "even" and by else o["objective"],
         condition_on=_condition(layout),
         n_jobs=o["jobs"],
         random_state=o["seed"],
@@ -229,11 +237,16 @@ def _show(fitted: Fitted) -> None:
     from dco.cli.evaluate import print_evaluation
 
     say(fitted.why, fitted.layout.in_words())
-    rows = fitted.ranking()
+    rows, aim = fitted.ranking(), fitted.model.ranking_.objective
+    own = [] if aim == "mean_size" else [aim, "shortfall"]  # the mean size has its column already
     if rows:  # none if the only candidate went through without tuning rows
         print_table(
-            ["candidate", "mean size", "P95 size", "miscoverage", "feasible"],
-            [[r["name"], r["mean_size"], r["p95_size"], r["miscoverage"], "yes" if r["feasible"] else "no"] for r in rows],
+            ["candidate", "mean size", "P95 size", "miscoverage", "feasible", *own],
+            [
+                [r["name"], r["mean_size"], r["p95_size"], r["miscoverage"], "yes" if r["feasible"] else "no"]
+                + ([r["objective"], r["shortfall"]] if own else [])
+                for r in rows
+            ],
             title=f"{counted(len(rows), 'candidate')} on the tuning rows, best first",
             spare=["P95 size"] + (["feasible"] if all(r["feasible"] for r in rows) else []),
         )

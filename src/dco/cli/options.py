@@ -23,11 +23,14 @@ _MODELS = {"dco.models.QuantilePair(model)": "quantiles", "dco.models.ResidualSp
 def spelled(found: Exception) -> str:
     """The message of an error or a warning with its parameters as options: ⟨calibrate_size=9⟩ is --calibrate-size 9."""
     message = found.note if isinstance(found, NoteWarning) else found.args[0] if found.args else ""
-    return message.spelled(_option) if isinstance(message, (Message, Note)) else str(found)
+    return message.spelled(option) if isinstance(message, (Message, Note)) else str(found)
 
 
-def _option(name: str, value: str | None) -> str:
+def option(name: str, value: str | None) -> str:
+    """A parameter as the command line writes it; the label is the column that the target is."""
     text = _MODELS.get(value or "", value or "").strip('"')
+    if (name, text) == ("condition_on", "label"):
+        text = "TARGET"
     return f"--{name.replace('_', '-')} {text}".rstrip()
 
 
@@ -94,18 +97,26 @@ class WholeType(click.IntRange):
     name = "integer"
 
 
-class GuaranteeType(click.ParamType[str]):
-    """The name of a registered rule; the rules are imported when a value is read or help is printed."""
+class NameType(click.ParamType[str]):
+    """The name of a registered member of a family, which is imported when a value is read or help is printed."""
 
-    name = "guarantee"
+    def __init__(self, name: str, family: Callable[[], dict[str, Any]]) -> None:
+        self.name = name
+        self.family = family
 
     def get_metavar(self, param: click.Parameter, ctx: click.Context | None = None) -> str:
         """The names, as a choice."""
-        return f"[{'|'.join(_rules())}]"
+        return f"[{'|'.join(self.family())}]"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """One of the names."""
-        return click.Choice(list(_rules())).convert(value, param, ctx)
+        return click.Choice(list(self.family())).convert(value, param, ctx)
+
+
+def _objectives() -> dict[str, Any]:
+    from dco.tuning.objectives import OBJECTIVES
+
+    return OBJECTIVES
 
 
 def _rules() -> dict[str, Any]:
@@ -165,7 +176,7 @@ def guarantee_options(*, of_model: bool = False) -> Decorator:
     said += f"  [default: {_OF_MODEL if of_model else 'marginal'}]"
     delta = f"Failure probability of a PAC guarantee.  [default: {_OF_MODEL if of_model else _DELTA}]"
     return combined(
-        click.option("--guarantee", type=GuaranteeType(), default=None if of_model else "marginal", help=said),
+        click.option("--guarantee", type=NameType("guarantee", _rules), default=None if of_model else "marginal", help=said),
         click.option("--delta", type=LEVEL, help=delta),
     )
 
@@ -190,6 +201,13 @@ work_options = combined(
 force_option = click.option("--force", is_flag=True, help="Overwrite existing outputs.")
 resume_option = click.option("--resume", is_flag=True, help="Continue a stopped run; the options must be the same.")
 seed_option = click.option("--seed", type=WholeType(min=0), default=0, show_default=True, help="Seed of all random choices.")
+objective_option = click.option(
+    "--objective",
+    type=NameType("objective", _objectives),
+    default="mean_size",
+    show_default=True,
+    help="What the search minimises; even: mean size where no class, fifth of the prediction or --by value is left behind.",
+)
 folds_option = click.option(
     "--tune-folds", type=WholeType(min=2), help="Rank candidates by folds; tuning then takes no rows."
 )

@@ -10,16 +10,20 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
+from dco.evaluation.evenness import ExcessRisk, Slab, Slice, fifths_in_words, share_interval, slices_of
 from dco.foundations.arrays import AnyArray, Bools, Floats, as_labels, real_numbers
 from dco.foundations.display import ShownAsPrinted, counted
+from dco.foundations.notes import Message, Note
 from dco.foundations.ranks import Threshold, size_quantile
 from dco.guarantees.theory import Consistency, coverage_consistency
+from dco.predictions import fifths
 from dco.rows.conditions import condition_names, rows_by_condition
 from dco.rows.rows import check_not_missing
 from dco.sets.intervals import Intervals, IntervalUnions
 from dco.sets.labels import LabelSets
 from dco.sets.prediction_sets import PredictionSets
 
+LOW = 0.7  # a class that is covered less often is named
 _ORDER_STATISTIC_GUARANTEES = ("marginal", "pac")  # those whose coverage has the Beta law of a rank
 
 
@@ -56,6 +60,9 @@ class Evaluation(ShownAsPrinted):
     can prove nothing (they took part in the fit, or belong together): ``consistency`` is then None, whatever the threshold.
     ``unknown_labels`` counts rows whose label no set can hold. They are misses in `coverage`; ``consistency`` is about the
     other rows, and its verdict says that the assumption of the guarantee fails.
+    ``slices`` has rows by class, by fifth of the prediction and by group; ``worst_slab`` and ``excess_risk`` say how uneven
+    coverage is given x (None for few rows). A guarantee for all rows together promises nothing about any of them. ``notes``
+    names every class that is covered in less than 70 % of its rows.
     """
 
     coverage: float
@@ -74,6 +81,10 @@ class Evaluation(ShownAsPrinted):
     no_verdict: str | None = None
     single: float | None = None
     unknown_labels: int = 0
+    slices: tuple[Slice, ...] = ()
+    worst_slab: Slab | None = None
+    excess_risk: ExcessRisk | None = None
+    notes: tuple[Note, ...] = ()
 
     @property
     def verdict(self) -> Literal["held", "failed", "unchecked"]:
@@ -95,6 +106,21 @@ class Evaluation(ShownAsPrinted):
             f"The promise did not hold on these rows: {seen} (p = {self.consistency.p_value:.2g}). They are not like the "
             "calibration rows: look for a change in time, place or labels, and calibrate again on rows like these."
         )
+
+    def evenness(self) -> list[tuple[str, str, float, float, float]]:
+        """What, where, coverage and its 95 % interval: the worst slice of each kind, the worst slab, the excess risk."""
+        found = {}
+        for row in sorted(self.slices, key=lambda row: -row.coverage_high):  # the last is surely low, not merely small
+            where = f"{row.value} ({counted(row.n, 'row')})"
+            found[row.by] = (f"worst {row.by}", where, row.coverage, row.coverage_low, row.coverage_high)
+        lines = [found[by] for by in dict.fromkeys(row.by for row in self.slices)]
+        if (slab := self.worst_slab) is not None:
+            where = f"{slab.where} ({counted(slab.n, 'row')})"
+            lines.append(("worst slab", where, slab.coverage, slab.coverage_low, slab.coverage_high))
+        if (risk := self.excess_risk) is not None:
+            where = f"mean distance of coverage given x ({counted(risk.n, 'row')})"
+            lines.append(("excess risk", where, risk.value, risk.low, risk.high))
+        return lines
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers and texts, nested, with the verdict; infinity stays a float."""
@@ -121,6 +147,9 @@ class Evaluation(ShownAsPrinted):
             ]
         elif self.no_verdict is not None:
             lines.append(f"verdict            none: {self.no_verdict}")
+        for what, where, value, low, high in self.evenness():
+            lines.append(f"{what:<17}  {value:.4f} (95 % interval {low:.4f} to {high:.4f}): {where}")
+        lines += [f"note               {note}" for note in self.notes]
         if self.by_group:
             width = max(5, *(len(str(row.group)) for row in self.by_group))
             judged = any(row.consistency is not None for row in self.by_group)
@@ -151,14 +180,16 @@ def evaluate(
     groups: ArrayLike | None = None,
     thresholds: Mapping[Any, Threshold] | None = None,
     tied: bool = False,
+    centres: ArrayLike | None = None,
 ) -> Evaluation:
     """Evaluate `sets` against the labels `y` of the same rows.
 
     `threshold`, if it certifies coverage by its rank ("marginal" or "pac"), adds the consistency test of
     `dco.theory.coverage_consistency`; say ``tied=True`` when calibration scores are equal near it. `groups` holds one
     value per row, its slice, or (n, c) values for c ways to slice, and adds results for each slice; `thresholds` holds the
-    thresholds of slices that were calibrated by themselves, and adds the test slice by slice. The rows must be new: rows
-    that trained, tuned or calibrated prove nothing.
+    thresholds of slices that were calibrated by themselves, and adds the test slice by slice. `centres` holds one number per
+    row, the point prediction say, and adds results by its fifths. The rows must be new: rows that trained, tuned or
+    calibrated prove nothing.
     """
     if not isinstance(sets, PredictionSets):
         raise ValueError(f"sets must be LabelSets, Intervals or IntervalUnions, got {type(sets).__name__}.")
@@ -172,7 +203,14 @@ def evaluate(
     known = sets.knows(y) if isinstance(sets, LabelSets) else np.ones(n, dtype=bool)
     if n == 0:
         raise ValueError("there are no rows to evaluate; give at least one.")
-    finite = sizes[np.isfinite(sizes)]
+    finite, labels = sizes[np.isfinite(sizes)], isinstance(sets, LabelSets)
+    named: dict[str, AnyArray] = {"class": condition_names(as_labels(y))} if labels else {}
+    if centres is not None:
+        values = real_numbers(centres, name="centres").astype(np.float64)
+        named["fifth"] = fifths_in_words(values, fifths(values))
+    if groups is not None and as_labels(groups).shape == (n,):
+        named["group"] = condition_names(as_labels(groups))
+    slices = slices_of(named, hits, sizes)
     return Evaluation(
         **_measures(hits, known, sizes, threshold, tied=tied),
         mean_finite_size=float(finite.mean()) if finite.size else math.nan,
@@ -181,8 +219,22 @@ def evaluate(
         infinite=float(np.mean(np.isinf(sizes))),
         by_group=() if groups is None else _by_group(hits, known, sizes, as_labels(groups), thresholds or {}, tied=tied),
         no_verdict=None if known.any() else "no row has a label that a set can hold",
-        single=float(np.mean(sizes == 1)) if isinstance(sets, LabelSets) else None,
+        single=float(np.mean(sizes == 1)) if labels else None,
+        slices=slices,
+        notes=_low_classes(slices),
     )
+
+
+def _low_classes(slices: tuple[Slice, ...], *, most: int = 5) -> tuple[Note, ...]:
+    """A note that names every class under 70 %; the slices of an evaluation list all."""
+    low = sorted((row for row in slices if row.by == "class" and row.coverage < LOW), key=lambda row: row.coverage)
+    if not low:
+        return ()
+    shown = ", ".join(f"{row.value} ({100 * row.coverage:.0f} % of {counted(row.n, 'row')})" for row in low[:most])
+    more = f" and {len(low) - most} more" if len(low) > most else ""
+    many = "1 class is" if len(low) == 1 else f"{len(low)} classes are"
+    text = f"{many} covered in less than {100 * LOW:.0f} % of their rows: {shown}{more}."
+    return (Note("low-classes", text, Message('⟨condition_on="label"⟩ gives each class a threshold of its own.')),)
 
 
 def _measures(hits: Bools, known: Bools, sizes: Floats, threshold: Threshold | None, *, tied: bool) -> dict[str, Any]:
@@ -235,16 +287,6 @@ def _by_group(
         GroupEvaluation(name, **_measures(hits[rows], known[rows], sizes[rows], thresholds.get(name), tied=tied))
         for name, rows in rows_by_condition(condition_names(groups)).items()
     )
-
-
-def share_interval(hits: int, n: int, *, confidence: float = 0.95) -> tuple[float, float]:
-    """The exact (Clopper-Pearson) confidence interval for a probability, `hits` of `n` observed."""
-    from scipy.special import betaincinv
-
-    tail = (1 - confidence) / 2
-    low = 0.0 if hits == 0 else float(betaincinv(hits, n - hits + 1, tail))
-    high = 1.0 if hits == n else float(betaincinv(hits + 1, n - hits, 1 - tail))
-    return low, high
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dco.evaluation.evaluate import Evaluation, evaluate
+from dco.evaluation.evenness import conditional_coverage
 from dco.foundations.arrays import AnyArray, as_labels
 from dco.foundations.notes import Note
+from dco.foundations.ranks import as_rational
 from dco.guarantees.calibration import Statement
 from dco.rows.conditions import check_condition, condition_values, groups_of, is_label
 from dco.rows.fingerprints import row_fingerprints
@@ -39,15 +41,18 @@ def evaluate_on_rows(
     found = []
     for statement in statements:
         thresholds = {name: entry for name, entry in own.thresholds(statement).items() if name not in spoilt}
+        sets = own.sets(X, statement, prediction=prediction)
         made = evaluate(
-            own.sets(X, statement, prediction=prediction),
+            sets,
             y,
             threshold=thresholds.get(None),
             groups=conditions if slices is None else slices,
             thresholds=thresholds if slices is None else None,
             tied=own.is_tied(statement),
+            centres=prediction.centres,
         )
-        found.append(replace(made, no_verdict=no_verdict))
+        slab, risk = conditional_coverage(X, prediction.centres, sets.contains(y), alpha=float(as_rational(statement.alpha)))
+        found.append(replace(made, no_verdict=no_verdict, worst_slab=slab, excess_risk=risk))
     return found
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from dco.foundations.errors import InfeasibleLevelError, InfeasibleLevelWarning
 
+QUIET = frozenset({"empty-sets"})  # kept and printed, but no warning: the caller named a score that does this
 _PARAMETER = re.compile("⟨(\\w+)(?:=([^⟩]*))?⟩")
 
 
@@ -75,7 +76,7 @@ def show(notes: Iterable[Note], *, raising: bool = False, category: type[Warning
     The warning is of `category`, or of the note's own kind.
     """
     level = _first_outside()
-    for note in notes:
+    for note in (note for note in notes if note.kind not in QUIET):
         if raising and note.kind == "infeasible":
             parts = [getattr(part, "template", part) for part in (note.text, note.remedy) if part]
             raise InfeasibleLevelError(Message(" ".join(parts)))

@@ -169,7 +169,9 @@ def certified_facts(
     shared = f": {describe(structure.clusters)}" if structure.clusters else ""
     n_tuned = len(bench.tuning_rows())
     folds = "" if bench.n_folds is None else f", predicted by {bench.n_folds} folds"
-    by = "the smallest set at each x, compared by" if bench.choosing.selection == "pointwise" else "smallest mean size on"
+    by = f"{bench.choosing.objective.words} on"
+    if bench.choosing.selection == "pointwise":
+        by = "the smallest set at each x, compared by"
     return statement_facts(statement, voided=voided) | {
         "grouped": calibration.clusters is not None,
         "distinct": roles.distinct,

@@ -13,6 +13,7 @@ from dco.foundations.files import plain
 from dco.foundations.ranks import Level, as_rational
 from dco.guarantees.facts import CertifiedThreshold, Facts
 from dco.guarantees.rules.rule import RULES
+from dco.scores.score import LEAST
 
 
 def statement_in_words(
@@ -152,4 +153,5 @@ def threshold_in_words(entry: CertifiedThreshold, *, certified: bool) -> str:
     if certified and entry.coverage_low is not None:
         high = f" to {entry.coverage_high:.3f}" if entry.coverage_high is not None else " or more"
         law += f", 90 % range {entry.coverage_low:.3f}{high}"
-    return f"{name}threshold {entry.value:.6g}, {rank}{law}"
+    value = "the least score (the most probable label alone)" if entry.value == LEAST else f"{entry.value:.6g}"
+    return f"{name}threshold {value}, {rank}{law}"

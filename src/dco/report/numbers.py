@@ -21,6 +21,7 @@ from dco.predictor import DecoupledPredictor
 from dco.rows.conditions import condition_names, groups_of
 from dco.rows.fingerprints import role_fingerprint, row_fingerprints
 from dco.rows.rows import n_rows, take_features
+from dco.scores.score import LEAST
 from dco.sets.intervals import Intervals, IntervalUnions
 from dco.sets.labels import LabelSets
 from dco.sets.prediction_sets import PredictionSets
@@ -423,7 +424,7 @@ def example_set(sets: PredictionSets, row: int, hits: Bools, places: Mapping[Any
 def _score_histograms(predictor: DecoupledPredictor) -> tuple[Floats, tuple[ScoreHistogram, ...]]:
     """Scores in common bins; the axis ends where a long tail begins, and what lies beyond is counted."""
     scores = predictor.calibration.scores.astype(np.float64)
-    finite = np.sort(scores[np.isfinite(scores)])
+    finite = np.sort(scores[np.isfinite(scores) & (scores != LEAST)])  # those of the most probable label: first bin
     if finite.size == 0:
         finite = np.array([0.0, 1.0])
     low, middle, high = float(finite[0]), size_quantile(finite, 0.5), size_quantile(finite, 0.95)

@@ -128,7 +128,7 @@ def _scores(live: Live, numbers: ReportNumbers) -> dict[str, Any]:
         top = plots.TOP + place * room
         for level in numbers.levels:
             value = next((entry.value for entry in level.thresholds if entry.group == histogram.condition), math.inf)
-            live.mark(f"cut{place}", plots.RIGHT - 3 if value > scale.high else scale(value))
+            live.mark(f"cut{place}", plots.RIGHT - 3 if value > scale.high else scale(max(value, scale.low)))
         shares = histogram.counts / max(int(histogram.counts.max()), 1)
         path = plots.bars(scale.bins(edges), shares.tolist(), top=top + (0 if alone else 8 + above), base=top + room)
         rows.append({"of": histogram, "counts": histogram.counts.tolist(), "d": path, "top": top, "base": top + room})

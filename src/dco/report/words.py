@@ -12,6 +12,7 @@ from dco.evaluation.evaluate import Evaluation
 from dco.foundations.display import counted, have
 from dco.guarantees.facts import CertifiedThreshold
 from dco.report.numbers import ExampleSet, LevelNumbers, ReportNumbers
+from dco.scores.score import LEAST
 
 LONGEST_LABEL = 60
 
@@ -86,7 +87,7 @@ def size_decimals(numbers: ReportNumbers) -> int:
 def threshold(level: LevelNumbers) -> str:
     """The threshold, or the smallest and the largest of those of the conditions."""
     if level.threshold is not None:
-        return number(level.threshold.value)
+        return "least" if level.threshold.value == LEAST else number(level.threshold.value)
     values = [entry.value for entry in level.thresholds]
     return f"{number(min(values))} – {number(max(values))}"
 
@@ -154,7 +155,8 @@ def announced(level: LevelNumbers, numbers: ReportNumbers) -> str:
 def shares(seen: Evaluation) -> str:
     """Shares of empty, full and infinite sets, and rows that no set can cover."""
     full = "the whole line" if seen.single is None else "all labels"
-    words = f"{percent(seen.empty)} of the sets are empty, {percent(seen.full)} hold {full}."
+    one = "" if seen.single is None else f" {percent(seen.single)} hold one label,"
+    words = f"{percent(seen.empty)} of the sets are empty,{one} {percent(seen.full)} hold {full}."
     if 0 < seen.infinite < 1:
         words += f" {percent(seen.infinite)} are infinite; the mean over the others is {number(seen.mean_finite_size)}."
     if seen.unknown_labels:

@@ -33,6 +33,7 @@ from dco.scores.regression import QuantileResidual
 from dco.scores.score import Score
 from dco.tuning import EvaluatedCandidate
 from dco.tuning.direct_tune import tuning_threshold
+from dco.tuning.objectives import Aimed
 from dco.tuning.search import Candidates, all_failed, checked_pairs, checked_targets, evaluate_pairs
 
 Tuned: TypeAlias = Literal["nothing", "score", "structure", "threshold", "structure and threshold"]
@@ -54,6 +55,7 @@ class Rows:
     delta: Level = 0.05
     refit: Callable[[str], Roles] | None = None
     structures: Candidates = field(default_factory=dict)
+    objective: Aimed = "mean_size"  # of DCO; another one than the paper's is for `dco compare` alone
 
     def deployed(self, name: str) -> Roles:
         """The candidate that calibrates and predicts."""
@@ -152,9 +154,8 @@ def _empirical(rows: Rows, scores: Floats) -> Threshold:
 def _decoupled(rows: Rows, *, role: Role = "calibrate", rule: Rule) -> tuple[str, Threshold]:
     """DCO. With another role than "calibrate" the same rows choose and calibrate: DirectTune, and one of the controls."""
     tuning = [parts["tune"] for parts in rows.candidates.values()]
-    found = choose_and_calibrate(
-        tuning, lambda best: rows.deployed(best)[role].scores, partial(rule, rows), alpha=rows.alpha
-    )
+    scores = lambda best: rows.deployed(best)[role].scores  # noqa: E731
+    found = choose_and_calibrate(tuning, scores, partial(rule, rows), alpha=rows.alpha, objective=rows.objective)
     return found.best, found.threshold
 
 

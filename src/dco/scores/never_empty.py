@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from dco.foundations.arrays import Bools, Floats, Integers
 from dco.predictions import ClassDraws, ClassProbabilities, ClassRecord, on_host
-from dco.scores.classification import LabelScore
+from dco.scores.classification import LabelScore, TopK
 from dco.scores.ranks import Doubles
 from dco.scores.registry import register
 from dco.scores.score import LEAST, Cutoff, Score, cutoff
@@ -89,6 +89,11 @@ class NeverEmpty(Score):
         rows = [np.broadcast_to(cutoff(threshold, n, k), (n, k))[np.arange(n), top] for threshold in thresholds]
         limits = np.reshape(rows, (len(rows), n))
         return np.asarray((scores > limits) & (limits >= LEAST))
+
+
+def never_empty(score: Score) -> Score:
+    """`NeverEmpty(score)` for a score of labels whose sets may be empty; any other score as it is."""
+    return NeverEmpty(score) if isinstance(score, LabelScore) and not isinstance(score, TopK) else score
 
 
 def _top(prediction: ClassRecord) -> Integers:

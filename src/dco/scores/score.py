@@ -183,14 +183,16 @@ def identity_of(thing: Any) -> Hashable:
 
 
 def score_label(score: Score) -> str:
-    """LAC, RAPS(penalty=0.1, rank_free=1): the class, with those parameters that are not at their default."""
+    """LAC, RAPS(penalty=0.1, rank_free=1), NeverEmpty(LAC): the class, with parameters that are not at their default."""
     if is_dataclass(score):
         given = {entry.name: getattr(score, entry.name) for entry in fields(score) if _is_set(score, entry)}
     elif type(score).__repr__ is not object.__repr__:
         return repr(score)
     else:  # the default repr holds an address, which is another in every run
         given = vars(score)
-    shown = ", ".join(f"{name}={_shown(value)}" for name, value in given.items())
+    shown = ", ".join(
+        score_label(value) if isinstance(value, Score) else f"{name}={_shown(value)}" for name, value in given.items()
+    )
     return type(score).__name__ + (f"({shown})" if shown else "")
 
 

@@ -72,6 +72,7 @@ OWN = _full_names("""
     dco.predictor: DecoupledPredictor Structure
     dco.rows.roles: Splits
     dco.rows.rows: KeptRows
+    dco.tuning.objectives: DecisionLoss Even MeanSize P95Size
     dco.tuning.ranking: FailedCandidate Ranking RankingRow
     dco.tuning.strategies: Exhaustive Optuna Random
 """)

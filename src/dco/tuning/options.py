@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, SupportsIndex, TypeAlias, TypedDict
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from dco.foundations.arrays import AnyArray, Floats, Integers, as_labels
-from dco.foundations.ranks import as_count
+from dco.foundations.ranks import Level, as_count
 from dco.predictions import ClassRecord, Prediction
 from dco.rows.conditions import condition_names, rows_by_condition
 from dco.rows.fingerprints import codes_of_values
@@ -20,6 +20,17 @@ from dco.sets.labels import codes_of
 
 Grid: TypeAlias = int | Sequence[float] | Floats
 Conditions: TypeAlias = ArrayLike | Literal["label"]
+
+
+class Options(TypedDict, total=False):
+    """What `tune` may be asked beside the plain question; its docstring says what each means."""
+
+    grid: Grid | None
+    risk_margin: Level
+    rank_matching: tuple[SupportsIndex, SupportsIndex] | None
+    conditions: Conditions | None
+    groups: ArrayLike | None
+    slices: Mapping[str, ArrayLike] | None
 
 
 def checked_grid(grid: Grid) -> int | Floats:
@@ -100,6 +111,17 @@ def group_codes(groups: ArrayLike, n: int) -> Integers:
     if labels.shape != (n,):
         raise ValueError(f"groups must name a group for each of the {n} tuning rows, got shape {labels.shape}.")
     return codes_of_values(labels)[0]
+
+
+def slice_codes(slices: Mapping[str, ArrayLike] | None, n: int) -> dict[str, Integers]:
+    """The caller's slices of n tuning rows as codes."""
+    found = {name: as_labels(values) for name, values in (slices or {}).items()}
+    for name, values in found.items():
+        if values.shape != (n,):
+            raise ValueError(
+                f"slices[{name!r}] must hold one value for each of the {n} tuning rows, got shape {values.shape}."
+            )
+    return {name: codes_of_values(values, missing=True)[0] for name, values in found.items()}
 
 
 def row_masses(codes: Integers) -> Integers:

@@ -49,7 +49,7 @@ def searched(search: Strategy, listed: Sequence[Candidate], trials: Trials) -> l
         if report is not None and trials.fold_by_fold(new, report):
             return math.inf  # pruned: it is no candidate
         candidates.setdefault(new.name, new)
-        return trials.rank([new]).table[0].mean_size
+        return trials.rank([new]).table[0].steering
 
     found = search.search(evaluate, [(candidate.model, candidate.score) for candidate in listed])
     if not candidates:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
-from dco.foundations.arrays import Floats
+from dco.foundations.arrays import AnyArray, Floats
 from dco.foundations.display import ShownAsPrinted
 from dco.foundations.extras import require
 from dco.foundations.notes import Note
+from dco.predictions import Prediction
+from dco.sets.prediction_sets import PredictionSets
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,6 +27,11 @@ class EvaluatedCandidate:
     scores: Floats
     sizes_at: Callable[[float | Floats], Floats]
     sizes_at_each: Callable[[Floats], Floats] | None = None  # (J,) thresholds -> (J, n), where one pass is cheaper than J
+    # what some objectives ask for: rows, predictions and sets, fold by fold; numbers to order rows by; the true values
+    sets_at: Callable[[float | Floats], Iterable[tuple[Any, Prediction, PredictionSets]]] | None = None
+    centres: Callable[[], Floats] | None = None
+    y: AnyArray | None = None
+    n_labels: int | None = None
 
     def __len__(self) -> int:
         return len(self.scores)
@@ -49,7 +56,8 @@ class RankingRow:
     """One candidate at its own best threshold on the tuning rows.
 
     ``ranking_threshold`` is a plain float on purpose: it certifies nothing and no predictor accepts it. With `conditions`
-    it is the largest of ``thresholds_by_condition``.
+    it is the largest of ``thresholds_by_condition``. Candidates are ordered by `shortfall`, what they lack to qualify, then
+    by `objective`, what the search minimises, then by mean size, P95 size and threshold.
     """
 
     name: str
@@ -59,6 +67,13 @@ class RankingRow:
     p95_size: float
     feasible: bool
     thresholds_by_condition: Mapping[Any, float] | None = None
+    objective: float | None = None
+    shortfall: float = 0.0
+
+    @property
+    def steering(self) -> float:
+        """What a search strategy is told: the objective, a shortfall of one percentage point counted as a fifth of it."""
+        return self.mean_size if self.objective is None else self.objective * (1 + 20 * self.shortfall)
 
 
 @dataclass(frozen=True)
@@ -72,6 +87,7 @@ class Ranking(ShownAsPrinted):
     failed: tuple[FailedCandidate, ...]
     alpha: float
     n: int
+    objective: str = "mean_size"  # its name
 
     @property
     def best(self) -> str:
@@ -96,8 +112,11 @@ class Ranking(ShownAsPrinted):
         names = [row.name for row in self.table] + [failure.name for failure in self.failed]
         width = max([28, *(len(name) + 2 for name in names)])
         head = f"{'candidate':<{width}}{'mean size':>11}{'P95 size':>11}{'miscoverage':>13}{'threshold':>12}"
+        own = self.objective != "mean_size"  # the paper's has its column already
+        head += f"{self.objective:>15}{'shortfall':>11}" if own else ""
         rows = [
             f"{row.name:<{width}}{row.mean_size:>11.4g}{row.p95_size:>11.4g}{row.miscoverage:>13.4f}{row.ranking_threshold:>12.4g}"
+            + (f"{row.objective:>15.4g}{row.shortfall:>11.4f}" if own else "")
             + ("" if row.feasible else "  infeasible")
             for row in self.table
         ]
@@ -107,11 +126,8 @@ class Ranking(ShownAsPrinted):
     def to_frame(self) -> Any:
         """A pandas DataFrame, one row per candidate, best first."""
         pandas = require("pandas", extra="tables")
-        names = ("name", "ranking_threshold", "miscoverage", "mean_size", "p95_size", "feasible")
+        names = ("name", "ranking_threshold", "miscoverage", "mean_size", "p95_size", "feasible", "objective", "shortfall")
         return pandas.DataFrame([{name: getattr(row, name) for name in names} for row in self.table], columns=list(names))
-
-
-Objective: TypeAlias = Callable[[RankingRow], tuple[float, ...]]  # a sort key: smaller is better
 
 
 def failed_note(lost: Mapping[str, str], *, most: int = 5) -> Note:

@@ -10,10 +10,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import partial
-from typing import Any, SupportsIndex, TypeAlias
+from typing import Any, SupportsIndex, TypeAlias, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -26,10 +26,13 @@ from dco.scores.classification import RankScore
 from dco.scores.score import Score, check_inverse, checked_score, is_ours
 from dco.scores.together import observed_together, sizes_together
 from dco.sets.labels import codes_of
+from dco.sets.prediction_sets import PredictionSets
+from dco.tuning.objectives import MEAN_SIZE, Aimed, Objective, Outcome, objective_of
 from dco.tuning.options import (
     Conditions,
     Grid,
     Members,
+    Options,
     checked_grid,
     grid_values,
     group_codes,
@@ -37,20 +40,16 @@ from dco.tuning.options import (
     members_of,
     neighbours,
     row_masses,
+    slice_codes,
     smallest_within,
 )
-from dco.tuning.ranking import EvaluatedCandidate, FailedCandidate, Objective, Ranking, RankingRow
+from dco.tuning.ranking import EvaluatedCandidate, FailedCandidate, Ranking, RankingRow
 
 Candidates: TypeAlias = Mapping[str, tuple[Score, Prediction]]
 # What a score says of its input. A shared pass then leaves its candidates to be evaluated one by one, where the error gets a
 # name. Anything else is a fault of the pass: to go on would hide it behind a slower way to the same numbers.
 _UNSUITABLE = (DcoError, ValueError, TypeError)
 _TAIL = Fraction(1, 20)  # P95 of weighted rows: the least size that at most a twentieth of the weight exceeds
-
-
-def mean_size(row: RankingRow) -> tuple[float, ...]:
-    """The paper's objective: the mean size, then the P95 size, then the threshold."""
-    return row.mean_size, row.p95_size, row.ranking_threshold
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,6 +86,16 @@ class Pieces:
         if np.any(np.isnan(sizes)):
             raise ValueError(f"{type(score).__name__} gave a set of size NaN (row {np.flatnonzero(np.isnan(sizes))[0]}).")
         return sizes
+
+    def sets(self, score: Score, threshold: float | Floats) -> Iterator[tuple[Any, Prediction, PredictionSets]]:
+        """The rows of each piece, their record and their sets."""
+        for record, rows in self._each():
+            yield rows, record, score.sets(record, self._own(record, rows, threshold) if self.rows else threshold)
+
+    def centres(self) -> Floats:
+        """One number per row to order rows by."""
+        parts = [record.centres for record in self.records]
+        return self._joined(parts) if self.rows else parts[0]
 
     def sizes_at_several(self, score: Score, thresholds: Sequence[float] | Floats) -> Floats:
         """The sizes at several thresholds, (J, n)."""
@@ -127,11 +136,8 @@ def tune(
     y_tune: ArrayLike,
     *,
     alpha: Level,
-    grid: Grid | None = None,
-    risk_margin: Level = 0,
-    rank_matching: tuple[SupportsIndex, SupportsIndex] | None = None,
-    conditions: Conditions | None = None,
-    groups: ArrayLike | None = None,
+    objective: Aimed = "mean_size",
+    **options: Unpack[Options],
 ) -> Ranking:
     """Rank candidates ``{name: (score, prediction on tuning rows)}`` by mean set size at empirical risk <= alpha.
 
@@ -139,6 +145,8 @@ def tune(
     broken by the P95 size, then lambda, then the order of candidates. A candidate that raises, or scores NaN, is in
     ``ranking.failed``. Nothing here is certified: calibrate the winner on rows that this function never saw.
 
+    - `objective`: "mean_size" (the paper's), "p95_size", "even", another of `dco.objectives`, or a function of (sets, y).
+    - `slices`: ``{name: one value per row}``, slices of the rows for "even" beside classes and fifths of the prediction.
     - `grid`: thresholds to choose from, or how many quantiles of the tuning scores to take (the paper: 80). When none of a
       candidate's thresholds is feasible, the paper's fallback takes its smallest risk, then its smallest size.
     - `risk_margin`: the paper's tightened rule, risk <= alpha - risk_margin.
@@ -148,16 +156,7 @@ def tune(
       calibration.
     - `groups`: one group per row; every group then weighs the same and every row 1 / n_g within it.
     """
-    return tune_levels(
-        candidates,
-        y_tune,
-        alphas=[alpha],
-        grid=grid,
-        risk_margin=risk_margin,
-        rank_matching=rank_matching,
-        conditions=conditions,
-        groups=groups,
-    )[0]
+    return tune_levels(candidates, y_tune, alphas=[alpha], objective=objective, **options)[0]
 
 
 def tune_levels(
@@ -165,18 +164,16 @@ def tune_levels(
     y_tune: ArrayLike,
     *,
     alphas: Sequence[Level],
-    grid: Grid | None = None,
-    risk_margin: Level = 0,
-    rank_matching: tuple[SupportsIndex, SupportsIndex] | None = None,
-    conditions: Conditions | None = None,
-    groups: ArrayLike | None = None,
+    objective: Aimed = "mean_size",
+    **options: Unpack[Options],
 ) -> tuple[Ranking, ...]:
     """`tune` at several levels; the scores of each candidate are computed once, its sizes in one pass for all levels."""
     pairs, y = checked_pairs(candidates), checked_targets(y_tune)
     if isinstance(alphas, str) or not isinstance(alphas, Iterable):
         raise ValueError(f"alphas must be a list of levels, got {alphas!r}; dco.tune takes a single one.")
-    rules = [Rule.of(len(y), each, grid, risk_margin, rank_matching, conditions, groups) for each in alphas]
-    return rank_pairs(pairs, y, rules, conditions)
+    aim = objective_of(objective)
+    rules = [replace(Rule.of(len(y), each, **options), objective=aim) for each in alphas]
+    return rank_pairs(pairs, y, rules, options.get("conditions"))
 
 
 def checked_pairs(candidates: Candidates) -> dict[str, tuple[Score, Pieces]]:
@@ -211,13 +208,15 @@ def rank_evaluated(
     risk_margin: Level = 0,
     rank_matching: tuple[SupportsIndex, SupportsIndex] | None = None,
     groups: ArrayLike | None = None,
+    objective: Aimed = "mean_size",
 ) -> Ranking:
     """`tune` for candidates whose scores and size curves are already there."""
     if not evaluated:
         raise ValueError("there is no candidate to rank.")
     if len({len(entry) for entry in evaluated}) != 1:
         raise ValueError("all candidates must be evaluated on the same tuning rows.")
-    return _ranked(evaluated, {}, Rule.of(len(evaluated[0]), alpha, grid, risk_margin, rank_matching, None, groups))
+    rule = Rule.of(len(evaluated[0]), alpha, grid, risk_margin, rank_matching, None, groups)
+    return _ranked(evaluated, {}, replace(rule, objective=objective_of(objective)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -232,7 +231,8 @@ class Rule:
     groups: Integers | None = None  # as codes
     masses: Integers | None = None  # integer weights of rows, None when all weigh the same
     weights: Floats | None = None  # the same as shares
-    objective: Objective = mean_size
+    objective: Objective = MEAN_SIZE
+    slices: Mapping[str, Integers] = field(default_factory=dict)  # the caller's, as codes
 
     @classmethod
     def of(
@@ -244,6 +244,7 @@ class Rule:
         rank_matching: tuple[SupportsIndex, SupportsIndex] | None = None,
         conditions: Conditions | None = None,
         groups: ArrayLike | None = None,
+        slices: Mapping[str, ArrayLike] | None = None,
     ) -> Rule:
         """The rule for n tuning rows; the other parameters are those of `tune`."""
         level = as_rational(alpha)
@@ -254,6 +255,7 @@ class Rule:
             raise ValueError("rank_matching fixes the level itself: leave out grid, risk_margin, conditions and groups.")
         matched = None if rank_matching is None else matched_level(rank_matching)
         rule = cls(n, level, level - margin, None if grid is None else checked_grid(grid), matched)
+        rule = rule if slices is None else replace(rule, slices=slice_codes(slices, n))
         if groups is None:
             return rule
         codes = group_codes(groups, n)
@@ -316,9 +318,16 @@ def _evaluated(name: str, score: Score, pieces: Pieces, y: AnyArray, known: Floa
         raise ValueError(f"{type(score).__name__} gave {scores.size} scores for {len(y)} tuning rows.")
     if not is_ours(score):
         pieces.check_inverse(score, y, scores)
-    counts = isinstance(pieces.records[0], ClassRecord)  # label counts jump, and have a pass for many thresholds
+    labels = pieces.labels()
     return EvaluatedCandidate(
-        name, scores, partial(pieces.sizes, score), partial(pieces.sizes_at_several, score) if counts else None
+        name,
+        scores,
+        partial(pieces.sizes, score),
+        None if labels is None else partial(pieces.sizes_at_several, score),  # label counts jump, and have such a pass
+        partial(pieces.sets, score),
+        pieces.centres,
+        y,
+        None if labels is None else len(labels),
     )
 
 
@@ -377,9 +386,18 @@ def _ranked(
     if not rows:
         raise all_failed(lost)
     # the sort is stable, so the order of candidates decides last; infeasible ones are the paper's fallback
-    rows.sort(key=lambda row: (0.0, *rule.objective(row)) if row.feasible else (1.0, row.miscoverage, *rule.objective(row)))
+    rows.sort(
+        key=lambda row: (
+            0.0 if row.feasible else 1.0 + row.miscoverage,
+            row.shortfall,
+            row.objective,
+            row.mean_size,
+            row.p95_size,
+            row.ranking_threshold,
+        )
+    )
     reasons = (FailedCandidate(name, f"{type(error).__name__}: {error}") for name, error in lost.items())
-    return Ranking(tuple(rows), tuple(reasons), float(rule.alpha), rule.n)
+    return Ranking(tuple(rows), tuple(reasons), float(rule.alpha), rule.n, rule.objective.name)
 
 
 def all_failed(lost: Mapping[str, Exception]) -> Exception:
@@ -412,16 +430,20 @@ def _measured(
     sizes: Floats,
     feasible: bool,
     by_condition: dict[Any, float] | None = None,
-    cutoffs: Floats | None = None,
+    cutoffs: tuple[Floats, Floats] | None = None,
 ) -> RankingRow:
+    """The row of a candidate; `cutoffs` are those of the true labels, and as the score reads them, if they differ."""
     if sizes.shape != entry.scores.shape:
         raise ValueError(f"{entry.name} gave sizes of shape {sizes.shape} for {len(entry)} tuning rows.")
     weights = rule.weights
-    above = np.asarray(entry.scores > (threshold if cutoffs is None else cutoffs))
+    own, deployed = (threshold, threshold) if cutoffs is None else cutoffs
+    above = np.asarray(entry.scores > own)
     mean = exact_mean(sizes, weights)
     miscoverage = int(np.count_nonzero(above)) / rule.n if weights is None else math.fsum(weights[above])
     p95 = size_quantile(sizes, 0.95) if rule.masses is None else smallest_within(sizes, _TAIL, None, rule.masses)[0]
-    return RankingRow(entry.name, threshold, miscoverage, mean, p95, feasible and math.isfinite(mean), by_condition)
+    row = RankingRow(entry.name, threshold, miscoverage, mean, p95, feasible and math.isfinite(mean), by_condition)
+    at = Outcome(row, entry, ~above, sizes, deployed, float(rule.alpha), rule.slices, rule.groups, weights)
+    return replace(row, objective=rule.objective.value(at), shortfall=rule.objective.shortfall(at))
 
 
 def exact_mean(values: Floats, weights: Floats | None = None) -> float:
@@ -458,12 +480,6 @@ def _conditional_row(entry: EvaluatedCandidate, rule: Rule, members: Members) ->
         thresholds[code], met = rule.best_threshold(entry.scores[rows], masses)
         feasible = feasible and met
     by_condition = {name: float(value) for name, value in zip(members.names, thresholds, strict=True)}
-    return _measured(
-        entry,
-        rule,
-        float(thresholds.max()),
-        entry.sizes_at(members.spread(thresholds)),
-        feasible,
-        by_condition,
-        cutoffs=thresholds[members.codes],
-    )
+    spread = members.spread(thresholds)
+    cutoffs = thresholds[members.codes], spread
+    return _measured(entry, rule, float(thresholds.max()), entry.sizes_at(spread), feasible, by_condition, cutoffs)

@@ -23,13 +23,16 @@ from dco.models.adapt import CLASS_RECORDS, holds_frozen, is_frozen, last_model,
 from dco.models.averaged import AveragedModel
 from dco.models.several import SeveralModels
 from dco.predictions import GaussianMixtures, Points, PointsWithSpread, Quantiles
-from dco.rows.conditions import LABEL_CLUSTERS, condition_values, is_label
+from dco.rows.conditions import LABEL_CLUSTERS, check_condition, condition_values, is_label
 from dco.rows.fingerprints import row_uniforms
 from dco.rows.roles import folds
 from dco.rows.rows import Rows
+from dco.scores.never_empty import never_empty
 from dco.scores.registry import default_scores
 from dco.scores.regression import QuantileResidual
 from dco.scores.score import Score, named_scores
+from dco.tuning.findings import notes_on
+from dco.tuning.objectives import MEAN_SIZE, Objective
 from dco.tuning.options import Conditions
 from dco.tuning.proposals import pointwise, searched, with_ensemble
 from dco.tuning.ranking import FailedCandidate, Ranking, failed_note
@@ -66,6 +69,7 @@ class Choosing:
     n_jobs: int | None = None
     scheduler: str | None = None
     selection: str = "decoupled"  # "pointwise": each row takes the candidate with the smallest set there
+    objective: Objective = MEAN_SIZE
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,6 +105,16 @@ class Workbench:
         seen: dict[Any, int] = {}
         return np.asarray([seen.setdefault(name, len(seen)) for name in names.tolist()], dtype=np.int64)
 
+    def slices(self, conditions: Conditions | None) -> dict[str, Any] | None:
+        """The slices of the tuning rows that the caller names: conditions, and what the objective goes by."""
+        rows, found = self.tuning_rows(), dict[str, Any]()
+        for name in self.choosing.objective.columns:
+            check_condition(name, rows.X, parameter="by")
+            found[str(name)] = condition_values(name, rows.X, rows.y, parameter="by")
+        if conditions is not None and not isinstance(conditions, str):
+            found["condition"] = conditions
+        return found or None
+
     def pieces(self) -> list[tuple[Rows, Integers]]:
         """(rows to fit on, places of the tuning rows to predict), one pair, or one per fold."""
         if self.n_folds is None:
@@ -134,7 +148,7 @@ def suitable(model_name: str, model: Any, scores: Mapping[str, Score] | None, cl
     """
     offered = records_of(model)
     if scores is None:
-        proposed = [score for kind in offered for score in default_scores(kind)]
+        proposed = [never_empty(score) for kind in offered for score in default_scores(kind)]
         if not getattr(last_model(model), "median", False):
             proposed = [score for score in proposed if score != QuantileResidual(kind="median")]
         scores = named_scores(proposed)
@@ -303,11 +317,12 @@ class Trials:
             shape = f"n_samples={len(self.bench.train)}, n_features={self.bench.train.X.shape[1]}"
             raise ValueError(f"Every candidate failed on the training and tuning rows ({shape}). {reasons}")
         rows = self.bench.tuning_rows()
-        rule = Rule.of(len(rows), self.alpha, conditions=self.conditions, groups=rows.clusters)
-        return rank_pairs(found, rows.y, [rule], self.conditions)[0]
+        aim, slices = self.bench.choosing.objective, self.bench.slices(self.conditions)
+        rule = Rule.of(len(rows), self.alpha, conditions=self.conditions, groups=rows.clusters, slices=slices)
+        return rank_pairs(found, rows.y, [replace(rule, objective=aim)], self.conditions)[0]
 
     def fold_by_fold(self, candidate: Candidate, report: Callable[[int, float], bool]) -> bool:
-        """Try a new model, reporting the mean size of its candidate after each fold; whether it was told to stop."""
+        """Try a new model, reporting the objective of its candidate after each fold; whether it was told to stop."""
         if self.bench.n_folds is None or candidate.model_name in self.tried:
             return False
         pieces = self.bench.pieces()
@@ -317,9 +332,9 @@ class Trials:
             if parts[-1].failure is not None:
                 break
             pair = candidate.score, parts[-1].predictions[candidate.kind]
-            rule = Rule.of(len(job.predict_rows), self.alpha)
+            rule = replace(Rule.of(len(job.predict_rows), self.alpha), objective=self.bench.choosing.objective)
             ranking = rank_pairs({candidate.name: pair}, job.predict_rows.y, [rule])[0]
-            if report(step, ranking.table[0].mean_size):
+            if report(step, ranking.table[0].steering):
                 return True
         self.tried[candidate.model_name] = _assemble(parts, pieces)
         return False
@@ -413,7 +428,7 @@ class Selection:
 def select(
     models: Mapping[str, Any], scores: Mapping[str, Score] | None, bench: Workbench, statement: Aim, notes: list[Note]
 ) -> Selection:
-    """Try the candidates on training and tuning rows and keep the one with the smallest sets."""
+    """Try the candidates on training and tuning rows and keep the one that the objective puts first."""
     if bench.n_folds is not None and not bench.choosing.refit:
         raise ValueError(Message("⟨tune_folds⟩ needs refit=True: no single model was fitted on all the rows that tuned."))
     if bench.choosing.selection not in ("decoupled", "pointwise"):
@@ -437,7 +452,8 @@ def select(
         candidates = with_ensemble(candidates, trials.tried, ranking)
         ranking = trials.rank(candidates)
     winner = next(candidate for candidate in candidates if candidate.name == ranking.table[0].name)
-    one = len(ranking.table) < 2 or bench.choosing.selection == "pointwise"
+    # re-splits compare mean sizes: they say nothing about another objective
+    one = len(ranking.table) < 2 or bench.choosing.selection == "pointwise" or bench.choosing.objective != MEAN_SIZE
     stability = None if one else trials.stability(candidates, ranking)
     if bench.choosing.selection == "pointwise":
         winner, ranking = pointwise(candidates, trials, ranking)
@@ -449,6 +465,9 @@ def select(
         notes.append(failed_note(lost))
     ranking = replace(ranking, failed=(*(FailedCandidate(*item) for item in failures.items()), *ranking.failed))
     reasons = {entry.name: entry.reason for entry in ranking.failed}
+    if trials.conditions is None and ranking.table[0].feasible and bench.choosing.selection == "decoupled":
+        pieces, threshold = trials.tried[winner.model_name].predictions[winner.kind], ranking.table[0].ranking_threshold
+        notes += notes_on(winner.score, pieces, bench.tuning_rows().y, threshold, alpha=statement.alpha)
     fits = trials.tried[winner.model_name].fits
     fitted = fits[0] if len(fits) == 1 else None
     tuned = None

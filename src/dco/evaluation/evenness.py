@@ -1,0 +1,184 @@
+"""How evenly sets cover: by slice, in the worst slab, and how well coverage can be predicted from x."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dco.foundations.arrays import AnyArray, Bools, Floats, Integers
+from dco.rows.conditions import condition_names, rows_by_condition
+from dco.rows.fingerprints import codes_of_values
+
+_CHOOSING = 20_000  # rows that choose a slab and a tree, at most
+_COLUMNS = 32  # of X that are looked at, at most
+_MIXES = 32  # random directions
+_BINS = 20  # of a direction; a slab holds some that lie side by side
+_LEAST_SHARE = 0.1  # of the rows that a slab holds
+_FEWEST = 100  # rows; with fewer nothing is said
+
+
+@dataclass(frozen=True)
+class Slice:
+    """Coverage and size in one slice of the rows.
+
+    `coverage_low` and `coverage_high` are exact (Clopper-Pearson), and hold for all slices at once with confidence 95 %.
+    """
+
+    by: str
+    value: Any
+    n: int
+    coverage: float
+    coverage_low: float
+    coverage_high: float
+    mean_size: float
+
+
+@dataclass(frozen=True)
+class Slab:
+    """The worst slab a <= v'x <= b (Cauchois, Gupta and Duchi 2021) that one part of the rows found, on the other rows.
+
+    The `n` rows behind `coverage` did not choose the slab, so its exact 95 % interval needs no correction.
+    """
+
+    where: str
+    n: int
+    coverage: float
+    coverage_low: float
+    coverage_high: float
+
+
+@dataclass(frozen=True)
+class ExcessRisk:
+    """At least how far coverage given x lies from the level, on average over rows: E|P(covered | x) - (1 - alpha)|.
+
+    A small tree, grown on one part of the rows, says where coverage is above the level. On the other rows, `n` of them,
+    `value` is the mean of sign(tree(x) - (1 - alpha)) (covered - (1 - alpha)), which is no larger on average than the
+    distance, whatever the tree (the excess risk ERT of Braun et al. 2025 for the absolute distance). Its 95 % interval comes
+    from exact intervals of both parts. Near 0, or below: no tree of this size finds uneven coverage.
+    """
+
+    value: float
+    low: float
+    high: float
+    n: int
+
+
+def slices_of(named: Mapping[str, AnyArray], covered: Bools, sizes: Floats) -> tuple[Slice, ...]:
+    """One row for each value of each named array, in sorted order; intervals hold for all rows of the table at once."""
+    parts = [(by, value, rows) for by, values in named.items() for value, rows in rows_by_condition(values).items()]
+    found = []
+    for by, value, rows in parts:
+        hits = int(covered[rows].sum())
+        low, high = share_interval(hits, rows.size, confidence=1 - 0.05 / len(parts))
+        found.append(Slice(by, value, rows.size, hits / rows.size, low, high, float(sizes[rows].mean())))
+    return tuple(found)
+
+
+def fifths_in_words(values: Floats, codes: Integers) -> AnyArray:
+    """The fifth of each row as its range, "1: 0.2 to 3.5"."""
+    ends = {code: (values[codes == code].min(), values[codes == code].max()) for code in np.unique(codes).tolist()}
+    names = {code: f"{code + 1}: {low:.4g} to {high:.4g}" for code, (low, high) in ends.items()}
+    return condition_names([names[code] for code in codes.tolist()])
+
+
+def share_interval(hits: int, n: int, *, confidence: float = 0.95) -> tuple[float, float]:
+    """The exact (Clopper-Pearson) confidence interval for a probability, `hits` of `n` observed."""
+    from scipy.special import betaincinv
+
+    tail = (1 - confidence) / 2
+    low = 0.0 if hits == 0 else float(betaincinv(hits, n - hits + 1, tail))
+    high = 1.0 if hits == n else float(betaincinv(hits + 1, n - hits, 1 - tail))
+    return low, high
+
+
+def conditional_coverage(
+    X: Any, centres: Floats, covered: Bools, *, alpha: float, seed: int = 0
+) -> tuple[Slab | None, ExcessRisk | None]:
+    """The worst slab and the excess risk, by the columns of X and the prediction; None for fewer than 100 rows."""
+    n = len(covered)
+    if n < _FEWEST:
+        return None, None
+    order = np.random.default_rng(seed).permutation(n)
+    choosing, others = np.split(order, [min(n // 2, _CHOOSING)])
+    names, columns = _columns(X, n)
+    features = np.column_stack([*columns, centres])
+    names = [*names, "the prediction"]
+    return (
+        _worst_slab(features, names, covered, choosing, others, seed=seed),
+        _excess_risk(features, covered, choosing, others, level=1 - alpha),
+    )
+
+
+def _columns(X: Any, n: int) -> tuple[list[str], list[Floats]]:
+    """Names and numbers of the columns of a table; texts become codes, and a missing number the median."""
+    if hasattr(X, "columns"):
+        found = {str(name): np.asarray(X[name]) for name in list(X.columns)[:_COLUMNS]}
+    elif isinstance(X, np.ndarray) and X.ndim == 2:
+        found = {f"column {place}": X[:, place] for place in range(min(X.shape[1], _COLUMNS))}
+    else:
+        return [], []
+    numbers = []
+    for values in found.values():
+        column = (
+            values.astype(np.float64)
+            if values.dtype.kind in "iufb"
+            else codes_of_values(values, missing=True)[0].astype(np.float64)
+        )
+        known = np.isfinite(column)
+        numbers.append(np.where(known, column, np.median(column[known]) if known.any() else 0.0))
+    return list(found), numbers
+
+
+def _worst_slab(
+    features: Floats, names: list[str], covered: Bools, choosing: Integers, others: Integers, *, seed: int
+) -> Slab | None:
+    """Slabs along each column and along random directions, cut at quantiles: the least coverage among `choosing`."""
+    d = features.shape[1]
+    scale = features[choosing].std(axis=0)
+    mixes = (
+        np.random.default_rng([seed, 1]).normal(size=(d, _MIXES if d > 1 else 0)) / np.where(scale > 0, scale, 1)[:, None]
+    )
+    directions = np.hstack([np.eye(d), mixes])
+    along, hits = features[choosing] @ directions, covered[choosing].astype(np.float64)
+    worst, at = 2.0, (0, -np.inf, np.inf)
+    for place, values in enumerate(along.T):
+        edges = np.unique(np.quantile(values, np.linspace(0, 1, _BINS + 1), method="inverted_cdf"))
+        last = max(len(edges) - 1, 1)
+        bins = np.clip(np.searchsorted(edges, values, side="left"), 1, last) - 1  # bin b holds (edges[b], edges[b + 1]]
+        rows = np.concatenate([[0.0], np.cumsum(np.bincount(bins, minlength=last))])
+        inside = np.concatenate([[0.0], np.cumsum(np.bincount(bins, hits, minlength=last))])
+        counts = rows[None, :] - rows[:, None]  # bins i to j - 1
+        large = counts >= _LEAST_SHARE * len(values)
+        share = np.where(large, (inside[None, :] - inside[:, None]) / np.maximum(counts, 1), 2.0)
+        i, j = np.unravel_index(np.argmin(share), share.shape)
+        if share[i, j] < worst:
+            ends = float(edges[i]) if i else -np.inf, float(edges[j]) if j < last else np.inf
+            worst, at = float(share[i, j]), (place, *ends)
+    place, low, high = at
+    new = features[others] @ directions[:, place]
+    held = others[(new > low) & (new <= high)]
+    if not held.size:
+        return None
+    low, high = max(low, float(along[:, place].min())), min(high, float(along[:, place].max()))
+    where = f"{names[place]} from {low:.4g} to {high:.4g}" if place < d else "a mix of columns"
+    found = int(covered[held].sum())
+    return Slab(where, held.size, found / held.size, *share_interval(found, held.size))
+
+
+def _excess_risk(features: Floats, covered: Bools, choosing: Integers, others: Integers, *, level: float) -> ExcessRisk:
+    from sklearn.tree import DecisionTreeRegressor
+
+    least = max(25, len(choosing) // 20)
+    tree = DecisionTreeRegressor(max_leaf_nodes=8, min_samples_leaf=least, random_state=0)
+    above = tree.fit(features[choosing], covered[choosing]).predict(features[others]) >= level
+    value = low = high = 0.0
+    for rows, sign in ((others[above], 1.0), (others[~above], -1.0)):
+        if rows.size:
+            share, hits = rows.size / len(others), int(covered[rows].sum())
+            ends = [sign * share * (end - level) for end in share_interval(hits, rows.size, confidence=0.975)]
+            value += sign * share * (hits / rows.size - level)
+            low, high = low + min(ends), high + max(ends)
+    return ExcessRisk(value, low, high, len(others))

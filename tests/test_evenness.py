@@ -1,0 +1,111 @@
+"""Evenness of coverage: slices by definition, intervals that hold for all at once, and rows that did not choose the slab."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.sparse import csr_matrix
+from scipy.stats import binom
+from sklearn.linear_model import LogisticRegression, Ridge
+
+import dco
+from dco.evaluation.evenness import conditional_coverage
+
+
+def intervals(covered):
+    """Sets that hold y = 0 where `covered`."""
+    return dco.Intervals(np.where(covered, -1.0, 1.0), np.full(len(covered), 2.0))
+
+
+def test_slices_are_counted():
+    rng = np.random.default_rng(0)
+    members, y = rng.random((300, 3)) < 0.7, rng.choice(["a", "b", "c"], size=300)
+    sets, centres = dco.LabelSets.from_dense(members, classes=["a", "b", "c"]), np.round(rng.normal(size=300), 1)
+    groups = rng.integers(0, 2, size=300)
+    found = dco.evaluate(sets, y, centres=centres, groups=groups)
+    edges = [np.sort(centres)[k - 1] for k in (60, 120, 180, 240)]
+    part_of = {"class": y, "fifth": np.array([sum(value > edge for edge in edges) for value in centres]), "group": groups}
+    assert [row.by for row in found.slices] == ["class"] * 3 + ["fifth"] * 5 + ["group"] * 2
+    for by, parts in part_of.items():
+        own = [row for row in found.slices if row.by == by]
+        for row, value in zip(own, np.unique(parts), strict=True):
+            inside = parts == value
+            assert row.n == inside.sum()
+            assert row.coverage == pytest.approx(sets.contains(y)[inside].mean())
+            assert row.mean_size == pytest.approx(members.sum(axis=1)[inside].mean())
+            assert by == "fifth" or row.value == value
+    fifth = next(row for row in found.slices if row.by == "fifth")
+    assert fifth.value == f"1: {centres.min():.4g} to {edges[0]:.4g}"
+    assert json.loads(json.dumps(found.to_dict()))["slices"][0]["by"] == "class"
+
+
+def test_intervals_of_slices_hold_for_all_at_once():
+    """Coverage .9 in every slice: some interval misses it with probability at most 5 %."""
+    rng, missed = np.random.default_rng(1), 0
+    for _ in range(300):
+        covered = rng.random(200) < 0.9
+        found = dco.evaluate(intervals(covered), np.zeros(200), centres=rng.normal(size=200), groups=rng.integers(0, 9, 200))
+        missed += any(not row.coverage_low <= 0.9 <= row.coverage_high for row in found.slices)
+    assert missed <= binom.ppf(0.999, 300, 0.05)
+
+
+def test_slab_and_excess_risk_keep_their_error_rates_where_coverage_is_even():
+    rng, slabs, risks = np.random.default_rng(2), 0, []
+    for _ in range(200):
+        X, covered = rng.normal(size=(300, 3)), rng.random(300) < 0.9
+        slab, risk = conditional_coverage(X, X[:, 0], covered, alpha=0.1)
+        slabs += not slab.coverage_low <= 0.9 <= slab.coverage_high
+        risks.append(risk)
+    assert slabs <= binom.ppf(0.999, 200, 0.05)
+    assert sum(not risk.low <= 0 <= risk.high for risk in risks) <= binom.ppf(0.999, 200, 0.05)
+    assert abs(np.mean([risk.value for risk in risks])) < 0.005
+
+
+def test_the_rows_that_choose_a_slab_would_flatter_it():
+    """The planted mistake: evaluated on the rows that chose it, the worst slab of even sets looks far too low."""
+    rng = np.random.default_rng(3)
+    X, covered = rng.normal(size=(200, 20)), rng.random(200) < 0.9
+    honest = conditional_coverage(X, X[:, 0], covered, alpha=0.1)[0]
+    order = np.random.default_rng(0).permutation(200)[:100]  # those that choose
+    twice = np.concatenate([order, order])
+    places = np.empty(200, dtype=int)
+    places[np.random.default_rng(0).permutation(200)] = twice  # the others are copies of those that choose
+    planted = conditional_coverage(X[places], X[places, 0], covered[places], alpha=0.1)[0]
+    assert planted.coverage_high < 0.9 < honest.coverage_high
+
+
+def test_uneven_coverage_is_found():
+    """Rows with a dose above 1, 15.9 % of them, are covered .4 of the time, others always: at 90 % the distance is .163."""
+    rng = np.random.default_rng(4)
+    X = pd.DataFrame({"dose": rng.normal(size=4000), "site": rng.choice(["n", None, "s"], size=4000), "x": np.nan})
+    covered = (X["dose"] < 1) | (rng.random(4000) < 0.4)
+    slab, risk = conditional_coverage(X, rng.normal(size=4000), covered.to_numpy(), alpha=0.1)
+    assert slab.where.startswith("dose from")
+    assert slab.coverage_low < 0.4 < slab.coverage_high < 0.7
+    assert risk.low < 0.163 < risk.high
+    assert risk.value == pytest.approx(0.163, abs=0.02)
+    for other in (csr_matrix(X[["dose"]].to_numpy()), ["text"] * 4000):  # then the prediction alone
+        slab, risk = conditional_coverage(other, X["dose"].to_numpy(), covered.to_numpy(), alpha=0.1)
+        assert slab.where.startswith("the prediction from")
+    assert conditional_coverage(X[:99], X["dose"][:99], covered[:99], alpha=0.1) == (None, None)
+
+
+@pytest.mark.filterwarnings("ignore:On the tuning rows")  # a class is left behind
+def test_an_estimator_shows_evenness_and_names_every_low_class():
+    rng = np.random.default_rng(5)
+    X = rng.normal(size=(1500, 3))
+    y = np.where(X[:, 0] + rng.normal(size=1500) > 2.2, "rare", "common")
+    est = dco.DecoupledClassifier(LogisticRegression(), random_state=0).fit(X[:1000], y[:1000])
+    found = est.evaluate(X[1000:], y[1000:])
+    assert [note.kind for note in found.notes] == ["low-classes"]
+    assert "rare" in found.notes[0].text
+    assert "condition_on" in found.notes[0].remedy
+    for words in ("worst class", "worst fifth", "worst slab", "excess risk", "one-label sets", "note"):
+        assert words in str(found)
+    each = dco.DecoupledClassifier(LogisticRegression(), condition_on="label", random_state=0).fit(X[:1000], y[:1000])
+    assert each.evaluate(X[1000:], y[1000:]).notes == ()
+    line = dco.DecoupledRegressor(Ridge(), random_state=0).fit(X[:1000], X[:1000, 0])
+    assert [row.by for row in line.evaluate(X[1000:], X[1000:, 0]).slices] == ["fifth"] * 5
