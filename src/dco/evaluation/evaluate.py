@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dco.foundations.arrays import AnyArray, Bools, Floats, as_labels, real_numbers
-from dco.foundations.display import ShownAsPrinted, counted
+from dco.foundations.display import ShownAsPrinted, counted, first_few
 from dco.foundations.ranks import Threshold, size_quantile
-from dco.guarantees.theory import Consistency, coverage_consistency
+from dco.guarantees.theory.coverage import DOUBTFUL, Consistency, coverage_consistency
 from dco.rows.conditions import condition_names, rows_by_condition
 from dco.rows.rows import check_not_missing
 from dco.sets.intervals import Intervals, IntervalUnions
@@ -76,25 +76,53 @@ class Evaluation(ShownAsPrinted):
     unknown_labels: int = 0
 
     @property
+    def laws(self) -> dict[Any, Consistency]:
+        """What judges the promise: the law of all rows (under None), or that of each group with a threshold of its own."""
+        if self.consistency is not None:
+            return {None: self.consistency}
+        judged = {} if self.no_verdict else {row.group: row.consistency for row in self.by_group}
+        return {name: law for name, law in judged.items() if law is not None}
+
+    @property
+    def broken(self) -> tuple[Any, ...]:
+        """The keys of `laws` whose coverage is too low: p below 0.01 over their number, so that many may be looked at."""
+        laws = self.laws
+        return tuple(
+            name
+            for name, law in laws.items()
+            if law.unknown_labels or (law.coverage < law.expected_coverage and law.p_value * len(laws) < DOUBTFUL)
+        )
+
+    @property
     def verdict(self) -> Literal["held", "failed", "unchecked"]:
         """Whether the promise held on these rows; coverage above its law keeps it. "unchecked" if no law applies."""
-        law = self.consistency
-        if law is None:
-            return "unchecked"
-        low = law.coverage < law.expected_coverage
-        return "failed" if law.unknown_labels or (low and not law.consistent) else "held"
+        return "unchecked" if not self.laws else "failed" if self.broken else "held"
+
+    def verdict_in_words(self, *, promised: float) -> str:
+        """One sentence on whether the promise held on these rows."""
+        seen = f"{100 * self.coverage:.1f} % of {counted(self.n, 'row')} covered, {100 * promised:.6g} % promised"
+        laws, broken = self.laws, list(map(str, self.broken))
+        if not laws:
+            return f"Nothing was checked, because {self.no_verdict or 'no law of coverage applies to these rows'}: {seen}."
+        where = (
+            "on these rows" if None in laws else f"in {first_few(broken)}" if broken else f"in each of {len(laws)} groups"
+        )
+        return f"The promise {'did not hold' if broken else 'held'} {where}: {seen}."
+
+    @property
+    def advice(self) -> str:
+        """What to do where the promise did not hold; empty where it did."""
+        if not self.broken:
+            return ""
+        p = min(law.p_value for law in self.laws.values())
+        return (
+            f"These rows are not like the calibration rows (p = {p:.2g}): look for a change in time, place or labels, and "
+            "calibrate again on rows like these."
+        )
 
     def in_words(self, *, promised: float) -> str:
-        """One sentence on whether the promise held on these rows, and what to do if it did not."""
-        seen = f"{100 * self.coverage:.1f} % of {counted(self.n, 'row')} covered, {100 * promised:.6g} % promised"
-        if self.verdict == "unchecked" or self.consistency is None:
-            return f"Nothing was checked, because no law of coverage applies to all rows together: {seen}."
-        if self.verdict == "held":
-            return f"The promise held on these rows: {seen}."
-        return (
-            f"The promise did not hold on these rows: {seen} (p = {self.consistency.p_value:.2g}). They are not like the "
-            "calibration rows: look for a change in time, place or labels, and calibrate again on rows like these."
-        )
+        """Whether the promise held on these rows, and what to do if it did not."""
+        return f"{self.verdict_in_words(promised=promised)} {self.advice}".rstrip()
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers and texts, nested, with the verdict; infinity stays a float."""
