@@ -174,7 +174,7 @@ def fit_table(data: Path, o: dict[str, Any]) -> Fitted:
         return Fitted(model, why, layout)
     by = None if by == layout.condition else by  # the model takes the groups that it calibrated
     names = row_names(table, layout.key, tested)
-    rows = KnownRows(X.iloc[tested].reset_index(drop=True), y[tested], labels(table, by, tested), by, names)
+    rows = KnownRows(X.iloc[tested].reset_index(drop=True), y[tested], labels(table, by, tested), by, names, layout.target)
     return Fitted(model, why, layout, rows, model.evaluate(rows.X, rows.y, by=rows.by))
 
 

@@ -78,13 +78,14 @@ class KnownRows:
     by: AnyArray | None
     by_name: str | None
     names: list[str] | None  # what the rows are called, if the model knows their key
+    target: str | None
     seen: bool = False
 
     def on_page(self) -> dict[str, Any]:
-        """The rows as a page takes them; groups carry the name of their column, which the page prints."""
-        named = self.by is not None and self.by_name is not None
-        by = require("pandas", extra="tables").Series(self.by, name=self.by_name) if named else None
-        return {"X": self.X, "y": self.y, "by": by, "names": self.names}
+        """The rows as a page takes them; targets and groups carry the names of their columns, which the page prints."""
+        series = require("pandas", extra="tables").Series
+        by = None if self.by is None else series(self.by, name=self.by_name)
+        return {"X": self.X, "y": series(self.y, name=self.target), "by": by, "names": self.names}
 
 
 def rows_with_targets(
@@ -108,7 +109,7 @@ def rows_with_targets(
     show(values.notes())
     X = model_features(model, table, layout, path=path)
     y = targets(table, layout, path=path, classes=getattr(model, "classes_", None))
-    return KnownRows(X, y, labels(table, by), by, row_names(table, key), _was_fitted_on(model, X, y))
+    return KnownRows(X, y, labels(table, by), by, row_names(table, key), layout.target, _was_fitted_on(model, X, y))
 
 
 def _was_fitted_on(model: Any, X: Any, y: AnyArray) -> bool:

@@ -12,8 +12,8 @@ import numpy as np
 from dco.foundations.extras import require
 from dco.foundations.files import written_beside
 from dco.guarantees.theory import coverage_law_of_rank
+from dco.report.formats import shortened
 from dco.report.numbers import ConditionNumbers, ReportNumbers
-from dco.report.words import shortened
 
 FORMATS = ("svg", "png")
 _BLUE, _PALE, _SEEN, _INK = "#1d5a9e", "#bcd4ee", "#a8420f", "#1b1d22"
