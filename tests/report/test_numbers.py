@@ -20,17 +20,15 @@ from sklearn.pipeline import make_pipeline
 
 from dco import DecoupledClassifier, DecoupledRegressor
 from dco.evaluation.evaluate import GroupEvaluation
+from dco.evaluation.histograms import nice_step, size_counts, size_edges
 from dco.report.formats import fixed, number, percent
 from dco.report.numbers import (
     GRID,
     example_rows,
     example_set,
     level_grid,
-    nice_step,
     picked_bound,
     report_numbers,
-    size_counts,
-    size_edges,
 )
 from dco.report.slices import Parts
 from dco.report.words import against_targets, point_prediction, shares, verdict

@@ -15,6 +15,7 @@ from typing import Any
 import click
 
 from dco.cli.options import spelled
+from dco.foundations import display
 from dco.foundations.files import plain
 
 _WIDE = 100_000  # not a terminal: nothing is cut or wrapped
@@ -131,7 +132,7 @@ def number(value: Any) -> str:
     if value is None:
         return "–"
     if isinstance(value, float):
-        return "–" if math.isnan(value) else f"{value:.4g}"
+        return "–" if math.isnan(value) else display.number(value)
     return str(value)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dco.foundations.arrays import AnyArray, Bools, Floats, as_labels, real_numbers
-from dco.foundations.display import ShownAsPrinted, counted, first_few
+from dco.foundations.display import ShownAsPrinted, counted, first_few, html_table, number
 from dco.foundations.ranks import Threshold, size_quantile
 from dco.guarantees.theory.coverage import DOUBTFUL, Consistency, coverage_consistency
 from dco.rows.conditions import condition_names, rows_by_condition
@@ -128,13 +128,34 @@ class Evaluation(ShownAsPrinted):
         """Plain numbers and texts, nested, with the verdict; infinity stays a float."""
         return asdict(self) | {"verdict": self.verdict}
 
+    def _repr_html_(self) -> str:
+        facts = [line.split("  ", 1) for line in str(self).split("\n\n")[0].splitlines()]
+        made = html_table(["", ""], [[name, value.strip()] for name, value in facts])
+        if not self.by_group:
+            return made
+        head = ["group", "rows", "coverage", "95 % interval", "mean size", "P95 size"]
+        return made + html_table(
+            head,
+            [
+                [
+                    str(row.group),
+                    str(row.n),
+                    f"{row.coverage:.4f}",
+                    f"{row.coverage_low:.4f} to {row.coverage_high:.4f}",
+                    number(row.mean_size),
+                    number(row.p95_size),
+                ]
+                for row in self.by_group
+            ],
+        )
+
     def __str__(self) -> str:
         lines = [
             f"rows               {self.n}",
             f"coverage           {self.coverage:.4f} (95 % interval {self.coverage_low:.4f} to {self.coverage_high:.4f})",
-            f"mean size          {_number(self.mean_size)}{self._infinity_note()}",
-            f"median size        {_number(self.median_size)}",
-            f"P95 size           {_number(self.p95_size)}",
+            f"mean size          {number(self.mean_size)}{self._infinity_note()}",
+            f"median size        {number(self.median_size)}",
+            f"P95 size           {number(self.p95_size)}",
             f"empty / full sets  {self.empty:.1%} / {self.full:.1%}",
         ]
         if self.single is not None:
@@ -156,7 +177,7 @@ class Evaluation(ShownAsPrinted):
             lines += ["", head + ("  expected  p" if judged else "")]
             lines += [
                 f"{row.group!s:<{width}}  {row.n:>7}  {row.coverage:>8.4f}  "
-                f"{row.coverage_low:.4f} to {row.coverage_high:.4f}  {_number(row.mean_size):>9}  {_number(row.p95_size):>9}"
+                f"{row.coverage_low:.4f} to {row.coverage_high:.4f}  {number(row.mean_size):>9}  {number(row.p95_size):>9}"
                 + (f"  {row.consistency.expected_coverage:>8.4f}  {row.consistency.p_value:.3g}" if row.consistency else "")
                 for row in self.by_group
             ]
@@ -166,7 +187,7 @@ class Evaluation(ShownAsPrinted):
         if self.infinite == 0:
             return ""
         rest = (
-            "no set is finite" if math.isnan(self.mean_finite_size) else f"{_number(self.mean_finite_size)} over the others"
+            "no set is finite" if math.isnan(self.mean_finite_size) else f"{number(self.mean_finite_size)} over the others"
         )
         return f" ({self.infinite:.1%} of the sets are infinite; {rest})"
 
@@ -316,7 +337,3 @@ def _differences(a: ArrayLike, b: ArrayLike) -> Floats:
             "value. Compare the median or the P95 size, or leave such splits out of both runs and say so."
         )
     return np.asarray(first - second)
-
-
-def _number(value: float) -> str:
-    return "inf" if math.isinf(value) else f"{value:.4g}"

@@ -216,7 +216,7 @@ class Monitor:
         self.error_rate = float(as_rational(error_rate, name="error_rate"))
         self._est, self._own, self._duplicates = est, est.predictor_, duplicates
         threshold = watched_threshold(est.predictor_)
-        self._law = {"rank": int(threshold.rank or 0), "n": threshold.n}
+        self.law = {"rank": int(threshold.rank or 0), "n": threshold.n}
         self._threshold = threshold
         self._evidence, self._hits, self._seen = Evidence.none(), np.zeros(0, dtype=bool), dict[str, None]()
         if state is not None:
@@ -243,9 +243,14 @@ class Monitor:
         hits = np.asarray(sets.contains(target), dtype=bool)
         hits = hits[self._new_rows(X, target, notes)]
         self._hits = np.concatenate([self._hits, hits])
-        self._evidence = self._evidence.after(hits, **self._law)
+        self._evidence = self._evidence.after(hits, **self.law)
         show(notes)
         return self.report()
+
+    @property
+    def hits(self) -> Bools:
+        """Whether each row that counts was covered, in order of arrival."""
+        return self._hits.copy()
 
     def report(self) -> MonitorReport:
         """What is known so far."""
@@ -258,13 +263,13 @@ class Monitor:
             interval=confidence_sequence(covered, rows, error_rate=self.error_rate),
             since=None,
             coverage_since=None,
-            expected_coverage=self._law["rank"] / (self._law["n"] + 1),
+            expected_coverage=self.law["rank"] / (self.law["n"] + 1),
             error_rate=self.error_rate,
             guarantee=self._threshold.guarantee,
         )
         if not made.alarm:
             return made
-        start = most_likely_start(self._hits, **self._law)
+        start = most_likely_start(self._hits, **self.law)
         return replace(made, since=start + 1, coverage_since=float(np.mean(self._hits[start:])))
 
     def state(self) -> dict[str, Any]:
@@ -274,7 +279,7 @@ class Monitor:
 
     def _calibration(self) -> str:
         certificate = self._own.certificate
-        return f"{certificate.structure_fingerprint} {certificate.scores_fingerprint} {self._law['rank']}/{self._law['n']}"
+        return f"{certificate.structure_fingerprint} {certificate.scores_fingerprint} {self.law['rank']}/{self.law['n']}"
 
     def _continue(self, state: Mapping[str, Any]) -> None:
         wanted = {"format", "calibration", "hits", "seen"}
@@ -284,7 +289,7 @@ class Monitor:
         if state["calibration"] != self._calibration():
             raise ValueError("state is of a monitor of another fit: make a new Monitor, or load the model it was made for.")
         self._hits = np.array([digit == "1" for digit in state["hits"]], dtype=bool)
-        self._evidence = self._evidence.after(self._hits, **self._law)
+        self._evidence = self._evidence.after(self._hits, **self.law)
         self._seen = dict.fromkeys(state["seen"])
 
     def _new_rows(self, X: Any, y: Any, notes: list[Note]) -> Bools:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from dataclasses import asdict, dataclass
 from fractions import Fraction
+from html import escape
 from textwrap import wrap
 from typing import Any, Literal, SupportsIndex
 
-from dco.foundations.display import ShownAsPrinted, are, counted
+from dco.foundations.display import ShownAsPrinted, are, counted, html_table
 from dco.foundations.errors import InfeasibleLevelError
 from dco.foundations.ranks import Level, as_count, as_positive, as_rational, rank_for, smallest_n_for
 from dco.guarantees.theory import (
@@ -93,9 +94,18 @@ class Plan(ShownAsPrinted):
         """Plain numbers and texts, nested."""
         return asdict(self)
 
-    def __str__(self) -> str:
+    @property
+    def _heading(self) -> str:
         level = f"alpha = {self.alpha:g}" + ("" if self.delta is None else f", delta = {self.delta:g}")
-        lines = [f"{counted(self.n, 'row')}, {self.guarantee} guarantee, {level}", ""]
+        return f"{counted(self.n, 'row')}, {self.guarantee} guarantee, {level}"
+
+    def _repr_html_(self) -> str:
+        rows = [[row.role, str(row.rows), row.reason] for row in self.rows]
+        notes = "".join(f"<p>{escape(note)}</p>" for note in self.notes)
+        return html_table(["role", "rows", "why"], rows, caption=self._heading) + notes
+
+    def __str__(self) -> str:
+        lines = [self._heading, ""]
         for row in self.rows:
             lines += wrap(f"{row.role:<10}{row.rows:>9}  {row.reason}", 100, subsequent_indent=" " * 21)
         for note in self.notes:

@@ -10,11 +10,12 @@ from typing import Any
 
 import numpy as np
 
+from dco.evaluation.histograms import nice_step
 from dco.foundations.arrays import Floats
 from dco.guarantees.facts import CertifiedThreshold
 from dco.guarantees.theory import coverage_law_of_rank
 from dco.report.formats import exponential, number
-from dco.report.numbers import ReportNumbers, nice_step
+from dco.report.numbers import ReportNumbers
 
 WIDTH, HEIGHT = 420, 244
 LEFT, RIGHT, TOP, BOTTOM = 46, 408, 34, 202  # above TOP: a line for the axis' name, a line for a mark's

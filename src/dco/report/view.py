@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from itertools import chain, pairwise
 from typing import Any
 
+from dco.evaluation.histograms import nice_step
 from dco.foundations.display import counted
 from dco.report import plots, words
 from dco.report.formats import decimals_for, fixed, label, level_percent, number, percent, shortened
-from dco.report.numbers import GivenRows, LevelNumbers, ReportNumbers, coverage_range, nice_step
+from dco.report.numbers import GivenRows, LevelNumbers, ReportNumbers, coverage_range
 
 MOST_CANDIDATES = 30
 
