@@ -281,7 +281,7 @@ def _notes(wish: _Wish, now: Outlook, doubled: Outlook, wanted: int, useful: int
             f"and leave {doubled.train + doubled.tune} instead of {now.train + now.tune} for training and tuning."
         )
     if wish.candidates > 1:
-        notes.append(_tuning_note(wish, now))
+        notes += filter(None, [_tuning_note(wish, now)])
     verb = "is" if now.n >= useful else "would be"
     notes.append(f"The smallest useful number of rows {verb} {useful}.")
     if now.n < useful:
@@ -295,16 +295,18 @@ def _tuning_note(wish: _Wish, now: Outlook) -> str:
     if now.tune == 0:
         return "There are no rows for tuning: use folds, or a single candidate."
     said = {
-        "paper": "Proposition 3.2 (80 thresholds each), miscoverage to within {:.3f} and sizes to within {:.1%} of the "
+        "paper": "by Proposition 3.2 (80 thresholds each), miscoverage to within {:.3f} and sizes to within {:.1%} of the "
         "largest set",
-        "uniform": "the uniform bound, {:.3f} and {:.1%}",
+        "uniform": "by the uniform bound, to within {:.3f} and {:.1%}",
     }
+    proved = []
     for method in ("paper", "uniform"):
-        proved = tuning_accuracy(now.tune, candidates=wish.candidates, size_bound=1.0, method=method)
-        empty = 2 * proved.risk_error >= wish.alpha
-        weight = "says nothing here (twice the first error must stay below alpha)" if empty else "is a worst case"
-        said[method] = f"{said[method].format(proved.risk_error, proved.size_error)}, which {weight}"
+        bound = tuning_accuracy(now.tune, candidates=wish.candidates, size_bound=1.0, method=method)
+        if 2 * bound.risk_error < wish.alpha:  # otherwise the bound says nothing
+            proved.append(said[method].format(bound.risk_error, bound.size_error))
+    if not proved:
+        return ""
     return (
-        f"What theory proves about the choice among {wish.candidates} candidates: {said['paper']}; {said['uniform']}. The "
-        "guarantee of coverage needs neither."
+        f"What theory proves about the choice among {wish.candidates} candidates, in the worst case: {'; '.join(proved)}. "
+        "The guarantee of coverage needs no such bound."
     )
