@@ -65,6 +65,7 @@ def command(data: Path, as_json: bool, **options: Any) -> None:
     if options["by"] is not None and options["test_size"] == 0:
         raise click.UsageError("--by evaluates rows set aside, and --test-size 0 sets none aside: leave one of them out.")
     with progress("Fitting", None, quiet=as_json), collected_notes() as notes:
+        opt.note_large(options["alpha"])
         fitted = fit_table(data, options)
     _write(fitted, data, options)
     if as_json:
@@ -148,13 +149,13 @@ def fit_table(data: Path, o: dict[str, Any]) -> Fitted:
     import numpy as np
 
     from dco.cli.columns import Asked, make_layout
-    from dco.cli.features import features, labels, row_names, targets
+    from dco.cli.features import features, known_targets, labels, row_names, targets
     from dco.cli.layout import need_column
     from dco.cli.model_files import KnownRows
     from dco.cli.reading import read_table
     from dco.rows.roles import assign_roles
 
-    table, by = read_table(data), o["by"]
+    table, by = known_targets(read_table(data), Asked.of(o), path=data), o["by"]
     layout, why = make_layout(table, Asked.of(o), path=data)
     need_column(table.column_names, by, path=data, option="--by")
     model = _unfitted(layout, o)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from dco.cli.layout import Layout, need_column
-from dco.cli.options import chosen_delta
+from dco.cli.options import chosen_delta, note_large
 from dco.foundations.arrays import AnyArray
 from dco.foundations.errors import UntrustedTypeError
 from dco.foundations.extras import require
@@ -92,7 +92,7 @@ def rows_with_targets(
     model: Any, path: Path, *, target: str | None, by: str | None, ignore_new: bool, decimal: str | None = None
 ) -> KnownRows:
     """Read features, targets and groups of a table as the model needs them."""
-    from dco.cli.features import NewValues, labels, row_names, targets
+    from dco.cli.features import NewValues, known_targets, labels, row_names, targets
     from dco.cli.reading import column_names, read_table
 
     names = column_names(path)
@@ -104,6 +104,7 @@ def rows_with_targets(
     key = layout.key if layout.key in names else None
     also = [name for name in (layout.target, by, key) if name is not None]
     table = read_table(path, layout.columns_to_read(path, names, ignore_new=ignore_new, also=also))
+    table = known_targets(table, layout, path=path)
     values = NewValues()
     values.count(table, layout)
     show(values.notes())
@@ -141,6 +142,7 @@ def stated(model: Any, asked: Mapping[str, Any], *, noting: bool = False) -> dic
     chosen_delta(asked["guarantee"] or predictor.statement.guarantee, asked["delta"])
     statement = predictor.stated(**asked)
     if noting:
+        note_large(asked["alpha"])
         notes: list[Note] = []
         statement.note_infeasible(predictor.calibration, predictor.thresholds(statement), notes)
         show(notes)
