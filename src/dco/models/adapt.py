@@ -13,6 +13,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, Literal
 
 import numpy as np
@@ -21,6 +22,7 @@ from scipy.special import expit, softmax
 
 from dco.foundations.arrays import AnyArray, Floats, to_numpy
 from dco.foundations.errors import IncompatibleScoreError
+from dco.foundations.notes import Note, show
 from dco.predictions import (
     ClassDraws,
     ClassProbabilities,
@@ -386,8 +388,10 @@ def with_model_param(models: Any, key: str, value: Any) -> Any:
 def seeded_models(models: Any, seed: int) -> dict[str, Any]:
     """Copies of the models by name; those without a seed get one, so that the certificate's seed repeats the fit."""
     from sklearn.base import clone
+    from sklearn.exceptions import NotFittedError
+    from sklearn.utils.validation import check_is_fitted
 
-    named = named_models(models)
+    named, refitted = named_models(models), list[tuple[str, Any]]()
     numbers = np.random.SeedSequence([seed, 1]).generate_state(max(len(named), 1)).tolist()
     seeded = {}
     for number, (name, model) in zip(numbers, named.items(), strict=False):
@@ -400,11 +404,20 @@ def seeded_models(models: Any, seed: int) -> dict[str, Any]:
                 "sklearn.base.BaseEstimator, or pass sklearn.frozen.FrozenEstimator(model) if it is fitted already."
             )
         copy = clone(model)
+        with suppress(NotFittedError, TypeError):  # a TypeError: not scikit-learn's kind of estimator
+            check_is_fitted(model)
+            refitted.append((name, copy))
         params = copy.get_params() if hasattr(copy, "get_params") else {}
         for splitter in filter(_is_free_splitter, params.values()):
             splitter.random_state = number % 2**31  # the copy's own: `clone` copies what is no estimator
         free = {key: number % 2**31 for key, value in params.items() if _is_free_seed(key, value)}
         seeded[name] = copy.set_params(**free) if free else copy
+    for name, copy in refitted:
+        try:
+            check_is_fitted(copy)  # what ends in a frozen model is fitted in its copy too
+        except NotFittedError:
+            text = f"The model {name!r} is fitted already, and a copy of it is fitted again on the training rows."
+            show([Note("fitted-again", text, "To use it as it is, pass sklearn.frozen.FrozenEstimator(model).")])
     return seeded
 
 
