@@ -20,7 +20,7 @@ from dco.foundations.notes import Message, Note, show
 from dco.foundations.ranks import Level
 from dco.guarantees.calibration import Statement
 from dco.guarantees.certificate import Certificate
-from dco.models.adapt import input_tags, is_frozen, named_models, predict_record, seeded_models, takes_nan, with_model_param
+from dco.models.adapt import input_tags, is_frozen, named_models, predict_record, seeded_models, with_model_param
 from dco.predictions import ClassProbabilities
 from dco.predictor import DecoupledPredictor, fit_decoupled
 from dco.rows.conditions import check_condition, is_label
@@ -65,6 +65,7 @@ class Decoupled(BaseEstimator, ABC):
         condition_on: Any = None,
         simultaneous: bool = False,
         search: Any = None,
+        selection: Literal["decoupled", "pointwise"] = "decoupled",
         stratify: bool = False,
         duplicates: Literal["natural", "drop", "allow"] = "natural",
         n_jobs: int | None = None,
@@ -85,6 +86,7 @@ class Decoupled(BaseEstimator, ABC):
         self.condition_on = condition_on
         self.simultaneous = simultaneous
         self.search = search
+        self.selection = selection
         self.stratify = stratify
         self.duplicates = duplicates
         self.n_jobs = n_jobs
@@ -105,13 +107,15 @@ class Decoupled(BaseEstimator, ABC):
         if params and get_config().get("enable_metadata_routing") and self.search is None:
             process_routing(self, "fit", **params)  # an unset or unknown request is an error here, not a failed candidate
         wanted = self.alpha, self.guarantee, self.delta, self.simultaneous, self.condition_on, self.on_infeasible
-        statement = Statement(*wanted)
-        new = object.__new__(type(self))  # takes what is fitted, until all of it is
+        work = self.search, self.ensemble, self.refit, self.n_jobs, self.scheduler, self.selection
+        new: Any = object.__new__(type(self))  # takes what is fitted, until all of it is
         new.__dict__.update(self.__dict__)
         seed = as_seed(self.random_state)
         rows = new._rows(X, y, groups, params, reset=True)
         if self.condition_on is not None:
             check_condition(self.condition_on, rows.X)
+        brought = {role: given for role, given in (("tune", tune), ("calibrate", calibrate)) if given is not None}
+        roles = {role: new._rows(*role_parts(role, given), reset=False) for role, given in brought.items()}
         split = Split(
             self.tune_size,
             self.calibrate_size,
@@ -119,17 +123,17 @@ class Decoupled(BaseEstimator, ABC):
             self.stratify,
             self.duplicates,
             frozen=self.search is None and all(map(is_frozen, named_models(self.models).values())),
-            given_tune=new._given("tune", tune),
-            given_calibrate=new._given("calibrate", calibrate),
+            given_tune=roles.get("tune"),
+            given_calibrate=roles.get("calibrate"),
         )
         new.predictor_ = fit_decoupled(
             seeded_models(self.models, seed),
             given_scores(self.scores, scores_called),
             rows,
-            statement,
-            classes=new._known_classes(rows, split),
+            Statement(*wanted),
+            classes=new._known_classes(rows, split) if isinstance(self, ClassifierMixin) else None,
             split=split,
-            choosing=Choosing(self.search, self.ensemble, self.refit, self.n_jobs, self.scheduler),
+            choosing=Choosing(*work),
             seed=seed,
         )
         if new.predictor_.notes:
@@ -166,8 +170,7 @@ class Decoupled(BaseEstimator, ABC):
         one label per row, or names groups as `condition_on` does: the table by group. Under `condition_on` the groups of
         the conditions are taken, each compared with the law of its own threshold. Rows that took part in the fit are
         counted in a warning, and in ``no_verdict``: there is then no verdict. There is none either after a fit with
-        `groups`: the law is for independent rows. Labels that are not in ``classes_`` are counted in a warning too; their
-        rows are misses.
+        `groups`: the law is for independent rows. Labels that are not in ``classes_`` are misses, counted in a warning too.
         """
         X, own, one, notes = self._features(X), self.predictor_, alpha is None or np.ndim(alpha) == 0, list[Note]()
         target = self._known_targets(y, notes)
@@ -239,10 +242,10 @@ class Decoupled(BaseEstimator, ABC):
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        models = [model for model in named_models(self.models).values() if input_tags(model) is not None]
+        inputs = [own for own in map(input_tags, named_models(self.models).values()) if own is not None]
         # one that takes NaN is enough: others fail as candidates, with their own words; a search may propose any model
-        tags.input_tags.allow_nan = self.search is not None or any(takes_nan(model) for model in models)
-        tags.input_tags.sparse = bool(models) and all(input_tags(model).sparse for model in models)
+        tags.input_tags.allow_nan = self.search is not None or any(own.allow_nan for own in inputs)
+        tags.input_tags.sparse = bool(inputs) and all(own.sparse for own in inputs)
         return tags
 
     # ------------------------------------------------------------------------------------------ what callers bring
@@ -254,6 +257,12 @@ class Decoupled(BaseEstimator, ABC):
             raise ValueError(f"search must be None, dco.search.Random(...) or dco.search.Optuna(...), got {self.search!r}.")
         if not named_models(self.models) and self.search is None:
             raise ValueError("models is empty: pass an estimator, a list of estimators or a dict of them.")
+        if isinstance(self, RegressorMixin) and self.condition_on is not None and is_label(self.condition_on):
+            raise ValueError(
+                f'condition_on="{self.condition_on}" is for classes; a regression takes a column or a callable.'
+            )
+        if isinstance(self, RegressorMixin) and self.stratify:
+            raise ValueError("stratify=True is for classes.")
 
     def _features(self, X: Any) -> Any:
         """New rows for a fitted estimator: the same columns as in ``fit``."""
@@ -262,12 +271,13 @@ class Decoupled(BaseEstimator, ABC):
 
     def _checked(self, X: Any, *, reset: bool) -> Any:
         """X with its columns checked; frames and text pass untouched."""
-        check_table(X)
-        if is_frame(X):
-            validate_data(self, X, skip_check_array=True, reset=reset)
-            if n_rows(X) == 0:
-                raise ValueError("Found array with 0 sample(s): X has no rows.")
-            return X
+        if not isinstance(X, np.ndarray):
+            check_table(X)
+            if is_frame(X):
+                validate_data(self, X, skip_check_array=True, reset=reset)
+                if n_rows(X) == 0:
+                    raise ValueError("Found array with 0 sample(s): X has no rows.")
+                return X
         finite = "allow-nan" if get_tags(self).input_tags.allow_nan else True
         kind = X.dtype.kind if isinstance(X, np.ndarray) else "f"
         texts = kind in "US" or (kind == "O" and any(isinstance(cell, str) for cell in X.flat))
@@ -279,10 +289,6 @@ class Decoupled(BaseEstimator, ABC):
             raise ValueError(f"This {type(self).__name__} estimator requires y to be passed, but the target y is None.")
         return given_rows(self._checked(X, reset=reset), self._targets(y), groups, params)
 
-    def _given(self, role: str, given: Any) -> Rows | None:
-        """The rows (X, y) or (X, y, {fit parameters}) that the caller brings for a role."""
-        return None if given is None else self._rows(*role_parts(role, given), reset=False)
-
     @abstractmethod
     def _targets(self, y: Any) -> AnyArray:
         """y as this estimator takes it, or an error."""
@@ -291,10 +297,6 @@ class Decoupled(BaseEstimator, ABC):
         """The targets of rows to be evaluated."""
         check_not_missing(y, "coverage needs rows whose target is known. Leave such rows out.")
         return one_column(y)
-
-    def _known_classes(self, rows: Rows, split: Split) -> AnyArray | None:
-        """Regression has no classes."""
-        return None
 
 
 class DecoupledClassifier(ClassifierMixin, Decoupled):
@@ -317,10 +319,12 @@ class DecoupledClassifier(ClassifierMixin, Decoupled):
         Refit the winner on train + tune before calibrating (valid, and narrower); False is the paper's procedure.
     ensemble : bool
         Let the average of the best few models be a candidate too.
-    condition_on : None, "label", a column, or a callable of X
-        One threshold for each group (Mondrian). With "pac", delta holds for each group separately; `simultaneous` spends
-        delta / G on each.
+    condition_on : None, "label", "label-clusters", a column, a callable of X, or a list of columns and callables
+        One threshold for each group (Mondrian); "label-clusters": rare labels share one with labels whose scores are alike.
+        With "pac", delta holds for each group separately; `simultaneous` spends delta / G on each. With a list each value of
+        each entry is a group: all are covered at once, though they overlap.
     search : None, dco.search.Random, dco.search.Optuna
+    selection : "decoupled", one candidate for all rows, or "pointwise", the one whose set is smallest at each x
     stratify : bool
         Balance the roles that are dealt from X over labels. If calibration is one of them, marginal coverage is
         approximate and the certificate says "none".
@@ -393,16 +397,10 @@ class DecoupledRegressor(RegressorMixin, Decoupled):
         """The conformal p-value of each given y, (n,); p > alpha iff y is in the row's set (of the marginal guarantee)."""
         return self.predictor_.p_values(self._features(X), self._targets(y))
 
-    def _check_parameters(self, groups: Any) -> None:
-        super()._check_parameters(groups)
-        if self.condition_on is not None and is_label(self.condition_on):
-            raise ValueError('condition_on="label" is for classes; a regression takes a column or a callable of X.')
-        if self.stratify:
-            raise ValueError("stratify=True is for classes.")
-
     def _targets(self, y: Any) -> AnyArray:
         check_not_missing(y, "every row needs a number. Leave such rows out.")
-        check_floats_hold(y, name="y")
+        if not (isinstance(y, np.ndarray) and y.dtype == np.float64):
+            check_floats_hold(y, name="y")
         column = one_column(y, warn=True)
         try:
             values: AnyArray = check_array(column, ensure_2d=False, input_name="y", dtype=np.float64)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -271,10 +271,31 @@ class GaussianMixtures(Prediction):
         return int(self.means.shape[0])
 
 
+@dataclass(frozen=True, eq=False)
+class Several(Prediction):
+    """Records of the same rows by several candidates, for a score that chooses among them row by row."""
+
+    records: tuple[Prediction, ...]
+
+    def __len__(self) -> int:
+        return len(self.records[0])
+
+    @property
+    def n_classes(self) -> int:
+        """That of the first record."""
+        return self.records[0].n_classes
+
+    def labels(self) -> AnyArray | None:
+        """Those of the first record, in its order."""
+        return self.records[0].labels()
+
+
 def take(prediction: Record, rows: Integers | slice) -> Record:
     """The same record for some of its rows."""
-    parts: dict[str, Floats | None]
+    parts: dict[str, Any]
     match prediction:
+        case Several(records):
+            parts = {"records": tuple(take(record, rows) for record in records)}
         case ClassProbabilities(probabilities, _, uniforms):
             parts = {"probabilities": probabilities[rows], "uniforms": None if uniforms is None else uniforms[rows]}
         case ClassDraws(draws, _, uniforms):

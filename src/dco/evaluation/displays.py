@@ -14,7 +14,8 @@ from numpy.typing import ArrayLike
 
 from dco.evaluation.evaluate import Evaluation, GroupEvaluation, evaluate
 from dco.evaluation.histograms import size_counts, size_edges
-from dco.evaluation.monitor import Evidence, Monitor, confidence_sequence
+from dco.evaluation.monitor import Monitor
+from dco.evaluation.watching import confidence_sequence
 from dco.foundations.extras import require
 from dco.guarantees.theory import coverage_law_of_rank
 from dco.sets.intervals import IntervalUnions
@@ -281,7 +282,7 @@ class RankingDisplay(Display):
 class MonitorDisplay(Display):
     """The coverage of rows as they arrived, its interval for all times, what the calibration promises, and the alarm.
 
-    `alarm` is the first row of those drawn at which the monitor had raised one, None if there is none.
+    `alarm` is the row, counted from 1, at which the monitor raised one; None if there is none.
     """
 
     def __init__(
@@ -300,29 +301,31 @@ class MonitorDisplay(Display):
     @classmethod
     def from_monitor(cls, monitor: Monitor, *, ax: Any = None) -> Self:
         """The rows that a monitor has seen."""
-        hits = monitor.hits
-        if hits.size == 0:
+        seen = monitor.timeline()
+        covered, below = seen["covered"], np.flatnonzero(seen["p_value"] <= monitor.error_rate)
+        if covered.size == 0:
             raise ValueError("The monitor has seen no rows yet: update it first.")
-        rows = np.unique(np.linspace(1, hits.size, min(_POINTS, hits.size)).round().astype(np.int64))
-        total = np.cumsum(hits)[rows - 1]
+        rows = np.unique(np.linspace(1, covered.size, min(_POINTS, covered.size)).round().astype(np.int64))
+        total = np.cumsum(covered)[rows - 1]
         ends = [
-            confidence_sequence(int(hit), int(n), error_rate=monitor.error_rate) for hit, n in zip(total, rows, strict=True)
+            confidence_sequence(int(hits), int(n), error_rate=monitor.error_rate)
+            for hits, n in zip(total, rows, strict=True)
         ]
-        evidence, alarm = Evidence.none(), None
-        for first, last in zip([0, *rows[:-1].tolist()], rows.tolist(), strict=True):
-            evidence = evidence.after(hits[first:last], **monitor.law)
-            if evidence.p_value() <= monitor.error_rate:
-                alarm = last
-                break
         low, high = np.array(ends).T
-        expected = monitor.report().expected_coverage
-        return cls(rows=rows, coverage=total / rows, low=low, high=high, expected=expected, alarm=alarm).plot(ax)
+        return cls(
+            rows=rows,
+            coverage=total / rows,
+            low=low,
+            high=high,
+            expected=monitor.report().expected_coverage,
+            alarm=int(below[0]) + 1 if below.size else None,
+        ).plot(ax)
 
     def _draw(self, ax: Any) -> None:
         ax.fill_between(self.rows, self.low, self.high, color=PALE, linewidth=0, label="interval for all times")
         ax.plot(self.rows, self.coverage, color=BLUE, label="covered so far")
         ax.axhline(self.expected, **DASHED, label="expected")
         if self.alarm is not None:
-            ax.axvline(self.alarm, color=SEEN, label=f"alarm by row {self.alarm}")
+            ax.axvline(self.alarm, color=SEEN, label=f"alarm at row {self.alarm}")
         ax.set(xlabel="rows", ylabel="coverage")
         ax.legend(**_ABOVE, ncols=4)

@@ -10,7 +10,7 @@ from dco.scores.score import Score
 
 _HOMES = [
     f"dco.scores.{name}"
-    for name in ("bayesian_classes", "classification", "never_empty", "decision", "regression", "density")
+    for name in ("bayesian_classes", "classification", "never_empty", "decision", "regression", "density", "pointwise")
 ]
 
 

@@ -67,7 +67,8 @@ OWN = _full_names("""
     dco.models.mc_dropout: MCDropoutClassifier
     dco.models.quantile_pair: QuantilePair
     dco.models.residual_spread: ResidualSpread
-    dco.predictions: ClassDraws ClassProbabilities GaussianMixtures Points PointsWithSpread Quantiles
+    dco.models.several: SeveralModels
+    dco.predictions: ClassDraws ClassProbabilities GaussianMixtures Points PointsWithSpread Quantiles Several
     dco.predictor: DecoupledPredictor Structure
     dco.rows.roles: Splits
     dco.rows.rows: KeptRows
