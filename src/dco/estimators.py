@@ -151,7 +151,7 @@ class Decoupled(BaseEstimator, ABC):
 
         `guarantee` and `delta` ask for the other statement from the same calibration scores, in place of that of the fit.
         Each level is guaranteed if it was fixed without looking at calibration or test results; for a level picked by its
-        result, ``certificate_.simultaneous_slack()`` is what coverage may lack.
+        result, coverage may be lower by ``certificate_.simultaneous_slack()``.
         """
         X, own, one = self._features(X), self.predictor_, alpha is None or np.ndim(alpha) == 0
         statements = [own.stated(level, guarantee=guarantee, delta=delta) for level in ([alpha] if one else alpha)]

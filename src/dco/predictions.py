@@ -1,19 +1,32 @@
 """What a fitted model hands to a score: small frozen records of arrays.
 
 A record knows nothing of the model that made it, so people who have only logits or posterior draws can use every score.
+Records about classes hold arrays of torch, CuPy and JAX where they are; those about numbers copy them to the host.
 """
 
 from __future__ import annotations
 
 import copy
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dco.foundations.arrays import AnyArray, Floats, Integers, as_labels, to_numpy
+from dco.foundations.arrays import (
+    AnyArray,
+    Floats,
+    Integers,
+    as_labels,
+    beside,
+    doubles,
+    namespace,
+    to_numpy,
+    where_they_are,
+)
 from dco.sets.labels import codes_of
 
 Record = TypeVar("Record", bound="Prediction")
@@ -38,21 +51,23 @@ class Prediction(ABC):
 
 
 class ClassRecord(Prediction):
-    """What records about classes share: labels, and uniforms for randomised scores.
-
-    `classes` (K,) names the columns: y and prediction sets then speak labels. Without it y must be integers 0..K-1.
-    `uniforms` (n,) in [0, 1) serve randomised scores, one per row: they must not depend on y.
-    `unseen` lists labels that exist but that the model has never seen; every score gives them +inf, so they are in a set
-    only when its threshold is infinite.
-    """
+    """What records about classes share: labels, and uniforms for randomised scores (see `ClassProbabilities`)."""
 
     classes: AnyArray | None
     unseen: AnyArray | None
 
     @property
     @abstractmethod
+    def array(self) -> Any:
+        """All probabilities, labels along the last axis."""
+
+    @property
     def n_known(self) -> int:
         """How many labels have a probability."""
+        return int(self.array.shape[-1])
+
+    def __len__(self) -> int:
+        return int(self.array.shape[-2])
 
     @abstractmethod
     def as_probabilities(self) -> ClassProbabilities:
@@ -74,6 +89,9 @@ class ClassRecord(Prediction):
 
     def codes(self, y: ArrayLike) -> Integers:
         """Each label's column; a column >= `n_known` belongs to a label the model has never seen."""
+        return beside(self._codes(y), self.array)  # type: ignore[no-any-return]
+
+    def _codes(self, y: ArrayLike) -> Integers:
         labels, names, k = as_labels(y), self.labels(), self.n_known
         if labels.shape != (len(self),):
             raise ValueError(f"y must hold one label for each of the {len(self)} rows, got shape {labels.shape}.")
@@ -109,7 +127,13 @@ ClassRecordT = TypeVar("ClassRecordT", bound=ClassRecord)
 
 @dataclass(frozen=True, eq=False)
 class ClassProbabilities(ClassRecord):
-    """Class probabilities, (n, K); see `ClassRecord` for the other fields."""
+    """Class probabilities, (n, K).
+
+    `classes` (K,) names the columns: y and prediction sets then speak labels. Without it y must be integers 0..K-1.
+    `uniforms` (n,) in [0, 1) serve randomised scores, one per row: they must not depend on y.
+    `unseen` lists labels that exist but that the model has never seen; every score gives them +inf, so they are in a set
+    only when its threshold is infinite.
+    """
 
     probabilities: Floats
     classes: AnyArray | None = None
@@ -123,20 +147,41 @@ class ClassProbabilities(ClassRecord):
         uniforms: ArrayLike | None = None,
         unseen: ArrayLike | None = None,
     ) -> None:
-        matrix = _floats(probabilities, "probabilities")
+        matrix = _floats_anywhere(probabilities, "probabilities")
         if matrix.ndim != 2 or matrix.shape[1] == 0:
             raise ValueError(f"probabilities must be an (n, K) matrix with K >= 1, got shape {matrix.shape}.")
         _check_probabilities(matrix, "probabilities")
         _set(self, "probabilities", matrix)
         _with_labels(self, classes, uniforms, unseen)
 
-    def __len__(self) -> int:
-        return int(self.probabilities.shape[0])
+    @classmethod
+    def from_logits(
+        cls, logits: ArrayLike, *, temperature: float = 1.0, classes: ArrayLike | None = None
+    ) -> ClassProbabilities:
+        """The softmax of logits / temperature, (n, K), computed where the logits are.
+
+        Half precision (float16, bfloat16) becomes single first. Libraries and devices round exp differently in the last
+        bit; given the same probabilities, sets are the same everywhere. A temperature fitted on calibration rows voids the
+        guarantee: fit it on tuning rows.
+        """
+        values = _floats_anywhere(logits, "logits")
+        if values.ndim != 2 or values.shape[1] == 0:
+            raise ValueError(f"logits must be an (n, K) matrix with K >= 1, got shape {values.shape}.")
+        if not (isinstance(temperature, Real) and 0 < temperature < math.inf):
+            raise ValueError(f"temperature must be a finite number above 0, got {temperature!r}.")
+        xp = namespace(values)
+        largest = xp.max(values, axis=1, keepdims=True)
+        if not bool(xp.all(xp.isfinite(largest))):
+            row = int(np.flatnonzero(~np.isfinite(to_numpy(largest)))[0])
+            raise ValueError(f"logits must be numbers, at least one of a row finite and none +inf, which row {row} breaks.")
+        weights = xp.exp((values - largest) / temperature)
+        weights /= xp.sum(weights, axis=1, keepdims=True)
+        return cls(weights, classes)
 
     @property
-    def n_known(self) -> int:
-        """How many labels have a probability."""
-        return int(self.probabilities.shape[1])
+    def array(self) -> Any:
+        """The probabilities."""
+        return self.probabilities
 
     def as_probabilities(self) -> ClassProbabilities:
         """The record itself."""
@@ -145,7 +190,7 @@ class ClassProbabilities(ClassRecord):
 
 @dataclass(frozen=True, eq=False)
 class ClassDraws(ClassRecord):
-    """Class probabilities of T Monte-Carlo-dropout passes or posterior draws, (T, n, K)."""
+    """Class probabilities of T Monte-Carlo-dropout passes or posterior draws, (T, n, K); else as `ClassProbabilities`."""
 
     draws: Floats
     classes: AnyArray | None = None
@@ -159,20 +204,17 @@ class ClassDraws(ClassRecord):
         uniforms: ArrayLike | None = None,
         unseen: ArrayLike | None = None,
     ) -> None:
-        array = _floats(draws, "draws")
+        array = _floats_anywhere(draws, "draws")
         if array.ndim != 3 or array.shape[0] == 0 or array.shape[2] == 0:
             raise ValueError(f"draws must have shape (T, n, K) with T, K >= 1, got shape {array.shape}.")
         _check_probabilities(array, "draws")
         _set(self, "draws", array)
         _with_labels(self, classes, uniforms, unseen)
 
-    def __len__(self) -> int:
-        return int(self.draws.shape[1])
-
     @property
-    def n_known(self) -> int:
-        """How many labels have a probability."""
-        return int(self.draws.shape[2])
+    def array(self) -> Any:
+        """The draws."""
+        return self.draws
 
     def as_probabilities(self) -> ClassProbabilities:
         """The mean over draws."""
@@ -180,10 +222,10 @@ class ClassDraws(ClassRecord):
 
     def mean(self) -> ClassProbabilities:
         """The posterior predictive probabilities: the mean over draws, added in order so that layout is irrelevant."""
-        total = np.zeros(self.draws.shape[1:])
-        for draw in self.draws:
-            total += draw
-        return ClassProbabilities(total / len(self.draws), self.classes, self.uniforms, self.unseen)
+        total = doubles(self.draws[0, ...])
+        for draw in range(1, self.draws.shape[0]):
+            total += self.draws[draw, ...]
+        return ClassProbabilities(total / self.draws.shape[0], self.classes, self.uniforms, self.unseen)
 
 
 @dataclass(frozen=True, eq=False)
@@ -293,13 +335,15 @@ class Several(Prediction):
 def take(prediction: Record, rows: Integers | slice) -> Record:
     """The same record for some of its rows."""
     parts: dict[str, Any]
+    if isinstance(prediction, ClassRecord) and isinstance(rows, np.ndarray):
+        rows = beside(rows, prediction.array)
     match prediction:
         case Several(records):
             parts = {"records": tuple(take(record, rows) for record in records)}
         case ClassProbabilities(probabilities, _, uniforms):
-            parts = {"probabilities": probabilities[rows], "uniforms": None if uniforms is None else uniforms[rows]}
+            parts = {"probabilities": probabilities[rows, :], "uniforms": None if uniforms is None else uniforms[rows]}
         case ClassDraws(draws, _, uniforms):
-            parts = {"draws": draws[:, rows], "uniforms": None if uniforms is None else uniforms[rows]}
+            parts = {"draws": draws[:, rows, :], "uniforms": None if uniforms is None else uniforms[rows]}
         case GaussianMixtures(means, sds):
             parts = {"means": means[rows], "sds": sds if sds.ndim == 1 else sds[rows]}
         case Points() | PointsWithSpread() | Quantiles():
@@ -312,6 +356,17 @@ def take(prediction: Record, rows: Integers | slice) -> Record:
     return some
 
 
+def on_host(prediction: Record) -> Record:
+    """The same record with NumPy's arrays, copied from an accelerator if need be."""
+    if not isinstance(prediction, ClassRecord) or isinstance(prediction.array, np.ndarray):
+        return prediction
+    there = copy.copy(prediction)
+    for name in ("probabilities" if isinstance(prediction, ClassProbabilities) else "draws", "uniforms"):
+        part = getattr(prediction, name)
+        _set(there, name, None if part is None else to_numpy(part))
+    return there
+
+
 def _set(record: object, name: str, value: object) -> None:
     object.__setattr__(record, name, value)
 
@@ -321,6 +376,21 @@ def _floats(values: ArrayLike, name: str) -> Floats:
     if array.dtype.kind in "iub" or array.dtype == np.float16:
         array = array.astype(np.float64 if array.dtype.kind in "iub" else np.float32)
     if array.dtype.kind != "f":
+        raise ValueError(f"{name} must be real numbers, got dtype {array.dtype}.")
+    return array
+
+
+def _floats_anywhere(values: Any, name: str) -> Any:
+    """`_floats` in the library and on the device that the values are of."""
+    array = where_they_are(values)
+    if isinstance(array, np.ndarray):
+        return _floats(array, name)
+    xp = namespace(array)
+    if str(array.dtype).endswith("float16"):
+        return xp.astype(array, xp.float32)
+    if xp.isdtype(array.dtype, ("bool", "integral")):
+        return doubles(array)
+    if not xp.isdtype(array.dtype, "real floating"):
         raise ValueError(f"{name} must be real numbers, got dtype {array.dtype}.")
     return array
 
@@ -338,11 +408,13 @@ def _finite_column(values: ArrayLike, name: str, like: Floats | None = None) -> 
 
 
 def _check_probabilities(array: Floats, name: str) -> None:
-    if array.size == 0:
+    if 0 in array.shape:
         return
-    least, most = array.min(), array.max()
+    xp = namespace(array)
+    least, most = to_numpy(xp.stack([xp.min(array), xp.max(array)])).tolist()  # one wait for a device
     if least >= 0 and most <= 1 + 1e-3:  # written so that NaN goes on
         return
+    array = to_numpy(array)
     if np.isnan(least):
         missing = np.flatnonzero(np.isnan(array).any(axis=(*range(array.ndim - 2), -1)))
         raise ValueError(
@@ -361,11 +433,12 @@ def _with_labels(
     names = None if classes is None else as_labels(classes)
     if names is not None and (names.shape != (k,) or not _distinct(names)):
         raise ValueError(f"classes must hold {k} distinct labels, one per column, got {names.tolist()!r:.200}.")
-    draws = None if uniforms is None else _floats(uniforms, "uniforms")
+    draws = None if uniforms is None else _floats_anywhere(uniforms, "uniforms")
     if draws is not None:
         if draws.shape != (n,):
             raise ValueError(f"uniforms must hold one number for each of the {n} rows, got shape {draws.shape}.")
-        if not (np.all(draws >= 0) and np.all(draws <= 1)):
+        draws, xp = beside(draws, record.array), namespace(record.array)
+        if n and not (xp.min(draws) >= 0 and xp.max(draws) <= 1):
             raise ValueError("uniforms must lie in [0, 1].")
     extra = None if unseen is None else as_labels(unseen)
     if extra is not None and extra.ndim != 1:

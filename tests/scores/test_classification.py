@@ -360,13 +360,13 @@ def test_masses_are_exact_in_any_order():
 @given(threshold=st.floats(-1.5, 1.5) | st.floats(allow_nan=False), single=st.booleans())
 def test_the_least_probability_of_a_threshold_is_the_least(threshold, single):
     kind = np.float32 if single else np.float64
-    least = ranks.least_probability(threshold, kind().itemsize)
+    least = ranks.least_probability(threshold, single)
     if np.isinf(least):
         assert threshold < -1.0
         return
     assert 1.0 - float(least) <= threshold
     if least > 0:
-        assert 1.0 - float(np.nextafter(least, kind(-1))) > threshold
+        assert 1.0 - float(np.nextafter(kind(least), kind(-1))) > threshold
 
 
 # ---------------------------------------------------------------------------------------------------------------------

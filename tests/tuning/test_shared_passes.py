@@ -7,7 +7,7 @@ import pytest
 
 from dco.predictions import ClassDraws, ClassProbabilities, Points
 from dco.scores import APS, LAC, RAPS, SAPS, AbsoluteResidual, Margin, TopK
-from dco.scores.classification import observed_together, sizes_together
+from dco.scores.together import observed_together, sizes_together
 from dco.tuning import tune
 from dco.tuning.search import tune_levels
 

@@ -203,16 +203,18 @@ def evaluate(
 ) -> Evaluation:
     """Evaluate `sets` against the labels `y` of the same rows.
 
-    `threshold`, if it certifies coverage by its rank ("marginal" or "pac"), brings the consistency test of
+    `threshold`, if it certifies coverage by its rank ("marginal" or "pac"), adds the consistency test of
     `dco.theory.coverage_consistency`; say ``tied=True`` when calibration scores are equal near it. `groups` holds one
-    value per row, its slice, or (n, c) values for c ways to slice, and brings results for each slice; `thresholds` holds the
-    thresholds of slices that were calibrated by themselves, and brings the test slice by slice. The rows must be new: rows
+    value per row, its slice, or (n, c) values for c ways to slice, and adds results for each slice; `thresholds` holds the
+    thresholds of slices that were calibrated by themselves, and adds the test slice by slice. The rows must be new: rows
     that trained, tuned or calibrated prove nothing.
     """
     if not isinstance(sets, PredictionSets):
         raise ValueError(f"sets must be LabelSets, Intervals or IntervalUnions, got {type(sets).__name__}.")
     if threshold is not None and not isinstance(threshold, Threshold):
         raise ValueError(f"threshold must be what a calibration rule returned, a dco.Threshold, got {threshold!r}.")
+    if isinstance(sets, LabelSets):
+        sets = sets.on_host()
     check_not_missing(y, "a set cannot be right or wrong about a value that is not known.")
     hits, sizes = np.asarray(sets.contains(y), dtype=bool), np.asarray(sets.sizes(), dtype=np.float64)
     n = len(sets)

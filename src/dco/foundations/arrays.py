@@ -16,6 +16,77 @@ Integers: TypeAlias = NDArray[np.integer[Any]]
 Bools: TypeAlias = NDArray[np.bool_]
 AnyArray: TypeAlias = NDArray[Any]
 
+_NAMESPACES: dict[type, Any] = {}  # of the array types that were met
+
+
+def where_they_are(values: Any) -> Any:
+    """An array of torch, CuPy, JAX or another library of the array API standard as it comes; all else as a NumPy array.
+
+    Scores need double precision: what cannot hold it (JAX by default, torch on Apple's GPUs) is copied to the host too.
+    """
+    if isinstance(values, np.ndarray):
+        return values
+    is_torch = type(values).__module__.partition(".")[0] == "torch"  # told by its name: torch is not imported here
+    if not (is_torch or hasattr(values, "__array_namespace__")) or isinstance(values, np.generic):
+        return to_numpy(values)
+    if is_torch:
+        return values.detach() if values.device.type != "mps" else to_numpy(values)
+    floats = namespace(values).__array_namespace_info__().dtypes(kind="real floating")
+    return values if "float64" in floats else to_numpy(values)
+
+
+def namespace(array: Any) -> Any:
+    """NumPy, or the functions of the array API standard for the library that an array is of."""
+    if isinstance(array, np.ndarray):
+        return np
+    kind = type(array)
+    if kind not in _NAMESPACES:
+        import array_api_compat  # only where it is needed: it costs an import
+
+        _NAMESPACES[kind] = array_api_compat.array_namespace(array)
+    return _NAMESPACES[kind]
+
+
+def beside(values: Any, like: Any) -> Any:
+    """The values as an array of the library and on the device of `like`."""
+    if isinstance(like, np.ndarray):
+        return to_numpy(values)
+    if not isinstance(values, type(like)):
+        values = to_numpy(values)
+    return namespace(like).asarray(values, device=like.device)
+
+
+def one_number(value: float, like: Any) -> Any:
+    """The number in double precision, (1, 1), beside `like`; made there, since copies to a device take time."""
+    if isinstance(like, np.ndarray):
+        return np.full((1, 1), value)
+    xp = namespace(like)
+    return xp.full((1, 1), value, dtype=xp.float64, device=like.device)
+
+
+def whole_numbers(n: int, like: Any) -> Any:
+    """0 to n - 1 beside `like`."""
+    return np.arange(n) if isinstance(like, np.ndarray) else namespace(like).arange(n, device=like.device)
+
+
+def doubles(array: Any) -> NDArray[np.float64]:
+    """A copy in double precision."""
+    if isinstance(array, np.ndarray):
+        return array.astype(np.float64)
+    xp = namespace(array)
+    copied: NDArray[np.float64] = xp.astype(array, xp.float64, copy=True)
+    return copied
+
+
+def sums_from_zero(counts: Any) -> Any:
+    """0 and the sums of the first 1, 2, ... numbers of (n,) counts or marks, in int64."""
+    if not isinstance(counts, np.ndarray):
+        xp = namespace(counts)
+        return xp.cumulative_sum(xp.astype(counts, xp.int64), include_initial=True)
+    sums = np.zeros(counts.size + 1, dtype=np.int64)
+    np.cumsum(counts, out=sums[1:])
+    return sums
+
 
 def to_numpy(values: Any) -> AnyArray:
     """The values as a NumPy array, copied to the host where they live on an accelerator; NumPy's own arrays are not copied.

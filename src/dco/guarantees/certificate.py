@@ -86,7 +86,7 @@ class Certificate(Facts, ShownAsPrinted):
         return replace(made, written=written)
 
     def simultaneous_slack(self, delta: Level = 0.05) -> float:
-        """With probability 1 - delta, coverage >= 1 - alpha - slack for every alpha at once: what a picked level may lack.
+        """With probability 1 - delta, coverage >= 1 - alpha - slack for every alpha at once: the price of a picked level.
 
         `theory.simultaneous_slack` (i.i.d. rows, delta <= 1/2): sqrt(log(1/delta) / 2n), and more for a PAC statement whose
         own delta is above 1/2, in each group by itself (for all G groups at once: delta / G). Without calibration rows the

@@ -22,7 +22,7 @@ from scipy.special import logsumexp
 from dco.foundations.arrays import Bools, Floats, Integers, check_floats_hold, responses
 from dco.foundations.notes import Note, show
 from dco.foundations.ranks import Level, as_rational
-from dco.predictions import ClassDraws, GaussianMixtures
+from dco.predictions import ClassDraws, GaussianMixtures, on_host
 from dco.sets import IntervalUnions, LabelSets
 
 _ROUNDING = 1e-12  # sigmas this close, relatively, are equal: rounding must not remove a candidate
@@ -72,6 +72,7 @@ def full_conformal_labels(
     rows are so few that every set is full. A warning says when a set holds labels whose weights rest on fewer than
     `least_effective_draws`.
     """
+    train, test = on_host(train), on_host(test)
     codes = train.codes(y_train)
     if np.any(codes >= train.n_known):
         raise ValueError("y_train holds labels without a probability; draws come from a model fitted on these rows.")

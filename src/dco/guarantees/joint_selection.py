@@ -25,7 +25,7 @@ from dco.foundations.ranks import (
     warn_infeasible,
 )
 from dco.guarantees.leave_one_out import Ends, interval_pieces, label_members
-from dco.predictions import ClassRecord, Prediction
+from dco.predictions import ClassRecord, Prediction, on_host
 from dco.scores.regression import AbsoluteResidual, NormalisedResidual, QuantileResidual
 from dco.scores.score import Score
 from dco.sets.intervals import Intervals, IntervalUnions
@@ -317,6 +317,7 @@ def _of_intervals(score: Score, record: Prediction, y: AnyArray, new: Prediction
 
 
 def _of_labels(name: str, score: Score, record: Any, y: AnyArray, new: Any, first: ClassRecord) -> _Measure:
+    record, new = on_host(record), on_host(new)
     every = score.every_label(record)
     scores = checked_scores(every[np.arange(len(every)), record.codes(y)])
     new_scores = score.every_label(new)[:, _columns(name, new, first)]

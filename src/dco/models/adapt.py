@@ -33,6 +33,7 @@ from dco.predictions import (
     Prediction,
     Quantiles,
     Several,
+    on_host,
 )
 from dco.scores.mixtures import mean_and_sd
 
@@ -221,9 +222,9 @@ def _read(method: str, answer: Any, model: Any) -> Prediction:
             given: Prediction = answer
             if not isinstance(answer, tuple(_DERIVED)):
                 raise ValueError(f"{method} returned {type(answer).__name__}, not a prediction record.")
-            return _with_positive_spread(given) if isinstance(given, PointsWithSpread) else given
+            return _with_positive_spread(given) if isinstance(given, PointsWithSpread) else on_host(given)
         case "predict_draws":
-            record = answer if isinstance(answer, ClassDraws) else ClassDraws(_array(answer, method, ndim=3))
+            record = on_host(answer) if isinstance(answer, ClassDraws) else ClassDraws(_array(answer, method, ndim=3))
             _check_sums(record.draws, method)
             return record
         case "predict_proba":

@@ -20,7 +20,7 @@ from dco.guarantees.facts import CertifiedThreshold, certified_thresholds
 from dco.guarantees.theory import coverage_consistency
 from dco.predictor import DecoupledPredictor, Structure
 from dco.report.slices import MOST_PARTS, Parts, Slicing, by_class, by_fifth
-from dco.rows.conditions import condition_names
+from dco.rows.conditions import condition_names, groups_of
 from dco.rows.fingerprints import role_fingerprint, row_fingerprints
 from dco.rows.rows import n_rows, take_features
 from dco.sets.intervals import Intervals, IntervalUnions
@@ -296,7 +296,7 @@ def _given_rows(
         return predictor.sets(X, predictor.stated(alpha), prediction=prediction)
 
     first = sets(levels[0])
-    slicings = _slicings(structure, by, slices, conditions)
+    slicings = _slicings(structure, by, slices, conditions, overlap=bool(predictor.certificate.groups))
     if structure.classes is None:
         slicings.append(by_fifth(points))
     elif not any(_same_parts(y, values) for values in (slices, conditions) if values is not None):
@@ -320,11 +320,15 @@ def _given_rows(
     )
 
 
-def _slicings(structure: Structure, by: Any, slices: AnyArray | None, conditions: AnyArray | None) -> list[Slicing | None]:
+def _slicings(
+    structure: Structure, by: Any, slices: AnyArray | None, conditions: AnyArray | None, *, overlap: bool
+) -> list[Slicing | None]:
     """The table that was asked for: by the values given, or else by the conditions."""
     values = conditions if slices is None else slices
     if values is None:
         return []
+    if overlap and slices is None:  # the promise is for these
+        return [Slicing(Parts.overlapping([groups_of(pattern) for pattern in values.tolist()]), "group", "", True)]
     column = structure.condition_on if by is None else getattr(by, "name", None)
     own = conditions is not None and (slices is None or _same_parts(slices, conditions))
     mend = "" if own else "Give each slice a threshold of its own: condition_on with this column, or dco fit --condition-on."

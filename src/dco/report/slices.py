@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
@@ -26,6 +27,13 @@ class Parts:
     codes: Integers
     names: tuple[Any, ...]
     left_out: int
+    groups: AnyArray | None = None  # (n, c): those of each row, where parts overlap
+
+    @classmethod
+    def overlapping(cls, groups: Sequence[Sequence[str]]) -> Parts:
+        """Rows that belong to several groups each."""
+        table = np.asarray(groups)
+        return cls(np.zeros(len(table), dtype=np.int64), tuple(np.unique(table).tolist()), 0, table)
 
     @classmethod
     def of(cls, values: AnyArray, names: tuple[Any, ...] | None = None) -> Parts:
@@ -44,6 +52,8 @@ class Parts:
 
     def evaluated(self, sets: PredictionSets, y: AnyArray) -> tuple[GroupEvaluation, ...]:
         """Coverage and size of each part, in the order of `names`."""
+        if self.groups is not None:
+            return evaluate(sets, y, groups=self.groups).by_group
         return tuple(self.by_name(evaluate(sets, y, groups=self.codes).by_group).values())
 
     def is_low(self, row: GroupEvaluation, promised: float) -> bool:

@@ -183,7 +183,7 @@ def _conditions(live: Live, numbers: ReportNumbers) -> dict[str, Any]:
         y = plots.TOP + 14 + above + (26 + above) * place
         for level in numbers.levels:
             scale, at = window.scale(level.alpha), level.conditions[place]
-            live.say(f"c{place}.", threshold=fixed(at.threshold.value, decimals), rank=str(at.threshold.rank))
+            live.say(f"c{place}.", threshold=fixed(at.threshold.value, decimals), rank=str(at.threshold.rank or "–"))
             live.say(f"c{place}.", expected=words.expected(at.threshold), range=words.spread(at.threshold))
             live.draw(f"c{place}.range", d=plots.span(at.range, scale, y))
             if at.evaluation is not None:

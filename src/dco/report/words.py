@@ -31,7 +31,8 @@ def rank(level: LevelNumbers) -> str:
     """The rank in a sentence."""
     entry = level.threshold
     if entry is None:
-        return f"one for each of {len(level.thresholds)} conditions"
+        of = "combinations of groups" if level.thresholds[0].rank is None else "conditions"
+        return f"one for each of {len(level.thresholds)} {of}"
     if entry.rank is None:
         return f"weighted over {entry.n} clusters of rows"
     return f"rank {entry.rank} of {entry.n}" + (" (there is none, so it is infinite)" if entry.rank > entry.n else "")
@@ -56,6 +57,10 @@ def spread(entry: CertifiedThreshold | None) -> str:
 def law(level: LevelNumbers) -> str:
     """What is known of coverage before any row is seen."""
     entry = level.threshold
+    if entry is None and all(own.rank is None for own in level.thresholds):
+        return (
+            "Groups overlap: each group has the promise, a combination of groups has none, and no law of coverage is known."
+        )
     if entry is None:
         return "Each condition has a law of its own: the bars are the ranges that hold coverage with probability 90 %."
     if entry.rank is None:

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dco.foundations.arrays import Floats, Integers
-from dco.predictions import ClassDraws, ClassProbabilities, ClassRecord
+from dco.predictions import ClassDraws, ClassProbabilities, ClassRecord, on_host
 from dco.scores.classification import LabelScore
 from dco.scores.ranks import Doubles, picked
 from dco.scores.registry import register
@@ -38,7 +38,7 @@ class NegativeLogScore(LabelScore):
 
     def bound(self, prediction: Any) -> tuple[LabelScore, ClassRecord]:
         """The score and the record with its passes."""
-        return self, self._expected(prediction)
+        return self, on_host(self._expected(prediction))
 
     def _probabilities(self, record: Any, rows: slice) -> Floats:
         return self.evidence(_passes(record)[:, rows])

@@ -6,7 +6,8 @@ A label's score is one float, whichever way it is asked for. Two facts make that
 * Along the ranks a score never falls, in floating point too. A set is therefore the first c labels of its row, and c is
   found in the sorted values alone: no index is ever sorted, and of long rows only the values that a set may reach.
 
-Rows are handled in chunks that stay in the cache, so no second n x K matrix is made.
+Rows are handled in chunks that stay in the cache, so no second n x K matrix is made. Probabilities of torch, CuPy and JAX
+stay on their device (`ranks`), and so do the scores and sets made of them: the same to the last bit.
 """
 
 from __future__ import annotations
@@ -15,31 +16,36 @@ import math
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from numbers import Real
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dco.foundations.arrays import Bools, Floats, Integers
+from dco.foundations.arrays import Bools, Floats, Integers, beside, doubles, namespace, one_number, whole_numbers
 from dco.foundations.ranks import as_count
-from dco.predictions import ClassDraws, ClassProbabilities, ClassRecord, Prediction
+from dco.predictions import ClassDraws, ClassProbabilities, ClassRecord, on_host
 from dco.scores.ranks import (
     BLOCK,
     Doubles,
     Ranks,
+    along_ranks,
     checked_mass,
     codes_of_members,
     count_true,
     falling_from,
     falling_values,
     first_labels,
+    is_long,
+    is_single,
     least_probability,
     native,
-    order_of_ranks,
+    negated_falling,
     picked,
     place_of,
     rounded,
+    running_sums,
     two_largest,
 )
 from dco.scores.registry import register
@@ -47,7 +53,8 @@ from dco.scores.score import Cutoff, Score, cutoff, expect
 from dco.sets.labels import LabelSets
 
 _CHUNK = 2**18  # elements per chunk: one megabyte in single precision
-_SHARED_CHUNK = 2 * _CHUNK  # where many scores share a chunk, the steps of each are short and want longer rows of numbers
+_SHORT_CHUNK = 2**16  # of short rows, which pass through more arrays of the same length
+_DEVICE_CHUNK = 2**26  # of other libraries: enough to keep a GPU busy, a few gigabytes with all that is made of it
 _SHORT_ROW = 256  # labels; up to here a whole row is sorted by a fixed network, which nothing beats
 _SAMPLED = 8  # rows of a chunk that are sorted whole, to see which values the sets of the others may reach
 _MARGIN = 0.75  # of the smallest such value: so few other rows reach further that sorting those whole costs little
@@ -61,6 +68,7 @@ class LabelScore(Score):
     """
 
     needs: ClassVar[tuple[type, ...]] = (ClassProbabilities, ClassDraws)
+    any_array: ClassVar[bool] = False  # whether chunks may be of any library and by columns; otherwise NumPy's, by rows
 
     @abstractmethod
     def row_scores(self, probabilities: Floats, uniforms: Doubles) -> Doubles:
@@ -72,70 +80,76 @@ class LabelScore(Score):
 
     def row_members(self, probabilities: Floats, uniforms: Doubles, threshold: float | Doubles) -> Bools:
         """Which labels of a chunk of rows score at most the threshold, (rows, K)."""
-        return np.asarray(self.row_scores(probabilities, uniforms) <= threshold)
+        return self.row_scores(probabilities, uniforms) <= threshold  # type: ignore[no-any-return, unused-ignore]
 
-    def row_sizes(self, probabilities: Floats, uniforms: Doubles, thresholds: Sequence[float | Doubles]) -> Integers:
-        """How many labels of each row score at most each threshold, (J, rows)."""
+    def row_sizes(
+        self, probabilities: Floats, uniforms: Doubles, thresholds: Sequence[float | Doubles]
+    ) -> Sequence[Integers]:
+        """How many labels of each row score at most each threshold, (rows,) each."""
         scores = self.row_scores(probabilities, uniforms)
-        return np.stack([count_true(np.asarray(scores <= value)) for value in thresholds])
+        return [count_true(scores <= value) for value in thresholds]
 
     def observed(self, prediction: ClassRecord, y: ArrayLike) -> Doubles:
         """The score of the label that happened, (n,); +inf for a label that the model has never seen."""
         score, record = self.bound(prediction)
         codes = record.codes(y)
-        scores = np.empty(len(record))
-        known = codes < record.n_known
-        columns = np.where(known, codes, 0)
-        for rows, uniforms in score._chunks(record):
-            scores[rows] = score._observed(record, rows, columns[rows], uniforms)
-        scores[~known] = np.inf
-        return scores
+        xp, known = namespace(codes), codes < record.n_known
+        columns = codes if record.unseen is None else xp.where(known, codes, 0)
+        parts = [score._observed(record, rows, columns[rows], uniforms) for rows, uniforms in score._chunks(record)]
+        scores: Doubles = xp.concat(parts)
+        return scores if record.unseen is None else xp.where(known, scores, np.inf)
 
     def every_label(self, prediction: ClassRecord) -> Doubles:
         """The score of every label, (n, K); labels that the model has never seen come last and have +inf."""
         score, record = self.bound(prediction)
-        scores = np.full((len(record), record.n_classes), np.inf)
-        for rows, uniforms in score._chunks(record):
-            scores[rows, : record.n_known] = score.row_scores(score._probabilities(record, rows), uniforms)
-        return scores
+        chunks = score._chunks(record)
+        parts = [score.row_scores(score._probabilities(record, rows), uniforms) for rows, uniforms in chunks]
+        scores: Doubles = namespace(parts[0]).concat(parts)
+        if record.unseen is None:
+            return scores
+        never = beside(np.full((len(record), len(record.unseen)), np.inf), scores)
+        return namespace(scores).concat([scores, never], axis=1)  # type: ignore[no-any-return]
 
     def sets(self, prediction: ClassRecord, threshold: Cutoff) -> LabelSets:
         """All labels whose score is at most the threshold."""
         score, record = self.bound(prediction)
-        limits = _limits(threshold, len(record), record.n_classes)
-        pointers = np.zeros(len(record) + 1, dtype=np.int64)
-        pieces, filled = [np.empty(0, dtype=np.int32)], 0
+        limits = score._limits(threshold, record)
+        codes, sizes = [], []
         for rows, uniforms in score._chunks(record):
             known, unseen = _split(limits, rows, record.n_known)
             members = score.row_members(score._probabilities(record, rows), uniforms, known)
-            members = _with_unseen(members, unseen, record.n_classes)
-            codes, ends = codes_of_members(members)
-            pointers[rows.start + 1 : rows.stop + 1] = filled + ends
-            filled += len(codes)
-            pieces.append(codes)
-        return LabelSets(pointers, np.concatenate(pieces), record.n_classes, record.labels())
+            some, size = codes_of_members(_with_unseen(members, unseen, record.n_classes))
+            codes.append(some)
+            sizes.append(size)
+        xp = namespace(codes[0])
+        return LabelSets.of_sizes(xp.concat(sizes), xp.concat(codes), record.n_classes, record.labels())
 
     def sizes(self, prediction: ClassRecord, threshold: Cutoff) -> Integers:
         """How many labels each set holds, (n,), without making the sets."""
-        return np.asarray(self.sizes_at_several(prediction, [threshold])[0])
+        return self.sizes_at_several(prediction, [threshold])[0, :]
 
     def sizes_at_several(self, prediction: ClassRecord, thresholds: Sequence[Cutoff] | Floats) -> Integers:
         """The sizes of the sets at several thresholds, (J, n), from one pass over the probabilities."""
         score, record = self.bound(prediction)
-        limits = [_limits(threshold, len(record), record.n_classes) for threshold in thresholds]
-        sizes = np.zeros((len(limits), len(record)), dtype=np.int64)
-        for rows, uniforms in score._chunks(record) if limits else ():
+        if not len(thresholds):
+            return np.zeros((0, len(record)), dtype=np.int64)
+        limits = [score._limits(threshold, record) for threshold in thresholds]
+        chunks = []
+        for rows, uniforms in score._chunks(record):
             parts = [_split(limit, rows, record.n_known) for limit in limits]
-            sizes[:, rows] = score.row_sizes(score._probabilities(record, rows), uniforms, [known for known, _ in parts])
-            if record.n_classes > record.n_known:
-                for size, (_, unseen) in zip(sizes, parts, strict=True):
-                    extra = np.broadcast_to(unseen, (rows.stop - rows.start, record.n_classes - record.n_known))
-                    size[rows] += np.count_nonzero(extra, axis=1)
-        return sizes
+            sizes = score.row_sizes(score._probabilities(record, rows), uniforms, [known for known, _ in parts])
+            xp = namespace(sizes[0])
+            if record.unseen is not None:
+                shape = (rows.stop - rows.start, len(record.unseen))
+                extra = (count_true(xp.broadcast_to(beside(unseen, sizes[0]), shape)) for _, unseen in parts)
+                sizes = [size + more for size, more in zip(sizes, extra, strict=True)]
+            chunks.append(xp.stack(sizes))
+        return xp.concat(chunks, axis=1)  # type: ignore[no-any-return]
 
     def bound(self, prediction: Any) -> tuple[LabelScore, ClassRecord]:
         """The score, and the prediction in the form that `_probabilities` reads: draws are averaged here, once."""
-        return self, self._expected(prediction).as_probabilities()
+        record = self._expected(prediction).as_probabilities()
+        return self, record if self.any_array else on_host(record)
 
     def _expected(self, prediction: Any) -> ClassRecord:
         record: ClassRecord = expect(self, prediction, *self.needs)
@@ -146,60 +160,77 @@ class LabelScore(Score):
             )
         return record
 
-    def _chunks(self, record: ClassRecord, elements: int = _CHUNK) -> Iterator[tuple[slice, Doubles]]:
-        """Slices of rows and their uniforms as a column (ones where the score is not randomised)."""
-        n, step = len(record), max(1, elements // record.n_known)
-        for start in range(0, n, step):
+    def _chunks(self, record: ClassRecord, elements: int | None = None) -> Iterator[tuple[slice, Doubles]]:
+        """Slices of rows, at least one, and their uniforms as a column (a single 1 where the score is not randomised)."""
+        array, n = record.array, len(record)
+        if elements is None:
+            short = _CHUNK if is_long(array) or not self.any_array else _SHORT_CHUNK
+            elements = short if isinstance(array, np.ndarray) else _DEVICE_CHUNK
+        step, ones = max(1, elements // record.n_known), one_number(1.0, array)
+        for start in range(0, max(n, 1), step):
             rows = slice(start, min(start + step, n))
-            if self.randomised and record.uniforms is not None:
-                yield rows, record.uniforms[rows, None].astype(np.float64)
-            else:
-                yield rows, np.ones((rows.stop - start, 1))
+            drawn = self.randomised and record.uniforms is not None
+            yield rows, doubles(record.uniforms[rows][:, None]) if drawn else ones  # type: ignore[index]
 
     def _probabilities(self, record: Any, rows: slice) -> Floats:
-        return native(record.probabilities[rows])
+        return native(record.probabilities[rows, :], by_columns=self.any_array)
 
     def _observed(self, record: Any, rows: slice, codes: Integers, uniforms: Doubles) -> Doubles:
         return self.label_scores(self._probabilities(record, rows), codes, uniforms)
+
+    def _limits(self, threshold: Cutoff, record: ClassRecord) -> float | Doubles:
+        """The threshold as a float, or as float64 of shape (n, 1) per row, (1, K) per label or (n, K)."""
+        limits, n = cutoff(threshold, len(record), record.n_classes), len(record)
+        if isinstance(limits, float):
+            return limits
+        values: Doubles = beside(limits.astype(np.float64), record.array)
+        return namespace(values).broadcast_to(values, (n, 1)) if values.shape[1] == 1 else values
 
 
 @dataclass(frozen=True)
 class LAC(LabelScore):
     """1 - p(y), Sadinle, Lei and Wasserman (2019): the smallest sets on average where the probabilities are right."""
 
+    any_array: ClassVar[bool] = True
+
     def row_scores(self, probabilities: Floats, uniforms: Doubles) -> Doubles:
         """1 - p for every label."""
-        return np.subtract(1.0, probabilities, dtype=np.float64)
+        return 1.0 - doubles(probabilities)
 
     def label_scores(self, probabilities: Floats, codes: Integers, uniforms: Doubles) -> Doubles:
         """1 - p for one label per row."""
-        return np.subtract(1.0, picked(probabilities, codes), dtype=np.float64)
+        return 1.0 - doubles(picked(probabilities, codes))
 
     def row_members(self, probabilities: Floats, uniforms: Doubles, threshold: float | Doubles) -> Bools:
         """One comparison with the least probability whose score is at most the threshold."""
         if not isinstance(threshold, float):
             return super().row_members(probabilities, uniforms, threshold)
-        return np.asarray(probabilities >= least_probability(threshold, probabilities.dtype.itemsize))
+        return probabilities >= least_probability(threshold, is_single(probabilities))
 
-    def row_sizes(self, probabilities: Floats, uniforms: Doubles, thresholds: Sequence[float | Doubles]) -> Integers:
+    def row_sizes(
+        self, probabilities: Floats, uniforms: Doubles, thresholds: Sequence[float | Doubles]
+    ) -> Sequence[Integers]:
         """Members counted."""
-        return np.stack([count_true(self.row_members(probabilities, uniforms, t)) for t in thresholds])
+        return [count_true(self.row_members(probabilities, uniforms, t)) for t in thresholds]
 
 
 @dataclass(frozen=True)
 class Margin(LabelScore):
     """max over j != y of p(j), minus p(y): how far the label is behind the best of the others (0 if there are none)."""
 
+    any_array: ClassVar[bool] = True
+
     def row_scores(self, probabilities: Floats, uniforms: Doubles) -> Doubles:
         """The margin of every label."""
         first, second = two_largest(probabilities)
-        return np.subtract(np.where(probabilities == first, second, first), probabilities, dtype=np.float64)
+        best = namespace(first).where(probabilities == first, second, first)
+        return doubles(best) - doubles(probabilities)
 
     def label_scores(self, probabilities: Floats, codes: Integers, uniforms: Doubles) -> Doubles:
         """The margin of one label per row."""
-        first, second = two_largest(probabilities)
+        first, second = (values[:, 0] for values in two_largest(probabilities))
         own = picked(probabilities, codes)
-        return np.subtract(np.where(own == first[:, 0], second[:, 0], first[:, 0]), own, dtype=np.float64)
+        return doubles(namespace(own).where(own == first, second, first)) - doubles(own)
 
 
 class RankScore(LabelScore):
@@ -210,6 +241,7 @@ class RankScore(LabelScore):
     randomised must look at the sum of the two masses only.
     """
 
+    any_array: ClassVar[bool] = True
     uses_mass: ClassVar[bool] = True
 
     @abstractmethod
@@ -218,14 +250,7 @@ class RankScore(LabelScore):
 
     def row_scores(self, probabilities: Floats, uniforms: Doubles) -> Doubles:
         """Scores along the ranks, put back where their labels stand."""
-        order = order_of_ranks(probabilities)
-        own = rounded(np.take_along_axis(probabilities, order, axis=1))
-        mass = checked_mass(np.cumsum(own, axis=1)) if self.uses_mass else own
-        rank = np.arange(1.0, own.shape[1] + 1)
-        top = probabilities.max(axis=1, keepdims=True).astype(np.float64)
-        scores = np.empty(own.shape)
-        np.put_along_axis(scores, order, self.formula(mass - own, own, top, rank, uniforms), axis=1)
-        return scores
+        return along_ranks(probabilities, lambda falling: self._rank_scores(falling, uniforms))
 
     def label_scores(self, probabilities: Floats, codes: Integers, uniforms: Doubles) -> Doubles:
         """Rank and mass of one label per row, by one pass of comparisons: no sort."""
@@ -235,21 +260,43 @@ class RankScore(LabelScore):
         """The first c labels of each row: those at least as large as the c-th largest, ties counted off by column."""
         if not _is_by_row(threshold):
             return super().row_members(probabilities, uniforms, threshold)
+        if not is_long(probabilities):
+            falling = falling_values(probabilities)
+            count = count_true(self._rank_scores(falling, uniforms) <= threshold)
+            return first_labels(probabilities, partial(picked, falling), count)
         members = np.empty(probabilities.shape, dtype=bool)
-        for rows, falling, lengths in self._sorted_parts(probabilities, uniforms, [threshold]):
-            members[rows] = first_labels(probabilities[rows], falling, lengths[0])
+        for rows, negated, lengths in self._sorted_parts(probabilities, uniforms, [threshold]):
+            members[rows] = first_labels(probabilities[rows], partial(_negated_at, negated), lengths[0])
         return members
 
-    def row_sizes(self, probabilities: Floats, uniforms: Doubles, thresholds: Sequence[float | Doubles]) -> Integers:
+    def row_sizes(
+        self, probabilities: Floats, uniforms: Doubles, thresholds: Sequence[float | Doubles]
+    ) -> Sequence[Integers]:
         """The number of ranks at or below each threshold; no label is looked up."""
         if not all(_is_by_row(threshold) for threshold in thresholds):
             return super().row_sizes(probabilities, uniforms, thresholds)
+        if not is_long(probabilities):
+            scores = self._rank_scores(falling_values(probabilities), uniforms)
+            return [count_true(scores <= threshold) for threshold in thresholds]
         if not self.uses_mass:
-            return self._lengths(Ranks.along(probabilities, False), uniforms, thresholds)
+            return list(self._lengths(Ranks.along(probabilities, False), uniforms, thresholds))
         sizes = np.empty((len(thresholds), len(probabilities)), dtype=np.int64)
         for rows, _, lengths in self._sorted_parts(probabilities, uniforms, thresholds):
             sizes[:, rows] = lengths
-        return sizes
+        return list(sizes)
+
+    def _rank_scores(self, falling: Floats, uniforms: Doubles) -> Doubles:
+        """The scores at every rank, (rows, K), of probabilities in descending order."""
+        rank, none = doubles(1 + whole_numbers(falling.shape[1], falling))[None, :], one_number(0.0, falling)
+        top = doubles(falling[:, :1])
+        if not self.uses_mass:
+            if isinstance(falling, np.ndarray):  # laid out as the rows are: what is made of it will be
+                top = np.zeros_like(falling, dtype=np.float64) + top
+            return self.formula(none, none, top, rank, uniforms)
+        own = rounded(falling)
+        mass = checked_mass(running_sums(own))
+        before, own = (mass - own, own) if self.randomised else (mass, none)
+        return self.formula(before, own, top, rank, uniforms)
 
     def _sorted_parts(
         self, probabilities: Floats, uniforms: Doubles, thresholds: Sequence[float | Doubles]
@@ -271,7 +318,7 @@ class RankScore(LabelScore):
             return
         yield settled, falling[settled], lengths[:, settled]
         rest = np.flatnonzero(~settled)
-        yield rest, *self._sorted_whole(probabilities[rest], uniforms[rest], [_some(t, rest) for t in thresholds])
+        yield rest, *self._sorted_whole(probabilities[rest], _some(uniforms, rest), [_some(t, rest) for t in thresholds])
 
     def _least_reached(
         self, probabilities: Floats, uniforms: Doubles, thresholds: Sequence[float | Doubles]
@@ -281,7 +328,9 @@ class RankScore(LabelScore):
         if k <= _SHORT_ROW or n < 4 * _SAMPLED:
             return None
         some = slice(None, None, n // _SAMPLED)
-        falling, lengths = self._sorted_whole(probabilities[some], uniforms[some], [_some(t, some) for t in thresholds])
+        falling, lengths = self._sorted_whole(
+            probabilities[some], _some(uniforms, some), [_some(t, some) for t in thresholds]
+        )
         reach = lengths.max(axis=0)
         if reach.max() == k:
             return None
@@ -290,7 +339,7 @@ class RankScore(LabelScore):
     def _sorted_whole(
         self, probabilities: Floats, uniforms: Doubles, thresholds: Sequence[float | Doubles]
     ) -> tuple[Floats, Integers]:
-        falling = falling_values(probabilities)
+        falling = negated_falling(probabilities)
         return falling, self._lengths(Ranks.of(falling, probabilities.shape[1], self.uses_mass), uniforms, thresholds)
 
     def _lengths(self, ranks: Ranks, uniforms: Doubles, thresholds: Sequence[float | Doubles]) -> Integers:
@@ -342,7 +391,8 @@ class RAPS(RankScore):
     def formula(self, before: Doubles, own: Doubles, top: Doubles, rank: Doubles, uniforms: Doubles) -> Doubles:
         """The mass of APS plus the penalty on the rank."""
         mass = before + (own * (1.0 - uniforms) if self.randomised else own)
-        return mass + self.penalty * np.maximum(rank - self.rank_free, 0.0)
+        beyond: Doubles = namespace(rank).clip(rank - self.rank_free, 0.0, None)
+        return mass + self.penalty * beyond
 
 
 @dataclass(frozen=True)
@@ -362,7 +412,8 @@ class SAPS(RankScore):
 
     def formula(self, before: Doubles, own: Doubles, top: Doubles, rank: Doubles, uniforms: Doubles) -> Doubles:
         """The formula above; the uniform is 1 where the score is not randomised."""
-        return np.where(rank == 1.0, uniforms * top, top + (rank - 2.0 + uniforms) * self.weight)
+        first, later = uniforms * top, top + (rank - 2.0 + uniforms) * self.weight
+        return namespace(top).where(rank == 1.0, first, later)  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True)
@@ -373,83 +424,7 @@ class TopK(RankScore):
 
     def formula(self, before: Doubles, own: Doubles, top: Doubles, rank: Doubles, uniforms: Doubles) -> Doubles:
         """The rank."""
-        return rank + np.zeros_like(top)
-
-
-def observed_together(scores: Sequence[RankScore], prediction: Prediction, y: ArrayLike) -> Doubles:
-    """``score.observed(prediction, y)`` for several scores, (S, n): rank and mass of each label are found once for all."""
-    record = _shared_record(scores, prediction)
-    codes = record.codes(y)
-    known = codes < record.n_known
-    columns, with_mass = np.where(known, codes, 0), any(score.uses_mass for score in scores)
-    result = np.empty((len(scores), len(record)))
-    for rows, drawn in _shared_chunks(scores, record):
-        place = place_of(native(record.probabilities[rows]), columns[rows], with_mass)
-        for observed, score in zip(result, scores, strict=True):
-            observed[rows] = score.formula(*place, drawn[score.randomised])[:, 0]
-    result[:, ~known] = np.inf
-    return result
-
-
-def sizes_together(
-    scores: Sequence[RankScore], prediction: Prediction, thresholds: Sequence[Sequence[float]]
-) -> list[Integers]:
-    """`sizes_at_several` of each score at its own thresholds, (J, n) each: rows are sorted once for all."""
-    record = _shared_record(scores, prediction)
-    result: list[Integers] = [np.empty((len(levels), len(record)), dtype=np.int64) for levels in thresholds]
-    with_mass = any(score.uses_mass for score in scores)
-    for rows, drawn in _shared_chunks(scores, record):
-        ranks = Ranks.along(native(record.probabilities[rows]), with_mass)
-        reached = np.cumsum(ranks.masses.reshape(len(ranks.top), -1), axis=1)  # dear for one score, cheap for many
-        for sizes, score, levels in zip(result, scores, thresholds, strict=True):
-            sizes[:, rows] = _lengths_by_bisection(score, ranks, reached, drawn[score.randomised], levels)
-    for sizes, levels in zip(result, thresholds, strict=True):
-        sizes[np.isposinf(levels)] = record.n_classes  # labels never seen are in a set whose threshold is infinite
-    return result
-
-
-def _lengths_by_bisection(
-    score: RankScore, ranks: Ranks, reached: Doubles, uniforms: Doubles, thresholds: Sequence[float]
-) -> Integers:
-    """What `RankScore._lengths` finds, for all thresholds at once: ranks are bisected by the mass `reached` at each."""
-    limits, top, drawn = np.asarray(thresholds, dtype=np.float64)[:, None], ranks.top[:, 0], uniforms[:, 0]
-    before_first = np.arange(len(reached)) * reached.shape[1] - 1
-    lengths = np.zeros((len(thresholds), len(reached)), dtype=np.int64)
-    none, own = np.zeros(1), np.zeros(1)
-    step = 1 << (ranks.k.bit_length() - 1)
-    while step:
-        rank = lengths + step
-        place = before_first + np.minimum(rank, ranks.k)
-        if score.randomised and score.uses_mass:
-            own = ranks.masses.take(place)
-        before = reached.take(place) - own if score.uses_mass else none
-        within = score.formula(before, own, top, rank.astype(np.float64), drawn) <= limits
-        np.copyto(lengths, rank, where=within)
-        step >>= 1
-    return np.minimum(lengths, ranks.k)  # ranks beyond the last add no mass: scores do not fall there either
-
-
-def _shared_record(scores: Sequence[RankScore], prediction: Prediction) -> ClassProbabilities:
-    """The prediction as class probabilities, if it suits every one of the scores."""
-    for score in scores:
-        record = score._expected(prediction)
-    return record.as_probabilities()
-
-
-def _shared_chunks(scores: Sequence[RankScore], record: ClassRecord) -> Iterator[tuple[slice, dict[bool, Doubles]]]:
-    """Slices of rows; their uniforms for randomised scores are under True, ones for the others under False."""
-    drawing = next((score for score in scores if score.randomised), scores[0])
-    for rows, uniforms in drawing._chunks(record, _SHARED_CHUNK):
-        yield rows, {True: uniforms, False: np.ones_like(uniforms)}
-
-
-def _limits(threshold: Cutoff, n: int, n_classes: int) -> float | Doubles:
-    """The threshold as a float, or as float64 of shape (n, 1) per row, (1, K) per label or (n, K)."""
-    limits = cutoff(threshold, n, n_classes)
-    if isinstance(limits, float):
-        return limits
-    values: Doubles = limits.astype(np.float64)
-    return np.broadcast_to(values, (n, 1)) if values.shape[1] == 1 else values
+        return rank + 0.0 * top
 
 
 def _split(limits: float | Doubles, rows: slice, n_known: int) -> tuple[float | Doubles, Bools]:
@@ -457,24 +432,30 @@ def _split(limits: float | Doubles, rows: slice, n_known: int) -> tuple[float | 
     if isinstance(limits, float):
         return limits, np.asarray([[limits == np.inf]])
     if limits.shape[1] == 1:
-        return limits[rows], limits[rows] == np.inf
-    own = limits if len(limits) == 1 else limits[rows]
+        return limits[rows, :], limits[rows, :] == np.inf
+    own = limits if limits.shape[0] == 1 else limits[rows, :]
     return own[:, :n_known], own[:, n_known:] == np.inf
+
+
+def _negated_at(values: Floats, places: Integers) -> Any:
+    return -values[np.arange(len(values)), np.minimum(places, values.shape[1] - 1)]
 
 
 def _is_by_row(limits: float | Doubles) -> bool:
     return isinstance(limits, float) or limits.shape[1] == 1
 
 
-def _some(limits: float | Doubles, rows: Any) -> float | Doubles:
-    return limits if isinstance(limits, float) else limits[rows]
+def _some(limits: Any, rows: Any) -> Any:
+    return limits if isinstance(limits, float) or limits.shape[0] == 1 else limits[rows]
 
 
 def _with_unseen(members: Bools, unseen: Bools, n_classes: int) -> Bools:
     n, n_known = members.shape
-    if n_known == n_classes or not unseen.any():
+    if n_known == n_classes or not bool(namespace(unseen).any(unseen)):
         return members
-    return np.concatenate([members, np.broadcast_to(unseen, (n, n_classes - n_known))], axis=1)
+    xp = namespace(members)
+    extra: Bools = xp.broadcast_to(beside(unseen, members), (n, n_classes - n_known))
+    return xp.concat([members, extra], axis=1)  # type: ignore[no-any-return]
 
 
 def _not_negative(value: float, name: str) -> float:

@@ -29,7 +29,7 @@ from numpy.typing import ArrayLike
 
 from dco.foundations.arrays import AnyArray, Bools, Floats, Integers
 from dco.foundations.ranks import Level, as_rational
-from dco.predictions import ClassRecord
+from dco.predictions import ClassRecord, on_host
 from dco.scores.classification import LabelScore
 from dco.scores.ranks import Doubles, picked
 from dco.scores.registry import register
@@ -77,7 +77,7 @@ class DecisionScore(LabelScore):
 
     def bound(self, prediction: Any) -> tuple[LabelScore, ClassRecord]:
         """The score with its columns in the order of the record's labels, and the record."""
-        record = self._expected(prediction).as_probabilities()
+        record = on_host(self._expected(prediction).as_probabilities())
         matrix = _matrix_for(self.loss_matrix, self.labels, record.labels(), record.n_classes, record.unseen is not None)
         return self if self.labels is None else replace(self, loss_matrix=matrix, labels=None), record
 
@@ -218,7 +218,7 @@ def _best(key: Floats, share: Floats) -> Integers:
 
 
 def _expected_losses(prediction: ClassRecord, sets: LabelSets, losses: Floats) -> Floats:
-    record = prediction.as_probabilities()
+    record = on_host(prediction.as_probabilities())
     if len(record) != len(sets) or record.n_classes != sets.n_classes:
         raise ValueError(
             f"the prediction has {len(record)} rows and {record.n_classes} labels, but the sets have {len(sets)} rows and "

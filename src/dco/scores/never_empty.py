@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dco.foundations.arrays import Bools, Floats, Integers
-from dco.predictions import ClassDraws, ClassProbabilities, ClassRecord
+from dco.predictions import ClassDraws, ClassProbabilities, ClassRecord, on_host
 from dco.scores.classification import LabelScore
 from dco.scores.ranks import Doubles
 from dco.scores.registry import register
@@ -50,18 +50,21 @@ class NeverEmpty(Score):
 
     def observed(self, prediction: ClassRecord, y: ArrayLike) -> Doubles:
         """The score of the label that happened, (n,); `LEAST` for the most probable one."""
+        prediction = on_host(prediction)
         scores = self.score.observed(prediction, y)
         scores[prediction.codes(y) == _top(prediction)] = LEAST
         return scores
 
     def every_label(self, prediction: ClassRecord) -> Doubles:
         """The score of every label, (n, K)."""
+        prediction = on_host(prediction)
         scores = self.score.every_label(prediction)
         scores[np.arange(len(scores)), _top(prediction)] = LEAST
         return scores
 
     def sets(self, prediction: ClassRecord, threshold: Cutoff) -> LabelSets:
         """All labels whose score is at most the threshold: the set of `score`, and the most probable label."""
+        prediction = on_host(prediction)
         sets, top = self.score.sets(prediction, threshold), _top(prediction)
         rows = np.flatnonzero(self._left_out(prediction, top, [threshold])[0])
         held = np.repeat(np.arange(len(sets)), sets.sizes()) * sets.n_classes + sets.codes  # ascending, rows and all
@@ -76,6 +79,7 @@ class NeverEmpty(Score):
 
     def sizes_at_several(self, prediction: ClassRecord, thresholds: Sequence[Cutoff] | Floats) -> Integers:
         """The sizes of the sets at several thresholds, (J, n)."""
+        prediction = on_host(prediction)
         return self.score.sizes_at_several(prediction, thresholds) + self._left_out(prediction, _top(prediction), thresholds)
 
     def _left_out(self, prediction: ClassRecord, top: Integers, thresholds: Sequence[Cutoff] | Floats) -> Bools:

@@ -1,13 +1,19 @@
 """Probabilities of a chunk of rows as arrays: ranks, masses along the ranks, and the first labels, without an index sort.
 
 Masses are sums of probabilities rounded to multiples of 2**-50. Such sums are exact in double precision as long as they
-stay below 8, so the order of summation cannot matter: the mass above one label may be summed as it stands in memory, and
-the mass along the ranks may be summed in blocks.
+stay below 8, so the order of summation cannot matter: the mass above one label may be summed as it stands in memory, the
+mass along the ranks in blocks, and a GPU gets the same sums as a CPU.
+
+Three layouts serve three sizes, each with the same results. NumPy's long rows are handled in blocks of ranks. NumPy's short
+rows are stored by columns, so that every step runs along many rows at once. Arrays of other libraries stay where they are,
+and go through the functions of the array API standard.
 """
 
 from __future__ import annotations
 
+import math
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -15,52 +21,89 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dco.foundations.arrays import Bools, Floats, Integers
+from dco.foundations.arrays import Bools, Floats, Integers, doubles, namespace, one_number, whole_numbers
 
 BLOCK = 32  # ranks summed together when the place of a threshold along the ranks is looked for
+_SHORT = 64  # labels; rows up to here are stored by columns
+_NETWORK = 16  # labels; rows up to here are sorted by comparing whole columns
 _LARGEST_MASS = 8.0  # below it, sums of multiples of 2**-50 are exact
 
 Doubles = NDArray[np.float64]
 
 
-def native(probabilities: Floats) -> Floats:
-    """Probabilities in single or double precision as this machine stores them."""
+def native(probabilities: Floats, *, by_columns: bool = False) -> Floats:
+    """Probabilities in single or double precision as this machine stores them, short rows by columns on request."""
+    if not isinstance(probabilities, np.ndarray):
+        return probabilities
     dtype = np.float32 if probabilities.dtype.itemsize == 4 else np.float64
-    return np.ascontiguousarray(probabilities, dtype=dtype)
+    return np.asarray(probabilities, dtype=dtype, order="F" if by_columns and probabilities.shape[1] <= _SHORT else "C")
+
+
+def is_single(probabilities: Floats) -> bool:
+    """Whether they are in single precision."""
+    return bool(probabilities.dtype == namespace(probabilities).float32)
+
+
+def is_long(probabilities: Floats) -> bool:
+    """Whether rows are handled in blocks of ranks."""
+    return isinstance(probabilities, np.ndarray) and int(probabilities.shape[1]) > _SHORT
 
 
 def codes_of_members(members: Bools) -> tuple[NDArray[np.int32], Integers]:
-    """Column numbers of all members, row by row, and how many there are up to the end of each row."""
+    """Column numbers of all members, row by row, and how many there are in each row."""
+    if not isinstance(members, np.ndarray):
+        xp = namespace(members)
+        rows, columns = (xp.astype(places, xp.int32) for places in xp.nonzero(members))
+        ends = xp.searchsorted(rows, xp.astype(whole_numbers(members.shape[0] + 1, members), xp.int32))
+        return columns, ends[1:] - ends[:-1]
     n, width = members.shape
-    places = np.flatnonzero(members)
+    if members.flags.fnc:
+        places = np.flatnonzero(_by_rows(members)).astype(np.int32)
+        codes: NDArray[np.int32] = places - (places // np.int32(width)) * np.int32(width)
+        return codes, count_true(members)
+    found = np.flatnonzero(members)
     starts = np.arange(n + 1) * width
-    ends = np.searchsorted(places, starts)
-    return (places - np.repeat(starts[:-1], np.diff(ends))).astype(np.int32), ends[1:]
+    sizes = np.diff(np.searchsorted(found, starts))
+    return (found - np.repeat(starts[:-1], sizes)).astype(np.int32), sizes
+
+
+def _by_rows(members: Bools) -> Bools:
+    """A mask that is stored by columns, stored by rows; column after column is the faster way for short rows."""
+    if members.shape[1] > _NETWORK:
+        return np.ascontiguousarray(members)
+    result = np.empty(members.shape, dtype=bool)
+    for column in range(members.shape[1]):
+        result[:, column] = members[:, column]
+    return result
 
 
 @lru_cache(maxsize=64)
-def least_probability(threshold: float, itemsize: int) -> Any:
+def least_probability(threshold: float, single: bool) -> float:
     """The least floating-point number p >= 0 with 1 - p <= threshold, +inf if there is none up to 2.
 
     1 - p never rises with p, in floating point too, and numbers that are not negative are ordered like their bit patterns:
     bisection on the patterns is exact.
     """
-    number, pattern, kind = ("<f", "<i", np.float32) if itemsize == 4 else ("<d", "<q", np.float64)
+    number, pattern = ("<f", "<i") if single else ("<d", "<q")
     below, enough = -1, struct.unpack(pattern, struct.pack(number, 2.0))[0]
     if threshold < 1.0 - 2.0:
-        return kind(np.inf)
+        return math.inf
     while enough - below > 1:
         middle = (below + enough) // 2
         if 1.0 - struct.unpack(number, struct.pack(pattern, middle))[0] <= threshold:
             enough = middle
         else:
             below = middle
-    return kind(struct.unpack(number, struct.pack(pattern, enough))[0])
+    return float(struct.unpack(number, struct.pack(pattern, enough))[0])
 
 
 def picked(probabilities: Floats, codes: Integers) -> Floats:
     """The probability of one label per row."""
-    return np.take_along_axis(probabilities, codes[:, None], axis=1)[:, 0]
+    if isinstance(probabilities, np.ndarray) and probabilities.flags.fnc:
+        n = len(probabilities)
+        return probabilities.ravel(order="F").take(codes * n + np.arange(n))  # twice as fast
+    values: Floats = namespace(probabilities).take_along_axis(probabilities, codes[:, None], axis=1)
+    return values[:, 0]
 
 
 def two_largest(probabilities: Floats) -> tuple[Floats, Floats]:
@@ -68,66 +111,109 @@ def two_largest(probabilities: Floats) -> tuple[Floats, Floats]:
 
     They are equal where the largest is tied; the second is 0 where there is one label only.
     """
-    first = probabilities.max(axis=1, keepdims=True)
-    smaller = np.asarray(probabilities != first)
-    below = (probabilities * smaller).max(axis=1, keepdims=True)
+    xp = namespace(probabilities)
+    first = xp.max(probabilities, axis=1, keepdims=True)
+    smaller = probabilities != first
+    below = xp.max(xp.where(smaller, probabilities, 0.0), axis=1, keepdims=True)
     tied = count_true(smaller)[:, None] < probabilities.shape[1] - 1
-    return first, np.where(tied, first, below)
+    return first, xp.where(tied, first, below)
 
 
-def count_true(mask: Bools) -> Integers:
-    """True values in each row; faster than np.count_nonzero along an axis."""
-    return np.asarray(mask.view(np.uint8).sum(axis=1, dtype=np.uint32), dtype=np.int64)
+def count_true(mask: Any) -> Any:
+    """True values in each row; in NumPy faster than np.count_nonzero along an axis."""
+    if not isinstance(mask, np.ndarray):
+        xp = namespace(mask)
+        return xp.astype(xp.sum(xp.astype(mask, xp.int32), axis=1, dtype=xp.int32), xp.int64)  # half of what int64 costs
+    few = mask.flags.fnc and mask.shape[1] < 256
+    return np.asarray(mask.view(np.uint8).sum(axis=1, dtype=np.uint8 if few else np.uint32), dtype=np.int64)
 
 
 def rounded(probabilities: Floats) -> Doubles:
     """Probabilities rounded to multiples of 2**-50, the spacing of doubles between 4 and 8."""
+    if not isinstance(probabilities, np.ndarray):
+        return (probabilities + one_number(4.0, probabilities)) - 4.0
     shifted = probabilities.astype(np.float64)
     shifted += 4.0
     shifted -= 4.0
     return shifted
 
 
+def running_sums(values: Doubles) -> Any:
+    """Sums from the first column up to each."""
+    if not isinstance(values, np.ndarray):
+        return namespace(values).cumulative_sum(values, axis=1)
+    if not values.flags.fnc:
+        return np.cumsum(values, axis=1)
+    sums = values.copy(order="K")
+    for column in range(1, sums.shape[1]):
+        sums[:, column] += sums[:, column - 1]
+    return sums
+
+
 def checked_mass(mass: Doubles) -> Doubles:
     """The mass, or an error where a row sums to so much that sums are no longer exact."""
-    if mass.size and mass[:, -1].max() >= _LARGEST_MASS:
+    if mass.shape[0] and (most := float(namespace(mass).max(mass[:, -1]))) >= _LARGEST_MASS:
         raise ValueError(
-            f"the probabilities of a row sum to at least {mass[:, -1].max():g}, but this score adds them up as the mass of "
-            "one distribution. Divide each row by its sum first."
+            f"the probabilities of a row sum to at least {most:g}, but this score adds them up as the mass of one "
+            "distribution. Divide each row by its sum first."
         )
     return mass
 
 
-def order_of_ranks(probabilities: Floats) -> Integers:
-    """Columns by decreasing probability, equal ones by column."""
+def _replaced(array: Any, rows: Any, values: Any) -> Any:
+    """The array with other values in some rows; in place where it is NumPy's."""
+    if isinstance(array, np.ndarray):
+        array[rows] = values
+        return array
+    xp, n = namespace(array), array.shape[0]
+    every = whole_numbers(n, array)
+    place = xp.searchsorted(rows, every)  # among the values, if the row is among the rows
+    listed = xp.take(rows, xp.clip(place, 0, rows.shape[0] - 1)) == every
+    return xp.take(xp.concat([array, values]), xp.where(listed, n + place, every), axis=0)
+
+
+def along_ranks(probabilities: Floats, function: Callable[[Floats], Doubles]) -> Doubles:
+    """`function` of the columns by decreasing probability, equal ones by column; its values are put back in their places."""
+    xp = namespace(probabilities)
+    if xp is not np:
+        order = xp.argsort(probabilities, axis=1, descending=True, stable=True)
+        scores = function(xp.take_along_axis(probabilities, order, axis=1))
+        return xp.take_along_axis(scores, xp.argsort(order, axis=1), axis=1)  # type: ignore[no-any-return]
     order = np.argsort(-probabilities, axis=1)  # fast and unstable: rows with ties are sorted again
     falling = np.take_along_axis(probabilities, order, axis=1)
     tied = (falling[:, 1:] == falling[:, :-1]).any(axis=1)
     order[tied] = np.argsort(-probabilities[tied], axis=1, kind="stable")
-    return order
+    result = np.empty(order.shape)
+    np.put_along_axis(result, order, function(falling), axis=1)  # equal values: the same in any order
+    return result
 
 
 def place_of(probabilities: Floats, codes: Integers, with_mass: bool) -> tuple[Doubles, Doubles, Doubles, Doubles]:
     """Of one label per row: the mass ranked before it (0 unless asked for), its own, the largest, its rank; (rows, 1)."""
-    own = picked(probabilities, codes)[:, None]
+    xp, own = namespace(probabilities), picked(probabilities, codes)[:, None]
     greater = probabilities > own
-    ahead, earlier = count_true(greater), _equals_before(probabilities, own, codes)
-    own_mass, before = rounded(own), np.zeros((len(own), 1))
+    ahead, earlier = count_true(greater)[:, None], _equals_before(probabilities, own, codes)[:, None]
+    own_mass = rounded(own)
+    before = xp.zeros_like(own_mass)
     if with_mass:
-        before[:, 0] = np.vecdot(rounded(probabilities), greater.astype(np.float64))
-        before += earlier[:, None] * own_mass
+        if is_long(probabilities):
+            before = np.vecdot(rounded(probabilities), greater.astype(np.float64))[:, None]
+        else:
+            before = xp.sum(rounded(xp.where(greater, probabilities, 0.0)), axis=1, keepdims=True)
+        before = before + doubles(earlier) * own_mass
         checked_mass(before + own_mass)
-    top = probabilities.max(axis=1, keepdims=True).astype(np.float64)
-    return before, own_mass, top, (1 + ahead + earlier)[:, None].astype(np.float64)
+    return before, own_mass, doubles(xp.max(probabilities, axis=1, keepdims=True)), doubles(1 + ahead + earlier)
 
 
-def _equals_before(probabilities: Floats, own: Floats, codes: Integers) -> Integers:
+def _equals_before(probabilities: Floats, own: Floats, codes: Integers) -> Any:
     """How many labels with the same probability stand in an earlier column than the label itself."""
-    same = np.asarray(probabilities == own)
+    same = probabilities == own
     earlier = count_true(same) - 1
-    tied = np.flatnonzero(earlier)
-    earlier[tied] = count_true(same[tied] & (np.arange(probabilities.shape[1]) < codes[tied, None]))
-    return earlier
+    (tied,) = namespace(earlier).nonzero(earlier)
+    if not tied.shape[0]:
+        return earlier
+    columns = whole_numbers(probabilities.shape[1], codes)
+    return _replaced(earlier, tied, count_true(namespace(same).take(same, tied, axis=0) & (columns < codes[tied][:, None])))
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,7 +229,7 @@ class Ranks:
 
     @classmethod
     def of(cls, falling: Floats, k: int, with_mass: bool) -> Ranks:
-        """From what `falling_values` returns."""
+        """From what `negated_falling` returns."""
         n, n_blocks = len(falling), falling.shape[1] // BLOCK
         own = rounded(np.negative(falling)) if with_mass else np.zeros(falling.shape)
         ends = checked_mass(np.cumsum(own.reshape(-1, BLOCK).dot(np.ones(BLOCK)).reshape(n, n_blocks), axis=1))
@@ -156,7 +242,7 @@ class Ranks:
     def along(cls, probabilities: Floats, with_mass: bool) -> Ranks:
         """From probabilities, which are sorted only where masses are asked for."""
         if with_mass:
-            return cls.of(falling_values(probabilities), probabilities.shape[1], True)
+            return cls.of(negated_falling(probabilities), probabilities.shape[1], True)
         falling = np.zeros((len(probabilities), _padded(probabilities.shape[1])), dtype=probabilities.dtype)
         falling[:, 0] = -probabilities.max(axis=1)
         return cls.of(falling, probabilities.shape[1], False)
@@ -167,7 +253,7 @@ def _padded(k: int) -> int:
     return -(-k // BLOCK) * BLOCK
 
 
-def falling_values(probabilities: Floats) -> Floats:
+def negated_falling(probabilities: Floats) -> Floats:
     """Negated probabilities in ascending order, so that ranks run from left to right; zeros fill the last block."""
     n, k = probabilities.shape
     falling = np.zeros((n, _padded(k)), dtype=probabilities.dtype)
@@ -178,7 +264,7 @@ def falling_values(probabilities: Floats) -> Floats:
 
 
 def falling_from(probabilities: Floats, least: float) -> tuple[Floats, Integers] | None:
-    """`falling_values` of the probabilities >= least, and how many they are in each row; None if they are many."""
+    """`negated_falling` of the probabilities >= least, and how many they are in each row; None if they are many."""
     reached = probabilities >= probabilities.dtype.type(least)
     held = count_true(reached)
     width = _padded(int(held.max()))
@@ -191,16 +277,52 @@ def falling_from(probabilities: Floats, least: float) -> tuple[Floats, Integers]
     return falling, held
 
 
-def first_labels(probabilities: Floats, falling: Floats, count: Integers) -> Bools:
-    """The `count` first labels of each row in the order of ranks, as a mask."""
-    row, k = np.arange(len(count)), min(probabilities.shape[1], falling.shape[1])
-    last = -falling[row, np.maximum(count, 1) - 1]
-    last[count == 0] = np.inf
-    members = np.asarray(probabilities >= last[:, None])
-    tied = np.flatnonzero((count > 0) & (count < k) & (-falling[row, np.minimum(count, k - 1)] == last))
-    if tied.size:
-        some, limit = probabilities[tied], last[tied, None]
-        same = some == limit
-        left = count[tied, None] - count_true(some > limit)[:, None]
-        members[tied] = (some > limit) | (same & (np.cumsum(same, axis=1) <= left))
-    return members
+def falling_values(probabilities: Floats) -> Floats:
+    """Probabilities in descending order, stored as they are: short rows by columns."""
+    if not isinstance(probabilities, np.ndarray):
+        return namespace(probabilities).sort(probabilities, axis=1, descending=True, stable=False)
+    k = probabilities.shape[1]
+    if k > _NETWORK:
+        return np.asfortranarray(np.sort(np.ascontiguousarray(probabilities), axis=1)[:, ::-1])
+    falling = probabilities.copy(order="F")
+    spare = np.empty(len(falling), dtype=falling.dtype)
+    for high, low in _comparisons(k):
+        np.minimum(falling[:, high], falling[:, low], out=spare)
+        np.maximum(falling[:, high], falling[:, low], out=falling[:, high])
+        falling[:, low] = spare
+    return falling
+
+
+@lru_cache(maxsize=_NETWORK)
+def _comparisons(k: int) -> tuple[tuple[int, int], ...]:
+    """Pairs of places whose comparison, one after the other, sorts any k numbers: Batcher's (1968) odd-even merge sort."""
+    pairs: list[tuple[int, int]] = []
+    sorted_runs = 1
+    while sorted_runs < k:
+        step = sorted_runs
+        while step:
+            for start in range(step % sorted_runs, k - step, 2 * step):
+                places = range(start, min(start + step, k - step))
+                pairs += [(p, p + step) for p in places if p // (2 * sorted_runs) == (p + step) // (2 * sorted_runs)]
+            step //= 2
+        sorted_runs *= 2
+    return tuple(pairs)
+
+
+def first_labels(probabilities: Floats, falling: Any, count: Integers) -> Bools:
+    """The `count` first labels of each row in the order of ranks, as a mask; `falling` gives the value at a rank of each."""
+    xp, k = namespace(count), probabilities.shape[1]
+    last = xp.where(count == 0, np.inf, falling(xp.clip(count - 1, 0, None)))
+    members: Bools = probabilities >= last[:, None]
+    if isinstance(members, np.ndarray) and members.flags.fnc:
+        behind = count_true(members) != count  # cheaper than another look at the values
+    else:
+        behind = (count > 0) & (count < k) & (falling(xp.clip(count, None, k - 1)) == last)
+    (tied,) = xp.nonzero(behind)
+    if not tied.shape[0]:
+        return members
+    some, limit = xp.take(probabilities, tied, axis=0), last[tied][:, None]
+    above, same = some > limit, some == limit
+    left = doubles(count[tied] - count_true(above))[:, None]
+    replaced: Bools = _replaced(members, tied, above | (same & (running_sums(doubles(same)) <= left)))
+    return replaced

@@ -10,7 +10,17 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dco.foundations.arrays import AnyArray, Bools, Integers, as_labels
+from dco.foundations.arrays import (
+    AnyArray,
+    Bools,
+    Integers,
+    as_labels,
+    beside,
+    namespace,
+    sums_from_zero,
+    to_numpy,
+    where_they_are,
+)
 from dco.foundations.display import counted
 from dco.foundations.extras import require
 from dco.sets.prediction_sets import Row, Rows, chosen, compressed_rows, described, html_of_sets
@@ -22,7 +32,9 @@ _FIRST_LABELS = 5  # of a set that is printed
 class LabelSets:
     """Row i holds the label codes ``codes[row_pointers[i]:row_pointers[i + 1]]``, ascending.
 
-    With `classes`, labels are ``classes[code]`` and every method speaks labels; without, labels are the codes 0..K-1.
+    With `classes`, labels are ``classes[code]`` and every method speaks labels; without, labels are the codes 0..K-1. Sets
+    made of probabilities on a device lie there too: `sizes`, `contains`, `knows`, `is_empty` and `is_full` work there,
+    everything else copies to the host first, as `on_host` does.
     """
 
     row_pointers: Integers
@@ -31,10 +43,12 @@ class LabelSets:
     classes: AnyArray | None = None
 
     def __post_init__(self) -> None:
-        pointers, codes = np.asarray(self.row_pointers), np.asarray(self.codes)
-        if pointers.ndim != 1 or codes.ndim != 1 or not pointers.size or pointers[0] != 0 or pointers[-1] != codes.size:
+        pointers, codes = where_they_are(self.row_pointers), where_they_are(self.codes)
+        size = int(np.prod(codes.shape))
+        ends = [1] if pointers.ndim != 1 else to_numpy(pointers[:: max(pointers.shape[0] - 1, 1)]).tolist()
+        if codes.ndim != 1 or not ends or ends[0] != 0 or ends[-1] != size:
             raise ValueError(
-                f"row_pointers must run from 0 to the number of codes, {codes.size}, one more than there are rows; got "
+                f"row_pointers must run from 0 to the number of codes, {size}, one more than there are rows; got "
                 f"shape {pointers.shape}. LabelSets.from_dense() makes them from a matrix."
             )
         object.__setattr__(self, "row_pointers", pointers)
@@ -46,18 +60,28 @@ class LabelSets:
             object.__setattr__(self, "classes", names)
 
     @classmethod
+    def of_sizes(cls, sizes: Integers, codes: Integers, n_classes: int, classes: AnyArray | None = None) -> LabelSets:
+        """Sets from the size of each and the codes of all, row by row."""
+        return cls(sums_from_zero(sizes), codes, n_classes, classes)
+
+    @classmethod
     def from_dense(cls, members: ArrayLike, classes: ArrayLike | None = None) -> LabelSets:
         """Sets from an (n, K) boolean matrix."""
         mask = np.asarray(members, dtype=bool)
         if mask.ndim != 2:
             raise ValueError(f"members must be an (n, K) matrix, got shape {mask.shape}.")
-        pointers = np.zeros(mask.shape[0] + 1, dtype=np.int64)
-        np.cumsum(np.count_nonzero(mask, axis=1), out=pointers[1:])
         codes = np.nonzero(mask)[1].astype(np.int32)
-        return cls(pointers, codes, mask.shape[1], None if classes is None else as_labels(classes))
+        names = None if classes is None else as_labels(classes)
+        return cls.of_sizes(np.count_nonzero(mask, axis=1), codes, mask.shape[1], names)
+
+    def on_host(self) -> LabelSets:
+        """The same sets with NumPy's arrays."""
+        if isinstance(self.codes, np.ndarray):
+            return self
+        return LabelSets(to_numpy(self.row_pointers), to_numpy(self.codes), self.n_classes, self.classes)
 
     def __len__(self) -> int:
-        return len(self.row_pointers) - 1
+        return int(self.row_pointers.shape[0]) - 1
 
     @overload
     def __getitem__(self, key: Row) -> AnyArray: ...
@@ -67,15 +91,19 @@ class LabelSets:
         """The labels of one row's set; for a slice, a list of row numbers or a mask, the sets of those rows."""
         rows = chosen(key, len(self))
         if isinstance(rows, int):
-            return self._labels(self.codes[self.row_pointers[rows] : self.row_pointers[rows + 1]])
-        pointers, places = compressed_rows(self.row_pointers, rows)
-        return LabelSets(pointers, self.codes[places], self.n_classes, self.classes)
+            start, stop = int(self.row_pointers[rows]), int(self.row_pointers[rows + 1])
+            return self._labels(to_numpy(self.codes[start:stop]))
+        here = self.on_host()
+        pointers, places = compressed_rows(here.row_pointers, rows)
+        return LabelSets(pointers, here.codes[places], self.n_classes, self.classes)
 
     def __iter__(self) -> Iterator[AnyArray]:
-        return (self[row] for row in range(len(self)))
+        here = self.on_host()
+        return (here[row] for row in range(len(self)))
 
     def __repr__(self) -> str:
-        return described(self, self._shown, of=f" of {counted(self.n_classes, 'label')}")
+        here = self.on_host()
+        return described(here, here._shown, of=f" of {counted(self.n_classes, 'label')}")
 
     def _repr_html_(self) -> str:
         return html_of_sets(self, self._shown)
@@ -86,74 +114,72 @@ class LabelSets:
 
     def sizes(self) -> Integers:
         """How many labels each set holds."""
-        return np.diff(self.row_pointers)
+        return self.row_pointers[1:] - self.row_pointers[:-1]
 
     def contains(self, y: ArrayLike) -> Bools:
         """Whether each row's set holds that row's label; a label that is not among the classes is in no set."""
-        wanted = self._codes_of(as_labels(y))
-        found = np.zeros(len(self), dtype=bool)
-        rows = np.repeat(np.arange(len(self)), self.sizes())
-        found[rows[self.codes == wanted[rows]]] = True
-        return found
+        wanted = namespace(self.codes).repeat(self._codes_of(y), self.sizes())
+        found = sums_from_zero(self.codes == wanted)
+        return found[self.row_pointers[1:]] > found[self.row_pointers[:-1]]  # type: ignore[no-any-return]
 
     def knows(self, y: ArrayLike) -> Bools:
         """Whether each row's label is among the classes: no set can hold one that is not."""
-        codes = self._codes_of(as_labels(y))
-        return np.asarray((codes >= 0) & (codes < self.n_classes))
+        codes = self._codes_of(y)
+        return (codes >= 0) & (codes < self.n_classes)
 
     def is_empty(self) -> Bools:
         """Rows whose set holds no label."""
-        return np.asarray(self.sizes() == 0)
+        return self.sizes() == 0  # type: ignore[no-any-return]
 
     def is_full(self) -> Bools:
         """Rows whose set holds every label."""
-        return np.asarray(self.sizes() == self.n_classes)
+        return self.sizes() == self.n_classes  # type: ignore[no-any-return]
 
     def in_order(self, classes: ArrayLike) -> LabelSets:
         """The same sets with labels in the order of `classes`, which must name the same labels."""
-        names = as_labels(classes)
+        names, here = as_labels(classes), self.on_host()
         old = np.arange(self.n_classes) if self.classes is None else self.classes
         place = codes_of(old, names)
         if len(names) != self.n_classes or len(np.unique(place)) < self.n_classes or (place < 0).any():
             raise ValueError(f"classes must be the {counted(self.n_classes, 'label')} of these sets in another order.")
         if np.array_equal(place, np.arange(self.n_classes)):
             return self if self.classes is not None else LabelSets(self.row_pointers, self.codes, self.n_classes, names)
-        rows = np.repeat(np.arange(len(self)), self.sizes())
-        codes = place[self.codes]
+        rows = np.repeat(np.arange(len(self)), here.sizes())
+        codes = place[here.codes]
         ascending = np.lexsort((codes, rows))
-        return LabelSets(self.row_pointers, codes[ascending].astype(self.codes.dtype), self.n_classes, names)
+        return LabelSets(here.row_pointers, codes[ascending].astype(here.codes.dtype), self.n_classes, names)
 
     def to_dense(self) -> Bools:
         """The (n, K) membership matrix."""
-        dense = np.zeros((len(self), self.n_classes), dtype=bool)
-        dense[np.repeat(np.arange(len(self)), self.sizes()), self.codes] = True
+        here, dense = self.on_host(), np.zeros((len(self), self.n_classes), dtype=bool)
+        dense[np.repeat(np.arange(len(self)), here.sizes()), here.codes] = True
         return dense
 
     def to_lists(self) -> list[list[Any]]:
         """The labels of each set as Python lists."""
-        flat = self._labels(self.codes).tolist()
-        ends = self.row_pointers.tolist()
+        flat = self._labels(to_numpy(self.codes)).tolist()
+        ends = to_numpy(self.row_pointers).tolist()
         return [flat[start:end] for start, end in pairwise(ends)]
 
     def to_frame(self, index: Any = None) -> Any:
         """A pandas DataFrame with columns ``set`` (a list of labels) and ``size``."""
         pandas = require("pandas", extra="tables")
-        return pandas.DataFrame({"set": self.to_lists(), "size": self.sizes()}, index=index)
+        return pandas.DataFrame({"set": self.to_lists(), "size": to_numpy(self.sizes())}, index=index)
 
     def _labels(self, codes: Integers) -> AnyArray:
         return codes if self.classes is None else self.classes[codes]
 
-    def _codes_of(self, y: AnyArray) -> Integers:
-        if y.shape != (len(self),):
-            raise ValueError(f"y must hold one label for each of the {len(self)} rows, got shape {y.shape}.")
-        if self.classes is not None:
-            return codes_of(y, self.classes)
-        if y.size and y.dtype.kind not in "iu":
+    def _codes_of(self, y: ArrayLike) -> Integers:
+        labels = as_labels(y)
+        if labels.shape != (len(self),):
+            raise ValueError(f"y must hold one label for each of the {len(self)} rows, got shape {labels.shape}.")
+        if self.classes is None and labels.size and labels.dtype.kind not in "iu":
             raise ValueError(
-                f"y has dtype {y.dtype}, but these sets hold the label numbers 0..{self.n_classes - 1}. Pass classes= to "
-                "the prediction record to use other labels."
+                f"y has dtype {labels.dtype}, but these sets hold the label numbers 0..{self.n_classes - 1}. Pass classes= "
+                "to the prediction record to use other labels."
             )
-        return y.astype(np.int64)
+        codes = labels.astype(np.int64) if self.classes is None else codes_of(labels, self.classes)
+        return beside(codes, self.codes)  # type: ignore[no-any-return]
 
 
 def codes_of(y: AnyArray, classes: AnyArray) -> Integers:

@@ -18,12 +18,13 @@ from typing import Any, SupportsIndex, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dco.foundations.arrays import AnyArray, Floats, Integers
+from dco.foundations.arrays import AnyArray, Floats, Integers, to_numpy
 from dco.foundations.errors import DcoError
 from dco.foundations.ranks import Level, as_rational, checked_scores, order_statistic, size_quantile, tuning_rank
 from dco.predictions import ClassRecord, Prediction
-from dco.scores.classification import RankScore, observed_together, sizes_together
+from dco.scores.classification import RankScore
 from dco.scores.score import Score, check_inverse, checked_score, is_ours
+from dco.scores.together import observed_together, sizes_together
 from dco.sets.labels import codes_of
 from dco.tuning.options import (
     Conditions,
@@ -78,17 +79,18 @@ class Pieces:
     def sizes(self, score: Score, threshold: float | Floats) -> Floats:
         """The size of each row's set in float64; NaN is refused."""
         if self.rows:
-            found = [score.sizes(record, self._own(record, rows, threshold)) for record, rows in self._each()]
+            found = [to_numpy(score.sizes(record, self._own(record, rows, threshold))) for record, rows in self._each()]
             sizes = self._joined(found)
         else:
-            sizes = np.asarray(score.sizes(self.records[0], threshold), dtype=np.float64)
+            whole = score.sizes(self.records[0], threshold)
+            sizes = np.asarray(whole if isinstance(whole, np.ndarray) else to_numpy(whole), dtype=np.float64)
         if np.any(np.isnan(sizes)):
             raise ValueError(f"{type(score).__name__} gave a set of size NaN (row {np.flatnonzero(np.isnan(sizes))[0]}).")
         return sizes
 
     def sizes_at_several(self, score: Score, thresholds: Sequence[float] | Floats) -> Floats:
         """The sizes at several thresholds, (J, n)."""
-        found = [np.asarray(score.sizes_at_several(record, thresholds), dtype=np.float64) for record in self.records]
+        found = [to_numpy(score.sizes_at_several(record, thresholds)).astype(np.float64) for record in self.records]
         return self._joined(found) if self.rows else found[0]
 
     def _each(self) -> Iterator[tuple[Prediction, Any]]:
@@ -193,7 +195,7 @@ def checked_pairs(candidates: Candidates) -> dict[str, tuple[Score, Pieces]]:
 
 def checked_targets(y: ArrayLike) -> AnyArray:
     """The labels or responses of the tuning rows: at least one, one per row."""
-    array = np.asarray(y)
+    array = to_numpy(y)
     if array.ndim != 1 or array.size == 0:
         raise ValueError(
             f"y_tune must hold one label or number for each of at least one tuning row, got shape {array.shape}."
@@ -289,7 +291,7 @@ def rank_pairs(
 
 def evaluate_candidate(name: str, score: Score, prediction: Prediction, y: ArrayLike) -> EvaluatedCandidate:
     """The candidate's scores, computed once, and its size curve, computed where it is asked for (NaN is refused)."""
-    return _evaluated(name, checked_score(score), Pieces((prediction,)), np.asarray(y), None)
+    return _evaluated(name, checked_score(score), Pieces((prediction,)), to_numpy(y), None)
 
 
 def evaluate_pairs(pairs: Pairs, y: AnyArray) -> tuple[list[EvaluatedCandidate], dict[str, Exception]]:
@@ -349,10 +351,11 @@ def _with_sizes(evaluated: Sequence[EvaluatedCandidate], pairs: Pairs, rules: Se
 
 
 def _sharing(pairs: Pairs) -> Iterator[tuple[list[str], list[RankScore], Pieces]]:
-    """Names, scores and prediction of candidates whose scores read the ranks of the same class probabilities."""
+    """Names, scores and prediction of candidates whose scores read the ranks of the same probabilities, in NumPy."""
     groups: dict[tuple[int, ...], dict[str, RankScore]] = {}
     for name, (score, pieces) in pairs.items():
-        if isinstance(score, RankScore) and is_ours(score):
+        on_host = all(isinstance(record, ClassRecord) and isinstance(record.array, np.ndarray) for record in pieces.records)
+        if on_host and isinstance(score, RankScore) and is_ours(score):
             groups.setdefault(tuple(map(id, pieces.records)), {})[name] = score
     for scores in groups.values():
         if len(scores) > 1:
