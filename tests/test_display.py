@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import contextmanager
+from html import unescape
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
 
 import dco
-from dco.foundations.display import ShownAsPrinted, are, counted, first_few, have
+from dco.foundations.display import ShownAsPrinted, are, counted, first_few, have, number
 from dco.tuning.strategies import Found, Trial
 
 
@@ -65,6 +68,40 @@ def test_a_cell_shows_what_print_shows(results, name):
     assert shown(result) == str(result)
     assert str(result) != repr(result)
     assert repr(result).startswith(type(result).__name__ + "(")
+
+
+def text_of(html: str) -> str:
+    return " ".join(unescape(re.sub("<[^>]*>", " ", html)).split())
+
+
+@pytest.mark.parametrize("name", ["certificate", "verification", "evaluation", "ranking", "plan", "settings"])
+def test_a_notebook_shows_the_facts_that_print_shows(results, name):
+    """The page in a notebook is well-formed, and every number of the printed text is in it."""
+    html = results[name]._repr_html_()
+    ElementTree.fromstring(f"<div>{html}</div>")
+    numbers = set(re.findall(r"\d+\.?\d*", str(results[name])))
+    missing = numbers - set(re.findall(r"\d+\.?\d*", text_of(html)))
+    assert missing <= ({f"{row.ranking_threshold:.4g}" for row in results[name].table} if name == "ranking" else set())
+
+
+def test_sets_and_groups_are_tables_and_their_labels_text():
+    sets = dco.LabelSets.from_dense(np.eye(12, dtype=bool), classes=np.array(["<b>x"] + list("bcdefghijkl")))
+    html = sets._repr_html_()
+    ElementTree.fromstring(f"<div>{html}</div>")
+    assert "LabelSets: 12 rows, mean size 1, the first 10 here" in html
+    assert ("<b>x" not in html, "{&lt;b&gt;x}" in html, html.count("<tr>")) == (True, True, 11)
+    found = dco.evaluate(sets, sets.classes, groups=["a", "<i>"] * 6)
+    assert "<td>&lt;i&gt;</td><td>6</td><td>1.0000</td>" in found._repr_html_()
+    assert "[12346, 1.235e+07]" in dco.Intervals([12345.6], [12345678.0])._repr_html_()
+    assert "or" in dco.IntervalUnions(np.array([0, 2]), np.array([0.0, 2.0]), np.array([1.0, 3.0]))._repr_html_()
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(49790.0, "49790"), (1234567.8, "1234568"), (9999.6, "10000"), (12.3456, "12.35"), (1e9, "1e+09"), (np.inf, "inf")],
+)
+def test_numbers_have_an_exponent_only_where_people_write_one(value, text):
+    assert number(value) == text
 
 
 def test_no_line_break_is_hidden_in_a_text():

@@ -256,7 +256,8 @@ def test_the_winner_is_refitted_on_training_and_tuning_rows() -> None:
 def test_a_fitted_model_is_fitted_again_and_a_frozen_one_is_not() -> None:
     X, y = regression_rows(300)
     fitted = Ridge().fit(X[:100], y[:100] + 1000.0)
-    again = dco.DecoupledRegressor(fitted, random_state=0).fit(X[100:], y[100:])
+    with pytest.warns(UserWarning, match="'ridge' is fitted already, and a copy of it is fitted again .*FrozenEstimator"):
+        again = dco.DecoupledRegressor(fitted, random_state=0).fit(X[100:], y[100:])
     assert abs(np.mean(again.predict(X) - y)) < 50
     frozen = dco.DecoupledRegressor(FrozenEstimator(fitted), random_state=0).fit(X[100:], y[100:])
     np.testing.assert_allclose(frozen.predict(X), fitted.predict(X))
@@ -1692,3 +1693,12 @@ def test_the_note_on_gaps_is_rare_where_rows_are_exchangeable() -> None:
                 est.predict_set(with_gaps(X[300:], "array", rows=gaps - 300))
             notes += len(caught)
     assert notes <= 9
+
+
+@pytest.mark.parametrize(("scores", "found"), [("lac", {"LAC"}), (["TopK", APS()], {"TopK", "APS"})])
+def test_scores_can_be_named_as_on_the_command_line(scores, found) -> None:
+    X, y = class_rows()
+    est = dco.DecoupledClassifier(LogisticRegression(), scores, random_state=0).fit(X, y)
+    assert {row.name.split(" / ")[1].partition("(")[0] for row in est.ranking_.table} == found
+    with pytest.raises(ValueError, match=r"scores takes short names \(.*lac.*absolute.* got 'lack'"):
+        dco.DecoupledClassifier(LogisticRegression(), "lack").fit(X, y)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -323,3 +324,23 @@ def test_the_verdict_is_about_low_coverage_alone(hits: int, verdict: str) -> Non
     found = evaluate(sets, np.where(np.arange(1000) < hits, 0.5, 2.0), threshold=threshold)
     assert found.verdict == found.to_dict()["verdict"] == verdict
     assert evaluate(sets, np.zeros(1000)).verdict == "unchecked"
+
+
+@pytest.mark.parametrize(("low", "verdict"), [(95, "held"), (75, "held"), (50, "failed")])
+def test_groups_with_thresholds_of_their_own_are_judged_together(low: int, verdict: str) -> None:
+    """Rank 90 of 99 promises 0.9 in each of 20 groups. 75 of 100 has p = 0.005: among 20 groups that may be chance."""
+    n, groups = 2000, np.repeat(np.arange(20), 100)
+    thresholds = {group: Threshold(1.0, rank=90, n=99, guarantee="marginal", alpha=0.1) for group in range(20)}
+    most = np.where(groups == 7, low, 90)
+    y = np.where(np.arange(n) % 100 < most, 0.5, 2.0)
+    found = evaluate(Intervals(np.zeros(n), np.ones(n)), y, groups=groups, thresholds=thresholds)
+    assert found.verdict == verdict
+    assert found.broken == ((7,) if verdict == "failed" else ())
+    said = found.in_words(promised=0.9)
+    assert said.startswith(
+        "The promise did not hold in 7: " if verdict == "failed" else "The promise held in each of 20 groups: "
+    )
+    assert ("calibrate again" in said) == (verdict == "failed")
+    used = replace(found, no_verdict="3 of 2000 rows took part in the fit")
+    assert used.verdict == "unchecked"
+    assert used.in_words(promised=0.9).startswith("Nothing was checked, because 3 of 2000 rows took part in the fit: ")

@@ -416,7 +416,18 @@ def test_lightgbm_loads_when_trusted(tmp_path):
     with pytest.raises(dco.UntrustedTypeError, match=r"lightgbm\.basic\.Booster"):
         dco.load(tmp_path / "model.dco")
     names = ["lightgbm.basic.Booster", "lightgbm.sklearn.LGBMRegressor"]
-    np.testing.assert_array_equal(dco.load(tmp_path / "model.dco", trusted=names).predict(X), model.predict(X))
+    for trusted in (names, ["lightgbm"]):
+        np.testing.assert_array_equal(dco.load(tmp_path / "model.dco", trusted=trusted).predict(X), model.predict(X))
+    with pytest.raises(dco.UntrustedTypeError, match=r"pass trusted=\['lightgbm'\]; building them may run their code"):
+        dco.load(tmp_path / "model.dco")
+
+
+@pytest.mark.parametrize(("package", "words"), [("catboost", "model.save_model"), ("skorch", "net.save_params")])
+def test_models_with_a_way_of_their_own_to_be_saved_say_so(tmp_path, package, words):
+    kind = type("Model", (Ridge,), {"__module__": f"{package}.core", "__reduce_ex__": lambda self, protocol: 1 / 0})
+    with pytest.raises(TypeError, match=words):
+        dco.save(FrozenEstimator(kind()), tmp_path / "model.dco")
+    assert not (tmp_path / "model.dco").exists()
 
 
 # --- damaged and hostile files ----------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from dco import losses, models, scores, search, sets
     from dco.estimators import DecoupledClassifier, DecoupledRegressor
     from dco.evaluation import scoring
+    from dco.evaluation.displays import CoverageDisplay, MonitorDisplay, RankingDisplay, SetsDisplay, SizeDisplay
     from dco.evaluation.evaluate import Evaluation, evaluate, paired_comparison, paired_wilcoxon
     from dco.evaluation.monitor import Monitor, MonitorReport
     from dco.foundations.errors import (
@@ -72,6 +73,7 @@ _HOME = {
         "NonFiniteScoreError OverlappingRolesError SealBrokenError UntrustedTypeError"
     ),
     "dco.estimators": "DecoupledClassifier DecoupledRegressor",
+    "dco.evaluation.displays": "CoverageDisplay MonitorDisplay RankingDisplay SetsDisplay SizeDisplay",
     "dco.evaluation.evaluate": "Evaluation evaluate paired_comparison paired_wilcoxon",
     "dco.evaluation.monitor": "Monitor MonitorReport",
     "dco.models.grid": "grid",

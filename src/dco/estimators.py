@@ -38,6 +38,7 @@ from dco.rows.rows import (
     one_column,
     role_parts,
 )
+from dco.scores.registry import scores_called
 from dco.scores.score import given_scores
 from dco.tuning import Ranking
 from dco.tuning.objectives import DEFAULT, objective_of
@@ -131,7 +132,7 @@ class Decoupled(BaseEstimator, ABC):
         )
         new.predictor_ = fit_decoupled(
             seeded_models(self.models, seed),
-            given_scores(self.scores),
+            given_scores(self.scores, scores_called),
             rows,
             Statement(*wanted),
             classes=new._known_classes(rows, split) if isinstance(self, ClassifierMixin) else None,
@@ -306,7 +307,7 @@ class DecoupledClassifier(ClassifierMixin, Decoupled):
     ----------
     models : estimator, list of estimators or of (name, estimator), or dict {name: estimator}
         Candidates' models. Each is cloned and fitted; ``FrozenEstimator(model)`` is used as it is.
-    scores : None, a score, list, or dict {name: score}
+    scores : None, a score or its short name ("lac"), list, or dict {name: score}
         None tries every score that suits what the models give.
     alpha, guarantee, delta
         "marginal": a new row is covered with probability >= 1 - alpha. "pac": with probability >= 1 - delta over the

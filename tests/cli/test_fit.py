@@ -171,6 +171,8 @@ BAD = {
     "--target outcome --tune-size 200 --calibrate-size 200": "more than there is",
     "--target outcome --alpha -0.5": r"strictly between 0 and 1\.$",
     "--target outcome --confidence 90": r"between 0 and 1\. Did you mean 90%\?$",
+    "--target outcome --alpha 10": r"between 0 and 1\. Did you mean 10%\?$",
+    "--target outcome --alpha 90": r"For 90 % coverage, use --alpha 0\.1 or --confidence 0\.9\.$",
     "--target outcome --out nowhere/m.dco": "no folder nowhere",
     "--target grade --task regression": "a regression needs numbers",
     "--target outcome --out x.html --report x.html": "both name x.html",
@@ -340,3 +342,33 @@ def test_the_objective_is_an_option_of_fit_and_compare(dco, home, tmp_path):
     assert dco.json(*order, "--objective", "p95_size", "--hold-out", 0.3, "--out", tmp_path / "c")["next"].endswith(
         "--objective p95_size"
     )
+
+
+def test_rows_without_a_target_are_left_out_on_request_everywhere(dco, home, tmp_path):
+    """The fit, its audit and an evaluation leave them out alike, and count them."""
+    frame = pd.read_csv(home / "rows.csv").drop(columns=["grade", "patient"])
+    frame.loc[::10, "outcome"] = np.nan
+    rows, model = tmp_path / "gaps.csv", tmp_path / "m.dco"
+    frame.to_csv(rows, index=False)
+    fit = ("fit", rows, "--target", "outcome", "--models", "linear", "--out", model)
+    assert "remove such rows, or fit with --drop-missing-target." in dco.refuses(*fit)
+    told = dco.json(*fit, "--drop-missing-target")
+    assert "32 rows of 320 without a target are left out." in told["notes"]
+    assert sum(told["certificate"]["rows"].values()) == 288
+    assert "Everything that was recomputed holds." in dco("audit", model, "--data", rows).stdout
+    new = pd.read_csv(home / "new.csv").drop(columns=["grade", "patient"])
+    new.loc[:4, "outcome"] = np.nan
+    new.to_csv(tmp_path / "new.csv", index=False)
+    found = dco.json("evaluate", model, tmp_path / "new.csv")
+    assert found["n"] == 195
+    assert "5 rows of 200 without a target are left out." in found["notes"]
+
+
+@pytest.mark.parametrize("alpha", [0.5, 0.9])
+def test_an_alpha_above_one_half_is_confirmed_by_a_note(dco, home, tmp_path, alpha):
+    fit = ("fit", home / "rows.csv", "--target", "outcome", "--drop", "grade", "--drop", "patient", "--models", "linear")
+    notes = dco.json(*fit, "--alpha", alpha, "--out", tmp_path / "m.dco")["notes"]
+    said = [text for text in notes if "only 0.1 is promised. For coverage 0.9, use --alpha 0.1." in text]
+    assert len(said) == (alpha == 0.9)
+    notes = dco.json("evaluate", home / "numbers.dco", home / "new.csv", "--ignore-new", "--alpha", alpha)["notes"]
+    assert len([text for text in notes if "use --alpha 0.1" in text]) == (alpha == 0.9)

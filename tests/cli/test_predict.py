@@ -146,7 +146,7 @@ def test_a_key_that_is_missing_is_told(dco, home, tmp_path, new, parts_of):
 def test_sets_with_several_pieces_are_written_in_full():
     """Two far modes: the sets of a predictive density are unions, and the file has every piece."""
     sets = library.IntervalUnions(np.array([0, 2, 3]), np.array([0.0, 5.0, 1.0]), np.array([1.0, 6.5, 2.0]))
-    table = sets_table(("size", [7, 8]), np.array([3.0, 1.5]), sets, text=True)
+    table = sets_table({"size": [7, 8]}, np.array([3.0, 1.5]), sets, text=True)
     assert table.to_pydict() == {
         "size": [7, 8],
         "prediction": [3.0, 1.5],
@@ -674,3 +674,21 @@ def test_text_of_every_arrow_type_is_escaped():
         with pytest.warns(UserWarning, match="apostrophe"):
             found = without_formulas(pa.table({"key": column})).column(0).to_pylist()
         assert found == ["'=a", "-1", "-1|1", None, "b"], "numbers and sets of numbers are no formulas"
+
+
+@pytest.mark.parametrize("out", ["sets.csv", "sets.parquet"])
+def test_columns_are_kept_as_they_are_in_front_of_the_sets(dco, home, new, tmp_path, out):
+    """Also those that the model does not know, and one that has the name of ours; text is escaped in a CSV alone."""
+    new["size"], new["pieces"] = np.arange(len(new)) + 0.5, "=1+1"
+    given = tmp_path / "given.csv"
+    new.to_csv(given, index=False)
+    dco("predict", home / "numbers.dco", given, "--keep", "size, pieces", "--out", tmp_path / out)
+    made = pd.read_csv(tmp_path / out) if out.endswith("csv") else pd.read_parquet(tmp_path / out)
+    assert list(made.columns) == ["row", "size", "pieces", "prediction", "lower", "upper", "size_"]
+    assert made["size"].astype(float).tolist() == new["size"].tolist()
+    assert set(made["pieces"]) == ({"'=1+1"} if out.endswith("csv") else {"=1+1"})
+    dco("predict", home / "numbers.dco", given, "--keep", "all", "--out", tmp_path / f"all-{out}")
+    made = pd.read_csv(tmp_path / f"all-{out}") if out.endswith("csv") else pd.read_parquet(tmp_path / f"all-{out}")
+    assert list(made.columns[1 : 1 + len(new.columns)]) == list(new.columns)
+    result = dco("predict", home / "numbers.dco", given, "--keep", "sise", "--out", tmp_path / "no.csv", status=2)
+    assert "no column 'sise', which --keep names; did you mean 'size'?" in " ".join(result.output.split())

@@ -412,3 +412,21 @@ def test_the_checks_of_columns_take_time_in_proportion_to_their_number(tmp_path)
     assert layout.columns_to_read(tmp_path, names, ignore_new=False) == names
     assert len(layout.by_kind()["numbers"]) == 10_000
     assert time.process_time() - begin < 3
+
+
+def test_times_with_a_zone_are_the_same_seconds_in_text_and_in_parquet(tmp_path):
+    """10:00 in Berlin in May is 08:00 UTC; Z and +0000 are UTC; a column with and without zones is on no one clock."""
+    text = ["2021-05-03T10:00:00+02:00", "2021-05-03 08:00Z", "", "2021-05-03T08:00:01.5+0000"]
+    frame = pd.DataFrame({"when": text, "y": [0.5, 0.25, 0.125, 0.75]})
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    frame["when"] = pd.to_datetime(frame["when"].replace("", None), format="ISO8601", utc=True)
+    frame.to_parquet(tmp_path / "t.parquet")
+    found = [read_frame(tmp_path / name)[0]["when"].to_numpy() for name in ("t.csv", "t.parquet")]
+    np.testing.assert_array_equal(found[0], found[1])
+    assert np.diff(found[0][[0, 1, 3]]).tolist() == [0.0, 1.5]
+    mixed = write(tmp_path / "mixed.csv", "when,y\n2021-05-03T10:00:00Z,1\n2021-05-03T10:00:00,2\n")
+    layout, _ = make_layout(read_table(mixed), Asked("y", task="regression"), path=mixed)
+    assert layout.texts == ("when",)
+    for day in ("2021-05-03Z", "2021-05-03+02:00"):  # no time of day
+        path = write(tmp_path / "day.csv", f"when,y\n{day},1\n{day},2\n")
+        assert make_layout(read_table(path), Asked("y", task="regression"), path=path)[0].texts == ("when",)

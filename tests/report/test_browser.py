@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sklearn.linear_model import Ridge
+from sklearn.linear_model import LogisticRegression, Ridge
 
-from dco import DecoupledRegressor
+from dco import DecoupledClassifier, DecoupledRegressor
 from dco.report import page_html, report_numbers
+from dco.report.formats import level_percent, percent
 from dco.report.results import results_html
-from dco.report.words import level_percent, percent
 
 pytestmark = pytest.mark.browser
 
@@ -92,7 +92,7 @@ def test_the_control_shows_what_python_computes(html_of: Any, case: Any, opened:
         assert window.text("#bound") == percent(bound)
         if there.by_group:
             rows = {row.group: row for row in there.by_group}
-            cells = window.page.locator('[aria-labelledby="h-slices"] tbody tr').first.locator("th, td").all_text_contents()
+            cells = window.page.locator('[aria-labelledby="h-slices0"] tbody tr').first.locator("th, td").all_text_contents()
             group = max(rows.values(), key=lambda row: row.n)
             assert cells[1] == str(group.n)
             assert cells[2] == percent(group.coverage)
@@ -161,7 +161,7 @@ def test_hostile_names_do_nothing(case: Any, opened: Any) -> None:
     assert window.page.locator("img").count() == 0
     assert window.complaints == []
     # the labels are there, as text
-    assert "onerror" in window.text('[aria-labelledby="h-slices"] tbody')
+    assert "onerror" in window.text('[aria-labelledby="h-slices0"] tbody')
 
 
 def test_the_policy_stops_what_the_page_does_not_bring(opened: Any) -> None:
@@ -253,8 +253,8 @@ def test_the_tables_of_results_are_read_without_scrolling_on_a_phone(opened: Any
 def test_the_tables_of_candidates_and_slices_are_not_cut_on_a_phone(opened: Any, name: str) -> None:
     window = opened(name, width=390)
     assert [text for text in window.page.evaluate(CUT) if "candidate" in text or "sizes by" in text] == []
-    heads = window.page.locator('[aria-labelledby="h-slices"] thead th').all_text_contents()
-    cells = "[...document.querySelectorAll('[aria-labelledby=h-slices] tbody tr:first-child td')]"
+    heads = window.page.locator('[aria-labelledby="h-slices0"] thead th').all_text_contents()
+    cells = "[...document.querySelectorAll('[aria-labelledby=h-slices0] tbody tr:first-child td')]"
     assert window.page.evaluate(f"{cells}.map(cell => cell.dataset.label)") == heads[1:]
 
 
@@ -380,8 +380,42 @@ def test_the_first_heading_says_whether_the_promise_held(opened: Any, shift: flo
     assert heading.startswith(
         f"{words}: {100 * estimator.evaluate(X[600:], y[600:] + shift).coverage:.1f} % of 300 rows covered"
     )
+    whole = window.page.locator("body").inner_text()
+    assert ("calibrate again on rows like these" in whole) == ("no bound holds" in whole) == bool(shift)
+    assert ("simultaneous bound holds" in whole) == (not shift)  # a promise that failed is not repeated
     assert window.complaints == []
 
 
 def test_a_page_without_rows_says_that_nothing_has_been_checked(opened: Any) -> None:
     assert opened("no rows").page.locator("h1").first.inner_text().startswith("Nothing has been checked yet")
+
+
+def test_a_rare_class_that_is_missed_is_named_with_what_mends_it(opened: Any) -> None:
+    """One row in a hundred is of a class that the model cannot tell: it is covered far below the promise."""
+    rng = np.random.default_rng(0)
+    code = rng.choice(3, p=[0.7, 0.29, 0.01], size=3000)
+    X = rng.normal(size=(3000, 3)) + np.where(code == 2, 0.0, 2.0)[:, None] * np.eye(3)[code]
+    y = np.array(["common", "usual", "rare"])[code]
+    estimator = DecoupledClassifier(LogisticRegression(), random_state=0).fit(X[:1500], y[:1500])
+    window = opened(page_html(estimator, X=X[1500:], y=y[1500:]), width=390)
+    note = window.page.locator(".slices .note").inner_text()
+    assert "Covered less often than" in note
+    assert "rare" in note
+    assert 'condition_on="label"' in note
+    rows = window.page.locator(".slices tbody tr")
+    assert rows.first.locator("th").inner_text() == "rare"
+    assert rows.first.locator(".low").inner_text() == "too low"
+    assert (window.width() <= 390, window.complaints) == (True, [])
+
+
+def test_examples_of_numbers_have_an_axis_with_the_name_of_the_target(opened: Any) -> None:
+    pandas = pytest.importorskip("pandas")
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(600, 2))
+    y = pandas.Series(6e4 + 1e4 * (X[:, 0] + rng.normal(size=600)), name="price")
+    estimator = DecoupledRegressor(Ridge(), random_state=0).fit(X[:400], y[:400])
+    window = opened(page_html(estimator, X=X[400:], y=y[400:]))
+    words = window.page.locator(".scale text").all_text_contents()
+    assert words[-1] == "price"
+    assert len(words) >= 3
+    assert "e+" not in window.page.locator("main section:not([aria-labelledby=h-certificate])").all_inner_texts().__str__()

@@ -20,8 +20,8 @@ from scipy.stats import beta
 from dco.guarantees.certificate import Certificate
 from dco.guarantees.facts import certified_threshold
 from dco.report import page_html, plots, report_numbers, write_page
+from dco.report.formats import level_percent, percent, shortened
 from dco.report.rendering import render_template, strict_json, write_text
-from dco.report.words import level_percent, percent, shortened
 
 ALL = ["classification", "pac classification", "by label", "regression", "by sign", "infeasible", "no rows"]
 ALL += ["clusters", "nothing guaranteed", "conditions without rows"]
@@ -171,7 +171,7 @@ def test_a_thousand_classes_fit_into_300_kilobytes(html_of: Any, case: Any, name
     chosen, html, by_label = case(name), html_of(name), name == "thousand by label"
     assert len(html.encode()) <= 300_000
     assert ("988 smaller conditions are not drawn" in html) == by_label
-    assert "smaller ones are not" in html
+    assert "others are not" in html
     whole = re.search(r'id="packed">([^<]*)<', html)
     text = html_unescape(html) if whole is None else zlib.decompress(base64.b64decode(whole.group(1))).decode()
     assert (whole is not None) == by_label

@@ -22,6 +22,8 @@ from dco.foundations.arrays import AnyArray, first_rounded
 # missing, among numbers; the spellings are those that Arrow and pandas take for missing
 _MISSING_WORDS = ("", "#N/A", "#N/A N/A", "#NA", "<NA>", "N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null")
 _ISO_DATE = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6})?)?)?$"
+_ZONE = r"(Z|[+-][0-9]{2}:?[0-9]{2})$"
+_ISO_TIME_IN_ZONE = _ISO_DATE.removesuffix("?$") + _ZONE  # a zone belongs to a time of day
 _MOST = 0.9  # of the cells
 _MONEY = r"(€|\$|£|¥|EUR|USD|GBP|CHF|%)?"
 
@@ -170,16 +172,17 @@ def _as_seconds(column: Any) -> Any:
     if not is_text(column.type):
         return None
     cells = with_gaps(column)
-    if not _any_like(cells, _ISO_DATE, every=True):
+    zoned = _any_like(cells, _ISO_TIME_IN_ZONE, every=True) and cells.null_count < len(cells)
+    if not zoned and not _any_like(cells, _ISO_DATE, every=True):  # with and without a zone: not on one clock
         return None
     try:
-        return as_float(compute.cast(cells, arrow.timestamp("us")))
+        return as_float(compute.cast(cells, arrow.timestamp("us", "UTC") if zoned else arrow.timestamp("us")))
     except arrow.ArrowInvalid:  # not a day of the calendar
         return None
 
 
 def _is_iso_date(cell: Any) -> bool:
-    if not isinstance(cell, str) or re.match(_ISO_DATE, cell) is None:
+    if not isinstance(cell, str) or not (re.match(_ISO_DATE, cell) or re.match(_ISO_TIME_IN_ZONE, cell)):
         return False
     try:
         datetime.fromisoformat(cell)

@@ -28,6 +28,7 @@ class Asked:
     key: str | None = None
     drop: tuple[str, ...] = ()
     decimal: str = "."
+    drop_missing_target: bool = False
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> Asked:
@@ -67,6 +68,7 @@ def make_layout(table: Any, asked: Asked, *, path: Path) -> tuple[Layout, str]:
         dropped=asked.drop,
         decimal=asked.decimal,
         dates=tuple(name for name in order if kinds[name] == "date"),
+        drop_missing_target=asked.drop_missing_target,
     )
     looks = {name: look_of(table.column(name), asked.decimal) for name in layout.texts}
     show(

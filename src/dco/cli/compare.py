@@ -48,6 +48,7 @@ def command(data: Path, as_json: bool, **options: Any) -> None:
 
     alpha = opt.chosen_alpha(options["alpha"], options["confidence"])
     with collected_notes() as notes:
+        opt.note_large(alpha)
         comparison = run_comparison(data, {**options, "alpha": alpha}, quiet=as_json)
     held_out = comparison.held_out
     advised = None if held_out is None else _fit_command(held_out, options)

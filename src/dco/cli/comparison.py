@@ -15,7 +15,7 @@ import numpy as np
 
 from dco.cli.candidates import chosen_models, make_models
 from dco.cli.columns import Asked, make_layout
-from dco.cli.features import features, labels, targets
+from dco.cli.features import features, known_targets, labels, targets
 from dco.cli.outputs import check_apart, check_folder
 from dco.cli.printing import number, progress
 from dco.cli.reading import read_table, table_format
@@ -106,7 +106,7 @@ class _Order:
 
 def _order(data: Path, o: Mapping[str, Any]) -> _Order:
     """Read the table and hold rows out."""
-    table = read_table(data)
+    table = known_targets(read_table(data), Asked.of(o), path=data)
     layout, why = make_layout(table, Asked.of(o), path=data)
     names = chosen_models(o["models"], layout.task)
     X, y = features(table, layout, path=data), targets(table, layout, path=data)

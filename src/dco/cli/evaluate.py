@@ -13,9 +13,7 @@ from dco.foundations.display import counted
 
 MOST_GROUPS = 30  # that are printed
 MOST_CLASSES = 10
-NO_LAW = (
-    "No single coverage law applies (thresholds by group, or no guarantee), so there is no verdict for all rows together."
-)
+NO_LAW = "No coverage law applies to these rows (slices without own thresholds, or no guarantee), so there is no verdict."
 
 
 @click.command("evaluate", epilog=example("dco evaluate model.dco new_patients.csv --by sex"))
@@ -44,7 +42,7 @@ def command(model: Path, data: Path, by: str | None, trust: tuple[str, ...], as_
     certificate, notes = estimator.certificate_, [*notes, *(note.spelled(option) for note in evaluation.notes)]
     own_statement = all(value is None for value in asked.values())
     if as_json:
-        no_law = evaluation.consistency is None and evaluation.no_verdict is None
+        no_law = not evaluation.laws and evaluation.no_verdict is None
         facts = evaluation.to_dict() | ({"no_verdict": NO_LAW} if no_law else {}) | promise
         print_json(facts | {"statement": certificate.statement if own_statement else None, "notes": notes})
         _stop_below(evaluation, least, quiet=True)
@@ -109,7 +107,7 @@ def print_evaluation(evaluation: Any, certificate: Any, *, title: str, by: str |
         rows.append(["infinite sets", f"{evaluation.infinite:.1%}"])
         rows.append(["mean of finite sizes", evaluation.mean_finite_size])
     print_table(["", "value"], rows, title=title)
-    if law is None and evaluation.no_verdict is None:
+    if not evaluation.laws and evaluation.no_verdict is None:
         say(NO_LAW)
     _print_slices(evaluation)
     if evaluation.by_group:

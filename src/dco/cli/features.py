@@ -23,11 +23,12 @@ from dco.cli.cells import (
     seconds,
     with_gaps,
 )
-from dco.cli.layout import Layout
+from dco.cli.columns import Asked
+from dco.cli.layout import Layout, need_column
 from dco.foundations.arrays import AnyArray
-from dco.foundations.display import counted
+from dco.foundations.display import are, counted
 from dco.foundations.extras import require
-from dco.foundations.notes import Note
+from dco.foundations.notes import Note, show
 from dco.rows.conditions import MISSING
 
 _EXAMPLES = 3
@@ -56,16 +57,36 @@ def features(table: Any, layout: Layout, *, path: Path, first_row: int = 0) -> A
     return pandas.DataFrame(columns, copy=False)
 
 
+def known_targets(table: Any, asked: Asked | Layout, *, path: Path) -> Any:
+    """The rows whose target is known, if rows without one are to be left out; otherwise the table as it is."""
+    if not asked.drop_missing_target or asked.target is None:
+        return table
+    need_column(table.column_names, asked.target, path=path, option="--target")
+    missing = _missing(table.column(asked.target))
+    count = int(np.count_nonzero(missing.to_numpy(zero_copy_only=False)))
+    if count:
+        text = f"{counted(count, 'row')} of {table.num_rows} without a target {are(count)} left out."
+        show([Note("missing-targets", text)])
+    return table.filter(compute.invert(missing))
+
+
+def _missing(column: Any) -> Any:
+    """Which cells of a target are missing; a label called NA would be taken for a class."""
+    return with_gaps(column).is_null() if is_text(column.type) else column.is_null(nan_is_null=True)
+
+
 def targets(table: Any, layout: Layout, *, path: Path, classes: AnyArray | None = None) -> AnyArray:
     """The target column: float64 for a regression, whole numbers or texts for classes. No cell may be missing."""
     assert layout.target is not None
     column, target = table.column(layout.target), f"{path}: the target {layout.target!r}"
-    # a label called NA would be taken for a class
-    missing = with_gaps(column).is_null() if is_text(column.type) else column.is_null(nan_is_null=True)
+    missing = _missing(column)
     count = int(np.count_nonzero(missing.to_numpy(zero_copy_only=False)))
     if count:
         row = first_true(missing)
-        raise ValueError(f"{target} is missing in {counted(count, 'row')} (first: row {row + 1}); remove such rows.")
+        raise ValueError(
+            f"{target} is missing in {counted(count, 'row')} (first: row {row + 1}); remove such rows, or fit "
+            "with --drop-missing-target."
+        )
     if layout.task == "regression":
         rounded = first_rounded_cell(column, layout.decimal)
         if rounded is not None:

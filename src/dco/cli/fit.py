@@ -80,6 +80,7 @@ def command(data: Path, as_json: bool, **options: Any) -> None:
     if options["by"] is not None and options["test_size"] == 0:
         raise click.UsageError("--by evaluates rows set aside, and --test-size 0 sets none aside: leave one of them out.")
     with progress("Fitting", None, quiet=as_json), collected_notes() as notes:
+        opt.note_large(options["alpha"])
         fitted = fit_table(data, options)
     told = [note for note in fitted.model.notes_ if note.kind in QUIET]
     told += [] if fitted.evaluation is None else fitted.evaluation.notes
@@ -166,13 +167,13 @@ def fit_table(data: Path, o: dict[str, Any]) -> Fitted:
     import numpy as np
 
     from dco.cli.columns import Asked, make_layout
-    from dco.cli.features import features, labels, row_names, targets
+    from dco.cli.features import features, known_targets, labels, row_names, targets
     from dco.cli.layout import need_column
     from dco.cli.model_files import KnownRows
     from dco.cli.reading import read_table
     from dco.rows.roles import assign_roles
 
-    table, by = read_table(data), o["by"]
+    table, by = known_targets(read_table(data), Asked.of(o), path=data), o["by"]
     layout, why = make_layout(table, Asked.of(o), path=data)
     need_column(table.column_names, by, path=data, option="--by")
     model = _unfitted(layout, o)
@@ -192,7 +193,7 @@ def fit_table(data: Path, o: dict[str, Any]) -> Fitted:
         return Fitted(model, why, layout)
     by = None if by in layout.conditions else by  # the model takes the groups that it calibrated
     names = row_names(table, layout.key, tested)
-    rows = KnownRows(X.iloc[tested].reset_index(drop=True), y[tested], labels(table, by, tested), by, names)
+    rows = KnownRows(X.iloc[tested].reset_index(drop=True), y[tested], labels(table, by, tested), by, names, layout.target)
     return Fitted(model, why, layout, rows, model.evaluate(rows.X, rows.y, by=rows.by))
 
 

@@ -27,6 +27,7 @@ class Layout:
     decimal: str = "."
     dates: tuple[str, ...] | None = None  # those of the numbers that are dates; None: not known
     categories: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # the values that the fit saw, unless too many
+    drop_missing_target: bool = False
 
     @property
     def conditions(self) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from dco.cli.layout import Layout, need_column
-from dco.cli.options import chosen_delta
+from dco.cli.options import chosen_delta, note_large
 from dco.foundations.arrays import AnyArray
 from dco.foundations.errors import UntrustedTypeError
 from dco.foundations.extras import require
@@ -79,20 +79,21 @@ class KnownRows:
     by: AnyArray | None
     by_name: str | None
     names: list[str] | None  # what the rows are called, if the model knows their key
+    target: str | None
     seen: bool = False
 
     def on_page(self) -> dict[str, Any]:
-        """The rows as a page takes them; groups carry the name of their column, which the page prints."""
-        named = self.by is not None and self.by_name is not None
-        by = require("pandas", extra="tables").Series(self.by, name=self.by_name) if named else None
-        return {"X": self.X, "y": self.y, "by": by, "names": self.names}
+        """The rows as a page takes them; targets and groups carry the names of their columns, which the page prints."""
+        series = require("pandas", extra="tables").Series
+        by = None if self.by is None else series(self.by, name=self.by_name)
+        return {"X": self.X, "y": series(self.y, name=self.target), "by": by, "names": self.names}
 
 
 def rows_with_targets(
     model: Any, path: Path, *, target: str | None, by: str | None, ignore_new: bool, decimal: str | None = None
 ) -> KnownRows:
     """Read features, targets and groups of a table as the model needs them."""
-    from dco.cli.features import NewValues, labels, row_names, targets
+    from dco.cli.features import NewValues, known_targets, labels, row_names, targets
     from dco.cli.reading import column_names, read_table
 
     names = column_names(path)
@@ -104,12 +105,13 @@ def rows_with_targets(
     key = layout.key if layout.key in names else None
     also = [name for name in (layout.target, by, key) if name is not None]
     table = read_table(path, layout.columns_to_read(path, names, ignore_new=ignore_new, also=also))
+    table = known_targets(table, layout, path=path)
     values = NewValues()
     values.count(table, layout)
     show(values.notes())
     X = model_features(model, table, layout, path=path)
     y = targets(table, layout, path=path, classes=getattr(model, "classes_", None))
-    return KnownRows(X, y, labels(table, by), by, row_names(table, key), _was_fitted_on(model, X, y))
+    return KnownRows(X, y, labels(table, by), by, row_names(table, key), layout.target, _was_fitted_on(model, X, y))
 
 
 def _was_fitted_on(model: Any, X: Any, y: AnyArray) -> bool:
@@ -142,6 +144,7 @@ def stated(model: Any, asked: Mapping[str, Any], *, noting: bool = False) -> dic
     chosen_delta(asked["guarantee"] or predictor.statement.guarantee, asked["delta"])
     statement = predictor.stated(**asked)
     if noting:
+        note_large(asked["alpha"])
         notes: list[Note] = []
         statement.note_infeasible(predictor.calibration, predictor.thresholds(statement), notes)
         show(notes)

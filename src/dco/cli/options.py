@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import click
 
-from dco.foundations.notes import Message, Note, NoteWarning
+from dco.foundations.notes import Message, Note, NoteWarning, show
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Decorator = Callable[[Any], Any]
@@ -47,9 +47,17 @@ class LevelType(click.ParamType[float]):
         except (ValueError, ZeroDivisionError):
             self.fail(f"{value!r} is not a number; write 0.1, 1/10 or 10%.", param, ctx)
         if not 0 < exact < 1:
-            percent = f" Did you mean {text}%?" if 1 < exact < 100 and not text.endswith("%") else ""
-            self.fail(f"{value!r} must lie strictly between 0 and 1.{percent}", param, ctx)
+            meant = _meant(text, exact, param) if 1 < exact < 100 and not text.endswith("%") else ""
+            self.fail(f"{value!r} must lie strictly between 0 and 1.{meant}", param, ctx)
         return float(exact)
+
+
+def _meant(text: str, percent: Fraction, param: click.Parameter | None) -> str:
+    """What a number of per cent probably meant: --alpha 90 is a coverage, and 90% would let nine sets of ten miss."""
+    if param is not None and "--alpha" in param.opts and percent > 50:
+        alpha, confidence = float(1 - percent / 100), float(percent / 100)
+        return f" For {text} % coverage, use --alpha {alpha:g} or --confidence {confidence:g}."
+    return f" Did you mean {text}%?"
 
 
 class JobsType(click.ParamType[int]):
@@ -170,6 +178,13 @@ def chosen_alpha(alpha: float | None, confidence: float | None, *, default: floa
     return default if alpha is None else alpha
 
 
+def note_large(alpha: float | None) -> None:
+    """Note an alpha above one half: it is often a coverage that was meant."""
+    if alpha is not None and alpha > 0.5:
+        text = f"alpha = {alpha:g} lets up to {alpha:.4g} of all sets miss the true value: only {1 - alpha:.4g} is promised."
+        show([Note("large-alpha", text, f"For coverage {alpha:.4g}, use --alpha {1 - alpha:.4g}.")])
+
+
 def guarantee_options(*, of_model: bool = False) -> Decorator:
     """--guarantee and --delta; a fitted model has its own, and gives others from the same calibration rows."""
     said = "marginal: on average over calibrations. pac: for this calibration, with confidence 1 - delta."
@@ -233,6 +248,7 @@ table_options = combined(
     click.option("--models", metavar="LIST", help="linear, forest, boosting; for numbers also quantiles, spread."),
     click.option("--groups", metavar="COL", help="Rows with the same value here stay in one role; not a feature."),
     click.option("--drop", multiple=True, metavar="COL", help="A column that is not a feature; can be repeated."),
+    click.option("--drop-missing-target", is_flag=True, help="Leave out rows without a target; they are counted in a note."),
     decimal_option(default="."),
 )
 calibrate_option = click.option(

@@ -17,6 +17,7 @@ from dco.cli.printing import as_json, collected_notes, print_json, print_notes, 
 @click.option("--out", type=opt.FILE, required=True, help="CSV, Parquet or Feather; a folder if DATA is a folder.")
 @opt.model_options
 @click.option("--key", metavar="COL", help="Copy this column as the first.  [default: the key of the model, or row numbers]")
+@click.option("--keep", metavar="COLS|all", help="Copy these columns too, separated by commas, or all of the table.")
 @click.option("--batch-rows", type=opt.WholeType(min=1), default=50_000, show_default=True, help="Rows in memory at a time.")
 @opt.decimal_option(default=None)
 @click.option("--ignore-new", is_flag=True, help="Ignore columns that the model was not fitted on.")

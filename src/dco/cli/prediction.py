@@ -67,6 +67,7 @@ class Order:
     delta: float | None = None
     decimal: str | None = None
     escape: bool = True
+    keep: str | None = None
     model_sha256: str = ""
     first_row: int = 0
     unfinished: str = ""  # for one file of a folder: where it is written until all are there
@@ -132,6 +133,7 @@ class Job:
     layout: Layout
     columns: list[str]
     key: str | None
+    kept: list[str]
 
     @classmethod
     def of(cls, order: Order, model: Any) -> Job:
@@ -142,8 +144,10 @@ class Job:
         need_column(names, key, path=data, option="--key")
         if key is None and layout.key in names:
             key = layout.key
-        also = [] if key is None else [key]
-        return cls(order, model, layout, layout.columns_to_read(data, names, ignore_new=order.ignore_new, also=also), key)
+        kept = [name for name in _kept(order.keep, names, path=data) if name != key]
+        also = kept if key is None else [key, *kept]
+        columns = layout.columns_to_read(data, names, ignore_new=order.ignore_new, also=also)
+        return cls(order, model, layout, columns, key, kept)
 
     def note_key(self) -> None:
         """Note that the table lacks the key of the model."""
@@ -176,7 +180,7 @@ class Job:
         points = record.mean if isinstance(record, Points) else self.model.predict(X)  # to predict again would take time
         numbers = np.arange(start, start + table.num_rows)
         key = ("row", numbers) if self.key is None else (self.key, table.column(self.key))
-        made = sets_table(key, points, sets, text=text)
+        made = sets_table(dict([key, *((name, table.column(name)) for name in self.kept)]), points, sets, text=text)
         made = without_formulas(made) if text and self.order.escape else made
         return made.replace_schema_metadata({_SIGNATURE: self.signature})
 
@@ -190,6 +194,16 @@ class Job:
             **stated(self.model, self.order.statement),
         }
         return json.dumps(facts)
+
+
+def _kept(keep: str | None, names: list[str], *, path: Path) -> list[str]:
+    """The columns that --keep names."""
+    if keep is None or keep == "all":
+        return names if keep else []
+    listed = list(dict.fromkeys(name.strip() for name in keep.split(",") if name.strip()))
+    for name in listed:
+        need_column(names, name, path=path, option="--keep")
+    return listed
 
 
 # --- one file -----------------------------------------------------------------------------------------------------

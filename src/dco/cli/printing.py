@@ -15,9 +15,11 @@ from typing import Any
 import click
 
 from dco.cli.options import spelled
+from dco.foundations import display
 from dco.foundations.files import plain
 
-_WIDE = 100_000  # not a terminal: nothing is cut or wrapped
+_WIDE = 100_000  # not a terminal: sentences are not wrapped
+_PIPED = 80  # columns of a table that is not on a terminal
 _LONGEST = 30  # a longer word, such as the name of a file, may be broken
 _GAP = 2  # between the columns of a table, and half of it on either side
 
@@ -44,10 +46,10 @@ def note(sentence: str) -> None:
 def print_table(
     columns: Sequence[str], rows: Iterable[Sequence[Any]], *, title: str | None = None, spare: Sequence[str] = ()
 ) -> list[str]:
-    """A table: numbers to the right; full width when the output is not a terminal.
+    """A table: numbers to the right, numbers and words whole; 80 columns wide at most when the output is not a terminal.
 
-    On a terminal numbers and words stay whole: columns of `spare` are left out, in that order, until the others fit, and
-    are returned; where not even those fit, each row is a block of lines, with nothing left out.
+    On a terminal columns of `spare` are left out, in that order, until the others fit, and are returned. Where not even
+    those fit, each row is a block of lines, with nothing left out; elsewhere nothing is ever left out.
     """
     from rich import box
     from rich.table import Table
@@ -56,7 +58,9 @@ def print_table(
     console, body = _console(), list(rows)
     every = found = [_Column.of(name, [row[place] for row in body]) for place, name in enumerate(columns)]
     left_out: list[str] = []
-    for name in spare:
+    if not console.is_terminal:
+        console.width = _PIPED
+    for name in spare if console.is_terminal else ():
         if sum(column.least + _GAP for column in found) > console.width:
             found = [column for column in found if column.name != name]
             left_out.append(name)
@@ -64,7 +68,7 @@ def print_table(
         console.print(Text(printable(title), style="italic"), soft_wrap=not console.is_terminal)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     room = console.width - sum(column.least + _GAP for column in found)
-    if console.is_terminal and room < 0:
+    if room < 0:
         _print_blocks(console, every)
         return []
     for column in found:
@@ -74,7 +78,6 @@ def print_table(
             Text(column.name),
             justify="right" if column.numeric else "left",
             width=column.least + more if room >= 0 else None,  # rich would narrow columns by their share, through words
-            no_wrap=not console.is_terminal,
             overflow="fold",
         )
     for cells in zip(*(column.cells for column in found), strict=True):
@@ -100,9 +103,9 @@ def _print_blocks(console: Any, columns: Sequence[_Column]) -> None:
 
 def spare_width(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, most: int) -> int:
     """How wide one more column of a table may be, up to `most`."""
-    body = list(rows)
+    body, console = list(rows), _console()
     taken = sum(_Column.of(name, [row[place] for row in body]).least + _GAP for place, name in enumerate(columns))
-    return max(0, min(most, int(_console().width) - taken - _GAP))
+    return max(0, min(most, (console.width if console.is_terminal else _PIPED) - taken - _GAP))
 
 
 @dataclass(frozen=True)
@@ -131,7 +134,7 @@ def number(value: Any) -> str:
     if value is None:
         return "–"
     if isinstance(value, float):
-        return "–" if math.isnan(value) else f"{value:.4g}"
+        return "–" if math.isnan(value) else display.number(value)
     return str(value)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -21,8 +22,11 @@ _FORMULA = "^'*[=+\\-@\t\r\n＝＋－＠]"
 _NUMBER = r"[+-]?([0-9]+([.,][0-9]*)?|[.,][0-9]+)([eE][+-]?[0-9]+)?"
 
 
-def sets_table(key: tuple[str, Any], points: Any, sets: Any, *, text: bool) -> Any:
-    """Key (name and values), point prediction, set and size of each row; `text` for a CSV, which has no lists."""
+def sets_table(given: Mapping[str, Any], points: Any, sets: Any, *, text: bool) -> Any:
+    """Columns of the table (the key first), point prediction, set and size; `text` for a CSV, which has no lists.
+
+    A column of ours whose name is taken gets an underscore.
+    """
     columns: dict[str, Any] = {"prediction": arrow.array(points.tolist() if points.dtype.kind in "OU" else points)}
     if isinstance(sets, LabelSets):
         columns["set"] = _label_column(sets, text=text)
@@ -33,8 +37,12 @@ def sets_table(key: tuple[str, Any], points: Any, sets: Any, *, text: bool) -> A
         if isinstance(sets, IntervalUnions):
             columns["pieces"] = arrow.array([_pieces(sets.pieces(row)) for row in range(len(sets))])
     columns["size"] = arrow.array(sets.sizes())
-    name, values = key
-    return arrow.table({name: values} | {f"{other}_" if other == name else other: own for other, own in columns.items()})
+    for name in list(columns):
+        new = name
+        while new in given:
+            new += "_"
+        columns[new] = columns.pop(name)  # in their order
+    return arrow.table({**given, **columns})
 
 
 def _label_column(sets: Any, *, text: bool) -> Any:
@@ -72,10 +80,9 @@ def without_formulas(table: Any) -> Any:
         sign, nothing = (arrow.scalar(text, column.type) for text in ("'", ""))
         return compute.if_else(risky, compute.binary_join_element_wise(sign, column, nothing), column)
 
-    made = [name for name in table.column_names[1:] if name.startswith("pieces")]  # of numbers, by `_pieces`
-    columns = [
-        column if name in made else escaped(column) for name, column in zip(table.column_names, table.columns, strict=True)
-    ]
+    # our columns are the last; pieces are numbers, by `_pieces`
+    pieces = table.num_columns - 2 if "".join(table.column_names[-2:-1]).startswith("pieces") else None
+    columns = [column if place == pieces else escaped(column) for place, column in enumerate(table.columns)]
     return arrow.table(columns, names=escaped(arrow.array(table.column_names)).to_pylist())
 
 

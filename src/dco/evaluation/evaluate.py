@@ -12,10 +12,10 @@ from numpy.typing import ArrayLike
 
 from dco.evaluation.evenness import ExcessRisk, Slab, Slice, fifths_in_words, share_interval, slices_of
 from dco.foundations.arrays import AnyArray, Bools, Floats, as_labels, real_numbers
-from dco.foundations.display import ShownAsPrinted, counted
+from dco.foundations.display import ShownAsPrinted, counted, first_few, html_table, number
 from dco.foundations.notes import Message, Note
 from dco.foundations.ranks import Threshold, size_quantile
-from dco.guarantees.theory import Consistency, coverage_consistency
+from dco.guarantees.theory.coverage import DOUBTFUL, Consistency, coverage_consistency
 from dco.predictions import fifths
 from dco.rows.conditions import condition_names, rows_by_condition
 from dco.rows.rows import check_not_missing
@@ -87,25 +87,53 @@ class Evaluation(ShownAsPrinted):
     notes: tuple[Note, ...] = ()
 
     @property
+    def laws(self) -> dict[Any, Consistency]:
+        """What judges the promise: the law of all rows (under None), or that of each group with a threshold of its own."""
+        if self.consistency is not None:
+            return {None: self.consistency}
+        judged = {} if self.no_verdict else {row.group: row.consistency for row in self.by_group}
+        return {name: law for name, law in judged.items() if law is not None}
+
+    @property
+    def broken(self) -> tuple[Any, ...]:
+        """The keys of `laws` whose coverage is too low: p below 0.01 over their number, so that many may be looked at."""
+        laws = self.laws
+        return tuple(
+            name
+            for name, law in laws.items()
+            if law.unknown_labels or (law.coverage < law.expected_coverage and law.p_value * len(laws) < DOUBTFUL)
+        )
+
+    @property
     def verdict(self) -> Literal["held", "failed", "unchecked"]:
         """Whether the promise held on these rows; coverage above its law keeps it. "unchecked" if no law applies."""
-        law = self.consistency
-        if law is None:
-            return "unchecked"
-        low = law.coverage < law.expected_coverage
-        return "failed" if law.unknown_labels or (low and not law.consistent) else "held"
+        return "unchecked" if not self.laws else "failed" if self.broken else "held"
+
+    def verdict_in_words(self, *, promised: float) -> str:
+        """One sentence on whether the promise held on these rows."""
+        seen = f"{100 * self.coverage:.1f} % of {counted(self.n, 'row')} covered, {100 * promised:.6g} % promised"
+        laws, broken = self.laws, list(map(str, self.broken))
+        if not laws:
+            return f"Nothing was checked, because {self.no_verdict or 'no law of coverage applies to these rows'}: {seen}."
+        where = (
+            "on these rows" if None in laws else f"in {first_few(broken)}" if broken else f"in each of {len(laws)} groups"
+        )
+        return f"The promise {'did not hold' if broken else 'held'} {where}: {seen}."
+
+    @property
+    def advice(self) -> str:
+        """What to do where the promise did not hold; empty where it did."""
+        if not self.broken:
+            return ""
+        p = min(law.p_value for law in self.laws.values())
+        return (
+            f"These rows are not like the calibration rows (p = {p:.2g}): look for a change in time, place or labels, and "
+            "calibrate again on rows like these."
+        )
 
     def in_words(self, *, promised: float) -> str:
-        """One sentence on whether the promise held on these rows, and what to do if it did not."""
-        seen = f"{100 * self.coverage:.1f} % of {counted(self.n, 'row')} covered, {100 * promised:.6g} % promised"
-        if self.verdict == "unchecked" or self.consistency is None:
-            return f"Nothing was checked, because no law of coverage applies to all rows together: {seen}."
-        if self.verdict == "held":
-            return f"The promise held on these rows: {seen}."
-        return (
-            f"The promise did not hold on these rows: {seen} (p = {self.consistency.p_value:.2g}). They are not like the "
-            "calibration rows: look for a change in time, place or labels, and calibrate again on rows like these."
-        )
+        """Whether the promise held on these rows, and what to do if it did not."""
+        return f"{self.verdict_in_words(promised=promised)} {self.advice}".rstrip()
 
     def evenness(self) -> list[tuple[str, str, float, float, float]]:
         """What, where, coverage and its 95 % interval: the worst slice of each kind, the worst slab, the excess risk."""
@@ -126,13 +154,34 @@ class Evaluation(ShownAsPrinted):
         """Plain numbers and texts, nested, with the verdict; infinity stays a float."""
         return asdict(self) | {"verdict": self.verdict}
 
+    def _repr_html_(self) -> str:
+        facts = [line.split("  ", 1) for line in str(self).split("\n\n")[0].splitlines()]
+        made = html_table(["", ""], [[name, value.strip()] for name, value in facts])
+        if not self.by_group:
+            return made
+        head = ["group", "rows", "coverage", "95 % interval", "mean size", "P95 size"]
+        return made + html_table(
+            head,
+            [
+                [
+                    str(row.group),
+                    str(row.n),
+                    f"{row.coverage:.4f}",
+                    f"{row.coverage_low:.4f} to {row.coverage_high:.4f}",
+                    number(row.mean_size),
+                    number(row.p95_size),
+                ]
+                for row in self.by_group
+            ],
+        )
+
     def __str__(self) -> str:
         lines = [
             f"rows               {self.n}",
             f"coverage           {self.coverage:.4f} (95 % interval {self.coverage_low:.4f} to {self.coverage_high:.4f})",
-            f"mean size          {_number(self.mean_size)}{self._infinity_note()}",
-            f"median size        {_number(self.median_size)}",
-            f"P95 size           {_number(self.p95_size)}",
+            f"mean size          {number(self.mean_size)}{self._infinity_note()}",
+            f"median size        {number(self.median_size)}",
+            f"P95 size           {number(self.p95_size)}",
             f"empty / full sets  {self.empty:.1%} / {self.full:.1%}",
         ]
         if self.single is not None:
@@ -157,7 +206,7 @@ class Evaluation(ShownAsPrinted):
             lines += ["", head + ("  expected  p" if judged else "")]
             lines += [
                 f"{row.group!s:<{width}}  {row.n:>7}  {row.coverage:>8.4f}  "
-                f"{row.coverage_low:.4f} to {row.coverage_high:.4f}  {_number(row.mean_size):>9}  {_number(row.p95_size):>9}"
+                f"{row.coverage_low:.4f} to {row.coverage_high:.4f}  {number(row.mean_size):>9}  {number(row.p95_size):>9}"
                 + (f"  {row.consistency.expected_coverage:>8.4f}  {row.consistency.p_value:.3g}" if row.consistency else "")
                 for row in self.by_group
             ]
@@ -167,7 +216,7 @@ class Evaluation(ShownAsPrinted):
         if self.infinite == 0:
             return ""
         rest = (
-            "no set is finite" if math.isnan(self.mean_finite_size) else f"{_number(self.mean_finite_size)} over the others"
+            "no set is finite" if math.isnan(self.mean_finite_size) else f"{number(self.mean_finite_size)} over the others"
         )
         return f" ({self.infinite:.1%} of the sets are infinite; {rest})"
 
@@ -335,7 +384,3 @@ def _differences(a: ArrayLike, b: ArrayLike) -> Floats:
             "value. Compare the median or the P95 size, or leave such splits out of both runs and say so."
         )
     return np.asarray(first - second)
-
-
-def _number(value: float) -> str:
-    return "inf" if math.isinf(value) else f"{value:.4g}"

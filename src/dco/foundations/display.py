@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
+from html import escape
 from typing import Protocol
 
 
@@ -44,8 +45,29 @@ def first_few(texts: Sequence[str], most: int = 5) -> str:
     return ", ".join(texts[:most]) + (f" and {more} more" if more > 0 else "")
 
 
+def number(value: float) -> str:
+    """Four significant digits, and no exponent where a person would write none."""
+    return f"{value:.0f}" if 9999.5 <= abs(value) < 1e7 else f"{value:.4g}"
+
+
+def html_table(head: Sequence[str], rows: Iterable[Sequence[str]], *, caption: str = "", most: int = 30) -> str:
+    """A table for notebooks, which bring their own style; texts are escaped."""
+    body = list(rows)
+    more = f"<p>and {len(body) - most} more</p>" if len(body) > most else ""
+    names = "".join(f"<th>{escape(name)}</th>" for name in head)
+    cells = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in body[:most])
+    top = f"<thead><tr>{names}</tr></thead>" if any(head) else ""
+    return f"<p>{escape(caption)}</p><table>{top}<tbody>{cells}</tbody></table>{more}".removeprefix("<p></p>")
+
+
 class ShownAsPrinted:
-    """A result that notebooks and IPython show as ``print`` does; ``repr`` stays complete, for logs and debuggers."""
+    """A result that IPython shows as ``print`` does; ``repr`` stays complete, for logs and debuggers.
+
+    Notebooks show `_repr_html_`: the printed text, unless the result has a table of its own.
+    """
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{escape(str(self))}</pre>"
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()

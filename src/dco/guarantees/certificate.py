@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
+from html import escape
 from typing import Any
 
 from dco.foundations.display import ShownAsPrinted
@@ -114,6 +115,10 @@ class Certificate(Facts, ShownAsPrinted):
 
     def __str__(self) -> str:
         return "\n".join(lines(self))
+
+    def _repr_html_(self) -> str:
+        first, *rest = lines(self)
+        return f"<p><b>{escape(first)}</b></p>" + "".join(f"<p>{escape(line)}</p>" for line in rest)
 
 
 def _from_plain(value: Any) -> float | None:

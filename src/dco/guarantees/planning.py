@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from dataclasses import asdict, dataclass
 from fractions import Fraction
+from html import escape
 from textwrap import wrap
 from typing import Any, Literal, SupportsIndex
 
-from dco.foundations.display import ShownAsPrinted, are, counted
+from dco.foundations.display import ShownAsPrinted, are, counted, html_table
 from dco.foundations.errors import InfeasibleLevelError
 from dco.foundations.ranks import Level, as_count, as_positive, as_rational, rank_for, smallest_n_for
 from dco.guarantees.theory import (
@@ -93,9 +94,18 @@ class Plan(ShownAsPrinted):
         """Plain numbers and texts, nested."""
         return asdict(self)
 
-    def __str__(self) -> str:
+    @property
+    def _heading(self) -> str:
         level = f"alpha = {self.alpha:g}" + ("" if self.delta is None else f", delta = {self.delta:g}")
-        lines = [f"{counted(self.n, 'row')}, {self.guarantee} guarantee, {level}", ""]
+        return f"{counted(self.n, 'row')}, {self.guarantee} guarantee, {level}"
+
+    def _repr_html_(self) -> str:
+        rows = [[row.role, str(row.rows), row.reason] for row in self.rows]
+        notes = "".join(f"<p>{escape(note)}</p>" for note in self.notes)
+        return html_table(["role", "rows", "why"], rows, caption=self._heading) + notes
+
+    def __str__(self) -> str:
+        lines = [self._heading, ""]
         for row in self.rows:
             lines += wrap(f"{row.role:<10}{row.rows:>9}  {row.reason}", 100, subsequent_indent=" " * 21)
         for note in self.notes:
@@ -271,7 +281,7 @@ def _notes(wish: _Wish, now: Outlook, doubled: Outlook, wanted: int, useful: int
             f"and leave {doubled.train + doubled.tune} instead of {now.train + now.tune} for training and tuning."
         )
     if wish.candidates > 1:
-        notes.append(_tuning_note(wish, now))
+        notes += filter(None, [_tuning_note(wish, now)])
     verb = "is" if now.n >= useful else "would be"
     notes.append(f"The smallest useful number of rows {verb} {useful}.")
     if now.n < useful:
@@ -285,16 +295,18 @@ def _tuning_note(wish: _Wish, now: Outlook) -> str:
     if now.tune == 0:
         return "There are no rows for tuning: use folds, or a single candidate."
     said = {
-        "paper": "Proposition 3.2 (80 thresholds each), miscoverage to within {:.3f} and sizes to within {:.1%} of the "
+        "paper": "by Proposition 3.2 (80 thresholds each), miscoverage to within {:.3f} and sizes to within {:.1%} of the "
         "largest set",
-        "uniform": "the uniform bound, {:.3f} and {:.1%}",
+        "uniform": "by the uniform bound, to within {:.3f} and {:.1%}",
     }
+    proved = []
     for method in ("paper", "uniform"):
-        proved = tuning_accuracy(now.tune, candidates=wish.candidates, size_bound=1.0, method=method)
-        empty = 2 * proved.risk_error >= wish.alpha
-        weight = "says nothing here (twice the first error must stay below alpha)" if empty else "is a worst case"
-        said[method] = f"{said[method].format(proved.risk_error, proved.size_error)}, which {weight}"
+        bound = tuning_accuracy(now.tune, candidates=wish.candidates, size_bound=1.0, method=method)
+        if 2 * bound.risk_error < wish.alpha:  # otherwise the bound says nothing
+            proved.append(said[method].format(bound.risk_error, bound.size_error))
+    if not proved:
+        return ""
     return (
-        f"What theory proves about the choice among {wish.candidates} candidates: {said['paper']}; {said['uniform']}. The "
-        "guarantee of coverage needs neither."
+        f"What theory proves about the choice among {wish.candidates} candidates, in the worst case: {'; '.join(proved)}. "
+        "The guarantee of coverage needs no such bound."
     )

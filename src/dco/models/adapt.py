@@ -23,6 +23,7 @@ from scipy.special import expit, softmax
 
 from dco.foundations.arrays import AnyArray, Floats, to_numpy
 from dco.foundations.errors import IncompatibleScoreError
+from dco.foundations.notes import Note, show
 from dco.predictions import (
     ClassDraws,
     ClassProbabilities,
@@ -385,8 +386,10 @@ def with_model_param(models: Any, key: str, value: Any) -> Any:
 def seeded_models(models: Any, seed: int) -> dict[str, Any]:
     """Copies of the models by name; those without a seed get one, so that the certificate's seed repeats the fit."""
     from sklearn.base import clone
+    from sklearn.exceptions import NotFittedError
+    from sklearn.utils.validation import check_is_fitted
 
-    named = named_models(models)
+    named, refitted = named_models(models), list[tuple[str, Any]]()
     numbers = np.random.SeedSequence([seed, 1]).generate_state(max(len(named), 1)).tolist()
     seeded = {}
     for number, (name, model) in zip(numbers, named.items(), strict=False):
@@ -399,6 +402,9 @@ def seeded_models(models: Any, seed: int) -> dict[str, Any]:
                 "sklearn.base.BaseEstimator, or pass sklearn.frozen.FrozenEstimator(model) if it is fitted already."
             )
         copy = clone(model)
+        with suppress(NotFittedError, TypeError):  # a TypeError: not scikit-learn's kind of estimator
+            check_is_fitted(model)
+            refitted.append((name, copy))
         params = copy.get_params() if hasattr(copy, "get_params") else {}
         for value in params.values():  # folds that a search or a stack shuffles; the copy's own, as `clone` copies them
             if hasattr(value, "split") and getattr(value, "shuffle", True) and getattr(value, "random_state", 0) is None:
@@ -406,6 +412,12 @@ def seeded_models(models: Any, seed: int) -> dict[str, Any]:
         seeds = [key for key, value in params.items() if value is None and key.rpartition("__")[2] == "random_state"]
         free = dict.fromkeys(seeds, number % 2**31)
         seeded[name] = copy.set_params(**free) if free else copy
+    for name, copy in refitted:
+        try:
+            check_is_fitted(copy)  # what ends in a frozen model is fitted in its copy too
+        except NotFittedError:
+            text = f"The model {name!r} is fitted already, and a copy of it is fitted again on the training rows."
+            show([Note("fitted-again", text, "To use it as it is, pass sklearn.frozen.FrozenEstimator(model).")])
     return seeded
 
 

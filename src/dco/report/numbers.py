@@ -11,13 +11,15 @@ from typing import Any
 import numpy as np
 
 from dco.evaluation.evaluate import Evaluation, GroupEvaluation, evaluate
+from dco.evaluation.histograms import BINS, nice_step, size_counts, size_edges
 from dco.foundations.arrays import AnyArray, Bools, Floats, Integers, as_labels
 from dco.foundations.notes import Note, show
 from dco.foundations.ranks import Level, as_rational, size_quantile
 from dco.guarantees.certificate import Certificate
 from dco.guarantees.facts import CertifiedThreshold, certified_thresholds
 from dco.guarantees.theory import coverage_consistency
-from dco.predictor import DecoupledPredictor
+from dco.predictor import DecoupledPredictor, Structure
+from dco.report.slices import MOST_PARTS, Parts, Slicing, by_class, by_fifth
 from dco.rows.conditions import condition_names, groups_of
 from dco.rows.fingerprints import role_fingerprint, row_fingerprints
 from dco.rows.rows import n_rows, take_features
@@ -29,10 +31,8 @@ from dco.tuning import Ranking
 
 GRID = tuple(k / 200 for k in range(1, 21)) + tuple(k / 100 for k in range(11, 51))
 PICKED_DELTA = 0.05  # the bound for a level picked by its result holds with probability 1 - PICKED_DELTA
-MOST_PARTS = 12  # conditions and slices whose numbers follow the control; the largest come first
 MOST_LABELS = 12  # labels of one example that are named; the rest is counted
 MOST_PIECES = 4
-BINS = 24
 EXAMPLES = {0.0: "small", 0.1: "small", 0.45: "typical", 0.55: "typical", 0.9: "large", 1.0: "large"}  # by rank of size
 
 
@@ -95,6 +95,8 @@ class LevelNumbers:
     evaluation: Evaluation | None = None
     size_counts: tuple[int, ...] = ()
     examples: tuple[ExampleSet, ...] = ()
+    slices: tuple[tuple[GroupEvaluation, ...], ...] = ()  # for each slicing of the rows
+    target_range: float | None = None  # the length of the middle 1 - alpha of the targets, for numbers
 
     @property
     def threshold(self) -> CertifiedThreshold | None:
@@ -130,42 +132,18 @@ class ScoreHistogram:
 
 
 @dataclass(frozen=True, eq=False)
-class Parts:
-    """The part of each row as a place in `names`; rows of parts that are left out share the last code."""
-
-    codes: Integers
-    names: tuple[Any, ...]
-    left_out: int
-
-    @classmethod
-    def of(cls, values: AnyArray, names: tuple[Any, ...] | None = None) -> Parts:
-        """Rows by their value: the `names` that are given, or by default the `MOST_PARTS` that have the most rows."""
-        parts = condition_names(values).tolist()
-        counts = Counter(parts)
-        shown = tuple(name for name, _ in counts.most_common(MOST_PARTS)) if names is None else names
-        place = {name: code for code, name in enumerate(shown)}
-        codes = np.asarray([place.get(name, len(shown)) for name in parts])
-        return cls(codes, shown, len(counts.keys() - place.keys()))
-
-    def by_name(self, rows: tuple[GroupEvaluation, ...]) -> dict[Any, GroupEvaluation]:
-        """The rows of a table by code, in the order of `names` and under these."""
-        named = [replace(row, group=self.names[row.group]) for row in rows if row.group < len(self.names)]
-        return {row.group: row for row in named}
-
-
-@dataclass(frozen=True, eq=False)
 class GivenRows:
     """Rows with known outcomes: their sets at any level, how they are divided, and which are examples."""
 
     sets: Callable[[Level], PredictionSets]
     y: AnyArray
     conditions: Parts | None
-    slices: Parts | None  # what the table goes by: the values given, or the conditions
-    groups: AnyArray | None  # (n, c): those of the table, where conditions overlap
-    slice_name: str
-    slices_are_conditions: bool
+    slicings: tuple[Slicing, ...]  # by the values given or the conditions, if any; then by class, or by fifth
     size_edges: Floats
     examples: tuple[Example, ...]
+    point: float  # accuracy, or mean absolute error, of the point prediction
+    trivial: float  # the same of the most frequent label, or of the median target
+    target: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -187,16 +165,22 @@ class ReportNumbers:
         return self.levels[self.start]
 
     @property
-    def verdict(self) -> str:
-        """Whether the promise held on the rows given: "held", "failed" or "unchecked"."""
-        return "unchecked" if self.own.evaluation is None else self.own.evaluation.verdict
+    def judged(self) -> Evaluation | None:
+        """The certified level on the rows given, with the conditions that are shown as its groups."""
+        seen, own = self.own.evaluation, tuple(at.evaluation for at in self.own.conditions if at.evaluation is not None)
+        return replace(seen, by_group=own) if seen is not None and self.own.threshold is None else seen
 
     @property
-    def verdict_in_words(self) -> str:
-        """The same in one sentence, with what was seen."""
-        if self.own.evaluation is None:
-            return "Nothing has been checked yet: no rows with known targets were given."
-        return self.own.evaluation.in_words(promised=1 - self.own.alpha)
+    def verdict(self) -> str:
+        """Whether the promise held on the rows given: "held", "failed" or "unchecked"."""
+        return "unchecked" if self.judged is None else self.judged.verdict
+
+    @property
+    def verdict_in_words(self) -> tuple[str, str]:
+        """The same in one sentence, and what to do."""
+        if self.judged is None:
+            return "Nothing has been checked yet: no rows with known targets were given.", ""
+        return self.judged.verdict_in_words(promised=1 - self.own.alpha), self.judged.advice
 
 
 def report_numbers(estimator: Any, X: Any = None, y: Any = None, *, by: Any = None) -> ReportNumbers:
@@ -215,8 +199,8 @@ def report_numbers(estimator: Any, X: Any = None, y: Any = None, *, by: Any = No
     predictor: DecoupledPredictor = estimator.predictor_
     alpha, classes = predictor.statement.alpha, predictor.structure.classes
     levels = level_grid(alpha)
-    start = levels.index(alpha)
-    rows = None if X is None else _given_rows(predictor, levels[start:], *evaluated_rows(estimator, X, y), by)
+    start, target = levels.index(alpha), str(getattr(y, "name", None) or "target")
+    rows = None if X is None else _given_rows(predictor, levels[start:], evaluated_rows(estimator, X, y), by, target)
     score_edges, histograms = _score_histograms(predictor)
     return ReportNumbers(
         certificate=predictor.certificate,
@@ -259,10 +243,8 @@ def _level(predictor: DecoupledPredictor, alpha: Level, rows: GivenRows | None) 
     sets = rows.sets(alpha)
     # rows of a cluster are not independent: their coverage has no law
     threshold = found.get(None) if predictor.calibration.clusters is None else None
-    codes, tied = None if rows.slices is None else rows.slices.codes, any(not entry.expected_is_exact for entry in certified)
-    evaluation = evaluate(sets, rows.y, threshold=threshold, groups=codes if rows.groups is None else rows.groups, tied=tied)
-    if rows.slices is not None:
-        evaluation = replace(evaluation, by_group=tuple(rows.slices.by_name(evaluation.by_group).values()))
+    tied = any(not entry.expected_is_exact for entry in certified)
+    evaluation = evaluate(sets, rows.y, threshold=threshold, tied=tied)
     seen: dict[Any, GroupEvaluation] = {}
     if rows.conditions is not None:
         seen = rows.conditions.by_name(evaluate(sets, rows.y, groups=rows.conditions.codes).by_group)
@@ -275,6 +257,8 @@ def _level(predictor: DecoupledPredictor, alpha: Level, rows: GivenRows | None) 
         evaluation,
         tuple(size_counts(sets.sizes(), rows.size_edges).tolist()),
         tuple(example_set(sets, example.row, hits, example.places) for example in rows.examples),
+        tuple(slicing.parts.evaluated(sets, rows.y) for slicing in rows.slicings),
+        None if predictor.structure.classes is not None else float(np.ptp(np.quantile(rows.y, [value / 2, 1 - value / 2]))),
     )
 
 
@@ -299,25 +283,26 @@ def _largest_conditions(predictor: DecoupledPredictor) -> tuple[Any, ...]:
 
 
 def _given_rows(
-    predictor: DecoupledPredictor, levels: tuple[Level, ...], X: Any, y: AnyArray, points: AnyArray, by: Any
+    predictor: DecoupledPredictor, levels: tuple[Level, ...], rows: tuple[Any, AnyArray, AnyArray], by: Any, target: str
 ) -> GivenRows:
-    """The rows, with the examples and the axis of sizes at the first of `levels`."""
+    """The rows (X, y, points), with the examples and the axis of sizes at the first of `levels`."""
+    X, y, points = rows
     structure = predictor.structure
     conditions, slices = structure.conditions(X, y), None if by is None else as_labels(by)
     if slices is not None and slices.shape != y.shape:
         raise ValueError(f"by must hold one value for each of {len(y)} rows, got shape {slices.shape}.")
-    name = getattr(by, "name", None)
-    if by is None and isinstance(structure.condition_on, str):
-        name = structure.condition_on
-    table, groups = conditions if slices is None else slices, None
-    if predictor.certificate.groups and slices is None and conditions is not None:  # a promise is for these
-        name, table, groups = "group", None, np.asarray([groups_of(pattern) for pattern in conditions.tolist()])
     prediction = structure.prediction(X)  # once for all levels
 
     def sets(alpha: Level) -> PredictionSets:
         return predictor.sets(X, predictor.stated(alpha), prediction=prediction)
 
-    picked = example_rows(sets(levels[0]).sizes())
+    first = sets(levels[0])
+    slicings = _slicings(structure, by, slices, conditions, overlap=bool(predictor.certificate.groups))
+    if structure.classes is None:
+        slicings.append(by_fifth(points))
+    elif not any(_same_parts(y, values) for values in (slices, conditions) if values is not None):
+        slicings.append(by_class(y, np.asarray(first.contains(y), dtype=bool)))
+    picked = example_rows(first.sizes())
     finite = (sizes[np.isfinite(sizes)] for sizes in (sets(level).sizes() for level in levels))
     shown = next((sizes for sizes in finite if sizes.size), np.ones(1))  # at the first level that has finite sizes
     places = _label_places(predictor, X, [row for row, _ in picked])
@@ -326,15 +311,37 @@ def _given_rows(
         sets=sets,
         y=y,
         conditions=None if conditions is None else Parts.of(conditions, _largest_conditions(predictor)),
-        slices=None if table is None else Parts.of(table),
-        groups=groups,
-        slice_name="slice" if name is None else str(name),
-        slices_are_conditions=conditions is not None and (slices is None or _same_parts(slices, conditions)),
+        slicings=tuple(slicing for slicing in slicings if slicing is not None),
         size_edges=size_edges(shown, classes=classes),
         examples=tuple(
             Example(row, kind, y[row], points[row], order) for (row, kind), order in zip(picked, places, strict=True)
         ),
+        **_point_quality(y, points, classes=classes),
+        target=target,
     )
+
+
+def _slicings(
+    structure: Structure, by: Any, slices: AnyArray | None, conditions: AnyArray | None, *, overlap: bool
+) -> list[Slicing | None]:
+    """The table that was asked for: by the values given, or else by the conditions."""
+    values = conditions if slices is None else slices
+    if values is None:
+        return []
+    if overlap and slices is None:  # the promise is for these
+        return [Slicing(Parts.overlapping([groups_of(pattern) for pattern in values.tolist()]), "group", "", True)]
+    column = structure.condition_on if by is None else getattr(by, "name", None)
+    own = conditions is not None and (slices is None or _same_parts(slices, conditions))
+    mend = "" if own else "Give each slice a threshold of its own: condition_on with this column, or dco fit --condition-on."
+    return [Slicing(Parts.of(values), column if isinstance(column, str) else "slice", mend, own)]
+
+
+def _point_quality(y: AnyArray, points: AnyArray, *, classes: int | None) -> dict[str, float]:
+    """How good the point prediction is, and how good one without any feature would be on these rows."""
+    if classes is not None:
+        most = max(Counter(condition_names(y).tolist()).values())
+        return {"point": float(np.mean(points == y)), "trivial": most / len(y)}
+    return {"point": float(np.mean(np.abs(points - y))), "trivial": float(np.mean(np.abs(np.median(y) - y)))}
 
 
 def _label_places(predictor: DecoupledPredictor, X: Any, rows: list[int]) -> list[dict[Any, int]]:
@@ -370,31 +377,6 @@ def _refuse_used_rows(predictor: DecoupledPredictor, X: Any, y: AnyArray) -> Non
 
 
 # ------------------------------------------------------------------------------------------ histograms and examples
-
-
-def nice_step(span: float, most: int) -> float:
-    """The least of 1, 2, 2.5, 5 times a power of ten that cuts `span` into at most `most` parts."""
-    if not (span > 0 and math.isfinite(span)):
-        return 1.0
-    power = 10.0 ** math.floor(math.log10(span / most))
-    return next(step * power for step in (1, 2, 2.5, 5, 10, 20) if span / (step * power) <= most + 1e-9)
-
-
-def size_edges(sizes: Floats | Integers, *, classes: int | None) -> Floats:
-    """Edges of the size histogram, common to all levels: up to 1.5 times the P99 size; larger sets are counted beyond."""
-    upper = 1.5 * size_quantile(sizes, 0.99) or 1.0
-    if classes is not None:
-        top = classes if classes < BINS else min(classes, max(math.ceil(upper), BINS - 1))
-        width = max(1, math.ceil((top + 1) / BINS))
-        return np.arange(0, width * (math.ceil((top + 1) / width) + 1), width) - 0.5
-    step = nice_step(upper, BINS)
-    return step * np.arange(math.ceil(upper / step - 1e-9) + 1)
-
-
-def size_counts(sizes: Floats | Integers, edges: Floats) -> Integers:
-    """Sets in each bin [a, b), and in the last place those at or beyond the last edge."""
-    place = np.searchsorted(edges, sizes, side="right") - 1
-    return np.bincount(np.clip(place, 0, len(edges) - 1), minlength=len(edges))
 
 
 def example_rows(sizes: Floats | Integers) -> list[tuple[int, str]]:

@@ -10,17 +10,19 @@ from typing import Any
 
 import numpy as np
 
+from dco.evaluation.histograms import nice_step
 from dco.foundations.arrays import Floats
 from dco.guarantees.facts import CertifiedThreshold
 from dco.guarantees.theory import coverage_law_of_rank
-from dco.report.numbers import ReportNumbers, nice_step
-from dco.report.words import exponential, number
+from dco.report.formats import exponential, number
+from dco.report.numbers import ReportNumbers
 
 WIDTH, HEIGHT = 420, 244
 LEFT, RIGHT, TOP, BOTTOM = 46, 408, 34, 202  # above TOP: a line for the axis' name, a line for a mark's
 NAME_BESIDE, NAME_ABOVE = 7, 48  # characters of a condition's name beside the axis, and on a line of its own
 COVERAGE_RIGHT = RIGHT - 12  # "100 %" may stand at the end of the axis
 EXAMPLE_WIDTH, EXAMPLE_HEIGHT = 300, 18
+SLICE_WIDTH, SLICE_HEIGHT = 150, 14
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from typing import Any
 from dco.foundations.extras import require
 from dco.foundations.files import plain, written_beside
 from dco.guarantees.words import stability_in_words
-from dco.report.words import fixed, label, percent, shortened
+from dco.report.formats import fixed, label, percent, shortened
 
 
 def write_text(path: Any, text: str) -> Path:

@@ -14,10 +14,12 @@ from itertools import groupby, zip_longest
 from pathlib import Path
 from typing import Any
 
+from dco.report.finding import explained, findings
 from dco.report.rendering import render_template, write_text
 
 _IMAGES = {".svg": "image/svg+xml", ".png": "image/png"}
 _MOST_ROWS = 200
+_METHOD_COLUMNS = ("method", "first", "second")
 _PHONE = 46  # characters of a line of a table
 _NUMBER = re.compile(r"–|[-−+]?(\d[\d\s,.\u202f]*|inf|∞)(e[-+]?\d+)?\s*%?(\s*(±|\()\s*[\d.,]+\)?)?")
 
@@ -52,6 +54,11 @@ class Block:
     def name(self) -> int | None:
         """The column that names the rows: the first of words."""
         return next((place for place, numeric in enumerate(self.numeric) if not numeric), None)
+
+    def methods(self) -> list[str]:
+        """The cells that name methods."""
+        places = [place for place, head in enumerate(self.head) if head in _METHOD_COLUMNS]
+        return [row[place] for row in self.rows for place in places if place < len(row)]
 
     @property
     def layout(self) -> tuple[str, ...]:
@@ -104,9 +111,17 @@ def results_html(folder: Any, *, title: str | None = None) -> str:
     if not results:
         raise ValueError(f"{place} holds no table (*.md, *.csv, *.json) and no figure (*.svg, *.png).")
     kicker, usual = _headings(place)
-    has_tables = any(block.head for result in results for block in result.blocks)
+    tables = [(result.title, block) for result in results for block in result.blocks if block.head]
+    named = dict.fromkeys(cell for _, block in tables for cell in block.methods())
     return render_template(
-        "results.html", images=True, kicker=kicker, title=title or usual, results=results, has_tables=has_tables
+        "results.html",
+        images=True,
+        kicker=kicker,
+        title=title or usual,
+        findings=findings((name, block.head, block.rows) for name, block in tables),
+        results=results,
+        has_tables=bool(tables),
+        explained={name: words for name in named if (words := explained(name)) is not None},
     )
 
 

@@ -8,9 +8,11 @@ from dataclasses import dataclass, field
 from itertools import chain, pairwise
 from typing import Any
 
+from dco.evaluation.histograms import nice_step
 from dco.foundations.display import counted
 from dco.report import plots, words
-from dco.report.numbers import GivenRows, LevelNumbers, ReportNumbers, coverage_range, nice_step
+from dco.report.formats import decimals_for, fixed, label, level_percent, number, percent, shortened
+from dco.report.numbers import GivenRows, LevelNumbers, ReportNumbers, coverage_range
 
 MOST_CANDIDATES = 30
 
@@ -50,9 +52,9 @@ class Live:
         """The attributes at the certified level."""
         return {key: values[self.start] for key, values in self.drawn[name].items()}
 
-    def code(self, label: Any) -> int:
+    def code(self, value: Any) -> int:
         """The place of a label in the table of labels."""
-        return self.labels.setdefault(words.label(label), len(self.labels))
+        return self.labels.setdefault(label(value), len(self.labels))
 
     def data(self, numbers: ReportNumbers) -> dict[str, Any]:
         """All that the script looks up, each text once, and the plain numbers of each level for machines."""
@@ -89,31 +91,32 @@ def build_view(numbers: ReportNumbers, names: Sequence[str] | None = None) -> tu
         parts |= _sizes(live, numbers, numbers.rows)
         parts |= _curves(live, numbers)
         parts |= _examples(live, numbers, numbers.rows, names)
-        parts |= _slices(live, numbers)
+        parts |= _slices(live, numbers, numbers.rows)
     return live, parts
 
 
 def _words(live: Live, numbers: ReportNumbers) -> dict[str, Any]:
     decimals, best = words.size_decimals(numbers), [row.mean_size for row in numbers.ranking.table[:1]]
     for level in numbers.levels:
-        alpha, promise, threshold = f"{level.alpha:g}", words.level_percent(level.alpha), words.threshold(level)
+        alpha, promise, threshold = f"{level.alpha:g}", level_percent(level.alpha), words.threshold(level)
         live.say(alpha=alpha, promise=promise, spoken=f"alpha {alpha}, promised coverage {promise}")
-        live.say(output=words.announced(level, numbers), bound=words.percent(level.picked_bound))
+        live.say(output=words.announced(level, numbers), bound=percent(level.picked_bound))
         entry, seen = level.threshold, level.evaluation
         place = "–" if entry is None or entry.rank is None else f"{entry.rank} of {entry.n}"
         live.say(threshold=threshold, cut=f"threshold {threshold}", rank=words.rank(level), place=place)
         live.say(law=words.law(level), expected=words.expected(entry), range=words.spread(entry))
         if seen is not None:
-            live.say(coverage=words.percent(seen.coverage), verdict=words.verdict(seen), shares=words.shares(seen))
-            live.say(mean_size=words.fixed(seen.mean_size, decimals), p95_size=words.fixed(seen.p95_size, decimals))
-            live.say(median_size=words.number(seen.median_size), p95_said=words.number(seen.p95_size))
+            live.say(coverage=percent(seen.coverage), verdict=words.verdict(seen), shares=words.shares(seen))
+            live.say(mean_size=fixed(seen.mean_size, decimals), p95_size=fixed(seen.p95_size, decimals))
+            live.say(against=words.against_targets(level, numbers))
+            live.say(median_size=number(seen.median_size), p95_said=number(seen.p95_size))
     own = numbers.own
     return {
         "infinite": sum(math.isinf(entry.value) for entry in own.thresholds),
         "by_condition": own.threshold is None,
         "has_law": own.threshold is None or own.threshold.rank is not None,
-        "candidate_decimals": 2 if numbers.classes is not None else words.decimals_for(best, 3),
-        "coverage_table": [[words.percent(share) for share in level.coverage_and_range()] for level in numbers.levels],
+        "candidate_decimals": 2 if numbers.classes is not None else decimals_for(best, 3),
+        "coverage_table": [[percent(share) for share in level.coverage_and_range()] for level in numbers.levels],
     }
 
 
@@ -137,7 +140,7 @@ def _scores(live: Live, numbers: ReportNumbers) -> dict[str, Any]:
         "score_ticks": scale.ticks(),
         "score_counts": plots.upwards(0, max(int(found[0].counts.max()), 1)).ticks(4),
         "score_bottom": plots.TOP + len(found) * room,
-        "score_bins": [f"{words.number(a)} to {words.number(b)}" for a, b in pairwise(edges)],
+        "score_bins": [f"{number(a)} to {number(b)}" for a, b in pairwise(edges)],
     }
 
 
@@ -174,18 +177,18 @@ def _law(live: Live, numbers: ReportNumbers) -> dict[str, Any]:
 def _conditions(live: Live, numbers: ReportNumbers) -> dict[str, Any]:
     """The conditions: threshold, law and coverage of each, largest first."""
     window, own = plots.coverage_window(numbers), numbers.own.conditions
-    decimals = words.decimals_for(entry.value for entry in numbers.certificate.thresholds)
+    decimals = decimals_for(entry.value for entry in numbers.certificate.thresholds)
     above, rows = _name_room(numbers), []
     for place, condition in enumerate(own):
         y = plots.TOP + 14 + above + (26 + above) * place
         for level in numbers.levels:
             scale, at = window.scale(level.alpha), level.conditions[place]
-            live.say(f"c{place}.", threshold=words.fixed(at.threshold.value, decimals), rank=str(at.threshold.rank or "–"))
+            live.say(f"c{place}.", threshold=fixed(at.threshold.value, decimals), rank=str(at.threshold.rank or "–"))
             live.say(f"c{place}.", expected=words.expected(at.threshold), range=words.spread(at.threshold))
             live.draw(f"c{place}.range", d=plots.span(at.range, scale, y))
             if at.evaluation is not None:
                 live.draw(f"c{place}.seen", cx=scale(at.evaluation.coverage))
-                live.say(f"c{place}.", coverage=words.percent(at.evaluation.coverage))
+                live.say(f"c{place}.", coverage=percent(at.evaluation.coverage))
         rows.append((y, condition))
     return {
         "conditions": rows,
@@ -230,11 +233,11 @@ def _sizes(live: Live, numbers: ReportNumbers, rows: GivenRows) -> dict[str, Any
         step = nice_step(max(level.size_counts) / total, 4)  # four steps high at every level: marks stay, labels change
         live.draw("sizes", d=plots.bars(places, [count / total / (4 * step) for count in level.size_counts]))
         live.mark("mean", plots.RIGHT - 11 if mean > edges[-1] else scale(mean))
-        live.say(meanname=f"mean {words.fixed(mean, decimals)}")
+        live.say(meanname=f"mean {fixed(mean, decimals)}")
         live.say("share", **{str(place): f"{round(100 * place * step, 6):g}\u202f%" for place in range(5)})
         live.say("s", **{str(place): str(count) for place, count in enumerate(level.size_counts)})
     if numbers.classes is None:
-        names = [words.number(edge) for edge in edges]
+        names = [number(edge) for edge in edges]
         bins = [f"{a} to {b}" for a, b in pairwise(names)]
     else:
         lows = [math.ceil(edge) for edge in edges]
@@ -276,7 +279,7 @@ def _examples(live: Live, numbers: ReportNumbers, rows: GivenRows, names: Sequen
         sets = [level.examples[place] for level in numbers.levels]
         for found in sets:
             outcome = "covered" if found.covered else "missed"
-            size = counted(round(found.size), "label") if scale is None else f"length {words.number(found.size)}"
+            size = counted(round(found.size), "label") if scale is None else f"length {number(found.size)}"
             live.say(f"e{place}.", size=size, outcome=outcome)
             if scale is not None:
                 live.say(f"e{place}.", set=words.pieces(found))
@@ -285,19 +288,35 @@ def _examples(live: Live, numbers: ReportNumbers, rows: GivenRows, names: Sequen
                 )
         if scale is None:
             truth = live.code(example.truth)
-            levels = [[[live.code(label) for label in found.labels], words.rest(found)] for found in sets]
+            levels = [[[live.code(each) for each in found.labels], words.rest(found)] for found in sets]
             live.sets[f"e{place}"] = {"truth": truth, "levels": levels}
-        name = f"row {example.row + 1}" if names is None else words.shortened(names[example.row])
+        name = f"row {example.row + 1}" if names is None else shortened(names[example.row])
         shown.append((example, name, None if scale is None else scale(float(example.truth))))
-    return {"examples": shown, "one_size": len({f"{found.size:.9g}" for found in numbers.own.examples}) == 1}
+    ticks = [] if scale is None else scale.ticks(5)
+    return {
+        "examples": shown,
+        "example_ticks": [tick for tick in ticks if 12 < tick.at < plots.EXAMPLE_WIDTH - 12],  # labels stay inside
+        "one_size": len({f"{found.size:.9g}" for found in numbers.own.examples}) == 1,
+    }
 
 
-def _slices(live: Live, numbers: ReportNumbers) -> dict[str, Any]:
-    """The table by slice; its counts of rows are the same at every level."""
-    decimals, seen = words.size_decimals(numbers), [level.evaluation for level in numbers.levels if level.evaluation]
-    for evaluation in seen:
-        for place, row in enumerate(evaluation.by_group):
-            interval = f"{words.percent(row.coverage_low)} – {words.percent(row.coverage_high)}"
-            live.say(f"g{place}.", coverage=words.percent(row.coverage), interval=interval)
-            live.say(f"g{place}.", mean=words.fixed(row.mean_size, decimals), p95=words.fixed(row.p95_size, decimals))
-    return {"slices": seen[numbers.start].by_group}
+def _slices(live: Live, numbers: ReportNumbers, rows: GivenRows) -> dict[str, Any]:
+    """The tables by slice: their counts of rows are the same at every level."""
+    decimals, tables = words.size_decimals(numbers), []
+    for code, slicing in enumerate(rows.slicings):
+        for level in numbers.levels:  # an axis of its own for each level, which ends at 1
+            least = min([1 - level.alpha, *(row.coverage_low for row in level.slices[code])])
+            scale = plots.Scale(least - 0.05 * (1 - least), 1.0, 4, plots.SLICE_WIDTH - 4)
+            live.draw(f"g{code}.promise", x1=scale(1 - level.alpha), x2=scale(1 - level.alpha))
+            for place, row in enumerate(level.slices[code]):
+                key, is_low = f"g{code}.{place}.", slicing.parts.is_low(row, 1 - level.alpha)
+                interval = f"{percent(row.coverage_low)} – {percent(row.coverage_high)}"
+                live.say(key, coverage=percent(row.coverage), interval=interval, low="too low" if is_low else "")
+                live.say(key, mean=fixed(row.mean_size, decimals), p95=fixed(row.p95_size, decimals))
+                middle = plots.SLICE_HEIGHT / 2
+                live.draw(f"{key}range", d=plots.span((row.coverage_low, row.coverage_high), scale, middle))
+                live.draw(f"{key}seen", cx=scale(row.coverage))
+        own = numbers.own.slices[code]
+        low = [str(row.group) for row in own if slicing.parts.is_low(row, 1 - numbers.own.alpha)]
+        tables.append((slicing, own, low))
+    return {"slicings": tables}

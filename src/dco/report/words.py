@@ -1,79 +1,15 @@
-"""How the report writes numbers, and what it says at each level; sentences that do not change are in the template."""
+"""What the report says at each level; sentences that do not change are in the template."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from typing import Any
-
-import numpy as np
 
 from dco.evaluation.evaluate import Evaluation
 from dco.foundations.display import counted, have
 from dco.guarantees.facts import CertifiedThreshold
+from dco.report.formats import decimals_for, fixed, level_percent, number, percent
 from dco.report.numbers import ExampleSet, LevelNumbers, ReportNumbers
 from dco.scores.score import LEAST
-
-LONGEST_LABEL = 60
-
-
-def number(value: float) -> str:
-    """Four significant digits, no exponent where a person would write none."""
-    if math.isnan(value):
-        return "–"
-    if math.isinf(value):
-        return "∞" if value > 0 else "−∞"
-    if abs(value) >= 1e7 or 0 < abs(value) < 1e-4:
-        return exponential(value)
-    text = f"{value:,.0f}".replace(",", "\u202f") if abs(value) >= 1000 else f"{value:.4g}"
-    return text.replace("-", "−")
-
-
-def exponential(value: float) -> str:
-    """Up to four digits and a power of ten."""
-    digits, power = f"{value:.3e}".split("e")
-    return f"{digits.rstrip('0').rstrip('.')}e{int(power)}".replace("-", "−")
-
-
-def decimals_for(values: Iterable[float], digits: int = 4) -> int:
-    """How many decimals give the largest of the values so many digits: one column, one number of decimals."""
-    largest = max((abs(value) for value in values if math.isfinite(value)), default=0.0)
-    return 0 if largest == 0 else min(max(digits - 1 - math.floor(math.log10(largest)), 0), 6)
-
-
-def fixed(value: float, decimals: int) -> str:
-    """A number with so many decimals, to stand under others in a column; what these would write as 0 is in full."""
-    lost = value != 0 and (round(value, decimals) == 0 or (decimals >= 6 and abs(value) < 1e-4))
-    if lost or not math.isfinite(value) or abs(value) >= 1e7:
-        return number(value)
-    return f"{value:,.{decimals}f}".replace(",", "\u202f").replace("-", "−")
-
-
-def percent(share: float | None, digits: int = 1) -> str:
-    """A share in per cent; a share that is not 1 is never written as 100 %."""
-    if share is None or math.isnan(share):
-        return "–"
-    value, least = round(100 * share, digits), 10.0**-digits
-    if 0 < share < 1:
-        value = min(max(value, least), 100 - least)
-    return f"{value:.{digits}f}\u202f%"
-
-
-def level_percent(alpha: float) -> str:
-    """1 - alpha in per cent, with the digits that tell it from 100."""
-    places = max(4, -math.floor(math.log10(alpha)))
-    return f"{100 * (1 - alpha):.{places}f}".rstrip("0").rstrip(".") + "\u202f%"
-
-
-def shortened(value: Any, longest: int = LONGEST_LABEL) -> str:
-    """Hostile text cut to a length that a table can hold."""
-    text = str(value)
-    return text if len(text) <= longest else text[: longest - 1] + "…"
-
-
-def label(value: Any) -> str:
-    """A label or a number of an example as a reader would write it."""
-    return number(float(value)) if isinstance(value, (float, np.floating)) else shortened(value)
 
 
 def size_decimals(numbers: ReportNumbers) -> int:
@@ -164,6 +100,30 @@ def shares(seen: Evaluation) -> str:
         rows = f"{counted(seen.unknown_labels, 'row')} {have(seen.unknown_labels)} {labels}"
         words += f" {rows} that the fit does not know, against its assumption: no set can hold them."
     return words
+
+
+def point_prediction(numbers: ReportNumbers) -> str:
+    """How good the point prediction is beside one that looks at no feature."""
+    rows = numbers.rows
+    if rows is None:
+        return ""
+    if numbers.classes is not None:
+        rest = f"always naming the most frequent label would be right for {percent(rows.trivial)}"
+        return f"The point prediction is right for {percent(rows.point)} of the rows; {rest}."
+    rest = f"always predicting their median would be off by {number(rows.trivial)}"
+    return f"The point prediction is off by {number(rows.point)} on average (mean absolute error); {rest}."
+
+
+def against_targets(level: LevelNumbers, numbers: ReportNumbers) -> str:
+    """The mean size beside what a set would be without a model: the middle 1 - alpha of the targets, or all labels."""
+    assert level.evaluation is not None
+    mean, promise = level.evaluation.mean_size, level_percent(level.alpha)
+    if numbers.classes is not None:
+        return f"The mean set holds {fixed(mean, 2)} of {numbers.classes} labels."
+    if not level.target_range or not math.isfinite(mean):
+        return ""
+    share = f"{100 * mean / level.target_range:.3g} %"
+    return f"The middle {promise} of the targets span {number(level.target_range)}; the mean set is {share} as long."
 
 
 def verdict(evaluation: Evaluation) -> str:

@@ -80,3 +80,13 @@ def short_names(*, classes: bool) -> dict[str, tuple[Score, ...]]:
 def trusted_names() -> list[str]:
     """The full name of every kind of score that a model file may hold."""
     return [each.full_name for each in registrations()]
+
+
+def scores_called(name: str) -> tuple[Score, ...]:
+    """The scores that a short name stands for, of either task."""
+    offered = short_names(classes=True) | short_names(classes=False)
+    if name.lower() not in offered:
+        raise ValueError(
+            f"scores takes short names ({', '.join(offered)}) and scores such as those of dco.scores, got {name!r}."
+        )
+    return offered[name.lower()]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, Field, fields, is_dataclass
 from itertools import chain, count
 from typing import Any, ClassVar, TypeAlias, TypeVar
@@ -152,8 +152,8 @@ def named_scores(scores: Iterable[Score]) -> dict[str, Score]:
     return {own_label(checked_score(score), taken): score for score in scores}
 
 
-def given_scores(scores: Any) -> dict[str, Score] | None:
-    """{name: score} of a score, a list or a dict of them; None for every score that suits the models."""
+def given_scores(scores: Any, called: Callable[[str], Sequence[Score]]) -> dict[str, Score] | None:
+    """{name: score} of a score, a short name (which `called` looks up), a list or a dict; None for all that suit."""
     if scores is None:
         return None
     if isinstance(scores, Score):
@@ -161,7 +161,8 @@ def given_scores(scores: Any) -> dict[str, Score] | None:
     if isinstance(scores, Mapping):
         named = {name: checked_score(score) for name, score in scores.items()}
     else:
-        named = named_scores(scores if isinstance(scores, (list, tuple)) else [scores])
+        listed = scores if isinstance(scores, (list, tuple)) else [scores]
+        named = named_scores([score for each in listed for score in (called(each) if isinstance(each, str) else [each])])
     if not named:
         raise ValueError("scores is empty: pass None for all scores that suit the models, or name some.")
     return named

@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dco.foundations.arrays import AnyArray, Bools, Floats, Integers, real_numbers, responses
+from dco.foundations.display import number
 from dco.foundations.extras import require
-from dco.sets.prediction_sets import Row, Rows, chosen, compressed_rows, described
+from dco.sets.prediction_sets import Row, Rows, chosen, compressed_rows, described, html_of_sets
 
 Member: TypeAlias = Callable[[ArrayLike], Bools]
 
@@ -56,6 +57,9 @@ class Intervals:
 
     def __repr__(self) -> str:
         return described(self, lambda row: _shown([(self.lower[row], self.upper[row])]))
+
+    def _repr_html_(self) -> str:
+        return html_of_sets(self, lambda row: _shown([(self.lower[row], self.upper[row])]))
 
     def contains(self, y: ArrayLike) -> Bools:
         """Whether each row's interval holds that row's y."""
@@ -154,6 +158,9 @@ class IntervalUnions:
 
     def __repr__(self) -> str:
         return described(self, lambda row: _shown(self.pieces(row)))
+
+    def _repr_html_(self) -> str:
+        return html_of_sets(self, lambda row: _shown(self.pieces(row)))
 
     def pieces(self, row: int) -> Floats:
         """The intervals of one row, (p, 2)."""
@@ -302,7 +309,7 @@ def _limits(lower: ArrayLike | None, upper: ArrayLike | None, n: int) -> tuple[F
 
 def _shown(pieces: Iterable[tuple[float, float]] | Floats) -> str:
     """The ends of a row's intervals; an empty set is {}."""
-    texts = [f"[{low:.4g}, {high:.4g}]" for low, high in pieces if low <= high]
+    texts = [f"[{number(low)}, {number(high)}]" for low, high in pieces if low <= high]
     return " or ".join(texts[:3]) + (" or ..." if len(texts) > 3 else "") if texts else "{}"
 
 

@@ -23,7 +23,7 @@ from dco.foundations.arrays import (
 )
 from dco.foundations.display import counted
 from dco.foundations.extras import require
-from dco.sets.prediction_sets import Row, Rows, chosen, compressed_rows, described
+from dco.sets.prediction_sets import Row, Rows, chosen, compressed_rows, described, html_of_sets
 
 _FIRST_LABELS = 5  # of a set that is printed
 
@@ -104,6 +104,9 @@ class LabelSets:
     def __repr__(self) -> str:
         here = self.on_host()
         return described(here, here._shown, of=f" of {counted(self.n_classes, 'label')}")
+
+    def _repr_html_(self) -> str:
+        return html_of_sets(self, self._shown)
 
     def _shown(self, row: int) -> str:
         labels = [f"{label!s:.20}" for label in self[row][:_FIRST_LABELS]]

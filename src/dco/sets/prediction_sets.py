@@ -10,12 +10,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dco.foundations.arrays import Bools, Floats, Integers, to_numpy
-from dco.foundations.display import are, counted
+from dco.foundations.display import are, counted, html_table, number
 
 Row: TypeAlias = int | np.integer[Any]
 Rows: TypeAlias = slice | Sequence[int] | Integers | Bools
 
-_FIRST = 3  # sets that are printed
+_FIRST, _ROWS = 3, 10  # sets that are printed, and that a notebook shows
 
 
 @runtime_checkable
@@ -49,9 +49,20 @@ def described(sets: PredictionSets, shown: Callable[[int], str], *, of: str = ""
     if n == 0:
         return f"{type(sets).__name__}(0 rows{of})"
     with np.errstate(over="ignore"):
-        facts = f"{counted(n, 'row')}{of}, mean size {sizes.mean():.4g}, {int(np.count_nonzero(sets.is_empty()))} empty"
+        mean, empty = number(float(sizes.mean())), int(np.count_nonzero(sets.is_empty()))
+    facts = f"{counted(n, 'row')}{of}, mean size {mean}, {empty} empty"
     first = ", ".join(shown(row) for row in range(min(n, _FIRST)))
     return f"{type(sets).__name__}({facts}: {first}{', ...' if n > _FIRST else ''})"
+
+
+def html_of_sets(sets: PredictionSets, shown: Callable[[int], str]) -> str:
+    """The first sets as a table, for notebooks, below the line of `described`."""
+    n, sizes = len(sets), np.asarray(sets.sizes(), dtype=np.float64)
+    rows = [[str(row), shown(row), number(float(sizes[row]))] for row in range(min(n, _ROWS))]
+    with np.errstate(over="ignore"):
+        facts = f"{counted(n, 'row')}, mean size {number(float(sizes.mean()))}" if n else "no rows"
+    more = f", the first {_ROWS} here" if n > _ROWS else ""
+    return html_table(["row", "set", "size"], rows, caption=f"{type(sets).__name__}: {facts}{more}")
 
 
 def chosen(key: Row | Rows, n: int) -> int | Integers:

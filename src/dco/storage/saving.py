@@ -17,6 +17,7 @@ import warnings
 import zipfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from dco.foundations.extras import installed
 from dco.foundations.files import written_beside
 from dco.foundations.notes import Note, show
 from dco.storage.compiled import attributes, check_compiled
-from dco.storage.trusted_types import trusted_names
+from dco.storage.trusted_types import PACKAGES, trusted_names
 
 FORMAT = 4
 _MANIFEST = "dco.json"
@@ -77,7 +78,7 @@ def load(path: str | os.PathLike[str], *, trusted: Iterable[str | type] = ()) ->
     if unknown:
         raise UntrustedTypeError(
             f"{path} holds types that are not trusted: {', '.join(unknown)}. If you know each of them and trust whoever "
-            f"wrote the file, pass trusted={[*sorted(_names(trusted)), *unknown]!r}; building them may run their code.",
+            f"wrote the file, pass trusted={_shortest([*_names(trusted), *unknown])!r}; building them may run their code.",
             types=tuple(unknown),
         )
     with _corrupt_if_it_fails(path), warnings.catch_warnings():
@@ -195,7 +196,14 @@ def _corrupt_if_it_fails(path: object) -> Iterator[None]:
 def _names(trusted: Iterable[str | type]) -> frozenset[str]:
     if not isinstance(trusted, Iterable) or isinstance(trusted, str | type):
         raise TypeError(f"trusted must be a list of types or of their full names, got {trusted!r}: write trusted=[...].")
-    return frozenset(item if isinstance(item, str) else f"{item.__module__}.{item.__name__}" for item in trusted)
+    named = [item if isinstance(item, str) else f"{item.__module__}.{item.__name__}" for item in trusted]
+    return frozenset(name for item in named for name in PACKAGES.get(item, (item,)))
+
+
+def _shortest(types: Iterable[str]) -> list[str]:
+    """The types by the names of packages, where those hold them."""
+    found = ((name, [package for package, held in PACKAGES.items() if name in held]) for name in types)
+    return sorted({packages[0] if packages else name for name, packages in found})
 
 
 def _check_fractions(data: bytes) -> None:
@@ -241,8 +249,24 @@ def _is_whole(text: str) -> bool:
 _ADVICE = "The page 'Saving and loading' of the documentation lists what can be saved."
 
 
+_OWN_WAY = {  # packages whose models keep their numbers where no file of ours can take them from
+    "catboost": "CatBoost models are saved by CatBoost: model.save_model(path), beside est.certificate_.to_json().",
+    "skorch": "skorch nets are saved by skorch: net.save_params(f_params=path), beside est.certificate_.to_json().",
+}
+
+
 def _cannot_save(estimator: Any, failure: Exception) -> TypeError:
-    return TypeError(f"{type(estimator).__name__}{_culprit(estimator)} cannot be saved: {failure}. {_ADVICE}")
+    packages = {type(part).__module__.partition(".")[0] for part in islice(_all_parts(estimator), 10_000)}
+    advice = next((words for package, words in _OWN_WAY.items() if package in packages), _ADVICE)
+    return TypeError(f"{type(estimator).__name__}{_culprit(estimator)} cannot be saved: {failure}. {advice}")
+
+
+def _all_parts(thing: Any, depth: int = 8) -> Iterator[Any]:
+    """The thing and what it holds, to some depth."""
+    yield thing
+    if depth and not isinstance(thing, np.ndarray | str):
+        for _, part in _parts(thing):
+            yield from _all_parts(part, depth - 1)
 
 
 def _culprit(thing: Any) -> str:

@@ -78,6 +78,19 @@ OWN = _full_names("""
 """)
 
 
+# What a caller trusts by the name of a package. Not trusted unasked: compiled code reads the model's bytes unchecked.
+PACKAGES = {
+    "lightgbm": _full_names("""
+        lightgbm.basic: Booster
+        lightgbm.sklearn: LGBMClassifier LGBMRegressor
+    """),
+    "xgboost": _full_names("""
+        xgboost.core: Booster
+        xgboost.sklearn: XGBClassifier XGBRegressor
+    """),
+}
+
+
 def trusted_names() -> frozenset[str]:
     """Every type that a file may hold without the caller's consent, beside those that skops trusts by itself."""
     return frozenset((*PLAIN, *SKLEARN, *OWN, *trusted_scores()))

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from dco.foundations.arrays import AnyArray, Floats
-from dco.foundations.display import ShownAsPrinted
+from dco.foundations.display import ShownAsPrinted, counted, html_table, number
 from dco.foundations.extras import require
 from dco.foundations.notes import Note
 from dco.predictions import Prediction
@@ -106,6 +106,21 @@ class Ranking(ShownAsPrinted):
                 return row
         raise KeyError(name)
 
+    def _repr_html_(self) -> str:
+        rows = [
+            [
+                row.name,
+                number(row.mean_size),
+                number(row.p95_size),
+                f"{row.miscoverage:.4f}",
+                "yes" if row.feasible else "no",
+            ]
+            for row in self.table
+        ]
+        lost = [[failure.name, "failed", failure.reason, "", ""] for failure in self.failed]
+        caption = f"{counted(len(self.table), 'candidate')} on {self.n} tuning rows, best first"
+        return html_table(["candidate", "mean size", "P95 size", "miscoverage", "feasible"], rows + lost, caption=caption)
+
     def __str__(self) -> str:
         if not self.table and not self.failed:
             return "nothing was compared: one candidate and no tuning rows"
@@ -115,8 +130,8 @@ class Ranking(ShownAsPrinted):
         own = self.objective != "mean_size"  # the paper's has its column already
         head += f"{self.objective:>15}{'shortfall':>11}" if own else ""
         rows = [
-            f"{row.name:<{width}}{row.mean_size:>11.4g}{row.p95_size:>11.4g}{row.miscoverage:>13.4f}{row.ranking_threshold:>12.4g}"
-            + (f"{row.objective:>15.4g}{row.shortfall:>11.4f}" if own else "")
+            f"{row.name:<{width}}{number(row.mean_size):>11}{number(row.p95_size):>11}{row.miscoverage:>13.4f}{number(row.ranking_threshold):>12}"
+            + (f"{number(row.objective or 0.0):>15}{row.shortfall:>11.4f}" if own else "")
             + ("" if row.feasible else "  infeasible")
             for row in self.table
         ]

@@ -20,7 +20,7 @@ from dco.foundations.arrays import Floats
 from dco.foundations.ranks import Level, as_count, as_rational, conformal_rank, pac_rank, rank_for
 
 _UNUSUAL = 0.05  # below this p-value an observed coverage is called unusual
-_DOUBTFUL = 0.01  # below this p-value an observed coverage is called inconsistent with its law
+DOUBTFUL = 0.01  # below this p-value an observed coverage is called inconsistent with its law
 _SELDOM = 1e-6  # how often the threshold of other rows may fall outside the ranks that are looked at
 
 
@@ -113,7 +113,7 @@ class Consistency:
     @property
     def consistent(self) -> bool:
         """Whether the p-value is at least 0.01, and no row has a label that the fit does not know."""
-        return self.p_value >= _DOUBTFUL and not self.unknown_labels
+        return self.p_value >= DOUBTFUL and not self.unknown_labels
 
 
 def coverage_consistency(
@@ -171,7 +171,7 @@ def _verdict(p_value: float, *, below: bool, tied: bool) -> str:
     if p_value >= _UNUSUAL:
         return "not below what the guarantee allows" if tied else "consistent with the guarantee"
     side = "lower" if below else "higher"
-    if p_value >= _DOUBTFUL:
+    if p_value >= DOUBTFUL:
         return f"{side} than usual, and still within chance"
     why = "unlike the calibration rows, or calibration rows may have been used before they calibrated"
     if not below:

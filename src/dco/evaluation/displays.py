@@ -1,0 +1,331 @@
+"""Results as matplotlib plots, by scikit-learn's convention: ``from_...`` computes and draws, ``plot(ax)`` draws again.
+
+A display keeps the numbers that it shows, and after ``plot`` the axes as ``ax_`` and the figure as ``figure_``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from dco.evaluation.evaluate import Evaluation, GroupEvaluation, evaluate
+from dco.evaluation.histograms import size_counts, size_edges
+from dco.evaluation.monitor import Monitor
+from dco.evaluation.watching import confidence_sequence
+from dco.foundations.extras import require
+from dco.guarantees.theory import coverage_law_of_rank
+from dco.sets.intervals import IntervalUnions
+from dco.sets.labels import LabelSets
+
+if TYPE_CHECKING:
+    from dco.foundations.arrays import AnyArray, Floats, Integers
+    from dco.foundations.ranks import Threshold
+    from dco.sets.prediction_sets import PredictionSets
+    from dco.tuning import Ranking
+
+BLUE, PALE, SEEN, INK = "#1d5a9e", "#bcd4ee", "#a8420f", "#1b1d22"
+DASHED: dict[str, Any] = {"color": INK, "linestyle": (0, (3, 3)), "linewidth": 1}
+SMALL: dict[str, Any] = {"frameon": False, "fontsize": 8}
+_ABOVE: dict[str, Any] = {**SMALL, "loc": "lower center", "bbox_to_anchor": (0.5, 1.0)}
+_LONGEST = 30  # characters of a name beside an axis
+_POINTS = 200  # of a curve over rows
+
+
+def plain_name(name: Any) -> str:
+    """A name as plain text: matplotlib would read dollar signs as mathematics."""
+    text = str(name)
+    return (text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…").replace("$", r"\$")
+
+
+class Display:
+    """A plot of numbers that are kept; `plot` draws them into axes, new ones if none are given."""
+
+    ax_: Any
+    figure_: Any
+
+    def plot(self, ax: Any = None) -> Self:
+        """Draw into `ax`, or into a new figure of pyplot."""
+        if ax is None:
+            _, ax = require("matplotlib.pyplot", extra="report").subplots(layout="constrained")
+        self._draw(ax)
+        self.ax_, self.figure_ = ax, ax.figure
+        return self
+
+    def _draw(self, ax: Any) -> None:
+        raise NotImplementedError
+
+
+class CoverageDisplay(Display):
+    """Coverage on rows with known targets beside the promise: with the law of its rank, or in each group.
+
+    `groups` holds name, range and coverage (or None) of each group. The range is the one of the group's own law where it
+    has a threshold of its own, else an exact 95 % interval for its coverage.
+    """
+
+    def __init__(
+        self,
+        *,
+        promised: float,
+        coverage: float | None = None,
+        n: int | None = None,
+        rank: int | None = None,
+        n_cal: int | None = None,
+        groups: Sequence[tuple[Any, tuple[float, float] | None, float | None]] = (),
+    ) -> None:
+        self.promised, self.coverage, self.n = promised, coverage, n
+        self.rank, self.n_cal, self.groups = rank, n_cal, tuple(groups)
+
+    @classmethod
+    def from_estimator(cls, est: Any, X: Any, y: Any, *, alpha: Any = None, by: Any = None, ax: Any = None) -> Self:
+        """Evaluate a fitted estimator on new rows, at its own level or at `alpha`, by group or by the slices `by`."""
+        promised = 1 - float(est.predictor_.stated(alpha).alpha)
+        return cls.from_evaluation(est.evaluate(X, y, alpha=alpha, by=by), promised=promised, ax=ax)
+
+    @classmethod
+    def from_predictions(
+        cls, sets: PredictionSets, y: ArrayLike, *, promised: float, threshold: Threshold | None = None, ax: Any = None
+    ) -> Self:
+        """Evaluate prediction sets; with the `threshold` that made them, its law is drawn."""
+        return cls.from_evaluation(evaluate(sets, y, threshold=threshold), promised=promised, ax=ax)
+
+    @classmethod
+    def from_evaluation(cls, evaluation: Evaluation, *, promised: float, ax: Any = None) -> Self:
+        """Draw what `evaluate` found."""
+        law = evaluation.consistency
+        return cls(
+            promised=promised,
+            coverage=evaluation.coverage,
+            n=evaluation.n,
+            rank=None if law is None else law.rank,
+            n_cal=None if law is None else law.n_cal,
+            groups=[(row.group, _range(row), row.coverage) for row in evaluation.by_group],
+        ).plot(ax)
+
+    def _draw(self, ax: Any) -> None:
+        ax.axvline(self.promised, **DASHED, label="promised")
+        if self.groups:
+            for place, (_, ends, seen) in enumerate(self.groups):
+                if ends is not None:
+                    ax.plot(ends, [place, place], color=PALE, linewidth=5, solid_capstyle="butt")
+                if seen is not None:
+                    ax.plot(seen, place, "o", color=SEEN, label="seen" if place == 0 else None)
+            ax.set_yticks(range(len(self.groups)), [plain_name(name) for name, *_ in self.groups])
+            ax.set_ylim(len(self.groups) - 0.5, -0.5)
+        else:
+            if self.rank is not None and self.n_cal is not None and self.rank <= self.n_cal:
+                law = coverage_law_of_rank(self.rank, self.n_cal)
+                x = np.linspace(float(law.ppf(0.0005)), float(law.ppf(0.9995)), 200)
+                name = f"Beta({self.rank}, {self.n_cal + 1 - self.rank})"
+                ax.fill_between(x, law.pdf(x), color=PALE, linewidth=0, label=name)
+            if self.coverage is not None:
+                ax.axvline(self.coverage, color=SEEN, label=f"seen on {self.n} rows")
+            ax.set_ylabel("density")
+            ax.set_ylim(bottom=0)
+        ax.set_xlabel("coverage")
+        ax.legend(**_ABOVE, ncols=3)
+
+
+def _range(row: GroupEvaluation) -> tuple[float, float]:
+    law = row.consistency
+    return (row.coverage_low, row.coverage_high) if law is None else (law.low, law.high)
+
+
+class SizeDisplay(Display):
+    """How large the sets are: shares of rows in bins `edges`, a last share for all that are larger, and the mean."""
+
+    def __init__(self, *, shares: Floats, edges: Floats, mean: float, labels: bool) -> None:
+        self.shares, self.edges, self.mean, self.labels = shares, edges, mean, labels
+
+    @classmethod
+    def from_estimator(cls, est: Any, X: Any, y: Any = None, *, alpha: Any = None, ax: Any = None) -> Self:
+        """The sets of rows of X; `y` is not needed."""
+        return cls.from_predictions(est.predict_set(X, alpha=alpha), ax=ax)
+
+    @classmethod
+    def from_predictions(cls, sets: PredictionSets, y: Any = None, *, ax: Any = None) -> Self:
+        """The sizes of prediction sets; `y` is not needed."""
+        sizes, classes = np.asarray(sets.sizes(), dtype=np.float64), sets.n_classes if isinstance(sets, LabelSets) else None
+        finite = sizes[np.isfinite(sizes)]
+        edges = size_edges(finite if finite.size else np.ones(1), classes=classes)
+        shares = size_counts(sizes, edges) / len(sizes)
+        return cls(shares=shares, edges=edges, mean=float(sizes.mean()), labels=classes is not None).plot(ax)
+
+    def _draw(self, ax: Any) -> None:
+        ax.stairs(self.shares[:-1], self.edges, fill=True, color=PALE)
+        if self.shares[-1] > 0:
+            width = float(self.edges[1] - self.edges[0])
+            beyond = float(self.edges[-1]) + 1.5 * width
+            ax.bar(beyond, self.shares[-1], width, color=PALE, hatch="///", edgecolor=BLUE, label="more")
+            ax.legend(**SMALL)
+        if math.isfinite(self.mean):
+            ax.axvline(self.mean, color=INK)
+        ax.set_xlabel("labels in the set" if self.labels else "length of the set")
+        ax.set_ylabel("share of rows")
+
+
+class SetsDisplay(Display):
+    """The sets: intervals along a feature or sorted by their middle, label sets as a grid; true values as dots."""
+
+    def __init__(
+        self, *, sets: PredictionSets, y: AnyArray | None = None, x: AnyArray | None = None, name: str = ""
+    ) -> None:
+        self.sets, self.y, self.x, self.name = sets, y, x, name
+
+    @classmethod
+    def from_estimator(
+        cls, est: Any, X: Any, y: Any = None, *, alpha: Any = None, feature: Any = None, most: int = 60, ax: Any = None
+    ) -> Self:
+        """The sets of at most `most` rows, evenly picked; `feature` is a column of X, by name or number."""
+        from dco.rows.rows import n_rows, take_features
+
+        count = n_rows(X)
+        rows = np.unique(np.linspace(0, count - 1, min(most, count)).round().astype(np.int64))
+        part = take_features(X, rows)
+        x = (
+            None
+            if feature is None
+            else np.asarray(part[feature] if isinstance(feature, str) else np.asarray(part)[:, feature])
+        )
+        name = feature if isinstance(feature, str) else "" if feature is None else f"feature {feature}"
+        known = None if y is None else np.asarray(y)[rows]
+        return cls(sets=est.predict_set(part, alpha=alpha), y=known, x=x, name=name).plot(ax)
+
+    @classmethod
+    def from_predictions(
+        cls, sets: PredictionSets, y: ArrayLike | None = None, *, x: ArrayLike | None = None, name: str = "", ax: Any = None
+    ) -> Self:
+        """Sets of all rows, along `x` if it is given."""
+        known, along = (None if values is None else np.asarray(values) for values in (y, x))
+        return cls(sets=sets, y=known, x=along, name=name).plot(ax)
+
+    def _draw(self, ax: Any) -> None:
+        if isinstance(self.sets, LabelSets):
+            self._draw_grid(ax, self.sets)
+        else:
+            self._draw_intervals(ax)
+
+    def _draw_grid(self, ax: Any, sets: LabelSets) -> None:
+        classes = np.arange(sets.n_classes) if sets.classes is None else np.asarray(sets.classes)
+        colours = require("matplotlib.colors", extra="report").ListedColormap(["none", PALE])
+        ax.pcolormesh(sets.to_dense().T.astype(float), cmap=colours, vmin=0, vmax=1, edgecolors="white", linewidth=0.5)
+        if self.y is not None:
+            hits, places = sets.contains(self.y), {label: place for place, label in enumerate(classes.tolist())}
+            at = np.array([places.get(label, math.nan) for label in self.y.tolist()]) + 0.5
+            _dots(ax, np.arange(len(sets)) + 0.5, at, hits)
+            ax.legend(**_ABOVE, ncols=2)
+        ax.set_yticks(np.arange(len(classes)) + 0.5, [plain_name(label) for label in classes])
+        ax.set(xlabel="row", ylabel="label")
+
+    def _draw_intervals(self, ax: Any) -> None:
+        hull = self.sets.hull() if isinstance(self.sets, IntervalUnions) else self.sets
+        lower, upper = (np.asarray(getattr(hull, end), dtype=np.float64) for end in ("lower", "upper"))
+        with np.errstate(invalid="ignore"):  # empty sets and the whole line have no middle, and come last
+            order = np.argsort((lower + upper) / 2, kind="stable")
+        at = np.empty(len(order)) if self.x is None else self.x
+        if self.x is None:
+            at[order] = np.arange(len(order))
+        pieces = [
+            (place, low, high)
+            for row, place in enumerate(at.tolist())
+            for low, high in (self.sets.pieces(row) if isinstance(self.sets, IntervalUnions) else [(lower[row], upper[row])])
+            if low <= high  # not an empty set
+        ]
+        places, lows, highs = np.array(pieces, dtype=np.float64).reshape(-1, 3).T
+        seen = np.concatenate([lows, highs, np.zeros(0) if self.y is None else self.y])
+        seen = seen[np.isfinite(seen)] if np.isfinite(seen).any() else np.array([0.0, 1.0])
+        lows, highs = (np.clip(ends, seen.min(), seen.max()) for ends in (lows, highs))  # no end: to the edge of the plot
+        ax.vlines(places, lows, highs, color=PALE, linewidth=3, label="set")
+        if self.y is not None:
+            _dots(ax, np.asarray(at), self.y, self.sets.contains(self.y))
+        ax.set(
+            xlabel=plain_name(self.name) if self.x is not None else "rows, sorted by the middle of the set", ylabel="target"
+        )
+        ax.legend(**_ABOVE, ncols=3)
+
+
+def _dots(ax: Any, x: AnyArray, y: AnyArray, hits: AnyArray) -> None:
+    for shown, colour, name in ((hits, INK, "covered"), (~hits, SEEN, "missed")):
+        ax.plot(x[shown], y[shown], ".", color=colour, label=name)
+
+
+class RankingDisplay(Display):
+    """Candidates on the tuning rows, best first: mean size as bars, P95 size as marks. It certifies nothing."""
+
+    def __init__(self, *, ranking: Ranking, most: int = 15) -> None:
+        self.ranking, self.most = ranking, most
+
+    @classmethod
+    def from_estimator(cls, est: Any, X: Any = None, y: Any = None, *, most: int = 15, ax: Any = None) -> Self:
+        """The ranking of a fitted estimator; `X` and `y` are not needed."""
+        return cls.from_ranking(est.ranking_, most=most, ax=ax)
+
+    @classmethod
+    def from_ranking(cls, ranking: Ranking, *, most: int = 15, ax: Any = None) -> Self:
+        """The first `most` candidates."""
+        return cls(ranking=ranking, most=most).plot(ax)
+
+    def _draw(self, ax: Any) -> None:
+        rows = self.ranking.table[: self.most]
+        places = np.arange(len(rows))
+        ax.barh(places, [row.mean_size for row in rows], color=[BLUE] + [PALE] * (len(rows) - 1), label="mean size")
+        ax.plot([row.p95_size for row in rows], places, "|", color=INK, markersize=12, label="P95 size")
+        ax.set_yticks(places, [plain_name(row.name) for row in rows])
+        ax.set_ylim(len(rows) - 0.5, -0.5)
+        ax.set_xlabel(f"set size on {self.ranking.n} tuning rows")
+        ax.legend(**_ABOVE, ncols=2)
+
+
+class MonitorDisplay(Display):
+    """The coverage of rows as they arrived, its interval for all times, what the calibration promises, and the alarm.
+
+    `alarm` is the row, counted from 1, at which the monitor raised one; None if there is none.
+    """
+
+    def __init__(
+        self, *, rows: Integers, coverage: Floats, low: Floats, high: Floats, expected: float, alarm: int | None
+    ) -> None:
+        self.rows, self.coverage, self.low, self.high = rows, coverage, low, high
+        self.expected, self.alarm = expected, alarm
+
+    @classmethod
+    def from_estimator(cls, est: Any, X: Any, y: Any, *, error_rate: Any = 0.05, ax: Any = None) -> Self:
+        """Watch the rows of X and y in their order, with a new monitor."""
+        monitor = Monitor(est, error_rate=error_rate)
+        monitor.update(X, y)
+        return cls.from_monitor(monitor, ax=ax)
+
+    @classmethod
+    def from_monitor(cls, monitor: Monitor, *, ax: Any = None) -> Self:
+        """The rows that a monitor has seen."""
+        seen = monitor.timeline()
+        covered, below = seen["covered"], np.flatnonzero(seen["p_value"] <= monitor.error_rate)
+        if covered.size == 0:
+            raise ValueError("The monitor has seen no rows yet: update it first.")
+        rows = np.unique(np.linspace(1, covered.size, min(_POINTS, covered.size)).round().astype(np.int64))
+        total = np.cumsum(covered)[rows - 1]
+        ends = [
+            confidence_sequence(int(hits), int(n), error_rate=monitor.error_rate)
+            for hits, n in zip(total, rows, strict=True)
+        ]
+        low, high = np.array(ends).T
+        return cls(
+            rows=rows,
+            coverage=total / rows,
+            low=low,
+            high=high,
+            expected=monitor.report().expected_coverage,
+            alarm=int(below[0]) + 1 if below.size else None,
+        ).plot(ax)
+
+    def _draw(self, ax: Any) -> None:
+        ax.fill_between(self.rows, self.low, self.high, color=PALE, linewidth=0, label="interval for all times")
+        ax.plot(self.rows, self.coverage, color=BLUE, label="covered so far")
+        ax.axhline(self.expected, **DASHED, label="expected")
+        if self.alarm is not None:
+            ax.axvline(self.alarm, color=SEEN, label=f"alarm at row {self.alarm}")
+        ax.set(xlabel="rows", ylabel="coverage")
+        ax.legend(**_ABOVE, ncols=4)

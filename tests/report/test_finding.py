@@ -1,0 +1,86 @@
+"""What a page of results says before its tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dco.report.finding import explained, findings
+from dco.report.results import results_html
+from dco.reproduction.methods import METHODS, TABLE_ROWS
+
+HEAD = ("target", "first", "second", "width %", "low %", "high %")
+RESULTS = Path(__file__).parents[2] / "results"
+
+
+def paired(*rows: tuple[str, str, float, float, float]) -> Any:
+    cells = [(target, first, "BQ", *map(str, numbers)) for target, first, *numbers in rows]
+    return findings([("Wine: paired comparisons", HEAD, [*cells, ("0.8", "DCO-PAC", "another", "1", "1", "1")])])
+
+
+@pytest.mark.parametrize(
+    ("numbers", "said"),
+    [
+        ((4.87, 3.07, 6.68), "4.9 % wider (95 % interval 3.1 to 6.7 %)"),
+        ((-8.58, -10.35, -6.82), "8.6 % narrower (95 % interval 6.8 to 10.3 %)"),
+        ((-0.63, -2.16, 0.9), "0.6 % narrower (95 % interval −2.2 to 0.9 %, no clear difference)"),
+    ],
+)
+def test_one_target_is_said_with_its_interval(numbers: tuple[float, float, float], said: str) -> None:
+    (found,) = paired(("0.8", "DCO-PAC", *numbers))
+    assert found.title == "Wine"
+    assert found.sentences == (f"At the same guarantee as BQ (PAC, for this one calibration), DCO's sets are {said}.",)
+
+
+@pytest.mark.parametrize(
+    ("middles", "said"),
+    [((-3.0, -8.0), "3.0 % to 8.0 % narrower"), ((-0.6, 4.2), "between 0.6 % narrower and 4.2 % wider")],
+)
+def test_several_targets_are_said_as_a_range(middles: tuple[float, float], said: str) -> None:
+    (found,) = paired(*((f"0.{8 + place}", "DCO-Warmstart", each, each - 1, each + 1) for place, each in enumerate(middles)))
+    (sentence,) = found.sentences
+    assert f"they are {said}, over 2 comparisons." in sentence
+
+
+def test_the_figure_has_zero_in_view_and_the_same_guarantee_first() -> None:
+    (found,) = paired(("0.8", "DCO-Warmstart", -8, -10, -6), ("0.8", "DCO-PAC", -4, -6, -2))
+    first, second = found.lines()
+    assert (first["name"], first["target"], first["said"]) == ("same guarantee", "80 %", "−4.0 %")
+    assert (second["name"], second["target"]) == ("weaker guarantee", "")
+    assert second["at"] < first["at"] < found.scale(0.0) < found.scale.end
+
+
+def test_other_tables_have_no_finding() -> None:
+    assert findings([("T", ("target", "method", "width"), [("0.8", "BQ", "2")])]) == ()
+    assert findings([("T", HEAD, [("0.8", "DCO, refit", "DCO-Warmstart", "1", "0", "2")])]) == ()
+
+
+def test_every_method_is_explained_and_other_names_are_not() -> None:
+    for name, method in {**{method.name: method for method in METHODS.values()}, **TABLE_ROWS}.items():
+        words = explained(name)
+        assert words is not None
+        assert method.rule in words
+        assert ("No guarantee" in words) == (method.guarantee == "none")
+    assert explained("CQR (gradient boosting)") == explained("CQR")
+    assert "fitted again" in str(explained("DCO, refit"))
+    assert explained("<script>") is None
+
+
+def test_the_page_of_make_run_opens_with_the_finding(opened: Callable[..., Any]) -> None:
+    window = opened(results_html(RESULTS / "diabetes"))
+    texts = window.page.locator("header p.finding, table").all_text_contents()
+    assert texts[0].startswith("At the same guarantee as BQ")
+    assert texts[1].startswith("At a weaker guarantee")
+    hovered = window.page.locator("td abbr, th abbr").first
+    assert hovered.text_content() == "BQ"
+    assert "PAC guarantee" in hovered.get_attribute("title")
+    legend = window.page.locator(".legend dt").all_text_contents()
+    assert {"BQ", "DCO-Warmstart", "CQR (gradient boosting)"} <= set(legend)
+    assert window.complaints == []
+
+
+def test_the_finding_fits_a_phone(opened: Callable[..., Any]) -> None:
+    assert opened(results_html(RESULTS / "diabetes"), width=390).width() <= 390
