@@ -67,10 +67,12 @@ OWN = _full_names("""
     dco.models.mc_dropout: MCDropoutClassifier
     dco.models.quantile_pair: QuantilePair
     dco.models.residual_spread: ResidualSpread
+    dco.models.transformed_target: TransformedTarget
     dco.predictions: ClassDraws ClassProbabilities GaussianMixtures Points PointsWithSpread Quantiles
     dco.predictor: DecoupledPredictor Structure
     dco.rows.roles: Splits
     dco.rows.rows: KeptRows
+    dco.scores.scales: QuantileScale
     dco.tuning.ranking: FailedCandidate Ranking RankingRow
     dco.tuning.strategies: Exhaustive Optuna Random
 """)

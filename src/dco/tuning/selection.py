@@ -100,6 +100,11 @@ class Workbench:
         seen: dict[Any, int] = {}
         return np.asarray([seen.setdefault(name, len(seen)) for name in names.tolist()], dtype=np.int64)
 
+    def scored(self, candidates: Iterable[Candidate]) -> list[Candidate]:
+        """The candidates with scores that have learnt what they learn from training targets."""
+        y = (self.train if len(self.train) else self.tune).y
+        return [replace(each, score=each.score.fitted(y)) for each in candidates]
+
     def pieces(self) -> list[tuple[Rows, Integers]]:
         """(rows to fit on, places of the tuning rows to predict), one pair, or one per fold."""
         if self.n_folds is None:
@@ -291,7 +296,7 @@ class Trials:
 
     def suitable(self, model_name: str, model: Any, scores: Mapping[str, Score]) -> list[Candidate]:
         """The candidates of a model that a search proposes."""
-        found = suitable(model_name, model, scores)
+        found = self.bench.scored(suitable(model_name, model, scores))
         check_task(found, self.bench)
         return found
 
@@ -424,7 +429,7 @@ def select(
 ) -> Selection:
     """Try the candidates on training and tuning rows and keep the one with the smallest sets."""
     search = bench.choosing.strategy
-    candidates = expand(models, scores) if models else []
+    candidates = bench.scored(expand(models, scores)) if models else []
     check_task(candidates, bench)
     if not len(bench.tuning_rows()):
         only = _the_only(candidates, alpha=statement.alpha, searched=search is not None)
