@@ -8,9 +8,9 @@ from typing import Any, Literal
 
 import numpy as np
 from sklearn import get_config
-from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils import get_tags
-from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, process_routing
+from sklearn.utils.metadata_routing import process_routing
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
@@ -20,7 +20,8 @@ from dco.foundations.notes import Message, Note, show
 from dco.foundations.ranks import Level
 from dco.guarantees.calibration import Statement
 from dco.guarantees.certificate import Certificate
-from dco.models.adapt import input_tags, is_frozen, named_models, predict_record, seeded_models, takes_nan, with_model_param
+from dco.models.adapt import is_frozen, named_models, only_names, predict_record, seeded_models
+from dco.models.wrapping import HoldsModels
 from dco.predictions import ClassProbabilities
 from dco.predictor import DecoupledPredictor, fit_decoupled
 from dco.rows.conditions import check_condition, is_label
@@ -40,17 +41,18 @@ from dco.rows.rows import (
 )
 from dco.scores.score import given_scores
 from dco.tuning import Ranking
+from dco.tuning.defaults import Defaults
 from dco.tuning.selection import Choosing
 
 
-class Decoupled(BaseEstimator, ABC):
+class Decoupled(HoldsModels, ABC):
     """What the classifier and the regressor share: checks of what scikit-learn users bring, and a call of `predictor`."""
 
     predictor_: DecoupledPredictor
 
     def __init__(
         self,
-        models: Any,
+        models: Any = None,
         scores: Any = None,
         *,
         alpha: Level = 0.1,
@@ -60,7 +62,7 @@ class Decoupled(BaseEstimator, ABC):
         calibrate_size: float | int = 0.25,
         tune_folds: int | None = None,
         refit: bool = True,
-        ensemble: bool = False,
+        ensemble: bool | None = None,
         condition_on: Any = None,
         simultaneous: bool = False,
         search: Any = None,
@@ -111,24 +113,26 @@ class Decoupled(BaseEstimator, ABC):
         rows = new._rows(X, y, groups, params, reset=True)
         if self.condition_on is not None:
             check_condition(self.condition_on, rows.X)
+        defaults = self._defaults(seed)
         split = Split(
             self.tune_size,
             self.calibrate_size,
             self.tune_folds,
             self.stratify,
             self.duplicates,
-            frozen=self.search is None and all(map(is_frozen, named_models(self.models).values())),
+            frozen=defaults is None and self.search is None and all(map(is_frozen, named_models(self.models).values())),
             given_tune=new._given("tune", tune),
             given_calibrate=new._given("calibrate", calibrate),
         )
+        ensemble = defaults is not None if self.ensemble is None else self.ensemble
         new.predictor_ = fit_decoupled(
-            seeded_models(self.models, seed),
+            defaults or seeded_models(self.models, seed),
             given_scores(self.scores),
             rows,
             statement,
             classes=new._known_classes(rows, split),
             split=split,
-            choosing=Choosing(self.search, self.ensemble, self.refit, self.n_jobs, self.scheduler),
+            choosing=Choosing(self.search, ensemble, self.refit, self.n_jobs, self.scheduler),
             seed=seed,
         )
         if new.predictor_.notes:
@@ -206,44 +210,6 @@ class Decoupled(BaseEstimator, ABC):
         check_is_fitted(self, "predictor_")
         return list(self.predictor_.notes)
 
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Parameters by name; models in a list or a dict are reached as ``models__name`` and ``models__name__param``."""
-        params: dict[str, Any] = super().get_params(deep=deep)
-        if deep and isinstance(self.models, (list, tuple, Mapping)):
-            for name, model in named_models(self.models).items():
-                params[f"models__{name}"] = model
-                if hasattr(model, "get_params"):
-                    params |= {f"models__{name}__{key}": value for key, value in model.get_params().items()}
-        return params
-
-    def set_params(self, **params: Any) -> Any:
-        """Set parameters; ``models__name`` replaces a model of a list or a dict, ``models__name__param`` its parameter."""
-        if "models" in params:
-            self.models = params.pop("models")
-        if isinstance(self.models, (list, tuple, Mapping)):
-            own = {key: value for key, value in params.items() if key.startswith("models__")}
-            params = {key: value for key, value in params.items() if key not in own}
-            for key in sorted(own, key=lambda text: text.count("__")):
-                self.models = with_model_param(self.models, key.removeprefix("models__"), own[key])
-        super().set_params(**params)
-        return self
-
-    def get_metadata_routing(self) -> MetadataRouter:
-        """Fit parameters go to the models that ask for them."""
-        router = MetadataRouter(owner=type(self).__name__).add_self_request(self)
-        for name, model in named_models(self.models).items():
-            if hasattr(model, "get_metadata_routing"):
-                router.add(**{name: model}, method_mapping=MethodMapping().add(caller="fit", callee="fit"))
-        return router
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        models = [model for model in named_models(self.models).values() if input_tags(model) is not None]
-        # one that takes NaN is enough: others fail as candidates, with their own words; a search may propose any model
-        tags.input_tags.allow_nan = self.search is not None or any(takes_nan(model) for model in models)
-        tags.input_tags.sparse = bool(models) and all(input_tags(model).sparse for model in models)
-        return tags
-
     # ------------------------------------------------------------------------------------------ what callers bring
 
     def _check_parameters(self, groups: Any) -> None:
@@ -251,8 +217,15 @@ class Decoupled(BaseEstimator, ABC):
             raise ValueError(Message("⟨groups=⟩ and ⟨condition_on=⟩ cannot be combined: no threshold is valid for both."))
         if self.search is not None and not hasattr(self.search, "search"):
             raise ValueError(f"search must be None, dco.search.Random(...) or dco.search.Optuna(...), got {self.search!r}.")
-        if not named_models(self.models) and self.search is None:
-            raise ValueError("models is empty: pass an estimator, a list of estimators or a dict of them.")
+        if not named_models(self.models) and self.search is None and self._defaults(0) is None:
+            raise ValueError("models is empty: pass an estimator, a list or a dict of them, or None for the default ones.")
+
+    def _defaults(self, seed: int) -> Defaults | None:
+        """The default models, all or those named, unless the caller brings models or a search."""
+        if self.search is not None or not (self.models is None or only_names(self.models)):
+            return None
+        names = None if self.models is None else tuple(self.models)
+        return Defaults(isinstance(self, DecoupledClassifier), self.alpha, seed, names)
 
     def _features(self, X: Any) -> Any:
         """New rows for a fitted estimator: the same columns as in ``fit``."""
@@ -301,8 +274,9 @@ class DecoupledClassifier(ClassifierMixin, Decoupled):
 
     Parameters
     ----------
-    models : estimator, list of estimators or of (name, estimator), or dict {name: estimator}
-        Candidates' models. Each is cloned and fitted; ``FrozenEstimator(model)`` is used as it is.
+    models : None, estimator, list of estimators or of (name, estimator), or dict {name: estimator}
+        Candidates' models. Each is cloned and fitted; ``FrozenEstimator(model)`` is used as it is. None tries linear models,
+        trees and boosting as `dco fit` does, also for frames with categories and gaps; a list of names tries some of them.
     scores : None, a score, list, or dict {name: score}
         None tries every score that suits what the models give.
     alpha, guarantee, delta
@@ -314,8 +288,8 @@ class DecoupledClassifier(ClassifierMixin, Decoupled):
         Rank candidates by folds over all rows but calibration rows: no rows are lost to tuning.
     refit : bool
         Refit the winner on train + tune before calibrating (valid, and narrower); False is the paper's procedure.
-    ensemble : bool
-        Let the average of the best few models be a candidate too.
+    ensemble : bool or None
+        Let the average of the best few models be a candidate too; None does so for the default models.
     condition_on : None, "label", a column, or a callable of X
         One threshold for each group (Mondrian). With "pac", delta holds for each group separately; `simultaneous` spends
         delta / G on each.

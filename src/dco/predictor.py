@@ -33,11 +33,12 @@ from dco.sets import LabelSets
 from dco.sets.prediction_sets import PredictionSets
 from dco.tuning import Ranking
 from dco.tuning.allocation import grow_tuning_rows
+from dco.tuning.defaults import Defaults
 from dco.tuning.selection import Choosing, Selection, Workbench, fit_model, predicted, select
 
 
 def fit_decoupled(
-    models: Mapping[str, Any],
+    models: Mapping[str, Any] | Defaults,
     scores: Mapping[str, Score] | None,
     rows: Rows,
     statement: Statement,

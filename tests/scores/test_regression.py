@@ -59,7 +59,7 @@ SCORES = {
     "normal scores of absolute": (Transformed(AbsoluteResidual(), "quantile").fitted([-3.0, 0, 0, 0.1, 2, 7, 9]), points),
     "cubes of quantile": (Transformed(QuantileResidual(), (np.cbrt, _cube)), quantiles),
     "absolute within a range": (Within(AbsoluteResidual(), low=0.0), points),
-    "log1p within a range": (Within(Transformed(AbsoluteResidual()), low=0.5, high=100.0), points),
+    "log1p within a range": (Within(Transformed(AbsoluteResidual(), "log1p"), low=0.5, high=100.0), points),
 }
 every_score = pytest.mark.parametrize(("score", "record"), SCORES.values(), ids=SCORES.keys())
 

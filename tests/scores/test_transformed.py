@@ -108,7 +108,7 @@ def test_quantile_scales_are_increasing_inverses_also_beyond_the_targets():
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: Transformed(dco.scores.LAC()), "needs a residual score"),
+        (lambda: Transformed(dco.scores.LAC(), "log1p"), "needs a residual score"),
         (lambda: Transformed(AbsoluteResidual(), "cube"), '"log1p"'),
         (lambda: Within(dco.scores.LAC(), low=0), "score of labels"),
         (lambda: Within(AbsoluteResidual(), low=1, high=0), "less than high"),

@@ -180,12 +180,12 @@ def fit_table(data: Path, o: dict[str, Any]) -> Fitted:
 
 def _unfitted(layout: Layout, o: dict[str, Any]) -> Any:
     """The estimator that the options ask for."""
-    from dco.cli.candidates import chosen_models, make_models, make_scores
+    from dco.cli.candidates import chosen_models, make_scores
     from dco.estimators import DecoupledClassifier, DecoupledRegressor
 
     maker = DecoupledClassifier if layout.task == "classification" else DecoupledRegressor
     return maker(
-        make_models(chosen_models(o["models"], layout.task), layout, alpha=o["alpha"]),
+        chosen_models(o["models"], layout.task),
         make_scores(o["scores"], layout.task),
         **{
             name: o[name]

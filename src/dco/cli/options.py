@@ -212,7 +212,11 @@ table_options = combined(
     click.argument("data", type=FILE),
     click.option("--target", required=True, metavar="COL", help="The column to predict."),
     click.option("--task", type=click.Choice(["classification", "regression"]), help="Inferred from the target if omitted."),
-    click.option("--models", metavar="LIST", help="linear, forest, boosting; for numbers also quantiles, spread."),
+    click.option(
+        "--models",
+        metavar="LIST",
+        help="linear, forest, boosting; for numbers also linear-log, boosting-log, quantiles, spread.",
+    ),
     click.option("--groups", metavar="COL", help="Rows with the same value here stay in one role; not a feature."),
     click.option("--drop", multiple=True, metavar="COL", help="A column that is not a feature; can be repeated."),
     decimal_option(default="."),

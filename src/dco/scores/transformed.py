@@ -36,7 +36,7 @@ class Transformed(Score):
     """
 
     score: Score
-    transform: Transform = "log1p"
+    transform: Transform
 
     def __post_init__(self) -> None:
         if not isinstance(self.score, (AbsoluteResidual, NormalisedResidual, QuantileResidual)):

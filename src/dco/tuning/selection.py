@@ -28,6 +28,7 @@ from dco.rows.rows import Rows
 from dco.scores.registry import default_scores
 from dco.scores.regression import QuantileResidual
 from dco.scores.score import Score, named_scores
+from dco.tuning.defaults import Defaults
 from dco.tuning.options import Conditions
 from dco.tuning.proposals import searched, with_ensemble
 from dco.tuning.ranking import FailedCandidate, Ranking
@@ -99,6 +100,12 @@ class Workbench:
         names: Any = condition_values(condition_on, self.tuning_rows().X, None)
         seen: dict[Any, int] = {}
         return np.asarray([seen.setdefault(name, len(seen)) for name in names.tolist()], dtype=np.int64)
+
+    def offered(
+        self, models: Mapping[str, Any] | Defaults, scores: Mapping[str, Score] | None
+    ) -> tuple[Mapping[str, Any], Mapping[str, Score] | None]:
+        """Models and scores as they were given, or the defaults for these training rows."""
+        return models.on(self.train, scores) if isinstance(models, Defaults) else (models, scores)
 
     def scored(self, candidates: Iterable[Candidate]) -> list[Candidate]:
         """The candidates with scores that have learnt what they learn from training targets."""
@@ -425,10 +432,15 @@ class Selection:
 
 
 def select(
-    models: Mapping[str, Any], scores: Mapping[str, Score] | None, bench: Workbench, statement: Aim, notes: list[Note]
+    models: Mapping[str, Any] | Defaults,
+    scores: Mapping[str, Score] | None,
+    bench: Workbench,
+    statement: Aim,
+    notes: list[Note],
 ) -> Selection:
     """Try the candidates on training and tuning rows and keep the one with the smallest sets."""
     search = bench.choosing.strategy
+    models, scores = bench.offered(models, scores)
     candidates = bench.scored(expand(models, scores)) if models else []
     check_task(candidates, bench)
     if not len(bench.tuning_rows()):
