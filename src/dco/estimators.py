@@ -20,6 +20,7 @@ from dco.foundations.notes import Message, Note, show
 from dco.foundations.ranks import Level
 from dco.guarantees.calibration import Statement
 from dco.guarantees.certificate import Certificate
+from dco.guarantees.planning import sizes_of_roles
 from dco.models.adapt import is_frozen, named_models, only_names, predict_record, seeded_models
 from dco.models.wrapping import HoldsModels
 from dco.predictions import ClassProbabilities
@@ -41,7 +42,7 @@ from dco.rows.rows import (
 )
 from dco.scores.score import given_scores
 from dco.tuning import Ranking
-from dco.tuning.defaults import Defaults
+from dco.tuning.defaults import FOLDS_BELOW, Defaults
 from dco.tuning.selection import Choosing
 
 
@@ -58,8 +59,8 @@ class Decoupled(HoldsModels, ABC):
         alpha: Level = 0.1,
         guarantee: str = "marginal",
         delta: Level = 0.05,
-        tune_size: float | int | Literal["auto"] = 0.25,
-        calibrate_size: float | int = 0.25,
+        tune_size: float | int | Literal["auto"] | None = None,
+        calibrate_size: float | int | None = None,
         tune_folds: int | None = None,
         refit: bool = True,
         ensemble: bool | None = None,
@@ -114,16 +115,18 @@ class Decoupled(HoldsModels, ABC):
         if self.condition_on is not None:
             check_condition(self.condition_on, rows.X)
         defaults = self._defaults(seed)
-        split = Split(
+        frozen = defaults is None and self.search is None and all(map(is_frozen, named_models(self.models).values()))
+        sizes = sizes_of_roles(
+            rows.units,
             self.tune_size,
             self.calibrate_size,
             self.tune_folds,
-            self.stratify,
-            self.duplicates,
-            frozen=defaults is None and self.search is None and all(map(is_frozen, named_models(self.models).values())),
-            given_tune=new._given("tune", tune),
-            given_calibrate=new._given("calibrate", calibrate),
+            least=statement.smallest_n(),
+            foldable=self.refit and not frozen and tune is None and calibrate is None,
+            enough=0 if defaults is None else FOLDS_BELOW,
         )
+        brought = new._given("tune", tune), new._given("calibrate", calibrate)
+        split = Split(*sizes, self.stratify, self.duplicates, frozen, *brought)
         ensemble = defaults is not None if self.ensemble is None else self.ensemble
         new.predictor_ = fit_decoupled(
             defaults or seeded_models(self.models, seed),
@@ -282,8 +285,9 @@ class DecoupledClassifier(ClassifierMixin, Decoupled):
     alpha, guarantee, delta
         "marginal": a new row is covered with probability >= 1 - alpha. "pac": with probability >= 1 - delta over the
         calibration rows, at least 1 - alpha of new rows are covered.
-    tune_size, calibrate_size : share, count; tune_size also "auto"
-        Rows held out for tuning and for calibration. "auto" grows the tuning split until selection has settled.
+    tune_size, calibrate_size : None, share, count; tune_size also "auto"
+        Rows held out for tuning and for calibration. "auto" grows the tuning split until selection has settled. None is a
+        quarter; for few rows, what calibration needs at least, and `tune_folds=5`.
     tune_folds : int or None
         Rank candidates by folds over all rows but calibration rows: no rows are lost to tuning.
     refit : bool

@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.dummy import DummyRegressor
+from sklearn.linear_model import Ridge
 
 import dco
 from dco.rows.rows import Rows
@@ -87,3 +89,26 @@ def test_targets_at_zero_take_log1p_and_given_scores_keep_the_models_that_suit()
 def test_names_that_are_not_offered_are_named():
     with pytest.raises(ValueError, match=r"'bosting'.*boosting"):
         dco.DecoupledRegressor(["bosting"]).fit(np.zeros((20, 1)), np.arange(20.0))
+
+
+@pytest.mark.parametrize(
+    ("n", "rows", "folds"),
+    [(24, {"train": 15, "tune": 0, "calibrate": 9}, True), (39, {"train": 19, "tune": 10, "calibrate": 10}, False)],
+)
+def test_few_rows_get_finite_sets_by_default(n, rows, folds):
+    """mtcars has 32 rows, and 24 of them are often what is left to fit on: a quarter is too few for a threshold."""
+    X, y = table(n)
+    est = dco.DecoupledRegressor([Ridge(), DummyRegressor()], random_state=0, on_infeasible="raise").fit(X[["a"]], y)
+    assert est.certificate_.rows == rows
+    assert ("folds" in est.certificate_.selection) == folds
+    assert np.isfinite(est.predict_set(X[["a"]]).sizes()).all()
+    default = dco.DecoupledRegressor(["linear"], random_state=0).fit(X, y)
+    assert "5 folds" in default.certificate_.selection
+
+
+def test_sizes_that_are_given_stay_and_too_few_rows_are_noted():
+    X, y = table(24)
+    given = dco.DecoupledRegressor(Ridge(), tune_size=0.25, calibrate_size=10, random_state=0).fit(X[["a"]], y)
+    assert given.certificate_.rows == {"train": 8, "tune": 6, "calibrate": 10}
+    with pytest.warns(dco.InfeasibleLevelWarning, match="too few"):
+        dco.DecoupledRegressor(Ridge(), random_state=0).fit(X[["a"]][:10], y[:10])

@@ -26,6 +26,7 @@ NAMES = {
     "regression": ("linear", "linear-log", "forest", "boosting", "boosting-log", "quantiles", "spread"),
 }
 _MOST_CATEGORIES = 30  # of a column; rarer ones share one code, so that an identifier cannot flood a model
+FOLDS_BELOW = 400  # rows: a quarter of them would be too few to choose among so many candidates by
 _FOREST_UP_TO = 5_000  # training rows: beyond, a forest costs many times what boosting costs, and loses to it
 _SMALL = 5_000  # training rows: below, smaller trees and smaller steps
 
