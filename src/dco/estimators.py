@@ -41,6 +41,7 @@ from dco.rows.rows import (
     role_parts,
 )
 from dco.scores.score import given_scores
+from dco.scores.transformed import support_of
 from dco.tuning import Ranking
 from dco.tuning.defaults import FOLDS_BELOW, Defaults
 from dco.tuning.selection import Choosing
@@ -67,6 +68,7 @@ class Decoupled(HoldsModels, ABC):
         condition_on: Any = None,
         simultaneous: bool = False,
         search: Any = None,
+        support: Any = None,
         stratify: bool = False,
         duplicates: Literal["natural", "drop", "allow"] = "natural",
         n_jobs: int | None = None,
@@ -87,6 +89,7 @@ class Decoupled(HoldsModels, ABC):
         self.condition_on = condition_on
         self.simultaneous = simultaneous
         self.search = search
+        self.support = support
         self.stratify = stratify
         self.duplicates = duplicates
         self.n_jobs = n_jobs
@@ -135,7 +138,7 @@ class Decoupled(HoldsModels, ABC):
             statement,
             classes=new._known_classes(rows, split),
             split=split,
-            choosing=Choosing(self.search, ensemble, self.refit, self.n_jobs, self.scheduler),
+            choosing=Choosing(self.search, ensemble, self.refit, self.n_jobs, self.scheduler, support_of(self.support)),
             seed=seed,
         )
         if new.predictor_.notes:
@@ -298,6 +301,8 @@ class DecoupledClassifier(ClassifierMixin, Decoupled):
         One threshold for each group (Mondrian). With "pac", delta holds for each group separately; `simultaneous` spends
         delta / G on each.
     search : None, dco.search.Random, dco.search.Optuna
+    support : None or (low, high)
+        For numbers: where y lies by what you know of it, None for no end, as in (0, None). Sets are cut to it.
     stratify : bool
         Balance the roles that are dealt from X over labels. If calibration is one of them, marginal coverage is
         approximate and the certificate says "none".
@@ -333,6 +338,11 @@ class DecoupledClassifier(ClassifierMixin, Decoupled):
         float below it); sets of "pac" are larger.
         """
         return self.predictor_.p_values(self._features(X))
+
+    def _check_parameters(self, groups: Any) -> None:
+        super()._check_parameters(groups)
+        if self.support is not None:
+            raise ValueError("support= is for numbers; the labels of a classifier are those of y.")
 
     def _targets(self, y: Any) -> AnyArray:
         check_not_missing(y, "every row needs a label. Leave such rows out.")
@@ -376,6 +386,7 @@ class DecoupledRegressor(RegressorMixin, Decoupled):
             raise ValueError('condition_on="label" is for classes; a regression takes a column or a callable of X.')
         if self.stratify:
             raise ValueError("stratify=True is for classes.")
+        support_of(self.support)
 
     def _targets(self, y: Any) -> AnyArray:
         check_not_missing(y, "every row needs a number. Leave such rows out.")

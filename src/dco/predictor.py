@@ -19,7 +19,14 @@ from dco.foundations.arrays import AnyArray, Floats
 from dco.foundations.display import counted
 from dco.foundations.notes import Note
 from dco.foundations.ranks import Level, Threshold
-from dco.guarantees.calibration import Calibration, Statement, calibrate, note_new_conditions, note_unseen_labels
+from dco.guarantees.calibration import (
+    Calibration,
+    Statement,
+    calibrate,
+    note_new_conditions,
+    note_outside_support,
+    note_unseen_labels,
+)
 from dco.guarantees.certificate import Certificate
 from dco.guarantees.facts import certified_facts, describe, structure_digest
 from dco.models.adapt import is_frozen
@@ -65,6 +72,7 @@ def fit_decoupled(
     # 5. One order statistic for each condition, and what it certifies.
     thresholds = statement.thresholds(calibration)
     note_unseen_labels(structure, y, thresholds, statement, notes)
+    note_outside_support(y, choosing.support, notes)
     statement.note_infeasible(calibration, thresholds, notes, dealt_from=roles.dealt_from)
     certificate = Certificate(**certified_facts(statement, structure, selection, calibration, thresholds, roles, bench))
     kept = KeptRows.of(roles.hashes, roles.complete)

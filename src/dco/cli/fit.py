@@ -28,6 +28,7 @@ _OUTPUTS = ("out", "report", "certificate")
 @opt.guarantee_options()
 @click.option("--scores", metavar="LIST", help="lac, aps, raps, saps, topk, margin; absolute, normalised, quantile.")
 @click.option("--condition-on", metavar="COL", help="One threshold per value of this column; the target: one per class.")
+@click.option("--range", "support", type=float, nargs=2, metavar="LOW HIGH", help="Where the target lies, such as 0 inf.")
 @click.option("--by", metavar="COL", help="Evaluate by this column, on rows set aside (see --test-size).")
 @click.option("--key", metavar="COL", help="A column that names the rows; not a feature.")
 @click.option(
@@ -65,6 +66,7 @@ def command(data: Path, as_json: bool, **options: Any) -> None:
         raise click.UsageError("--by evaluates rows set aside, and --test-size 0 sets none aside: leave one of them out.")
     with progress("Fitting", None, quiet=as_json), collected_notes() as notes:
         fitted = fit_table(data, options)
+    notes += [note.spelled(opt.spelled_option) for note in fitted.model.notes_ if note.advice]
     _write(fitted, data, options)
     if as_json:
         written = {name: None if options[name] is None else str(options[name]) for name in ("out", "report")}
@@ -188,7 +190,7 @@ def _unfitted(layout: Layout, o: dict[str, Any]) -> Any:
         make_scores(o["scores"], layout.task),
         **{
             name: o[name]
-            for name in ("alpha", "guarantee", "delta", "tune_size", "calibrate_size", "tune_folds", "scheduler")
+            for name in ("alpha", "guarantee", "delta", "tune_size", "calibrate_size", "tune_folds", "scheduler", "support")
         },
         condition_on="label" if layout.condition == layout.target else layout.condition,
         n_jobs=o["jobs"],

@@ -23,10 +23,13 @@ _MODELS = {"dco.models.QuantilePair(model)": "quantiles", "dco.models.ResidualSp
 def spelled(found: Exception) -> str:
     """The message of an error or a warning with its parameters as options: ⟨calibrate_size=9⟩ is --calibrate-size 9."""
     message = found.note if isinstance(found, NoteWarning) else found.args[0] if found.args else ""
-    return message.spelled(_option) if isinstance(message, (Message, Note)) else str(found)
+    return message.spelled(spelled_option) if isinstance(message, (Message, Note)) else str(found)
 
 
-def _option(name: str, value: str | None) -> str:
+def spelled_option(name: str, value: str | None) -> str:
+    """A parameter of a message as an option."""
+    if name == "support":
+        return "--range" if value is None else "--range 0 inf"
     text = _MODELS.get(value or "", value or "").strip('"')
     return f"--{name.replace('_', '-')} {text}".rstrip()
 

@@ -10,7 +10,7 @@ import re
 import sys
 import warnings
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dco.foundations.errors import InfeasibleLevelError, InfeasibleLevelWarning
 
@@ -38,18 +38,22 @@ class Message(str):
 
 @dataclass(frozen=True)
 class Note:
-    """One finding: a short name for its kind, a sentence, and what to try (empty if nothing helps)."""
+    """One finding: a short name for its kind, a sentence, and what to try (empty if nothing helps).
+
+    `advice`: nothing is wrong, but something could be better. It is kept and printed, and is no warning in Python.
+    """
 
     kind: str
     text: str
     remedy: str = ""
+    advice: bool = False
 
     def __str__(self) -> str:
         return f"{self.text} {self.remedy}".rstrip()
 
     def plain(self) -> Note:
         """The note with plain text, as Python spells it, to be kept."""
-        return Note(self.kind, str.__str__(self.text), str.__str__(self.remedy))
+        return replace(self, text=str.__str__(self.text), remedy=str.__str__(self.remedy))
 
     def spelled(self, spell: Callable[[str, str | None], str]) -> str:
         """Text and remedy with parameters as `spell` writes them."""
@@ -70,12 +74,12 @@ class InfeasibleNoteWarning(NoteWarning, InfeasibleLevelWarning):
 
 
 def show(notes: Iterable[Note], *, raising: bool = False, category: type[Warning] | None = None) -> None:
-    """Each note as a warning at the line of the caller that called dco; if `raising`, full sets are an error instead.
+    """Each note that is no advice as a warning at the line that called dco; if `raising`, full sets are an error instead.
 
     The warning is of `category`, or of the note's own kind.
     """
     level = _first_outside()
-    for note in notes:
+    for note in (note for note in notes if not note.advice):
         if raising and note.kind == "infeasible":
             parts = [getattr(part, "template", part) for part in (note.text, note.remedy) if part]
             raise InfeasibleLevelError(Message(" ".join(parts)))

@@ -58,6 +58,7 @@ class Certificate(Facts, ShownAsPrinted):
                 "wrote it, or fit again."
             )
         wanted = {"statement", "assumption", *(entry.name for entry in fields(Facts))} - {"written"}
+        data.setdefault("support", None)  # certificates were written before it was
         if set(data) != wanted:
             missing, spare = sorted(wanted - set(data)), sorted(set(data) - wanted)
             raise ValueError(f"This is not a certificate: missing fields {missing}, unknown fields {spare}.")
@@ -70,6 +71,11 @@ class Certificate(Facts, ShownAsPrinted):
                 values[name] = dict(data[name])
             for name in ("alpha", "delta", "tuning_threshold"):
                 values[name] = _from_plain(data[name])
+            if data["support"] is not None:
+                low, high = map(_from_plain, data["support"])
+                if low is None or high is None or not low < high:
+                    raise ValueError(f"support is {data['support']!r}")
+                values["support"] = low, high
             _check_types(values)
             written = {name: values.pop(name) for name in ("statement", "assumption")}
             made = cls(**values)

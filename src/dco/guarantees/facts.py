@@ -130,6 +130,7 @@ class Facts:
     seed: int | None
     versions: Mapping[str, str]
     voided_by: tuple[str, ...] = VOIDED_BY
+    support: tuple[float, float] | None = None  # where y lies, by what the caller knows: sets are cut to it
     format: int = FORMAT
     written: Mapping[str, str] = field(default_factory=dict)  # the words as they stand in a file, which may be edited
 
@@ -183,6 +184,7 @@ def certified_facts(
         "seal_log": tuple(map(str, roles.sealed.log)),
         "seed": bench.seed,
         "versions": dict(versions()),
+        "support": bench.choosing.support,
     }
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dco.foundations.arrays import Floats, responses
+from dco.foundations.notes import Message
 from dco.predictions import ClassRecord, Points, PointsWithSpread, Prediction, Quantiles
 from dco.scores.membership import AtMost
 from dco.scores.registry import register
@@ -141,6 +142,23 @@ class Within(Score):
         least, most = (np.where(limit == np.inf, end, own) for end, own in ((-np.inf, self.low), (np.inf, self.high)))
         each = np.broadcast_to(least, len(prediction)), np.broadcast_to(most, len(prediction))
         return replace(sets.clip(*each), member=AtMost(self, prediction, limit))
+
+
+def support_of(given: Any) -> tuple[float, float] | None:
+    """(low, high) with infinite ends where None was given; None stays None."""
+    if given is None:
+        return None
+    try:
+        low, high = given
+        ends = -math.inf if low is None else float(low), math.inf if high is None else float(high)
+        right = ends[0] < ends[1]
+    except (TypeError, ValueError):
+        right = False
+    if not right:
+        raise ValueError(
+            Message(f"⟨support⟩ must be a pair (low, high), low < high, None for no end, as in (0, None); got {given!r}.")
+        )
+    return ends
 
 
 register(

@@ -28,12 +28,14 @@ from dco.rows.rows import Rows
 from dco.scores.registry import default_scores
 from dco.scores.regression import QuantileResidual
 from dco.scores.score import Score, named_scores
+from dco.scores.transformed import Within
 from dco.tuning.defaults import Defaults
 from dco.tuning.options import Conditions
 from dco.tuning.proposals import searched, with_ensemble
 from dco.tuning.ranking import FailedCandidate, Ranking
 from dco.tuning.search import Pieces, Rule, rank_pairs
 from dco.tuning.strategies import Strategy
+from dco.tuning.support import check_support, note_below_zero
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,6 +63,7 @@ class Choosing:
     refit: bool = True
     n_jobs: int | None = None
     scheduler: str | None = None
+    support: tuple[float, float] | None = None  # where y lies: sets are cut to it
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,9 +111,10 @@ class Workbench:
         return models.on(self.train, scores) if isinstance(models, Defaults) else (models, scores)
 
     def scored(self, candidates: Iterable[Candidate]) -> list[Candidate]:
-        """The candidates with scores that have learnt what they learn from training targets."""
-        y = (self.train if len(self.train) else self.tune).y
-        return [replace(each, score=each.score.fitted(y)) for each in candidates]
+        """The candidates with scores that have learnt from training targets, and whose sets are cut to the support."""
+        y, support = (self.train if len(self.train) else self.tune).y, self.choosing.support
+        fitted = [replace(each, score=each.score.fitted(y)) for each in candidates]
+        return fitted if support is None else [replace(each, score=Within(each.score, *support)) for each in fitted]
 
     def pieces(self) -> list[tuple[Rows, Integers]]:
         """(rows to fit on, places of the tuning rows to predict), one pair, or one per fold."""
@@ -441,6 +445,8 @@ def select(
     """Try the candidates on training and tuning rows and keep the one with the smallest sets."""
     search = bench.choosing.strategy
     models, scores = bench.offered(models, scores)
+    if bench.choosing.support is not None:
+        check_support(bench.fitting_rows().y, bench.choosing.support)
     candidates = bench.scored(expand(models, scores)) if models else []
     check_task(candidates, bench)
     if not len(bench.tuning_rows()):
@@ -461,7 +467,12 @@ def select(
     ranking = replace(ranking, failed=(*(FailedCandidate(*item) for item in failures.items()), *ranking.failed))
     reasons = {entry.name: entry.reason for entry in ranking.failed}
     winner = next(candidate for candidate in candidates if candidate.name == ranking.table[0].name)
-    fits = trials.tried[winner.model_name].fits
+    tried = trials.tried[winner.model_name]
+    if bench.choosing.support is None and bench.classes is None and trials.conditions is None:
+        notes += note_below_zero(
+            winner.score, tried.predictions[winner.kind], ranking.table[0].ranking_threshold, bench.fitting_rows().y
+        )
+    fits = tried.fits
     fitted = fits[0] if len(fits) == 1 else None
     return Selection(ranking, winner, fitted, len(candidates), reasons, _rows_known(models, winner))
 
