@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -39,6 +42,9 @@ def test_sets_and_sizes_in_the_ranking_are_cut_and_the_rest_is_as_before(tmp_pat
     assert certificate.support == (0.0, np.inf)
     assert "cut to the support, 0 to inf" in str(certificate)
     assert certificate.verify(X[cut.splits_.calibrate], y[cut.splits_.calibrate], predictor=again).holds
+    assert not replace(certificate, support=(0.0, 5.0)).verify(predictor=again).holds
+    older = {name: value for name, value in json.loads(certificate.to_json()).items() if name != "support"}
+    assert dco.Certificate.from_json(json.dumps(older)).support is None
 
 
 def test_coverage_follows_its_beta_law():
