@@ -126,11 +126,12 @@ class Decoupled(HoldsModels, ABC):
             self.tune_folds,
             least=statement.smallest_n(),
             foldable=self.refit and not frozen and tune is None and calibrate is None,
-            enough=0 if defaults is None else FOLDS_BELOW,
+            enough=0 if defaults is None or self.models is not None else FOLDS_BELOW,
         )
         brought = new._given("tune", tune), new._given("calibrate", calibrate)
         split = Split(*sizes, self.stratify, self.duplicates, frozen, *brought)
         ensemble = defaults is not None if self.ensemble is None else self.ensemble
+        support = None if self.support is None else support_of(self.support)
         new.predictor_ = fit_decoupled(
             defaults or seeded_models(self.models, seed),
             given_scores(self.scores),
@@ -138,7 +139,7 @@ class Decoupled(HoldsModels, ABC):
             statement,
             classes=new._known_classes(rows, split),
             split=split,
-            choosing=Choosing(self.search, ensemble, self.refit, self.n_jobs, self.scheduler, support_of(self.support)),
+            choosing=Choosing(self.search, ensemble, self.refit, self.n_jobs, self.scheduler, support),
             seed=seed,
         )
         if new.predictor_.notes:
@@ -386,7 +387,8 @@ class DecoupledRegressor(RegressorMixin, Decoupled):
             raise ValueError('condition_on="label" is for classes; a regression takes a column or a callable of X.')
         if self.stratify:
             raise ValueError("stratify=True is for classes.")
-        support_of(self.support)
+        if self.support is not None:
+            support_of(self.support)
 
     def _targets(self, y: Any) -> AnyArray:
         check_not_missing(y, "every row needs a number. Leave such rows out.")

@@ -72,7 +72,8 @@ def fit_decoupled(
     # 5. One order statistic for each condition, and what it certifies.
     thresholds = statement.thresholds(calibration)
     note_unseen_labels(structure, y, thresholds, statement, notes)
-    note_outside_support(y, choosing.support, notes)
+    if choosing.support is not None:
+        note_outside_support(y, choosing.support, notes)
     statement.note_infeasible(calibration, thresholds, notes, dealt_from=roles.dealt_from)
     certificate = Certificate(**certified_facts(statement, structure, selection, calibration, thresholds, roles, bench))
     kept = KeptRows.of(roles.hashes, roles.complete)

@@ -248,9 +248,9 @@ def note_unseen_labels(
         notes.append(Note("infeasible", text, f"At least {least} rows of each label are needed."))
 
 
-def note_outside_support(y: AnyArray, support: tuple[float, float] | None, notes: list[Note]) -> None:
+def note_outside_support(y: AnyArray, support: tuple[float, float], notes: list[Note]) -> None:
     """Calibration targets outside the support score +inf: the statement stays valid, and sets are larger."""
-    outside = 0 if support is None else int(np.count_nonzero((y < support[0]) | (y > support[1])))
+    outside = int(np.count_nonzero((y < support[0]) | (y > support[1])))
     if outside:
         text = f"{outside} of {counted(len(y), 'calibration row')} {have(outside)} a target outside the support"
         why = "their scores are infinite, so the statement stays valid and sets are larger."

@@ -158,7 +158,8 @@ def growing_candidates(
     models: Mapping[str, Any] | Defaults, scores: Mapping[str, Score] | None, bench: Workbench, rows: Rows
 ) -> tuple[CandidatesOn, dict[str, Any]]:
     """For a tuning split that grows: models fitted once on training rows, and their candidates on any rows taken so far."""
-    models, scores = bench.offered(models, scores)
+    if isinstance(models, Defaults):
+        models, scores = models.on(bench.train, scores)
     candidates = bench.scored(expand(models, scores))
     outcomes = fit_models(models, bench)
     fitted = {name: outcome.fits[0] for name, outcome in outcomes.items() if outcome.failure is None}

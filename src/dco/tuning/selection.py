@@ -104,12 +104,6 @@ class Workbench:
         seen: dict[Any, int] = {}
         return np.asarray([seen.setdefault(name, len(seen)) for name in names.tolist()], dtype=np.int64)
 
-    def offered(
-        self, models: Mapping[str, Any] | Defaults, scores: Mapping[str, Score] | None
-    ) -> tuple[Mapping[str, Any], Mapping[str, Score] | None]:
-        """Models and scores as they were given, or the defaults for these training rows."""
-        return models.on(self.train, scores) if isinstance(models, Defaults) else (models, scores)
-
     def scored(self, candidates: Iterable[Candidate]) -> list[Candidate]:
         """The candidates with scores that have learnt from training targets, and whose sets are cut to the support."""
         y, support = (self.train if len(self.train) else self.tune).y, self.choosing.support
@@ -444,9 +438,11 @@ def select(
 ) -> Selection:
     """Try the candidates on training and tuning rows and keep the one with the smallest sets."""
     search = bench.choosing.strategy
-    models, scores = bench.offered(models, scores)
+    if isinstance(models, Defaults):
+        models, scores = models.on(bench.train, scores)
+    rows = bench.fitting_rows()
     if bench.choosing.support is not None:
-        check_support(bench.fitting_rows().y, bench.choosing.support)
+        check_support(rows.y, bench.choosing.support)
     candidates = bench.scored(expand(models, scores)) if models else []
     check_task(candidates, bench)
     if not len(bench.tuning_rows()):
@@ -468,10 +464,8 @@ def select(
     reasons = {entry.name: entry.reason for entry in ranking.failed}
     winner = next(candidate for candidate in candidates if candidate.name == ranking.table[0].name)
     tried = trials.tried[winner.model_name]
-    if bench.choosing.support is None and bench.classes is None and trials.conditions is None:
-        notes += note_below_zero(
-            winner.score, tried.predictions[winner.kind], ranking.table[0].ranking_threshold, bench.fitting_rows().y
-        )
+    if bench.choosing.support is None and bench.classes is None and trials.conditions is None and rows.y.min() >= 0:
+        notes += note_below_zero(winner.score, tried.predictions[winner.kind], ranking.table[0].ranking_threshold)
     fits = tried.fits
     fitted = fits[0] if len(fits) == 1 else None
     return Selection(ranking, winner, fitted, len(candidates), reasons, _rows_known(models, winner))

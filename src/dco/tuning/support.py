@@ -25,9 +25,9 @@ def check_support(y: Floats, support: tuple[float, float]) -> None:
         )
 
 
-def note_below_zero(score: Score, pieces: Pieces, threshold: float, y: Floats) -> list[Note]:
-    """Advise a support where no training or tuning target is negative and tuning sets reach below 0."""
-    if np.min(y) < 0 or not np.isfinite(threshold):
+def note_below_zero(score: Score, pieces: Pieces, threshold: float) -> list[Note]:
+    """Advise a support where tuning sets reach below 0 and no training or tuning target does, as the caller has seen."""
+    if not np.isfinite(threshold):
         return []
     sets: list[Any] = [score.sets(record, threshold) for record in pieces.records]
     below = sum(int(np.count_nonzero((own.hull() if isinstance(own, IntervalUnions) else own).lower < 0)) for own in sets)
