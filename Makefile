@@ -5,7 +5,7 @@ PIP_FLAGS := -q -c constraints.txt --disable-pip-version-check
 BIN := $(VENV)/bin
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: run test check lint guarantees bench clean
+.PHONY: run docs test check lint guarantees bench clean
 .DEFAULT_GOAL := test
 
 $(BIN)/python:
@@ -19,9 +19,16 @@ $(VENV)/.test: $(BIN)/python pyproject.toml constraints.txt
 	$(BIN)/python -m pip install $(PIP_FLAGS) -e '.[tables,report,bayes,search,dask,test]'
 	touch $@ $(VENV)/.run
 
+$(VENV)/.docs: $(BIN)/python pyproject.toml constraints.txt
+	$(BIN)/python -m pip install $(PIP_FLAGS) -e '.[tables,report,docs]'
+	touch $@ $(VENV)/.run
+
 run: $(VENV)/.run  ## the main job: the paper's Diabetes experiment in full, and its page
 	$(BIN)/dco reproduce diabetes --out out
 	$(BIN)/dco report out/diabetes --out out/diabetes.html --force
+
+docs: $(VENV)/.docs  ## the documentation site, site/index.html; a broken link is an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 
 test: $(VENV)/.test  ## all tests, warnings as errors, a file to a core
 	$(BIN)/python -m pytest -n auto --dist loadfile
@@ -53,4 +60,4 @@ bench: $(BENCH)/.ready  ## ours against the peers; writes benchmarks/RESULTS.md
 	$(BENCH)/bin/python benchmarks/run_all.py --puncc $(BENCH)/puncc/bin/python
 
 clean:
-	rm -rf $(VENV) $(BENCH) build dist
+	rm -rf $(VENV) $(BENCH) build dist site

@@ -193,6 +193,14 @@ def test_the_bayesian_engines_print_the_rows_of_their_page(capsys):
     assert without_numbers(capsys.readouterr().out) == without_numbers(page)
 
 
+@pytest.mark.filterwarnings("default")
+def test_cutoffs_of_overlapping_groups_are_those_of_mapie():
+    pytest.importorskip("mapie.conditional_conformal_prediction")
+    pytest.importorskip("cvxpy")
+    rows = cells(benchmark("overlapping_groups").measure(150, 8, 1))
+    assert [row[5] for row in rows[:2]] == ["100.0%", "100.0%"]
+
+
 def test_a_candidate_of_the_cluster_benchmark_is_a_mean_size():
     cluster = benchmark("cluster")
     size = cluster.candidate(0, rows=60, classes=10)

@@ -110,6 +110,27 @@ def test_the_tuning_threshold_is_recorded_and_not_deployed(fitted) -> None:
     assert certificate.tuning_threshold != certificate.thresholds[0].value
 
 
+def test_the_stability_of_the_choice_is_stated() -> None:
+    """Equal halves of the tuning rows choose again: a clear winner always wins, near-ties share and cost little."""
+    noisy = X + np.random.default_rng(0).normal(size=X.shape)
+    clear = dco.DecoupledRegressor({"good": Ridge(), "bad": Ridge(alpha=1e6)}, random_state=0).fit(X, Y).certificate_
+    assert clear.stability == {"won": 50, "of": 50, "others_cost": None}
+    assert "Stability: it won in 50 of 50 re-splits of the tuning rows\n" in str(clear)
+    close = dco.DecoupledRegressor([Ridge(a) for a in (1, 10, 30)], tune_folds=3, random_state=0).fit(noisy, Y).certificate_
+    assert close.stability is not None
+    won, times, cost = close.stability.values()
+    assert 0 < won < times == 50
+    assert 0 < cost < 0.2
+    assert (
+        f"it won in {won} of 50 re-splits of the tuning rows; the others would have cost {100 * cost:.2g} % in size"
+        in str(close)
+    )
+    groups = np.arange(len(Y)) // 2
+    assert dco.DecoupledRegressor([Ridge(), Ridge(9)]).fit(X, Y, groups=groups).certificate_.stability is None
+    older = {name: value for name, value in json.loads(clear.to_json()).items() if name != "stability"}
+    assert dco.Certificate.from_json(json.dumps(older)).stability is None  # written before it was stated
+
+
 def test_verify_holds_on_the_rows_that_were_sealed(fitted) -> None:
     rows = fitted.splits_.calibrate
     report = fitted.certificate_.verify(X[rows], Y[rows], predictor=fitted)
@@ -156,6 +177,16 @@ def test_verify_sees_an_edited_certificate(fitted) -> None:
 
 Z, LABELS = make_classification(n_samples=600, n_informative=4, n_classes=3, random_state=0)
 PAIRS = np.arange(300) // 2
+
+
+def above(X):
+    return X[:, 0] > 0
+
+
+def wide(X):
+    return X[:, 1] > 1
+
+
 KINDS = {
     "marginal": lambda: dco.DecoupledRegressor([Ridge(), Ridge(alpha=100)], random_state=0).fit(X, Y),
     "groups": lambda: dco.DecoupledRegressor(Ridge(), alpha=0.2, random_state=0).fit(X, Y, groups=PAIRS),
@@ -165,6 +196,7 @@ KINDS = {
     "pac by label": lambda: dco.DecoupledClassifier(
         LogisticRegression(), condition_on="label", guarantee="pac", simultaneous=True, alpha=0.2, random_state=0
     ).fit(Z, LABELS),
+    "overlapping": lambda: dco.DecoupledRegressor(Ridge(), condition_on=[above, wide], alpha=0.2, random_state=0).fit(X, Y),
     "void": lambda: dco.DecoupledClassifier(LogisticRegression(), stratify=True, random_state=0).fit(Z, LABELS),
     "distinct": lambda: dco.DecoupledRegressor(Ridge(), duplicates="drop", random_state=0).fit(X, Y),
     "frozen": lambda: dco.DecoupledRegressor(FrozenEstimator(Ridge().fit(X, Y)), random_state=0).fit(X, Y),
@@ -229,7 +261,8 @@ def test_verify_with_the_predictor_sees_an_edit_of_any_field(some) -> None:
         failed = [check.name for check in report.checks if not check.holds]
         assert len(failed) == len(set(failed)), f"one line a mismatch: {failed}"
     assert tried == set(json.loads(certificate.to_json()))
-    assert refused == {"format", "support"}  # which is no pair of numbers then
+    allowed = {"groups", "stability", "support"}  # entries that are a pair, numbers, a pair of numbers
+    assert refused - allowed == {"format"}
 
 
 def test_whatever_is_put_into_a_field_is_refused_or_seen(some) -> None:
@@ -334,6 +367,7 @@ def test_the_words_are_those_that_fit_writes(some) -> None:
         alpha=certificate.alpha,
         delta=certificate.delta,
         simultaneous=certificate.simultaneous,
+        overlapping=len(certificate.groups),
         conditional=certificate.condition_on is not None,
         grouped=grouped,
         distinct=distinct,
@@ -682,7 +716,7 @@ def test_a_whole_certificate_with_a_number_that_json_does_not_know_is_refused(co
 
 def test_fields_that_are_missing_are_named(fitted) -> None:
     data = json.loads(fitted.certificate_.to_json())
-    for name in data.keys() - {"format", "support"}:  # support may be missing: older certificates lack it
+    for name in data.keys() - {"format", "groups", "stability", "support"}:  # earlier versions wrote none of the last three
         with pytest.raises(ValueError, match=rf"missing fields \['{name}'\], unknown fields \[\]"):
             dco.Certificate.from_json(json.dumps({key: value for key, value in data.items() if key != name}))
 

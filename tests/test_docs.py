@@ -16,7 +16,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 BLOCK = re.compile(r"^```(python|text)( [^\n]*)?\n(.*?)^```", re.MULTILINE | re.DOTALL)
-PAGES = [path for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))] if "```python" in path.read_text()]
+PAGES = [path for path in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))] if "```python" in path.read_text()]
 
 
 def steps(page: str) -> list[tuple[str, str | None]]:

@@ -29,8 +29,15 @@ from sklearn.svm import SVR
 
 from dco.foundations.errors import OverlappingRolesError
 from dco.rows.copies import Pairs, check_overlap
-from dco.rows.fingerprints import codes_of_values, drop_repeats, overlap, role_fingerprint, row_fingerprints, row_uniforms
-from dco.rows.objects import object_fingerprint
+from dco.rows.fingerprints import (
+    codes_of_values,
+    drop_repeats,
+    object_fingerprint,
+    overlap,
+    role_fingerprint,
+    row_fingerprints,
+    row_uniforms,
+)
 from dco.rows.rows import Rows
 
 
@@ -278,7 +285,7 @@ def test_rows_without_columns_or_of_zeros_only_are_legal():
 
 def test_fingerprints_are_the_same_in_another_process():
     code = (
-        "import numpy as np; from dco.rows.fingerprints import *; from dco.rows.objects import *;"
+        "import numpy as np; from dco.rows.fingerprints import *;"
         "print(row_fingerprints(np.array([[1, 'a', None]], dtype=object)).tobytes().hex(),"
         "object_fingerprint({'b': {1, 2, 'x'}, 'a': np.arange(3)}), row_uniforms([[1.5]], seed=4)[0])"
     )

@@ -150,12 +150,12 @@ def test_several_levels_are_evaluated_at_once(framed):
     assert framed.evaluate(FRAME[400:], LABELS[400:], alpha=np.array([0.1])) == [framed.evaluate(FRAME[400:], LABELS[400:])]
 
 
-@pytest.mark.parametrize("rule", [["a", "side"], FRAME["side"].to_numpy(), FRAME["side"]], ids=["list", "array", "series"])
+@pytest.mark.parametrize("rule", [{"side"}, FRAME["side"].to_numpy(), FRAME["side"]], ids=["set", "array", "series"])
 @pytest.mark.parametrize("rows", [X, FRAME], ids=["array", "frame"])
-def test_several_columns_to_condition_on_are_refused_with_what_to_do(rule, rows):
+def test_groups_to_condition_on_are_refused_with_what_to_do(rule, rows):
     est = dco.DecoupledClassifier(LogisticRegression(), condition_on=rule)
     with pytest.raises(
-        ValueError, match=r"condition_on must be one column or a callable, got .* pass a callable that takes X"
+        ValueError, match=r"condition_on must be a column, a callable or a list of these, got .* pass a callable that"
     ):
         est.fit(rows, LABELS)
 

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import warnings
 
 import numpy as np
 import pytest
-from scipy.stats import beta, betabinom
+from scipy.stats import beta, kstest
 from sklearn.linear_model import LogisticRegression, Ridge
 
 import dco
-from dco.evaluation.monitor import (
+from dco.evaluation.watching import (
     ODDS,
-    STEP,
+    SHARES,
     Evidence,
+    Stakes,
     confidence_sequence,
-    log_evidence,
-    most_likely_start,
-    start_weights,
+    likely_start,
+    place,
+    weight_after,
 )
 from dco.foundations.notes import NoteWarning
 
@@ -40,57 +42,75 @@ def rows(n: int, *, noise: float = 1.0, seed: int = 1):
 # ------------------------------------------------------------------------------------------------------------ the law
 
 
-@pytest.mark.parametrize(("n", "rank"), [(50, 46), (19, 19), (200, 150), (9, 10)])
-def test_the_evidence_is_a_ratio_of_beta_binomial_laws_with_mean_one(n, rank):
-    """M times the urn's law of hits sums to 1 over all numbers of hits: a fair bet, whichever number of rows."""
-    for t in (1, 7, 60):
-        h = np.arange(t + 1)
-        if rank <= n:
-            law = betabinom(t, rank, n + 1 - rank).pmf(h)
-            other = np.mean([betabinom(t, c * rank, n + 1 - rank).pmf(h) for c in ODDS], axis=0)
-            np.testing.assert_allclose(np.exp(log_evidence(h, t, rank=rank, n=n)), other / law, rtol=1e-9)
-            assert np.sum(law * np.exp(log_evidence(h, t, rank=rank, n=n))) == pytest.approx(1, abs=1e-9)
-        assert np.exp(log_evidence(t, t, rank=rank, n=n)) <= 1 + 1e-9  # hits are never evidence; full sets always hit
+def urn_law(n: int, rank: int, path: tuple[bool, ...]) -> tuple[float, list[float]]:
+    """The probability of a path of hits under the urn, and what the urn expected before each row."""
+    probability, expected, hits = 1.0, [], 0
+    for t, hit in enumerate(path):
+        u = (rank + hits) / (n + 1 + t)
+        expected.append(u)
+        probability *= u if hit else 1 - u
+        hits += hit
+    return probability, expected
 
 
-def test_the_evidence_is_a_martingale_of_the_urn_step_by_step():
-    n, rank = 30, 28
-    for h, m in ((0, 0), (3, 1), (10, 10)):
-        t, u = h + m, (rank + h) / (n + 1 + h + m)
-        after = np.exp(log_evidence([h + 1, h], t + 1, rank=rank, n=n))
-        assert u * after[0] + (1 - u) * after[1] == pytest.approx(math.exp(log_evidence(h, t, rank=rank, n=n)))
+def after(path, expected) -> Evidence:
+    found = Evidence.none()
+    for hit, u in zip(path, expected, strict=True):
+        found = found.after(hit, u)
+    return found
 
 
-@pytest.mark.parametrize(("n", "rank"), [(50, 46), (1000, 901), (19, 19), (9, 10), (40, 3)])
-def test_a_miss_that_becomes_a_hit_lowers_the_evidence(n, rank):
-    """What carries the claim over to tied scores: their sets cover whatever sets with ties broken at random cover."""
-    t = 300
-    assert np.all(np.diff(log_evidence(np.arange(t + 1), t, rank=rank, n=n)) < 0)
+def ratio(path, expected, start: int, c: float) -> float:
+    steps = [(c if hit else 1) / (1 - u + c * u) for hit, u in zip(path[start:], expected[start:], strict=True)]
+    return math.prod(steps)
 
 
-def test_weights_of_the_starts_sum_to_one():
-    """The sum telescopes: what j starts leave over is ln 2 / (2 ln(j + 1))."""
-    for j in (1, 2, 10, 100_000):
-        assert start_weights(j).sum() == pytest.approx(1 - math.log(2) / (2 * math.log(j + 1)) if j > 1 else 0.5)
-    assert np.all(np.diff(start_weights(1000)) < 0)
+@pytest.mark.parametrize(("n", "rank"), [(50, 46), (9, 9), (20, 12), (9, 10)])
+def test_the_evidence_is_the_mean_over_starts_and_has_mean_one_under_the_urn(n, rank):
+    """Over all 2^9 paths; the detector grows by one per row. The urn of full sets has one path."""
+    means = np.zeros(2)
+    for path in itertools.product((False, True), repeat=9):
+        probability, expected = urn_law(n, rank, path)
+        found = after(path, expected)
+        weights = [0.2 + weight_after(0) - weight_after(1), *(weight_after(s) - weight_after(s + 1) for s in range(1, 9))]
+        by_start = [
+            sum(share * ratio(path, expected, s, c) for c, share in zip(ODDS, SHARES, strict=True)) for s in range(9)
+        ]
+        mean = float(found.weighted @ SHARES) + weight_after(9)
+        assert mean == pytest.approx(np.dot(weights, by_start) + weight_after(9))
+        assert float(found.summed @ SHARES) == pytest.approx(sum(by_start))
+        means += probability * np.array([mean, sum(by_start)])
+        assert likely_start(path, expected) == int(np.argmax(by_start))
+    np.testing.assert_allclose(means, [1, 9])
 
 
-def test_one_batch_and_single_rows_give_the_same_evidence_as_brute_force():
-    rng = np.random.default_rng(3)
-    hits = rng.uniform(size=1_250) < np.where(np.arange(1_250) < 700, 0.9, 0.7)
-    law = {"rank": 91, "n": 100}
-    whole, single = Evidence.none().after(hits, **law), Evidence.none()
-    for hit in hits:
-        single = single.after(np.array([hit]), **law)
-    np.testing.assert_array_equal(whole.hits_before, single.hits_before)
-    np.testing.assert_array_equal(whole.largest, single.largest)
-    total = np.concatenate([[0], np.cumsum(hits)])
-    for j, largest in enumerate(whole.largest):
-        s = j * STEP
-        t = np.arange(s, len(hits) + 1)
-        assert largest == pytest.approx(np.max(log_evidence(total[t] - total[s], t - s, **law)))
-    assert len(whole.largest) == 13
-    assert 600 < most_likely_start(hits, **law) < 800
+def test_evidence_has_no_overflow():
+    found = after([False] * 5_000, [0.9] * 5_000)
+    assert 0 < found.p_value() < 1e-250
+    assert np.isfinite(found.after(True, 0.9).most)
+
+
+def test_places_are_uniform_and_independent_with_ties_too():
+    """p-values above .001 of three checks; a place is counted by brute force."""
+    rng = np.random.default_rng(0)
+    for values in (rng.normal(size=3_000), rng.integers(4, size=3_000).astype(float)):
+        earlier = sorted(values[:20].tolist())
+        found = []
+        for t in range(20, 3_000):
+            uniform = rng.random()
+            below, equal = np.sum(values[:t] < values[t]), np.sum(values[:t] == values[t])
+            found.append(place(float(values[t]), earlier, uniform))
+            assert found[-1] == (below + uniform * (1 + equal)) / (1 + t)
+        assert kstest(found, "uniform").pvalue > 0.001
+        assert abs(np.corrcoef(found[1:], found[:-1])[0, 1]) < 3.3 / math.sqrt(3_000)
+
+
+def test_bets_on_places_have_mean_one():
+    """Gauss-Legendre integrates a bet exactly, whatever the stakes."""
+    nodes, weights = np.polynomial.legendre.leggauss(5)
+    stakes = Stakes.none().after(0.93).after(0.1)
+    after_one = [stakes.after((node + 1) / 2).held.sum() for node in nodes]
+    assert np.dot(weights, after_one) / 2 == pytest.approx(stakes.held.sum())
 
 
 def test_the_confidence_sequence_solves_its_equation_and_holds_at_all_times():
@@ -133,7 +153,7 @@ def test_rows_like_those_of_the_fit_give_no_alarm_and_noisier_rows_give_one(para
     rank = {"pac": dco.pac_rank(200, alpha=0.1, delta=0.1)}.get(
         report.guarantee, dco.conformal_rank(200, alpha=parameters.get("alpha", 0.1))
     )
-    assert report.expected_coverage == rank / 201
+    assert report.expected_coverage == pytest.approx(rank / 201, rel=1e-15)
     assert str(report).startswith("No alarm")
     report = monitor.update(*rows(400, noise=2.0, seed=2))
     assert report.alarm
@@ -160,7 +180,10 @@ def test_one_by_one_in_batches_and_resumed_give_the_same_state():
             single = dco.Monitor(est, state=json.loads(json.dumps(single.state())))
         last = single.update(X[[i]], y[[i]])
     assert last == report
-    assert single.state() == whole.state()
+    one, other = single.state(), whole.state()
+    scores = [np.array([float.fromhex(score) for score in state.pop("scores")]) for state in (one, other)]
+    assert one == other
+    np.testing.assert_allclose(*scores, rtol=1e-12)  # a model rounds batches of another size differently
 
 
 def test_a_saved_model_goes_on_with_its_state_and_knows_rows_in_other_containers(tmp_path):
@@ -219,6 +242,38 @@ def test_full_sets_never_alarm():
     assert (report.coverage, report.p_value, report.alarm) == (1.0, 1.0, False)
 
 
+def test_drift_of_scores_is_seen_where_coverage_stays():
+    """Residuals of one size: rows are covered as before, and their scores are not those of the calibration rows."""
+    est, (X, y) = fitted(), rows(600)
+    same = est.predict(X) + np.where(y > est.predict(X), 0.9, -0.9) * np.random.default_rng(3).uniform(0.9, 1.1, size=600)
+    report = dco.Monitor(est).update(X, same)
+    assert (report.alarm, report.drift) == (False, True)
+    assert "Scores have drifted" in str(report)
+    assert not dco.Monitor(est).update(X, y).drift
+
+
+def test_each_condition_has_an_urn_of_its_own():
+    rng = np.random.default_rng(0)
+
+    def made(n, bad=1.0):
+        X = np.column_stack([rng.normal(size=n), rng.integers(3, size=n)])
+        return X, X[:, 0] + np.where(X[:, 1] == 2, bad, 1.0) * (1 + X[:, 1]) * rng.normal(size=n)
+
+    est = dco.DecoupledRegressor(Ridge(), dco.scores.AbsoluteResidual(), condition_on=1, random_state=0).fit(*made(2_000))
+    monitor = dco.Monitor(est)
+    first = monitor.update(*made(900))
+    assert not first.alarm
+    assert {entry.condition for entry in first.conditions} == {"0.0", "1.0", "2.0"}
+    assert sum(entry.rows for entry in first.conditions) == 900
+    report = monitor.update(*made(600, bad=3.0))
+    assert report.alarm
+    assert [entry.condition for entry in report.conditions if entry.p_value <= 0.05] == ["2.0"]
+    assert dco.Monitor(est, state=json.loads(json.dumps(monitor.state()))).report() == report
+    timeline = monitor.timeline()
+    assert timeline["covered"].mean() == report.coverage
+    assert timeline["p_value"][-1] == report.p_value
+
+
 # ----------------------------------------------------------------------------------------------------- one clear sentence
 
 
@@ -229,8 +284,6 @@ def test_what_cannot_be_watched_is_refused():
     y = rng.normal(size=400)
     make = dco.DecoupledRegressor
     score = dco.scores.AbsoluteResidual()
-    with pytest.raises(ValueError, match="condition_on= with 2 thresholds, and a monitor watches one"):
-        dco.Monitor(make(Ridge(), score, condition_on=1, random_state=0).fit(X, y))
     with pytest.raises(ValueError, match="The fit has groups="):
         dco.Monitor(make(Ridge(), score, random_state=0).fit(X, y, groups=np.arange(400) // 4))
     labels = np.where(X[:, 0] > 0, "a", "b")
@@ -257,6 +310,8 @@ def test_bad_input_gets_one_sentence():
         monitor.update(X, [math.nan, *y[1:]])
     with pytest.raises(ValueError, match="state must be what"):
         dco.Monitor(est, state={"hits": "01"})
+    with pytest.raises(ValueError, match="run_length is a mean number"):
+        dco.Monitor(est, run_length=0)
     with pytest.raises(ValueError, match="state is of a monitor of another fit"):
         dco.Monitor(fitted(seed=1), state=monitor.state())
     assert monitor.report().rows == 0

@@ -139,17 +139,6 @@ def test_a_full_set_is_said_to_hold_the_labels_that_are_known():
     assert est.certificate_.verify(X[rows], y[rows], predictor=est).holds
 
 
-@pytest.mark.parametrize("guarantee", ["marginal", "pac"])
-def test_sets_of_labels_assume_known_labels_whatever_the_threshold(guarantee):
-    rng = np.random.default_rng(3)
-    y = rng.integers(2, size=400)
-    X = rng.normal(size=(400, 2)) + 2 * y[:, None]
-    est = dco.DecoupledClassifier(GaussianNB(), [LAC()], guarantee=guarantee, random_state=0).fit(X, y)
-    assert np.isfinite(est.certificate_.thresholds[0].value)
-    assert est.certificate_.assumption.endswith(KNOWN_LABELS)
-    assert est.certificate_.labels == 2
-
-
 @pytest.mark.filterwarnings("ignore")
 def test_a_full_set_of_numbers_needs_no_word_about_labels():
     """The whole line holds every value."""
@@ -200,15 +189,6 @@ def test_dropped_repeats_leave_a_statement_about_the_distinct_rows():
     assert statement.startswith(
         "For a row drawn like the distinct rows given here, the prediction set contains the true value"
     )
-
-
-def test_a_stratified_split_gives_thresholds_that_promise_nothing():
-    rng = np.random.default_rng(4)
-    X = rng.normal(size=(400, 2))
-    y = (X[:, 0] + rng.normal(size=400) > 0).astype(int)
-    est = dco.DecoupledClassifier(KNeighborsClassifier(), [LAC()], alpha=0.2, random_state=0, stratify=True).fit(X, y)
-    assert {threshold.guarantee for threshold in est.predictor_.thresholds().values()} == {"none"}
-    assert est.evaluate(rng.normal(size=(100, 2)), rng.integers(2, size=100)).consistency is None
 
 
 @pytest.mark.parametrize("change", [{"score": TopK()}, {"uniform_seed": 7}, {"condition_on": "label"}])
@@ -274,23 +254,6 @@ def test_a_growing_tuning_split_leaves_a_pac_statement_its_rows():
     assert np.isfinite(est.certificate_.thresholds[0].value)
 
 
-def test_p_values_are_in_the_order_of_classes_when_the_model_never_saw_a_label():
-    """The record lists its labels as 0, 2, 1; sets and p-values are in the order of classes_."""
-    rng = np.random.default_rng(0)
-    y, y_cal = np.repeat([0, 2], 60), np.repeat([0, 1, 2], 30)
-    X, X_cal = (rng.normal(size=(len(labels), 2)) + labels[:, None] for labels in (y, y_cal))
-    est = dco.DecoupledClassifier(GaussianNB(), [LAC()], alpha=0.4, random_state=0)
-    with pytest.warns(UserWarning, match="never saw"):
-        est.fit(X, y, calibrate=(X_cal, y_cal))
-    new = rng.normal(size=(50, 2)) + 1
-    sets = est.predict_set(new)
-    assert est.predictor_.structure.prediction(new).labels().tolist() == [0, 2, 1]
-    assert sets.classes.tolist() == est.classes_.tolist() == [0, 1, 2]
-    members = sets.to_dense()
-    assert members.sum() not in (0, members.size)
-    assert np.array_equal(est.predict_p(new) > 0.4, members)
-
-
 @pytest.mark.parametrize("rule", [None, 2, lambda X: X[:, 2]], ids=["none", "column", "callable"])
 def test_balanced_roles_void_every_statement_but_the_one_by_label(rule):
     rng = np.random.default_rng(0)
@@ -300,6 +263,7 @@ def test_balanced_roles_void_every_statement_but_the_one_by_label(rule):
     est.fit(X, y)
     assert est.certificate_.guarantee == "none"
     assert {entry.guarantee for entry in est.predictor_.thresholds().values()} == {"none"}
+    assert est.evaluate(X[:50] + [0.5, 0.5, 0], y[:50]).consistency is None
 
 
 def test_one_tied_group_is_enough_to_be_tied():
@@ -320,7 +284,7 @@ def test_which_row_speaks_for_its_group_does_not_follow_from_the_roles():
     groups = np.repeat(np.arange(4), 2)
     structure: Any = SimpleNamespace(
         name="a", fingerprint="a", score=AbsoluteResidual(), condition_on=None, classes=None,
-        scores=lambda X, y: X[:, 0], conditions=lambda X, y: None, check_sets=lambda X, y, scores: None,
+        scores=lambda X, y: X[:, 0], conditions=lambda X, y: None,
     )  # fmt: skip
     counts: Counter[tuple[Any, ...]] = Counter()
     for seed in range(500):

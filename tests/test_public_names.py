@@ -18,6 +18,7 @@ pac_rank(n | alpha, delta)
 split_conformal(scores | alpha)
 bayesian_quadrature(scores | alpha, delta)
 weighted_conformal(scores, weights, new_weights | alpha)
+conditional_conformal(scores, features, new_features | alpha)
 conformal_risk_control(losses, thresholds | alpha, bound=1.0)
 bayesian_quadrature_risk(losses, thresholds | alpha, delta, bound=1.0)
 risk_controlling(losses, thresholds | alpha, delta, bound=1.0, test='wsr')
@@ -50,10 +51,10 @@ tune(candidates, y_tune | alpha)
 direct_tune(score, prediction_tune, y_tune | alpha)
 select_and_calibrate(candidates, y, new | alpha, method='modsel')
 joint_selection(candidates, y, new | alpha, method='modsel')
-DecoupledClassifier(models, scores=None | alpha=0.1, guarantee='marginal', delta=0.05, tune_size=0.25, calibrate_size=0.25, \
+DecoupledClassifier(models=None, scores=None | alpha=0.1, guarantee='marginal', delta=0.05, tune_size=None, calibrate_size=None, \
 tune_folds=None, refit=True, ensemble=False, condition_on=None, search=None, n_jobs=None, duplicates='natural', \
 random_state=None, on_infeasible='warn')
-DecoupledRegressor(models, scores=None | alpha=0.1, guarantee='marginal', delta=0.05, tune_size=0.25, calibrate_size=0.25, \
+DecoupledRegressor(models=None, scores=None | alpha=0.1, guarantee='marginal', delta=0.05, tune_size=None, calibrate_size=None, \
 tune_folds=None, refit=True, ensemble=False, condition_on=None, search=None, n_jobs=None, duplicates='natural', \
 random_state=None, on_infeasible='warn')
 DecoupledClassifier.fit(self, X, y | tune=None, calibrate=None, groups=None, **params)

@@ -39,10 +39,12 @@ if TYPE_CHECKING:
         bayesian_quadrature,
         bayesian_quadrature_risk,
         bq_confidence,
+        conditional_conformal,
         conformal_risk_control,
         grouped_conformal,
         learn_then_test,
         order_of_testing,
+        partitioned_conformal,
         risk_controlling,
         split_conformal,
         weighted_conformal,
@@ -82,8 +84,9 @@ _HOME = {
     "dco.rows.roles": "Role Splits assign_roles",
     "dco.storage.saving": "load save",
     "dco.guarantees.rules": (
-        "Threshold bayesian_quadrature bayesian_quadrature_risk bq_confidence conformal_risk_control grouped_conformal "
-        "learn_then_test order_of_testing risk_controlling split_conformal weighted_conformal"
+        "Threshold bayesian_quadrature bayesian_quadrature_risk bq_confidence conditional_conformal conformal_risk_control "
+        "grouped_conformal learn_then_test order_of_testing partitioned_conformal risk_controlling split_conformal "
+        "weighted_conformal"
     ),
     "dco.tuning": "Ranking bootstrap_stability direct_tune split_stability tune tune_levels",
 }

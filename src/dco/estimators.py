@@ -64,11 +64,12 @@ class Decoupled(HoldsModels, ABC):
         calibrate_size: float | int | None = None,
         tune_folds: int | None = None,
         refit: bool = True,
-        ensemble: bool | None = None,
+        ensemble: bool = False,
         condition_on: Any = None,
         simultaneous: bool = False,
         search: Any = None,
         support: Any = None,
+        selection: Literal["decoupled", "pointwise"] = "decoupled",
         stratify: bool = False,
         duplicates: Literal["natural", "drop", "allow"] = "natural",
         n_jobs: int | None = None,
@@ -90,6 +91,7 @@ class Decoupled(HoldsModels, ABC):
         self.simultaneous = simultaneous
         self.search = search
         self.support = support
+        self.selection = selection
         self.stratify = stratify
         self.duplicates = duplicates
         self.n_jobs = n_jobs
@@ -110,14 +112,15 @@ class Decoupled(HoldsModels, ABC):
         if params and get_config().get("enable_metadata_routing") and self.search is None:
             process_routing(self, "fit", **params)  # an unset or unknown request is an error here, not a failed candidate
         wanted = self.alpha, self.guarantee, self.delta, self.simultaneous, self.condition_on, self.on_infeasible
-        statement = Statement(*wanted)
-        new = object.__new__(type(self))  # takes what is fitted, until all of it is
+        ensemble = self.ensemble or (self.search is None and not named_models(self.models))
+        work = self.search, ensemble, self.refit, self.n_jobs, self.scheduler, self.selection
+        new: Any = object.__new__(type(self))  # takes what is fitted, until all of it is
         new.__dict__.update(self.__dict__)
         seed = as_seed(self.random_state)
         rows = new._rows(X, y, groups, params, reset=True)
         if self.condition_on is not None:
             check_condition(self.condition_on, rows.X)
-        defaults = self._defaults(seed)
+        defaults, statement = self._defaults(seed), Statement(*wanted)
         frozen = defaults is None and self.search is None and all(map(is_frozen, named_models(self.models).values()))
         sizes = sizes_of_roles(
             rows.units,
@@ -128,18 +131,18 @@ class Decoupled(HoldsModels, ABC):
             foldable=self.refit and not frozen and tune is None and calibrate is None,
             enough=0 if defaults is None or self.models is not None else FOLDS_BELOW,
         )
-        brought = new._given("tune", tune), new._given("calibrate", calibrate)
-        split = Split(*sizes, self.stratify, self.duplicates, frozen, *brought)
-        ensemble = defaults is not None if self.ensemble is None else self.ensemble
+        brought = {role: given for role, given in (("tune", tune), ("calibrate", calibrate)) if given is not None}
+        roles = {role: new._rows(*role_parts(role, given), reset=False) for role, given in brought.items()}
+        split = Split(*sizes, self.stratify, self.duplicates, frozen, roles.get("tune"), roles.get("calibrate"))
         support = None if self.support is None else support_of(self.support)
         new.predictor_ = fit_decoupled(
             defaults or seeded_models(self.models, seed),
             given_scores(self.scores),
             rows,
             statement,
-            classes=new._known_classes(rows, split),
+            classes=new._known_classes(rows, split) if isinstance(self, ClassifierMixin) else None,
             split=split,
-            choosing=Choosing(self.search, ensemble, self.refit, self.n_jobs, self.scheduler, support),
+            choosing=Choosing(*work, support),
             seed=seed,
         )
         if new.predictor_.notes:
@@ -157,7 +160,7 @@ class Decoupled(HoldsModels, ABC):
 
         `guarantee` and `delta` ask for the other statement from the same calibration scores, in place of that of the fit.
         Each level is guaranteed if it was fixed without looking at calibration or test results; for a level picked by its
-        result, ``certificate_.simultaneous_slack()`` is what coverage may lack.
+        result, coverage may be lower by ``certificate_.simultaneous_slack()``.
         """
         X, own, one = self._features(X), self.predictor_, alpha is None or np.ndim(alpha) == 0
         statements = [own.stated(level, guarantee=guarantee, delta=delta) for level in ([alpha] if one else alpha)]
@@ -176,8 +179,7 @@ class Decoupled(HoldsModels, ABC):
         one label per row, or names groups as `condition_on` does: the table by group. Under `condition_on` the groups of
         the conditions are taken, each compared with the law of its own threshold. Rows that took part in the fit are
         counted in a warning, and in ``no_verdict``: there is then no verdict. There is none either after a fit with
-        `groups`: the law is for independent rows. Labels that are not in ``classes_`` are counted in a warning too; their
-        rows are misses.
+        `groups`: the law is for independent rows. Labels that are not in ``classes_`` are misses, counted in a warning too.
         """
         X, own, one, notes = self._features(X), self.predictor_, alpha is None or np.ndim(alpha) == 0, list[Note]()
         target = self._known_targets(y, notes)
@@ -226,6 +228,16 @@ class Decoupled(HoldsModels, ABC):
             raise ValueError(f"search must be None, dco.search.Random(...) or dco.search.Optuna(...), got {self.search!r}.")
         if not named_models(self.models) and self.search is None and self._defaults(0) is None:
             raise ValueError("models is empty: pass an estimator, a list or a dict of them, or None for the default ones.")
+        if isinstance(self, RegressorMixin) and self.condition_on is not None and is_label(self.condition_on):
+            raise ValueError(
+                f'condition_on="{self.condition_on}" is for classes; a regression takes a column or a callable.'
+            )
+        if isinstance(self, RegressorMixin) and self.stratify:
+            raise ValueError("stratify=True is for classes.")
+        if self.support is not None:
+            if isinstance(self, ClassifierMixin):
+                raise ValueError("support= is for numbers; the labels of a classifier are those of y.")
+            support_of(self.support)
 
     def _defaults(self, seed: int) -> Defaults | None:
         """The default models, all or those named, unless the caller brings models or a search."""
@@ -241,12 +253,13 @@ class Decoupled(HoldsModels, ABC):
 
     def _checked(self, X: Any, *, reset: bool) -> Any:
         """X with its columns checked; frames and text pass untouched."""
-        check_table(X)
-        if is_frame(X):
-            validate_data(self, X, skip_check_array=True, reset=reset)
-            if n_rows(X) == 0:
-                raise ValueError("Found array with 0 sample(s): X has no rows.")
-            return X
+        if not isinstance(X, np.ndarray):
+            check_table(X)
+            if is_frame(X):
+                validate_data(self, X, skip_check_array=True, reset=reset)
+                if n_rows(X) == 0:
+                    raise ValueError("Found array with 0 sample(s): X has no rows.")
+                return X
         finite = "allow-nan" if get_tags(self).input_tags.allow_nan else True
         kind = X.dtype.kind if isinstance(X, np.ndarray) else "f"
         texts = kind in "US" or (kind == "O" and any(isinstance(cell, str) for cell in X.flat))
@@ -258,10 +271,6 @@ class Decoupled(HoldsModels, ABC):
             raise ValueError(f"This {type(self).__name__} estimator requires y to be passed, but the target y is None.")
         return given_rows(self._checked(X, reset=reset), self._targets(y), groups, params)
 
-    def _given(self, role: str, given: Any) -> Rows | None:
-        """The rows (X, y) or (X, y, {fit parameters}) that the caller brings for a role."""
-        return None if given is None else self._rows(*role_parts(role, given), reset=False)
-
     @abstractmethod
     def _targets(self, y: Any) -> AnyArray:
         """y as this estimator takes it, or an error."""
@@ -270,10 +279,6 @@ class Decoupled(HoldsModels, ABC):
         """The targets of rows to be evaluated."""
         check_not_missing(y, "coverage needs rows whose target is known. Leave such rows out.")
         return one_column(y)
-
-    def _known_classes(self, rows: Rows, split: Split) -> AnyArray | None:
-        """Regression has no classes."""
-        return None
 
 
 class DecoupledClassifier(ClassifierMixin, Decoupled):
@@ -296,14 +301,16 @@ class DecoupledClassifier(ClassifierMixin, Decoupled):
         Rank candidates by folds over all rows but calibration rows: no rows are lost to tuning.
     refit : bool
         Refit the winner on train + tune before calibrating (valid, and narrower); False is the paper's procedure.
-    ensemble : bool or None
-        Let the average of the best few models be a candidate too; None does so for the default models.
-    condition_on : None, "label", a column, or a callable of X
-        One threshold for each group (Mondrian). With "pac", delta holds for each group separately; `simultaneous` spends
-        delta / G on each.
+    ensemble : bool
+        Let the average of the best few models be a candidate too; among the default models it always is.
+    condition_on : None, "label", "label-clusters", a column, a callable of X, or a list of columns and callables
+        One threshold for each group (Mondrian); "label-clusters": rare labels share one with labels whose scores are alike.
+        With "pac", delta holds for each group separately; `simultaneous` spends delta / G on each. With a list each value of
+        each entry is a group: all are covered at once, though they overlap.
     search : None, dco.search.Random, dco.search.Optuna
     support : None or (low, high)
         For numbers: where y lies by what you know of it, None for no end, as in (0, None). Sets are cut to it.
+    selection : "decoupled", one candidate for all rows, or "pointwise", the one whose set is smallest at each x
     stratify : bool
         Balance the roles that are dealt from X over labels. If calibration is one of them, marginal coverage is
         approximate and the certificate says "none".
@@ -339,11 +346,6 @@ class DecoupledClassifier(ClassifierMixin, Decoupled):
         float below it); sets of "pac" are larger.
         """
         return self.predictor_.p_values(self._features(X))
-
-    def _check_parameters(self, groups: Any) -> None:
-        super()._check_parameters(groups)
-        if self.support is not None:
-            raise ValueError("support= is for numbers; the labels of a classifier are those of y.")
 
     def _targets(self, y: Any) -> AnyArray:
         check_not_missing(y, "every row needs a label. Leave such rows out.")
@@ -381,18 +383,10 @@ class DecoupledRegressor(RegressorMixin, Decoupled):
         """The conformal p-value of each given y, (n,); p > alpha iff y is in the row's set (of the marginal guarantee)."""
         return self.predictor_.p_values(self._features(X), self._targets(y))
 
-    def _check_parameters(self, groups: Any) -> None:
-        super()._check_parameters(groups)
-        if self.condition_on is not None and is_label(self.condition_on):
-            raise ValueError('condition_on="label" is for classes; a regression takes a column or a callable of X.')
-        if self.stratify:
-            raise ValueError("stratify=True is for classes.")
-        if self.support is not None:
-            support_of(self.support)
-
     def _targets(self, y: Any) -> AnyArray:
         check_not_missing(y, "every row needs a number. Leave such rows out.")
-        check_floats_hold(y, name="y")
+        if not (isinstance(y, np.ndarray) and y.dtype == np.float64):
+            check_floats_hold(y, name="y")
         column = one_column(y, warn=True)
         try:
             values: AnyArray = check_array(column, ensure_2d=False, input_name="y", dtype=np.float64)

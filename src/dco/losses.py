@@ -3,15 +3,13 @@
 Scores are large for strange labels, so that the set of row i at threshold t is {k : scores[i, k] <= t}, as everywhere in
 dco. Column j of the result belongs to ``thresholds[j]``; the rules of `dco.thresholds` take the matrix as it is.
 
-=========================  =======================  ==============================================  =====================
-function                   scores                   truth                                           falls with t
-=========================  =======================  ==============================================  =====================
-miscoverage                (n, K), or (n,) of y     (n,) label codes                                yes
-false_negative_rate        (n, K)                   (n, K) true labels                              yes
-false_discovery_rate       (n, K)                   (n, K) true labels                              no: learn_then_test
-selective_error            (n,) distrust            (n,) whether the prediction is wrong            no: learn_then_test
-set_loss(your function)    (n, K)                   whatever your function takes                    as your function
-=========================  =======================  ==============================================  =====================
+| function | scores | truth | falls with t |
+|---|---|---|---|
+| `miscoverage` | (n, K), or (n,) of y | (n,) label codes | yes |
+| `false_negative_rate` | (n, K) | (n, K) true labels | yes |
+| `false_discovery_rate` | (n, K) | (n, K) true labels | no: learn_then_test |
+| `selective_error` | (n,) distrust | (n,) whether the prediction is wrong | no: learn_then_test |
+| `set_loss(your function)` | (n, K) | whatever your function takes | as your function |
 """
 
 from __future__ import annotations

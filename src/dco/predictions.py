@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -38,13 +38,7 @@ class Prediction(ABC):
 
 
 class ClassRecord(Prediction):
-    """What records about classes share: labels, and uniforms for randomised scores.
-
-    `classes` (K,) names the columns: y and prediction sets then speak labels. Without it y must be integers 0..K-1.
-    `uniforms` (n,) in [0, 1) serve randomised scores, one per row: they must not depend on y.
-    `unseen` lists labels that exist but that the model has never seen; every score gives them +inf, so they are in a set
-    only when its threshold is infinite.
-    """
+    """What records about classes share: labels, and uniforms for randomised scores (see `ClassProbabilities`)."""
 
     classes: AnyArray | None
     unseen: AnyArray | None
@@ -109,7 +103,13 @@ ClassRecordT = TypeVar("ClassRecordT", bound=ClassRecord)
 
 @dataclass(frozen=True, eq=False)
 class ClassProbabilities(ClassRecord):
-    """Class probabilities, (n, K); see `ClassRecord` for the other fields."""
+    """Class probabilities, (n, K).
+
+    `classes` (K,) names the columns: y and prediction sets then speak labels. Without it y must be integers 0..K-1.
+    `uniforms` (n,) in [0, 1) serve randomised scores, one per row: they must not depend on y.
+    `unseen` lists labels that exist but that the model has never seen; every score gives them +inf, so they are in a set
+    only when its threshold is infinite.
+    """
 
     probabilities: Floats
     classes: AnyArray | None = None
@@ -145,7 +145,7 @@ class ClassProbabilities(ClassRecord):
 
 @dataclass(frozen=True, eq=False)
 class ClassDraws(ClassRecord):
-    """Class probabilities of T Monte-Carlo-dropout passes or posterior draws, (T, n, K)."""
+    """Class probabilities of T Monte-Carlo-dropout passes or posterior draws, (T, n, K); else as `ClassProbabilities`."""
 
     draws: Floats
     classes: AnyArray | None = None
@@ -271,10 +271,31 @@ class GaussianMixtures(Prediction):
         return int(self.means.shape[0])
 
 
+@dataclass(frozen=True, eq=False)
+class Several(Prediction):
+    """Records of the same rows by several candidates, for a score that chooses among them row by row."""
+
+    records: tuple[Prediction, ...]
+
+    def __len__(self) -> int:
+        return len(self.records[0])
+
+    @property
+    def n_classes(self) -> int:
+        """That of the first record."""
+        return self.records[0].n_classes
+
+    def labels(self) -> AnyArray | None:
+        """Those of the first record, in its order."""
+        return self.records[0].labels()
+
+
 def take(prediction: Record, rows: Integers | slice) -> Record:
     """The same record for some of its rows."""
-    parts: dict[str, Floats | None]
+    parts: dict[str, Any]
     match prediction:
+        case Several(records):
+            parts = {"records": tuple(take(record, rows) for record in records)}
         case ClassProbabilities(probabilities, _, uniforms):
             parts = {"probabilities": probabilities[rows], "uniforms": None if uniforms is None else uniforms[rows]}
         case ClassDraws(draws, _, uniforms):

@@ -19,29 +19,23 @@ from dco.foundations.arrays import AnyArray, Floats
 from dco.foundations.display import counted
 from dco.foundations.notes import Note
 from dco.foundations.ranks import Level, Threshold
-from dco.guarantees.calibration import (
-    Calibration,
-    Statement,
-    calibrate,
-    note_new_conditions,
-    note_outside_support,
-    note_unseen_labels,
-)
+from dco.guarantees.calibration import Calibration, Statement, calibrate, note_new_conditions, note_targets
 from dco.guarantees.certificate import Certificate
 from dco.guarantees.facts import certified_facts, describe, structure_digest
-from dco.models.adapt import is_frozen
+from dco.models.adapt import is_frozen, predict_record
 from dco.predictions import Prediction
-from dco.rows.conditions import condition_values, is_label
+from dco.rows.conditions import cluster_names, condition_values, group_sizes, groups_of, is_label
 from dco.rows.fingerprints import row_uniforms
 from dco.rows.roles import Roles, Split, Splits, deal_roles
 from dco.rows.rows import KeptRows, Rows, n_rows
-from dco.scores.score import Score, check_inverse, is_ours, score_label
+from dco.scores.score import Score, score_label
 from dco.sets import LabelSets
 from dco.sets.prediction_sets import PredictionSets
 from dco.tuning import Ranking
 from dco.tuning.allocation import grow_tuning_rows
 from dco.tuning.defaults import Defaults
-from dco.tuning.selection import Choosing, Selection, Workbench, fit_model, predicted, select
+from dco.tuning.label_clusters import ENOUGH, label_clusters
+from dco.tuning.selection import Choosing, Selection, Workbench, fit_model, select
 
 
 def fit_decoupled(
@@ -71,9 +65,7 @@ def fit_decoupled(
     calibration, y, rounding = calibrate(structure, roles.sealed, clusters=roles.clusters, seed=seed)
     # 5. One order statistic for each condition, and what it certifies.
     thresholds = statement.thresholds(calibration)
-    note_unseen_labels(structure, y, thresholds, statement, notes)
-    if choosing.support is not None:
-        note_outside_support(y, choosing.support, notes)
+    note_targets(structure, y, thresholds, statement, choosing.support, notes)
     statement.note_infeasible(calibration, thresholds, notes, dealt_from=roles.dealt_from)
     certificate = Certificate(**certified_facts(statement, structure, selection, calibration, thresholds, roles, bench))
     kept = KeptRows.of(roles.hashes, roles.complete)
@@ -97,24 +89,21 @@ class Structure:
     classes: AnyArray | None
     uniform_seed: int
     fingerprint: str
+    clusters: tuple[tuple[Any, ...], ...] = ()  # of labels that share a threshold
 
     def prediction(self, X: Any) -> Prediction:
         """What the model says about the rows of X, as the record that the score reads."""
         uniforms = row_uniforms(X, seed=self.uniform_seed) if self.score.randomised else None
-        return predicted(self.model, X, self.kind, uniforms=uniforms, classes=self.classes)
+        return predict_record(self.model, X, self.kind, uniforms=uniforms, classes=self.classes)
 
     def scores(self, X: Any, y: AnyArray) -> Floats:
         """The score of each row with its y."""
         return np.asarray(self.score.observed(self.prediction(X), y))
 
-    def check_sets(self, X: Any, y: AnyArray, scores: Floats) -> None:
-        """Refuse a user's score whose sets do not agree with its scores."""
-        if not is_ours(self.score):  # ours are compared in the tests
-            check_inverse(self.score, self.prediction(X), y, scores)
-
     def conditions(self, X: Any, y: AnyArray | None = None) -> AnyArray | None:
-        """The condition of each row; for "label" the label itself, where it is known."""
-        return None if self.condition_on is None else condition_values(self.condition_on, X, y)
+        """The condition of each row; for "label" the label itself, or its cluster, where it is known."""
+        found = None if self.condition_on is None else condition_values(self.condition_on, X, y)
+        return cluster_names(self.clusters, found) if self.clusters and found is not None else found
 
 
 def freeze(selection: Selection, bench: Workbench, statement: Statement, roles: Roles) -> Structure:
@@ -125,16 +114,20 @@ def freeze(selection: Selection, bench: Workbench, statement: Statement, roles: 
     classes = bench.classes
     if classes is not None:  # a frozen model may know more labels than the rows hold
         classes = np.union1d(classes, np.asarray(getattr(model, "classes_", classes)))
+    clusters: tuple[tuple[Any, ...], ...] = ()
+    if selection.tuning_scores is not None and classes is not None:
+        tuned, seen, least = bench.tuning_rows().y, bench.fitting_rows().y, ENOUGH * statement.smallest_n()
+        clusters = label_clusters(selection.tuning_scores, tuned, seen, classes, rows=len(roles.sealed), least=least)
     digest = structure_digest(
         candidate=winner.name,
         model=describe(winner.model),
         score=score_label(winner.score),
-        condition_on=statement.condition_on,
+        condition_on=clusters or statement.condition_on,
         fitted_on=[roles.fingerprints.get("train", ""), roles.fingerprints.get("tune", "") if again else ""],
         seed=bench.uniform_seed,
     )
-    seed = bench.uniform_seed
-    return Structure(winner.name, model, winner.score, winner.kind, statement.condition_on, classes, seed, digest)
+    named = statement.condition_on, classes, bench.uniform_seed, digest, clusters
+    return Structure(winner.name, model, winner.score, winner.kind, *named)
 
 
 @dataclass(frozen=True, eq=False)
@@ -180,17 +173,23 @@ class DecoupledPredictor:
     def sets(self, X: Any, statement: Statement | None = None, *, prediction: Prediction | None = None) -> PredictionSets:
         """The prediction set of each row of X; labels ascend, as those of ``classes_`` and of p-values do."""
         record = self.structure.prediction(X) if prediction is None else prediction
-        sets = self.structure.score.sets(record, self._cutoffs(X, record, self.thresholds(statement)))
+        sets = self.structure.score.sets(
+            record, self._cutoffs(X, record, self.statement if statement is None else statement)
+        )
         if isinstance(sets, LabelSets) and sets.classes is not None:
             return sets.in_order(np.sort(sets.classes))  # a record lists labels that its model never saw last
         return sets
 
-    def _cutoffs(self, X: Any, record: Any, thresholds: dict[Any, Threshold]) -> Any:
+    def _cutoffs(self, X: Any, record: Any, statement: Statement) -> Any:
+        thresholds = self.thresholds(statement)
         if None in thresholds:
             return thresholds[None]
         value_of = {name: threshold.value for name, threshold in thresholds.items()}
         by_label = is_label(self.structure.condition_on)
-        names: Any = record.labels() if by_label else self.structure.conditions(X)
+        names: Any = self.structure.conditions(X, record.labels() if by_label else None)
+        if isinstance(self.structure.condition_on, list) and (new := set(names.tolist()) - value_of.keys()):
+            found = statement.pattern_thresholds(self.calibration, new)  # known groups in a new combination
+            value_of |= {name: threshold.value for name, threshold in found.items()}
         values = np.asarray([value_of.get(name, np.inf) for name in names.tolist()])  # a new condition gets the full set
         if by_label:
             return values[None, :]
@@ -198,6 +197,8 @@ class DecoupledPredictor:
 
     def p_values(self, X: Any, y: ArrayLike | None = None) -> Floats:
         """Conformal p-values: of every label (n, K) for classes, of the given y (n,) otherwise."""
+        if isinstance(self.structure.condition_on, list):
+            raise ValueError("p-values are not known for groups that overlap: ask for sets, at each level that matters.")
         record: Any = self.structure.prediction(X)
         if y is not None:
             labels = np.asarray(y)
@@ -207,9 +208,9 @@ class DecoupledPredictor:
             raise ValueError("p-values of a regression are for given values: pass y.")
         every = self.structure.score.every_label(record)
         by_label = is_label(self.structure.condition_on)
-        conditions = record.labels()[None, :] if by_label else self.structure.conditions(X)
-        if conditions is not None and not by_label:
-            conditions = conditions[:, None]
+        conditions = self.structure.conditions(X, record.labels() if by_label else None)
+        if conditions is not None:
+            conditions = conditions[None, :] if by_label else conditions[:, None]
         return self.calibration.p_values(every, conditions)[:, np.argsort(record.labels(), kind="stable")]
 
     def calibration_scores(self, X: Any, y: Any) -> tuple[Floats, AnyArray | None]:
@@ -231,6 +232,10 @@ class DecoupledPredictor:
         if self.calibration.conditions is None or is_label(self.structure.condition_on):
             return Counter()
         names: Any = self.structure.conditions(X)
+        if isinstance(self.structure.condition_on, list):
+            known = group_sizes(self.calibration.parts)
+            first = (next((group for group in groups_of(name) if group not in known), None) for name in names.tolist())
+            return Counter(group for group in first if group is not None)
         return Counter(name for name in names.tolist() if name not in self.calibration.parts)
 
     def notes_on(self, X: Any, statements: Iterable[Statement]) -> list[Note]:

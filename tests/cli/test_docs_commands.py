@@ -24,7 +24,7 @@ def dco_lines(page: str) -> list[str]:
 
 
 def pages() -> list[Path]:
-    return [path for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))] if dco_lines(path.read_text())]
+    return [path for path in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))] if dco_lines(path.read_text())]
 
 
 def run(line: str) -> Any:
@@ -51,6 +51,20 @@ def test_every_command_of_a_page_runs(path, tmp_path, monkeypatch):
     make_tables(page)
     for line in dco_lines(page):
         run(line)
+
+
+def test_the_first_tutorial_goes_from_nothing_to_a_checked_report_in_six_commands(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    page = (ROOT / "docs" / "tutorials" / "table.md").read_text()
+    (block,) = [body for kind, body in BLOCK.findall(page) if kind == "sh"]
+    commands = block.splitlines()
+    assert len(commands) <= 6
+    assert commands[0].startswith("pip install ")
+    make_tables(page)
+    for line in commands[1:]:
+        run(line)
+    assert "The promise held on these rows" in (tmp_path / "report.html").read_text().replace("\u00a0", " ")
+    assert "tutorials/table.md" in (ROOT / "README.md").read_text()
 
 
 def examples(name: str) -> list[str]:

@@ -87,6 +87,26 @@ def test_condition_on_gives_a_threshold_for_each_value_missing_ones_included(dco
     assert (by_ward == 1).all(), "one width a ward: an absolute residual with a threshold for each"
 
 
+def test_condition_on_several_columns_covers_groups_that_overlap(dco, home, tmp_path):
+    given = ("--condition-on", "ward", "--condition-on", "site", "--calibrate-size", 150, "--test-size", 60)
+    told = fit(dco, home / "rows.csv", tmp_path / "m.dco", *given).output
+    groups = {f"ward={value}" for value in ("A1", "B2", "C3", "(missing)")} | {
+        f"site={at}" for at in ("north", "south", "east")
+    }
+    model = library.load(tmp_path / "m.dco")
+    assert {name for name, _ in model.certificate_.groups} == groups
+    assert "they overlap; the guarantee holds in each group" in " ".join(told.split())
+    dco("audit", tmp_path / "m.dco", "--data", home / "rows.csv")
+    for by in ((), ("--by", "site")):
+        found = dco.json("evaluate", tmp_path / "m.dco", home / "new.csv", *by)
+        assert {row["group"] for row in found["by_group"]} == groups
+    refused = ("fit", home / "rows.csv", "--target", "grade", "--condition-on", "grade", "--condition-on", "site")
+    assert "which stands alone" in dco.refuses(*refused, "--out", tmp_path / "n.dco")
+    assert "No PAC statement is known" in dco.refuses(
+        "fit", home / "rows.csv", "--target", "outcome", *given, "--guarantee", "pac", "--out", tmp_path / "n.dco"
+    )
+
+
 def test_condition_on_the_target_gives_a_threshold_for_each_class(dco, home, tmp_path):
     rows, model = home / "rows.csv", tmp_path / "m.dco"
     common = ("--drop", "outcome", "--drop", "patient", "--models", "linear", "--calibrate-size", 150)
@@ -104,6 +124,16 @@ def test_condition_on_the_target_gives_a_threshold_for_each_class(dco, home, tmp
     told = dco.json("evaluate", model, home / "new.csv")
     assert {row["group"] for row in told["by_group"]} == {"low", "mid", "high"}
     dco("audit", model, "--data", rows)
+
+
+def test_rare_classes_share_a_threshold_on_request(dco, home, tmp_path):
+    common = ("--drop", "outcome", "--drop", "patient", "--models", "linear", "--condition-on", "label-clusters")
+    dco("fit", home / "rows.csv", "--target", "grade", *common, "--out", tmp_path / "m.dco")
+    certificate = library.load(tmp_path / "m.dco").certificate_
+    assert certificate.condition_on.startswith("'label-clusters': [[")
+    assert sorted(label for entry in certificate.thresholds for label in entry.group.split(", ")) == ["high", "low", "mid"]
+    found = dco.json("evaluate", tmp_path / "m.dco", home / "new.csv", "--by", "grade")
+    assert {row["group"] for row in found["by_group"]} == {"low", "mid", "high"}
 
 
 def test_a_feature_called_label_is_not_taken_for_the_classes(dco, home, tmp_path):
@@ -233,6 +263,15 @@ def test_how_columns_are_read_is_said_and_decimal_commas_travel_with_the_model(d
     as_json = dco("fit", home / "rows.csv", *common, tmp_path / "j.dco", "--drop", "grade", "--drop", "patient", "--json")
     found = json.loads(as_json.output)["columns"]
     assert found == {"numbers": ["age", "dose"], "dates": [], "categories": {"site": 3, "ward": 3}}
+
+
+def test_each_row_may_take_its_own_candidate(dco, home, tmp_path):
+    out, page = tmp_path / "m.dco", tmp_path / "m.html"
+    said = fit(dco, home / "rows.csv", out, "--selection", "pointwise", "--report", page, "--test-size", 0.2).output
+    assert "pointwise / " in said
+    assert "the smallest set at each x" in " ".join(said.split())
+    assert "pointwise / " in page.read_text(encoding="utf-8")
+    assert dco.json("audit", out, "--data", home / "rows.csv")["holds"]
 
 
 def test_one_model_and_one_score_need_no_tuning_rows(dco, home, tmp_path):

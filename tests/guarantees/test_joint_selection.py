@@ -36,6 +36,29 @@ def chosen_by_definition(candidates, y, new, targets, *, alpha):
     return np.array(found)
 
 
+def left_out_by_definition(candidates, y, new, targets, *, alpha):
+    """ModSel-CP-LOO as it is defined, for one new row: each of the n + 1 rows is judged by the choice of the others."""
+    k, n, found, known = conformal_rank(len(y), alpha=alpha), len(y), [], {}
+    own = {name: score.observed(record, y) for name, (score, record) in candidates.items()}
+
+    def total(name, cut):
+        if (name, cut) not in known:
+            score, record = candidates[name]
+            known[name, cut] = round(math.fsum([*score.sizes(record, cut), *score.sizes(new[name], cut)]), 9)
+        return known[name, cut]
+
+    best = min(candidates, key=lambda name: total(name, order_statistic(own[name], k)))
+    for target in targets:
+        asked = {name: float(candidates[name][0].observed(new[name], np.array([target]))[0]) for name in candidates}
+        values = []
+        for i in range(n):
+            others = {name: np.append(np.delete(own[name], i), asked[name]) for name in candidates}
+            judge = min(candidates, key=lambda name, others=others: total(name, order_statistic(others[name], k)))
+            values.append(total(judge, float(own[judge][i])))
+        found.append(total(best, asked[best]) <= sorted(values)[k - 1])
+    return np.array(found)
+
+
 def union_by_its_formula(candidates, y, new, n_labels, *, alpha):
     """The labels l of one new row with S(l) <= S_(k) and L(max(S_(k-1), S(l))) <= T for some candidate."""
     k = conformal_rank(len(y), alpha=alpha)
@@ -151,8 +174,47 @@ def test_label_sets_are_the_formula_where_everything_is_tied():
             assert np.array_equal(sets[j], union_by_its_formula(candidates, y, one, classes, alpha=0.4))
 
 
+@pytest.mark.parametrize("alpha", [0.1, 0.6, 0.97])
+@pytest.mark.parametrize("digits", [0, 1, 6])
+@pytest.mark.parametrize("score", SCORES, ids=repr)
+def test_leaving_one_out_gives_the_numbers_of_the_definition(score, digits, alpha):
+    """Brute force over a grid with the ends of all pieces, ties included; only next to an end may the two differ."""
+    rng, n = np.random.default_rng([digits, int(100 * alpha)]), 21
+    records, y = number_records(type(score), n + 2, rng, digits)
+    parts = {str(c): split_record(record, n) for c, record in enumerate(records)}
+    candidates = {name: (score, first) for name, (first, _) in parts.items()}
+    for j in range(2):
+        new = {name: rest[j] for name, (_, rest) in parts.items()}
+        sets = dco.select_and_calibrate(candidates, y[:n], new, alpha=alpha, method="modsel-loo")
+        ends = sets.pieces(0).ravel()
+        grid = np.concatenate([np.round(np.linspace(-4, 4, 41), 1), ends, ends - 1e-7, ends + 1e-7, rng.normal(size=10)])
+        wanted = left_out_by_definition(candidates, y[:n], new, grid, alpha=alpha)
+        got = np.array([bool(sets.contains([value])[0]) for value in grid])
+        assert not np.any(wanted & ~got)
+        beside = np.array([np.abs(ends - value).min(initial=np.inf) < 1e-8 for value in grid])
+        assert not np.any(got & ~wanted & ~beside)
+
+
+@pytest.mark.parametrize("alpha", [0.1, 0.4, 0.97])
+@pytest.mark.parametrize("tied", [False, True])
+def test_leaving_one_out_gives_the_labels_of_the_definition(tied, alpha):
+    rng, n, classes, held = np.random.default_rng(int(100 * alpha)), 17, 5, 0
+    for scores in ([LAC(), APS(), TopK()], [LAC()] * 3) * 4:
+        weights = rng.integers(1, 4, size=(3, n + 2, classes)) if tied else rng.dirichlet(np.ones(classes), size=(3, n + 2))
+        p, y = weights / weights.sum(axis=2, keepdims=True), rng.integers(classes, size=n)
+        candidates = {str(c): (score, dco.ClassProbabilities(p[c, :n])) for c, score in enumerate(scores)}
+        new = {name: dco.ClassProbabilities(p[int(name), n:]) for name in candidates}
+        sets = dco.select_and_calibrate(candidates, y, new, alpha=alpha, method="modsel-loo").to_dense()
+        for j in range(2):
+            one = {name: dco.ClassProbabilities(p[int(name), n + j : n + j + 1]) for name in candidates}
+            assert np.array_equal(sets[j], left_out_by_definition(candidates, y, one, np.arange(classes), alpha=alpha))
+        held += sets.sum()
+    assert held > 0
+
+
+@pytest.mark.parametrize("method", ["modsel", "modsel-loo"])
 @pytest.mark.parametrize("score", SCORES[1:], ids=repr)
-def test_new_rows_do_not_touch_each_other(score):
+def test_new_rows_do_not_touch_each_other(score, method):
     """Many at once give what each gives alone, those where a candidate takes no part included."""
     rng, n = np.random.default_rng(3), 25
     records, y = number_records(type(score), n + 40, rng, 6)
@@ -160,9 +222,11 @@ def test_new_rows_do_not_touch_each_other(score):
     fields = [{k: v[n:] for k, v in vars(record).items() if isinstance(v, np.ndarray)} for record in records]
     new = {str(c): type(record)(**own) for c, (record, own) in enumerate(zip(records, fields, strict=True))}
     candidates = {str(c): (score, first) for c, (first, _) in enumerate(parts)}
-    found = dco.joint_selection(candidates, y[:n], new, alpha=ALPHA)
+    found = dco.joint_selection(candidates, y[:n], new, alpha=ALPHA, method=method)
     alone = [
-        dco.joint_selection(candidates, y[:n], {str(c): rest[j] for c, (_, rest) in enumerate(parts)}, alpha=ALPHA)
+        dco.joint_selection(
+            candidates, y[:n], {str(c): rest[j] for c, (_, rest) in enumerate(parts)}, alpha=ALPHA, method=method
+        )
         for j in range(40)
     ]
     assert found.sets.sizes() == pytest.approx(np.concatenate([each.sets.sizes() for each in alone]))
@@ -207,20 +271,22 @@ def numbers_run(rng, n, n_new, digits):
 
 
 @pytest.mark.guarantee
+@pytest.mark.parametrize("method", ["modsel", "modsel-loo"])
 @pytest.mark.parametrize("digits", [1, 12])
-def test_intervals_cover_where_choosing_without_the_new_row_does_not(digits):
+def test_intervals_cover_where_choosing_without_the_new_row_does_not(digits, method):
     """n = 60, ten candidates of equal quality. z is below -4 once in 30,000 runs of a rule with coverage 1 - alpha.
 
     EFCP, the classic mistake (choose by the n rows, calibrate the winner on them), covers about .85, and the check sees it.
     """
     rng, n, n_new = np.random.default_rng(8), 60, 100
+    last = n + (n_new if method == "modsel" else 4)  # it takes milliseconds to leave each row out for a new one
     joint, plain, ratio = [], [], []
     for _ in range(2000 if FULL else 300):
         y, means = numbers_run(rng, n, n_new, digits)
         candidates = {str(c): (AbsoluteResidual(), dco.Points(mean[:n])) for c, mean in enumerate(means)}
-        new = {str(c): dco.Points(mean[n:]) for c, mean in enumerate(means)}
-        sets = dco.select_and_calibrate(candidates, y[:n], new, alpha=ALPHA)
-        joint.append(sets.contains(y[n:]).mean())
+        new = {str(c): dco.Points(mean[n:last]) for c, mean in enumerate(means)}
+        sets = dco.select_and_calibrate(candidates, y[:n], new, alpha=ALPHA, method=method)
+        joint.append(sets.contains(y[n:last]).mean())
         cuts = np.sort(np.abs(y[:n] - means[:, :n]), axis=1)[:, conformal_rank(n, alpha=ALPHA) - 1]
         best = int(cuts.argmin())
         plain.append((np.abs(y[n:] - means[best, n:]) <= cuts[best]).mean())
@@ -233,10 +299,11 @@ def test_intervals_cover_where_choosing_without_the_new_row_does_not(digits):
 
 
 @pytest.mark.guarantee
+@pytest.mark.parametrize("method", ["modsel", "modsel-loo"])
 @pytest.mark.parametrize("digits", [2, 12])
-def test_label_sets_cover_where_choosing_without_the_new_row_does_not(digits):
+def test_label_sets_cover_where_choosing_without_the_new_row_does_not(digits, method):
     """As above, for ten classifiers that see the label with noise of their own."""
-    rng, n, n_new, classes = np.random.default_rng(9), 60, 100, 20
+    rng, n, n_new, classes = np.random.default_rng(9), 60, 100 if method == "modsel" else 20, 20
     joint, plain, sizes = [], [], []
     for _ in range(1000 if FULL else 300):
         y = rng.integers(classes, size=n + n_new)
@@ -245,7 +312,7 @@ def test_label_sets_cover_where_choosing_without_the_new_row_does_not(digits):
         records = weights / weights.sum(axis=2, keepdims=True)
         candidates = {str(c): (LAC(), dco.ClassProbabilities(p[:n])) for c, p in enumerate(records)}
         new = {str(c): dco.ClassProbabilities(p[n:]) for c, p in enumerate(records)}
-        sets = dco.select_and_calibrate(candidates, y[:n], new, alpha=ALPHA)
+        sets = dco.select_and_calibrate(candidates, y[:n], new, alpha=ALPHA, method=method)
         joint.append(sets.contains(y[n:]).mean())
         sizes.append(sets.sizes().mean())
         cuts = [dco.split_conformal(LAC().observed(r, y[:n]), alpha=ALPHA) for _, r in candidates.values()]
@@ -273,7 +340,7 @@ def test_the_adjusted_rank_is_that_of_yang_and_kuchibhotla():
     assert found.sets.sizes() == pytest.approx(np.full(5, 2 * cut))
 
 
-@pytest.mark.parametrize(("method", "n", "smallest"), [("modsel", 8, 9), ("yk-adjust", 60, 136)])
+@pytest.mark.parametrize(("method", "n", "smallest"), [("modsel", 8, 9), ("modsel-loo", 8, 9), ("yk-adjust", 60, 136)])
 def test_too_few_rows_give_full_sets_and_a_warning(method, n, smallest):
     """The smallest n named in the warning is enough, and one row less is not."""
     rng = np.random.default_rng(0)
@@ -320,24 +387,28 @@ def test_candidates_may_list_labels_in_their_own_order():
     assert one.to_lists() == two.to_lists()
 
 
-def test_infinite_scores_are_legal():
+@pytest.mark.parametrize("method", ["modsel", "modsel-loo"])
+def test_infinite_scores_are_legal(method):
     """A spread of 0 scores +inf away from the mean: if that is the k-th score, another candidate takes over."""
     rng, n = np.random.default_rng(1), 30
     y = rng.normal(size=n)
     zero = {"flat": dco.PointsWithSpread(np.zeros(n), np.zeros(n)), "wide": dco.PointsWithSpread(np.zeros(n), np.ones(n))}
     new = {name: dco.PointsWithSpread(np.zeros(3), np.full(3, value)) for name, value in (("flat", 0.0), ("wide", 1.0))}
-    found = dco.joint_selection({name: (NormalisedResidual(), r) for name, r in zero.items()}, y, new, alpha=ALPHA)
+    pairs = {name: (NormalisedResidual(), record) for name, record in zero.items()}
+    found = dco.joint_selection(pairs, y, new, alpha=ALPHA, method=method)
     k = order_statistic(np.abs(y), found.rank)
     assert found.sets.sizes() == pytest.approx(np.full(3, 2 * k))
-    alone = dco.select_and_calibrate({"flat": (NormalisedResidual(), zero["flat"])}, y, {"flat": new["flat"]}, alpha=ALPHA)
+    alone = dco.select_and_calibrate({"flat": pairs["flat"]}, y, {"flat": new["flat"]}, alpha=ALPHA, method=method)
     assert alone.is_infinite().all()
 
 
-def test_no_new_rows_give_no_sets():
+@pytest.mark.parametrize("method", ["modsel", "modsel-loo"])
+def test_no_new_rows_give_no_sets(method):
     rng = np.random.default_rng(1)
     points = dco.Points(rng.normal(size=20))
     new = {"a": dco.Points(np.empty(0))}
-    assert len(dco.select_and_calibrate({"a": (AbsoluteResidual(), points)}, rng.normal(size=20), new, alpha=ALPHA)) == 0
+    one = {"a": (AbsoluteResidual(), points)}
+    assert len(dco.select_and_calibrate(one, rng.normal(size=20), new, alpha=ALPHA, method=method)) == 0
 
 
 def test_bad_input_gets_one_sentence():
@@ -349,7 +420,7 @@ def test_bad_input_gets_one_sentence():
         with pytest.raises(kind, match=match):
             dco.select_and_calibrate(candidates, targets, new, **{"alpha": 0.4, **options})
 
-    refused("method must be", one, {"a": points}, method="modsel-loo")
+    refused("method must be", one, {"a": points}, method="loo")
     refused("new must be a dict", one, {"b": points})
     refused("new must be a dict", one, points)
     refused("a record such as dco.Points, got ndarray", one, {"a": y})

@@ -7,7 +7,6 @@ passes. Each comparison of the valid procedure with its law rejects with probabi
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -16,7 +15,7 @@ from scipy.stats import beta, norm
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.ensemble import RandomForestRegressor
 from sklearn.impute import SimpleImputer
-from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge
+from sklearn.linear_model import LinearRegression, Ridge
 from sklearn.neighbors import KNeighborsRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -24,7 +23,6 @@ from sklearn.preprocessing import StandardScaler
 import dco
 from dco.guarantees.rules import split_conformal
 from dco.predictions import Points
-from dco.predictor import calibrate
 from dco.rows.roles import folds
 from dco.rows.rows import SealedRows
 from dco.scores import APS, LAC, AbsoluteResidual
@@ -41,33 +39,7 @@ def rows(n: int = 240, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     return X, X[:, 0] + rng.normal(size=n)
 
 
-def labelled(n: int = 400, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    X, y = rows(n, seed)
-    return X, (y > 0).astype(int) + (y > 1)
-
-
 # ------------------------------------------------------------------------------------------- rows in the wrong role
-
-
-@pytest.mark.parametrize("role", ["train", "tune"])
-def test_calibration_rows_copied_into_another_role_are_refused(role: str) -> None:
-    X, y = rows()
-    parts = {"train": np.arange(100), "tune": np.arange(100, 160)}
-    sealed = np.arange(160, 240)
-    parts[role] = np.concatenate([parts[role], sealed[:7]])
-    with pytest.raises(dco.OverlappingRolesError, match="share 7 rows"):
-        dco.DecoupledRegressor(Ridge()).fit(
-            X[parts["train"]], y[parts["train"]], tune=(X[parts["tune"]], y[parts["tune"]]), calibrate=(X[sealed], y[sealed])
-        )
-
-
-def test_a_copy_that_was_stored_in_single_precision_is_told() -> None:
-    X, y = rows()
-    copied = np.concatenate([X[:100], X[160:170].astype(np.float32)])
-    with pytest.warns(UserWarning, match="float32"):
-        dco.DecoupledRegressor(Ridge()).fit(
-            copied, np.concatenate([y[:100], y[160:170]]), tune=(X[100:160], y[100:160]), calibrate=(X[160:], y[160:])
-        )
 
 
 @pytest.mark.parametrize("settings", [{}, {"tune_folds": 4}, {"tune_size": "auto"}], ids=["split", "folds", "auto"])
@@ -116,19 +88,6 @@ def test_a_pipeline_is_fitted_without_calibration_rows(settings: dict) -> None:
 
 
 # ---------------------------------------------------------------------------------------------- the seal
-
-
-def test_calibration_rows_open_once() -> None:
-    X, y = rows()
-    est = dco.DecoupledRegressor(Ridge(), random_state=0).fit(X[:160], y[:160])
-    sealed = SealedRows(X[160:], y[160:])
-    structure = est.predictor_.structure
-    calibrate(structure, sealed, clusters=None, seed=0)
-    with pytest.raises(dco.SealBrokenError, match="the same structure"):
-        calibrate(structure, sealed, clusters=None, seed=0)
-    with pytest.raises(dco.SealBrokenError, match="another structure"):
-        calibrate(replace(structure, fingerprint="other"), sealed, clusters=None, seed=0)
-    assert [access.granted for access in sealed.log] == [True, False, False]
 
 
 def test_nothing_is_predicted_for_calibration_rows_before_the_structure_is_fixed() -> None:
@@ -200,37 +159,6 @@ def test_a_model_that_is_not_a_fixed_function_is_refused(model: Dropout) -> None
         dco.DecoupledRegressor(model, random_state=0).fit(*rows())
 
 
-class Sometimes(ClassifierMixin, BaseEstimator):
-    """Probabilities, but NaN for rows of which the model was told nothing: those beyond `limit`."""
-
-    def __init__(self, limit=2.0):
-        self.limit = limit
-
-    def fit(self, X, y):
-        self.inner_ = LogisticRegression().fit(X, y)
-        self.classes_ = self.inner_.classes_
-        return self
-
-    def predict(self, X):
-        return self.inner_.predict(X)
-
-    def predict_proba(self, X):
-        probabilities = self.inner_.predict_proba(X)
-        probabilities[X[:, 0] > self.limit] = np.nan
-        return probabilities
-
-
-def test_nan_on_a_calibration_row_is_an_error_and_no_row_is_dropped() -> None:
-    X, y = labelled(300)
-    X[:, 0] = np.clip(X[:, 0], -1, 1)
-    est = partial(dco.DecoupledClassifier, Sometimes(), LAC(), random_state=0)
-    roles = {"tune": (X[100:200], y[100:200]), "calibrate": (X[200:], y[200:])}
-    assert est().fit(X[:100], y[:100], **roles).certificate_.thresholds[0].n == 100
-    X[250, 0] = 5.0
-    with pytest.raises(ValueError, match="Sometimes"):
-        est().fit(X[:100], y[:100], **roles)
-
-
 class Tied(ClassifierMixin, BaseEstimator):
     """Probabilities in sevenths, in the precision of X: many scores are tied at the threshold."""
 
@@ -259,56 +187,6 @@ def test_ties_are_the_same_in_single_and_double_precision(score) -> None:
             same, other = (est.predict_set(X.astype(dtype), alpha=alpha).to_dense() for dtype in (calibrated, asked))
             np.testing.assert_array_equal(same, other)
         assert not est.certificate_.thresholds[0].expected_is_exact  # there were ties
-
-
-# ------------------------------------------------------------------------------------ what the certificate says
-
-
-def test_stratified_roles_certify_nothing() -> None:
-    est = dco.DecoupledClassifier(LogisticRegression(), stratify=True, random_state=0).fit(*labelled())
-    assert est.certificate_.guarantee == "none"
-    assert "stratify" in est.certificate_.reason
-    assert est.certificate_.statement.startswith("Nothing is guaranteed")
-
-
-def _other_model(est, X, y):
-    est.predictor_.structure.model.coef_[:] *= 1.01
-    return est.certificate_, X, y
-
-
-def _other_rows(est, X, y):
-    X[0, 0] += 1e-9
-    return est.certificate_, X, y
-
-
-def _dropped_row(est, X, y):
-    return est.certificate_, X[1:], y[1:]
-
-
-def _lower_rank(est, X, y):
-    entry = est.certificate_.thresholds[0]
-    value = np.sort(est.predictor_.calibration.scores)[entry.rank - 2]
-    return replace(est.certificate_, thresholds=(replace(entry, rank=entry.rank - 1, value=float(value)),)), X, y
-
-
-@pytest.mark.parametrize(
-    ("tamper", "seen"),
-    [
-        (_other_model, "model"),
-        (_other_rows, "calibration fingerprint"),
-        (_dropped_row, "calibration rows"),
-        (_lower_rank, "rank"),
-    ],
-)
-def test_verify_sees_a_change(tamper, seen: str) -> None:
-    X, y = rows()
-    est = dco.DecoupledRegressor(Ridge(), random_state=0).fit(X, y)
-    sealed = est.splits_.calibrate
-    assert est.certificate_.verify(X[sealed], y[sealed], predictor=est)
-    certificate, X_cal, y_cal = tamper(est, X[sealed].copy(), y[sealed].copy())
-    report = certificate.verify(X_cal, y_cal, predictor=est)
-    assert not report
-    assert seen in [check.name for check in report.checks if not check.holds]
 
 
 # -------------------------------------------------------------------- the cost of what software cannot see, measured

@@ -79,7 +79,7 @@ def test_a_split_run_again_gives_its_record(case, data_home):
     if experiment.missing is not None and experiment.missing(options) is not None:
         pytest.skip("the data of this experiment are not on this machine")
     with threadpool_limits(1):  # as in a run: sums over several threads round otherwise
-        again = plain(experiment.run([entry["seed"]], options)[0])
+        again = plain(experiment.run_split(entry["seed"], options))
     recorded = unpacked(entry["rows"])
     assert len(again) == len(recorded)
     for fresh, kept in zip(again, recorded, strict=True):

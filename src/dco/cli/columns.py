@@ -12,6 +12,7 @@ import numpy as np
 from dco.cli.cells import as_float, first_code, first_text, kind_of, look_of, numbers
 from dco.cli.layout import Layout, need_column
 from dco.foundations.notes import Note, show
+from dco.rows.conditions import LABEL_CLUSTERS
 
 _FEW_LABELS = 20  # whole numbers with more values than this are quantities, not classes
 
@@ -22,7 +23,7 @@ class Asked:
 
     target: str
     task: str | None = None
-    condition_on: str | None = None
+    condition_on: tuple[str, ...] = ()
     groups: str | None = None
     key: str | None = None
     drop: tuple[str, ...] = ()
@@ -39,35 +40,28 @@ def make_layout(table: Any, asked: Asked, *, path: Path) -> tuple[Layout, str]:
 
     Columns of text that look like numbers are noted.
     """
-    target, condition = asked.target, asked.condition_on
-    for option in ("target", "condition_on", "groups", "key"):
-        need_column(table.column_names, getattr(asked, option), path=path, option=f"--{option.replace('_', '-')}")
-    for name in asked.drop:
-        need_column(table.column_names, name, path=path, option="--drop")
-    if condition is not None and condition in (asked.groups, asked.key, *asked.drop):
-        raise ValueError(
-            f"--condition-on {condition!r} must be the target or a column that the models may use; it has another role."
-        )
+    target = asked.target
+    for option in ("target", "groups", "key"):
+        need_column(table.column_names, getattr(asked, option), path=path, option=f"--{option}")
+    conditions = tuple(dict.fromkeys(asked.condition_on))
+    for option, names in (("--condition-on", conditions), ("--drop", asked.drop)):
+        for name in names:
+            if name != LABEL_CLUSTERS or option == "--drop":
+                need_column(table.column_names, name, path=path, option=option)
     left_out = {target, asked.groups, asked.key, *asked.drop}
     order = tuple(name for name in table.column_names if name not in left_out)
     if not order:
         raise ValueError(f"{path} has no column left to predict {target!r} from; give a table with features.")
     kinds = {name: kind_of(table.column(name), name, path, asked.decimal) for name in order}
     task, why = _task(table.column(target), asked, path)
-    if condition == target and task == "regression":
-        raise ValueError(
-            f"--condition-on {target!r} names the target, which gives each class its own threshold, and {target!r} is a "
-            "quantity here; name a feature, or use --task classification."
-        )
-    if condition == "label" != target:
-        raise ValueError('--condition-on label means the classes of the target; give the column "label" another name.')
+    _check_conditions(asked, task)
     layout = Layout(
         target=target,
         task=task,
         numbers=tuple(name for name in order if kinds[name] != "text"),
         texts=tuple(name for name in order if kinds[name] == "text"),
         order=order,
-        condition=condition,
+        condition=conditions if len(conditions) > 1 else next(iter(conditions), None),
         groups=asked.groups,
         key=asked.key,
         dropped=asked.drop,
@@ -81,6 +75,27 @@ def make_layout(table: Any, asked: Asked, *, path: Path) -> tuple[Layout, str]:
         if look is not None
     )
     return layout, why
+
+
+def _check_conditions(asked: Asked, task: str) -> None:
+    """Conditions are columns that the models use, or the target (or clusters of its labels) by itself."""
+    target = asked.target
+    for name in asked.condition_on:
+        if name in (asked.groups, asked.key, *asked.drop):
+            raise ValueError(
+                f"--condition-on {name!r} must be the target or a column that the models may use; it has another role."
+            )
+        if name in (target, LABEL_CLUSTERS) and task == "regression":
+            raise ValueError(
+                f"--condition-on {name!r} gives classes of the target thresholds of their own, and {target!r} is a quantity "
+                "here; name a feature, or use --task classification."
+            )
+        if name in (target, LABEL_CLUSTERS) and len(asked.condition_on) > 1:
+            raise ValueError(
+                f"--condition-on {name!r} is about the target, which stands alone; leave the other columns out."
+            )
+        if name == "label" != target:
+            raise ValueError('--condition-on label means the classes of the target; give the column "label" another name.')
 
 
 def _task(column: Any, asked: Asked, path: Path) -> tuple[str, str]:

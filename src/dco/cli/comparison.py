@@ -24,6 +24,7 @@ from dco.cli.sets_files import open_table
 from dco.evaluation.evaluate import evaluate, paired_comparison
 from dco.foundations.display import counted
 from dco.foundations.files import Written, plain, take_places, written_beside, written_together
+from dco.models.adapt import predict_record
 from dco.reproduction.experiment import Experiment, Options
 from dco.reproduction.methods import METHODS, evaluated_roles
 from dco.reproduction.methods import Rows as Given
@@ -33,7 +34,7 @@ from dco.rows.fingerprints import role_fingerprint, row_fingerprints
 from dco.rows.roles import assign_roles
 from dco.rows.rows import Rows
 from dco.tuning.defaults import Columns, Maker
-from dco.tuning.selection import expand, fit_model, predicted
+from dco.tuning.selection import expand, fit_model
 
 # The methods in the order of the tables, each beside those with the same kind of guarantee, and the one it is paired with.
 FAMILIES = {
@@ -265,9 +266,9 @@ class Split:
         for place, (name, model) in enumerate(self.models.items()):
             try:
                 fitted = fit_model(_seeded(model, seed, place), train)
-                candidates = expand({name: model}, None)
+                candidates = expand({name: model}, None, classes)
                 records = {
-                    (role, kind): predicted(fitted, self.X.iloc[at], kind, uniforms=None, classes=classes)
+                    (role, kind): predict_record(fitted, self.X.iloc[at], kind, classes=classes)
                     for kind in dict.fromkeys(each.kind for each in candidates)
                     for role, at in rows.items()
                 }

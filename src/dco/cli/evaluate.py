@@ -29,7 +29,7 @@ def command(model: Path, data: Path, by: str | None, trust: tuple[str, ...], as_
 
     The rows of DATA must be new: if some of them trained, tuned or calibrated the model, there is no verdict.
     """
-    from dco.cli.model_files import condition_column, open_model, rows_with_targets, stated
+    from dco.cli.model_files import condition_columns, open_model, rows_with_targets, stated
 
     least = options.pop("fail_below")
     asked = {"alpha": chosen_alpha(options.pop("alpha"), options.pop("confidence"), default=None)}
@@ -38,7 +38,7 @@ def command(model: Path, data: Path, by: str | None, trust: tuple[str, ...], as_
         estimator = open_model(model, trust)
         rows = rows_with_targets(estimator, data, by=by, **options)
         promise = stated(estimator, asked, noting=True)
-        own = by is None or by == condition_column(estimator)  # the estimator then takes the groups that it calibrated
+        own = by is None or by in condition_columns(estimator)  # the estimator then takes the groups that it calibrated
         evaluation = estimator.evaluate(rows.X, rows.y, by=None if own else rows.by, **asked)
     certificate = estimator.certificate_
     own_statement = all(value is None for value in asked.values())
@@ -72,7 +72,8 @@ def _groups_title(certificate: Any, by: str | None) -> str:
     """What the guarantee says about the groups of a table: those of the thresholds, or of another column."""
     if by is None:
         promise = "nothing is guaranteed" if certificate.guarantee == "none" else "the guarantee holds in each group"
-        return f"By group (each has its own threshold; {promise})"
+        own = "they overlap" if certificate.groups else "each has its own threshold"
+        return f"By group ({own}; {promise})"
     if certificate.guarantee == "none":
         return f"By {by} (nothing is guaranteed)"
     if any(entry.group is not None for entry in certificate.thresholds):

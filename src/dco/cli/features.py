@@ -45,7 +45,7 @@ def features(table: Any, layout: Layout, *, path: Path, first_row: int = 0) -> A
                 raise ValueError(
                     f"{path}: the column {name!r} contains dates, and the fit read it as text; write it as for the fit."
                 )
-            texts = as_texts(column, fill=MISSING if name == layout.condition else None)
+            texts = as_texts(column, fill=MISSING if name in layout.conditions else None)
             columns[name] = pandas.Series(texts, dtype=object)  # pandas would choose by its version
         elif name in are_dates:
             columns[name] = seconds(column, name, path=path, first_row=first_row)
@@ -119,7 +119,7 @@ class NewValues:
         self.rows += table.num_rows
         there = set(table.column_names)
         for name, kept in layout.categories.items():
-            if name != layout.condition and name in there:
+            if name not in layout.conditions and name in there:
                 unknown = _unlike(table.column(name), kept)
                 self._add(name, unknown, len(unknown))
 

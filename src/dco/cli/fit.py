@@ -27,8 +27,21 @@ _OUTPUTS = ("out", "report", "certificate")
 @opt.level_options()
 @opt.guarantee_options()
 @click.option("--scores", metavar="LIST", help="lac, aps, raps, saps, topk, margin; absolute, normalised, quantile.")
-@click.option("--condition-on", metavar="COL", help="One threshold per value of this column; the target: one per class.")
 @click.option("--range", "support", type=float, nargs=2, metavar="LOW HIGH", help="Where the target lies, such as 0 inf.")
+@click.option(
+    "--selection",
+    type=click.Choice(["decoupled", "pointwise"]),
+    default="decoupled",
+    show_default=True,
+    help="One candidate for all rows, or for each row the one whose set is smallest.",
+)
+@click.option(
+    "--condition-on",
+    metavar="COL",
+    multiple=True,
+    help="One threshold per value of this column; the target: one per class; label-clusters: rare classes share one. "
+    "Given again: all groups, overlapping.",
+)
 @click.option("--by", metavar="COL", help="Evaluate by this column, on rows set aside (see --test-size).")
 @click.option("--key", metavar="COL", help="A column that names the rows; not a feature.")
 @click.option(
@@ -173,7 +186,7 @@ def fit_table(data: Path, o: dict[str, Any]) -> Fitted:
     model.table_ = {"layout": layout.to_plain(), "rows": len(y), "fitted_rows": kept, "source": data.name}
     if not tested.size:
         return Fitted(model, why, layout)
-    by = None if by == layout.condition else by  # the model takes the groups that it calibrated
+    by = None if by in layout.conditions else by  # the model takes the groups that it calibrated
     names = row_names(table, layout.key, tested)
     rows = KnownRows(X.iloc[tested].reset_index(drop=True), y[tested], labels(table, by, tested), by, names)
     return Fitted(model, why, layout, rows, model.evaluate(rows.X, rows.y, by=rows.by))
@@ -190,12 +203,28 @@ def _unfitted(layout: Layout, o: dict[str, Any]) -> Any:
         make_scores(o["scores"], layout.task),
         **{
             name: o[name]
-            for name in ("alpha", "guarantee", "delta", "tune_size", "calibrate_size", "tune_folds", "scheduler", "support")
+            for name in (
+                "alpha",
+                "guarantee",
+                "delta",
+                "tune_size",
+                "calibrate_size",
+                "tune_folds",
+                "scheduler",
+                "selection",
+                "support",
+            )
         },
-        condition_on="label" if layout.condition == layout.target else layout.condition,
+        condition_on=_condition(layout),
         n_jobs=o["jobs"],
         random_state=o["seed"],
     )
+
+
+def _condition(layout: Layout) -> Any:
+    if layout.condition == layout.target:
+        return "label"
+    return list(layout.condition) if isinstance(layout.condition, tuple) else layout.condition
 
 
 def _show(fitted: Fitted) -> None:

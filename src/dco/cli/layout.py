@@ -20,13 +20,18 @@ class Layout:
     numbers: tuple[str, ...]
     texts: tuple[str, ...]
     order: tuple[str, ...]
-    condition: str | None = None
+    condition: str | tuple[str, ...] | None = None  # of several columns, groups overlap
     groups: str | None = None
     key: str | None = None
     dropped: tuple[str, ...] = ()
     decimal: str = "."
     dates: tuple[str, ...] | None = None  # those of the numbers that are dates; None: not known
     categories: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # the values that the fit saw, unless too many
+
+    @property
+    def conditions(self) -> tuple[str, ...]:
+        """The columns whose values are groups with thresholds of their own."""
+        return (self.condition,) if isinstance(self.condition, str) else self.condition or ()
 
     def to_plain(self) -> dict[str, Any]:
         """Lists and text only, so that it can be stored in a model file."""

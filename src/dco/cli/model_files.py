@@ -15,6 +15,7 @@ from dco.foundations.arrays import AnyArray
 from dco.foundations.errors import UntrustedTypeError
 from dco.foundations.extras import require
 from dco.foundations.notes import Note, show
+from dco.rows.conditions import is_label
 from dco.rows.fingerprints import role_fingerprint, row_fingerprints
 from dco.rows.rows import take_features
 from dco.storage.saving import load
@@ -123,12 +124,13 @@ def _was_fitted_on(model: Any, X: Any, y: AnyArray) -> bool:
     return bool(digest == model.certificate_.row_fingerprints.get("calibrate"))
 
 
-def condition_column(model: Any) -> str | None:
-    """The column whose values have their own thresholds, if there is one."""
+def condition_columns(model: Any) -> tuple[str, ...]:
+    """The columns whose values are groups with thresholds of their own."""
     stored = getattr(model, "table_", None)
     if stored is not None:
-        return Layout.from_plain(stored["layout"]).condition
-    return model.condition_on if isinstance(model.condition_on, str) and model.condition_on != "label" else None
+        return Layout.from_plain(stored["layout"]).conditions
+    given = model.condition_on if isinstance(model.condition_on, list) else [model.condition_on]
+    return tuple(name for name in given if isinstance(name, str) and not is_label(name))
 
 
 def stated(model: Any, asked: Mapping[str, Any], *, noting: bool = False) -> dict[str, Any]:

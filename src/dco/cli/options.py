@@ -228,10 +228,12 @@ calibrate_option = click.option(
     "--calibrate-size", type=SizeType(), default="0.25", show_default=True, help="Rows for calibration."
 )
 # A table with known targets for a fitted model.
-known_options = combined(
+target_options = combined(
     click.option("--target", metavar="COL", help="The column with the true values.  [default: that of `dco fit`]"),
-    click.option("--by", metavar="COL", help="Also report by the values of this column."),
     decimal_option(default=None),
     click.option("--ignore-new", is_flag=True, help="Ignore columns that the model was not fitted on."),
     trust_option,
+)
+known_options = combined(
+    click.option("--by", metavar="COL", help="Also report by the values of this column."), target_options
 )

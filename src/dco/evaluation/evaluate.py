@@ -154,11 +154,11 @@ def evaluate(
 ) -> Evaluation:
     """Evaluate `sets` against the labels `y` of the same rows.
 
-    `threshold`, if it certifies coverage by its rank ("marginal" or "pac"), brings the consistency test of
+    `threshold`, if it certifies coverage by its rank ("marginal" or "pac"), adds the consistency test of
     `dco.theory.coverage_consistency`; say ``tied=True`` when calibration scores are equal near it. `groups` holds one
-    value per row, its slice, and brings results for each slice; `thresholds` holds the thresholds of slices that were
-    calibrated by themselves, and brings the test slice by slice. The rows must be new: rows that trained,
-    tuned or calibrated prove nothing.
+    value per row, its slice, or (n, c) values for c ways to slice, and adds results for each slice; `thresholds` holds the
+    thresholds of slices that were calibrated by themselves, and adds the test slice by slice. The rows must be new: rows
+    that trained, tuned or calibrated prove nothing.
     """
     if not isinstance(sets, PredictionSets):
         raise ValueError(f"sets must be LabelSets, Intervals or IntervalUnions, got {type(sets).__name__}.")
@@ -224,6 +224,9 @@ def _is_full(sets: PredictionSets) -> Bools:
 def _by_group(
     hits: Bools, known: Bools, sizes: Floats, groups: AnyArray, thresholds: Mapping[Any, Threshold], *, tied: bool
 ) -> tuple[GroupEvaluation, ...]:
+    if groups.ndim == 2 and len(groups) == hits.size:  # slices that overlap
+        each = (_by_group(hits, known, sizes, column, thresholds, tied=tied) for column in groups.T)
+        return tuple(row for rows in each for row in rows)
     if groups.shape != hits.shape:
         raise ValueError(f"groups must hold one value for each of the {hits.size} rows, got shape {groups.shape}.")
     return tuple(

@@ -1,34 +1,16 @@
-"""Watch a fitted predictor in service: at any time, do the rows that come still follow the promise?
-
-The law of hits. Let the threshold be the k-th smallest of n calibration scores. If new rows are exchangeable with the
-calibration rows and scores are distinct, hits follow a Polya urn: after H hits in t rows the next row is covered with
-probability (k + H) / (n + 1 + t). The chance of the calibration rows themselves is in it.
-
-The evidence. The alternative c replaces k by c k and keeps the n + 1 - k misses of the urn, so that the odds of a hit are c
-times as high. The likelihood ratio of h hits and m misses is, with b = n + 1 - k and the Beta function B,
-
-    M_c(h, m) = B(c k + h, b + m) / B(c k, b)  :  B(k + h, b + m) / B(k, b),
-
-and M is its mean over a few c below 1. M is a test martingale under the law (it starts at 1 and P(ever M >= x) <= 1 / x;
-Ville 1939). It falls when a miss becomes a hit. Scores with ties, broken at random, give hits that follow the urn and are
-hits of the sets too, so the bound holds with ties, and for a threshold that is infinite.
-
-Changes that begin later. The law is the same for the rows after any start. Starts are at 0, 100, 200 ..., M_j is the
-evidence of the rows after the start j, and the p-value is min_j 1 / (w_j max_t M_j) with weights w_j that sum to 1. By the
-union bound P(ever p <= d) <= d: this is for all times together, however long rows come.
-"""
+"""Watch a fitted predictor in service: at any time, do the rows that come still follow the promise?"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike
 
-from dco.foundations.arrays import Bools, Floats, Integers
+from dco.evaluation.watching import Evidence, Stakes, confidence_sequence, likely_start, place
+from dco.foundations.arrays import AnyArray, Bools, Floats
 from dco.foundations.display import ShownAsPrinted, are, counted
 from dco.foundations.notes import Note, show
 from dco.foundations.ranks import Level, Threshold, as_rational
@@ -40,126 +22,42 @@ if TYPE_CHECKING:
     from dco.estimators import Decoupled
     from dco.predictor import DecoupledPredictor
 
-ODDS = (0.7, 0.45, 0.2)  # the alternatives c; 0.45 takes a coverage of 0.90 to 0.80
-STEP = 100  # rows between two starts
-_AT_ONCE = 2**10  # rows whose evidence is computed together
-_FORMAT = 1
+_FORMAT = 2
 
 
-# ------------------------------------------------------------------------------------------------ laws, on hits alone
+@dataclass(frozen=True)
+class WatchedCondition:
+    """One condition: its rows, the share covered, and its own p-value, corrected for the number of conditions."""
 
-
-def log_evidence(hits: ArrayLike, rows: ArrayLike, *, rank: int | Integers, n: int | Integers) -> Floats:
-    """log M: how much better lower odds of a hit explain `hits` in `rows` than the urn of rank k of n does."""
-    from scipy.special import gammaln, logsumexp
-
-    h, t = np.asarray(hits, dtype=np.float64), np.asarray(rows, dtype=np.float64)
-    misses = n + 1 - rank
-
-    def log_ratio(k: float | Floats | Integers) -> Floats:
-        """log of B(k + h, b + m) / B(k, b), without what does not depend on k."""
-        return np.asarray(gammaln(k + h) - gammaln(k) - gammaln(k + misses + t) + gammaln(k + misses))
-
-    terms = np.stack([log_ratio(c * rank) for c in ODDS]) - log_ratio(rank)
-    return np.asarray(logsumexp(terms, axis=0) - math.log(len(ODDS)))
-
-
-def start_weights(starts: int) -> Floats:
-    """w_0 = 1/2 and w_j = (ln 2 / 2) (1 / ln(j + 1) - 1 / ln(j + 2)): the sum over all j is 1, and they fall slowly."""
-    j = np.arange(1, starts)
-    later = math.log(2) / 2 * (1 / np.log(j + 1) - 1 / np.log(j + 2))
-    return np.concatenate([[0.5], later])[:starts]
-
-
-@dataclass(frozen=True, eq=False)
-class Evidence:
-    """What is kept of the rows so far: hits, and for each start the hits before it and its largest log evidence."""
-
+    condition: str
     rows: int
-    hits: int
-    hits_before: Integers
-    largest: Floats
-
-    @classmethod
-    def none(cls) -> Evidence:
-        """Before the first row: one start, at row 0."""
-        return cls(0, 0, np.zeros(1, dtype=np.int64), np.zeros(1))
-
-    def after(self, hits: Bools, *, rank: int, n: int) -> Evidence:
-        """The evidence after more rows, in order of arrival; in one batch or one by one, the result is the same."""
-        found = self
-        for first in range(0, len(hits), _AT_ONCE):
-            found = found._after_some(hits[first : first + _AT_ONCE], rank, n)
-        return found
-
-    def _after_some(self, hits: Bools, rank: int, n: int) -> Evidence:
-        rows = self.rows + np.arange(1, len(hits) + 1)
-        total = self.hits + np.cumsum(hits, dtype=np.int64)
-        new = total[rows % STEP == 0]
-        before = np.concatenate([self.hits_before, new])
-        largest = np.concatenate([self.largest, np.zeros(len(new))])
-        age = rows[:, None] - STEP * np.arange(len(before))
-        own = np.where(age >= 0, total[:, None] - before, 0)  # a start that is still to come has no rows: M = 1
-        found = log_evidence(own, np.maximum(age, 0), rank=rank, n=n)
-        return Evidence(int(rows[-1]), int(total[-1]), before, np.maximum(largest, found.max(axis=0)))
-
-    def p_value(self) -> float:
-        """min_j 1 / (w_j max M_j), at most 1: valid at any time, P(ever p <= d) <= d."""
-        return min(1.0, math.exp(-float(np.max(self.largest + np.log(start_weights(len(self.largest)))))))
-
-
-def confidence_sequence(hits: int, rows: int, *, error_rate: float) -> tuple[float, float]:
-    """An interval for the coverage p that holds at all times together with probability at least 1 - error_rate.
-
-    All p with  B(H + 1/2, m + 1/2) / B(1/2, 1/2) < p**H (1 - p)**m / error_rate,  for H hits and m misses. The ratio of the
-    two sides is a test martingale for rows that are covered independently with one and the same probability p (Robbins
-    1970; Howard, Ramdas, McAuliffe and Sekhon 2021).
-    """
-    from scipy.optimize import brentq
-    from scipy.special import betaln, xlog1py, xlogy
-
-    misses = rows - hits
-    line = betaln(hits + 0.5, misses + 0.5) - betaln(0.5, 0.5) + math.log(error_rate)
-
-    def above(p: float) -> float:
-        return float(xlogy(hits, p) + xlog1py(misses, -p) - line)
-
-    if rows == 0:
-        return 0.0, 1.0
-    share = hits / rows
-    low = 0.0 if hits == 0 else float(brentq(above, 1e-300, share)) if share < 1 else math.exp(line / hits)
-    high = 1.0 if misses == 0 else -math.expm1(line / misses) if hits == 0 else float(brentq(above, share, 1 - 2**-53))
-    return low, high
-
-
-def most_likely_start(hits: Bools, *, rank: int, n: int) -> int:
-    """How many rows came before the change: the start whose rows, up to now, have the largest evidence.
-
-    Rows before the start count as calibration rows here: given H hits in s of them the urn is that of rank k + H of n + s.
-    """
-    total, before = np.concatenate([[0], np.cumsum(hits)]), np.arange(len(hits))
-    own, age = total[-1] - total[:-1], len(hits) - before
-    return int(np.argmax(log_evidence(own, age, rank=rank + total[:-1], n=n + before)))
-
-
-# -------------------------------------------------------------------------------------------------- report and monitor
+    coverage: float
+    expected_coverage: float
+    p_value: float
 
 
 @dataclass(frozen=True)
 class MonitorReport(ShownAsPrinted):
     """What a monitor knows after `rows` rows.
 
-    ``alarm``: the rows are not like the calibration rows, and are covered less often. If they are like them, the
-    probability that there is ever an alarm is at most `error_rate`; an alarm stays. ``p_value`` is valid at any time.
-    ``coverage`` is the share of covered rows (NaN without rows), ``expected_coverage`` is k / (n + 1). ``interval`` holds
-    the coverage at all times together with probability at least 1 - `error_rate`, if rows are independent and their
-    coverage does not change. ``since`` is given with an alarm: the row, counted from 1, at which the change probably began,
-    an estimate without a guarantee. ``coverage_since`` is the share covered from there on; it is too low on average, since
-    the start was picked by it.
+    ``alarm``: rows are covered less often than the law of the calibration allows. If new rows are exchangeable with the
+    calibration rows, the probability that there is ever an alarm is at most `error_rate`; an alarm stays. ``p_value`` is
+    valid at any time. ``change`` is quicker for changes that come late: without a change it turns true after `run_length`
+    rows on average, or more. ``drift`` looks at the places of the scores instead of coverage, and is ever true with
+    probability at most `error_rate` without a change; ``drift_p_value`` goes with it.
+
+    ``coverage`` is the share of covered rows (NaN without rows), ``expected_coverage`` the mean of its law, k / (n + 1).
+    ``interval`` holds the coverage at all times together with probability at least 1 - `error_rate`, if rows are independent
+    and their coverage does not change. ``since`` is given with an alarm or a change: the row, counted from 1, at which it
+    probably began, an estimate without a guarantee. ``coverage_since`` is the share covered from there on; it is too low on
+    average, since the start was picked by it. ``conditions`` has one entry for each condition with a threshold of its own.
     """
 
     alarm: bool
     p_value: float
+    change: bool
+    drift: bool
+    drift_p_value: float
     rows: int
     coverage: float
     interval: tuple[float, float]
@@ -167,7 +65,9 @@ class MonitorReport(ShownAsPrinted):
     coverage_since: float | None
     expected_coverage: float
     error_rate: float
+    run_length: int
     guarantee: str
+    conditions: tuple[WatchedCondition, ...] = ()
 
     def __str__(self) -> str:
         if self.rows == 0:
@@ -177,23 +77,64 @@ class MonitorReport(ShownAsPrinted):
             f"{counted(self.rows, 'row')} watched, {self.coverage:.1%} covered (interval for all times {low:.1%} to "
             f"{high:.1%}); at least {self.expected_coverage:.1%} is expected from the calibration."
         )
-        rate = f"{100 * self.error_rate:g} %"
-        if not self.alarm:
-            return f"No alarm: p = {self.p_value:.2g}, and an alarm needs p <= {self.error_rate:g}.\n{seen}"
-        return (
-            f"Alarm: new rows are covered less often than the calibration rows promise (p = {self.p_value:.2g}).\n{seen}\n"
-            f"The change probably began near row {self.since}; {self.coverage_since:.1%} have been covered since.\n"
-            f"If rows were like the calibration rows, there would ever be an alarm with probability at most {rate}."
-        )
+        if self.alarm:
+            said = f"Alarm: new rows are covered less often than the calibration rows promise (p = {self.p_value:.2g})."
+        else:
+            said = f"No alarm: p = {self.p_value:.2g}, and an alarm needs p <= {self.error_rate:g}."
+        lines = [said, seen]
+        if self.change and not self.alarm:
+            lines.append(f"A change is likely: without one, this is said once in {self.run_length:,} rows on average.")
+        if self.since is not None:
+            lines.append(
+                f"The change probably began near row {self.since}; {self.coverage_since:.1%} have been covered since."
+            )
+        if self.drift:
+            lines.append(f"Scores have drifted from those of the calibration rows (p = {self.drift_p_value:.2g}).")
+        lines += [
+            f"{entry.condition}: {entry.coverage:.1%} of {counted(entry.rows, 'row')} covered (p = {entry.p_value:.2g})."
+            for entry in self.conditions
+            if entry.p_value <= self.error_rate
+        ]
+        if self.alarm:
+            rate = f"{100 * self.error_rate:g} %"
+            lines.append(
+                f"If rows were like the calibration rows, there would ever be an alarm with probability at most {rate}."
+            )
+        return "\n".join(lines)
+
+
+class _Urn:
+    """One threshold in service: the law of its hits, and the scores that new ones are ranked among."""
+
+    def __init__(self, threshold: Threshold, scores: Floats, tie: np.random.Generator) -> None:
+        self.rank, self.n = int(threshold.rank or 0), threshold.n
+        self.cut, self.rows, self.hits, self.covered = threshold.value, 0, 0, 0
+        self.evidence, self.scores = Evidence.none(), sorted(scores.tolist())
+        below, equal = int(np.sum(scores < self.cut)), int(np.sum(scores == self.cut))
+        # of the calibration scores equal to the threshold, put in random order, the threshold is the (k - below)-th
+        self.tie = tie.beta(self.rank - below, equal - (self.rank - below) + 1) if equal else 1.0
+
+    def expected(self) -> float:
+        """The probability that the next row is a hit."""
+        return (self.rank + self.hits) / (self.n + 1 + self.rows)
+
+    def take(self, score: float, uniform: float, *, covered: bool) -> tuple[bool, float]:
+        """One more row: whether it is a hit with ties broken at random, and what the urn expected."""
+        hit = covered if math.isinf(self.cut) else score < self.cut or (score == self.cut and uniform <= self.tie)
+        expected = self.expected()
+        self.evidence = self.evidence.after(hit, expected)
+        self.rows, self.hits, self.covered = self.rows + 1, self.hits + hit, self.covered + covered
+        return hit, expected
 
 
 class Monitor:
     """Watch the promise of a fitted estimator on labelled rows as they arrive.
 
     Claim: while new rows are exchangeable with the calibration rows, P(ever an alarm) <= `error_rate`, over the draw of the
-    calibration rows and of all new rows, with ties too. The statement of the fit is watched, "marginal" or "pac", by the
-    law of its own rank. An alarm says that rows are covered less often than that law allows; under "pac" this can be while
-    coverage is still above 1 - alpha, since its rank leaves a margin.
+    calibration rows and of all new rows, with ties too (they are broken at random, with a fixed seed). The statement of the
+    fit is watched, "marginal" or "pac", by the law of its own rank, and one urn for each condition. An alarm says that rows
+    are covered less often than that law allows; under "pac" and with tied scores this can be while coverage is still above
+    1 - alpha, since they leave a margin. `run_length` is the mean number of rows between false reports of a ``change``.
 
     A row whose X and y are those of a row seen before, here or in the fit, does not count (``duplicates="drop"``). Where
     different rows are often equal, dropping them changes what rows are like: ``duplicates="natural"`` counts every row.
@@ -205,6 +146,7 @@ class Monitor:
         est: Decoupled,
         *,
         error_rate: Level = 0.05,
+        run_length: int = 10_000,
         duplicates: Literal["drop", "natural"] = "drop",
         state: Mapping[str, Any] | None = None,
     ) -> None:
@@ -213,17 +155,28 @@ class Monitor:
         check_is_fitted(est, "predictor_")
         if duplicates not in ("drop", "natural"):
             raise ValueError(f'duplicates must be "drop" or "natural", got {duplicates!r}.')
-        self.error_rate = float(as_rational(error_rate, name="error_rate"))
+        if run_length < 1:
+            raise ValueError(f"run_length is a mean number of rows, at least 1; got {run_length!r}.")
+        self.error_rate, self.run_length = float(as_rational(error_rate, name="error_rate")), int(run_length)
         self._est, self._own, self._duplicates = est, est.predictor_, duplicates
-        threshold = watched_threshold(est.predictor_)
-        self._law = {"rank": int(threshold.rank or 0), "n": threshold.n}
-        self._threshold = threshold
-        self._evidence, self._hits, self._seen = Evidence.none(), np.zeros(0, dtype=bool), dict[str, None]()
+        self._uniforms = np.random.default_rng([0, *self._own.certificate.scores_fingerprint.encode()])
+        self._urns = self._filled_urns()
+        self._evidence, self._stakes, self._seen = Evidence.none(), Stakes.none(), dict[str, None]()
+        self._taken: list[tuple[bool, float, str | None]] = []  # covered, score, condition: all that a state needs
+        self._steps: list[tuple[bool, float, float, float]] = []  # hit, expected, p-value, p-value of drift
         if state is not None:
             self._continue(state)
         if duplicates == "drop" and self._own.kept.repeated > 0:
             text = f"{self._own.kept.repeated:.1%} of the rows of the fit have copies among them"
             show([Note("repeats", f"{text}, and a monitor counts equal rows once.", 'Count all: duplicates="natural".')])
+
+    def _filled_urns(self) -> dict[str | None, _Urn]:
+        """One urn for each threshold, by what a certificate calls its condition."""
+        own = self._own
+        names, parts = own.calibration.condition_labels(), own.calibration.parts
+        scores = {name: own.calibration.used(rows, own.statement.rule)[0] for name, rows in parts.items()}
+        thresholds = watched_thresholds(own)
+        return {names[name]: _Urn(threshold, scores[name], self._uniforms) for name, threshold in thresholds.items()}
 
     def update(self, X: Any, y: Any) -> MonitorReport:
         """Take labelled rows in the order in which they arrived, in batches of any size, and report.
@@ -237,55 +190,114 @@ class Monitor:
         if len(sets) != len(target):
             raise ValueError(f"X has {counted(len(sets), 'row')} and y has {len(target)}: give one target for each row.")
         notes: list[Note] = []
-        if isinstance(sets, LabelSets) and (unknown := int(np.sum(~sets.knows(target)))):
+        known = sets.knows(target) if isinstance(sets, LabelSets) else np.ones(len(target), dtype=bool)
+        if unknown := int(np.sum(~known)):
             text = f"{counted(unknown, 'label')} of {len(target)} {are(unknown)} not in classes_ and count as misses."
             notes.append(Note("unknown-labels", text, "Are labels spelt as in fit?"))
-        hits = np.asarray(sets.contains(target), dtype=bool)
-        hits = hits[self._new_rows(X, target, notes)]
-        self._hits = np.concatenate([self._hits, hits])
-        self._evidence = self._evidence.after(hits, **self._law)
+        covered = np.asarray(sets.contains(target), dtype=bool)
+        scores, conditions = self._scored(X, target, known)
+        for row in np.flatnonzero(self._new_rows(X, target, notes)).tolist():
+            self._take(bool(covered[row]), float(scores[row]), None if conditions is None else str(conditions[row]))
         show(notes)
         return self.report()
 
+    def _scored(self, X: Any, y: AnyArray, known: Bools) -> tuple[Floats, AnyArray | None]:
+        """The score of each row (infinite for a label that the fit does not know), and its condition."""
+        from dco.rows.rows import take_features
+
+        scores, rows = np.full(len(y), np.inf), np.flatnonzero(known)
+        names = None if self._own.structure.condition_on is None else np.full(len(y), "", dtype=object)
+        if rows.size:
+            scores[rows], conditions = self._own.calibration_scores(take_features(X, rows), y[rows])
+            if names is not None:
+                names[rows] = conditions
+        if names is not None:
+            names[~known] = [str(label) for label in y[~known]]
+        return scores, names
+
+    def _take(self, covered: bool, score: float, condition: str | None) -> None:
+        """One row. A condition without calibration rows has the whole as its set, so that nothing is learnt from it."""
+        tie, rank = self._uniforms.random(2).tolist()
+        self._taken.append((covered, score, condition))
+        urn = self._urns.get(condition)
+        if urn is None:
+            hit, expected = covered, 1.0
+        else:
+            hit, expected = urn.take(score, tie, covered=covered)
+            self._stakes = self._stakes.after(place(score, urn.scores, rank))
+        self._evidence = self._evidence.after(hit, expected)
+        self._steps.append((hit, expected, float(self._evidence.p_value()), float(self._stakes.p_value())))
+
     def report(self) -> MonitorReport:
         """What is known so far."""
-        rows, covered, p_value = self._evidence.rows, self._evidence.hits, self._evidence.p_value()
-        made = MonitorReport(
-            alarm=p_value <= self.error_rate,
+        rows, covered = len(self._taken), sum(row[0] for row in self._taken)
+        p_value, drift = float(self._evidence.p_value()), float(self._stakes.p_value())
+        alarm, change = p_value <= self.error_rate, float(self._evidence.detector) >= self.run_length
+        since = coverage_since = None
+        if alarm or change:
+            since = likely_start([step[0] for step in self._steps], [step[1] for step in self._steps]) + 1
+            coverage_since = float(np.mean([row[0] for row in self._taken[since - 1 :]]))
+        n = sum(urn.n for urn in self._urns.values())
+        return MonitorReport(
+            alarm=alarm,
             p_value=p_value,
+            change=change,
+            drift=drift <= self.error_rate,
+            drift_p_value=drift,
             rows=rows,
             coverage=covered / rows if rows else math.nan,
             interval=confidence_sequence(covered, rows, error_rate=self.error_rate),
-            since=None,
-            coverage_since=None,
-            expected_coverage=self._law["rank"] / (self._law["n"] + 1),
+            since=since,
+            coverage_since=coverage_since,
+            expected_coverage=sum(urn.n * urn.rank / (urn.n + 1) for urn in self._urns.values()) / n if n else 1.0,
             error_rate=self.error_rate,
-            guarantee=self._threshold.guarantee,
+            run_length=self.run_length,
+            guarantee=self._own.statement.guarantee,
+            conditions=() if None in self._urns else tuple(map(self._watched, self._urns)),
         )
-        if not made.alarm:
-            return made
-        start = most_likely_start(self._hits, **self._law)
-        return replace(made, since=start + 1, coverage_since=float(np.mean(self._hits[start:])))
+
+    def _watched(self, condition: str | None) -> WatchedCondition:
+        urn = self._urns[condition]
+        p_value = min(1.0, len(self._urns) * float(urn.evidence.p_value()))
+        coverage = urn.covered / urn.rows if urn.rows else math.nan
+        return WatchedCondition(str(condition), urn.rows, coverage, urn.rank / (urn.n + 1), p_value)
+
+    def timeline(self) -> dict[str, AnyArray]:
+        """One value per row, in order: ``covered``, and ``p_value`` and ``drift_p_value`` as they stood after it."""
+        covered = np.array([row[0] for row in self._taken], dtype=bool)
+        p_values = np.array([step[2:] for step in self._steps], dtype=np.float64).reshape(-1, 2)
+        return {"covered": covered, "p_value": p_values[:, 0], "drift_p_value": p_values[:, 1]}
 
     def state(self) -> dict[str, Any]:
-        """All that is needed to go on, as plain data for JSON: hits in order and the fingerprints of the rows."""
-        hits = "".join("01"[hit] for hit in self._hits.tolist())
-        return {"format": _FORMAT, "calibration": self._calibration(), "hits": hits, "seen": list(self._seen)}
+        """All that is needed to go on, as plain data for JSON: hits, scores, conditions and fingerprints of the rows."""
+        return {
+            "format": _FORMAT,
+            "calibration": self._calibration(),
+            "covered": "".join("01"[row[0]] for row in self._taken),
+            "scores": [row[1].hex() for row in self._taken],
+            "conditions": None if None in self._urns else [row[2] for row in self._taken],
+            "seen": list(self._seen),
+        }
 
     def _calibration(self) -> str:
         certificate = self._own.certificate
-        return f"{certificate.structure_fingerprint} {certificate.scores_fingerprint} {self._law['rank']}/{self._law['n']}"
+        laws = " ".join(f"{urn.rank}/{urn.n}" for urn in self._urns.values())
+        return f"{certificate.structure_fingerprint} {certificate.scores_fingerprint} {laws}"
 
     def _continue(self, state: Mapping[str, Any]) -> None:
-        wanted = {"format", "calibration", "hits", "seen"}
-        whole = isinstance(state, Mapping) and set(state) == wanted and state["format"] == _FORMAT
-        if not whole or not isinstance(state["hits"], str) or set(state["hits"]) - {*"01"}:
+        wanted = {"format", "calibration", "covered", "scores", "conditions", "seen"}
+        if not isinstance(state, Mapping) or set(state) != wanted or state["format"] != _FORMAT:
             raise ValueError("state must be what Monitor.state() returned, whole and unchanged.")
         if state["calibration"] != self._calibration():
             raise ValueError("state is of a monitor of another fit: make a new Monitor, or load the model it was made for.")
-        self._hits = np.array([digit == "1" for digit in state["hits"]], dtype=bool)
-        self._evidence = self._evidence.after(self._hits, **self._law)
-        self._seen = dict.fromkeys(state["seen"])
+        try:
+            covered = [{"0": False, "1": True}[digit] for digit in state["covered"]]
+            conditions = state["conditions"] or [None] * len(covered)
+            for row in zip(covered, map(float.fromhex, state["scores"]), conditions, strict=True):
+                self._take(*row)
+            self._seen = dict.fromkeys(state["seen"])
+        except (KeyError, TypeError, ValueError):
+            raise ValueError("state must be what Monitor.state() returned, whole and unchanged.") from None
 
     def _new_rows(self, X: Any, y: Any, notes: list[Note]) -> Bools:
         """Which rows count."""
@@ -295,8 +307,8 @@ class Monitor:
         used = self._own.kept.among(hashes).known
         new = np.zeros(len(y), dtype=bool)
         words = hashes.view(np.uint64).reshape(-1, 2)  # bytes of dtype S16 lose zeros at their end
-        for place, name in enumerate(f"{first:016x}{second:016x}" for first, second in words.tolist()):
-            new[place] = name not in self._seen and not used[place]
+        for row, name in enumerate(f"{first:016x}{second:016x}" for first, second in words.tolist()):
+            new[row] = name not in self._seen and not used[row]
             self._seen[name] = None
         if not new.all():
             old = int(np.sum(~new))
@@ -305,18 +317,13 @@ class Monitor:
         return new
 
 
-def watched_threshold(own: DecoupledPredictor) -> Threshold:
-    """The one threshold whose hits have the law of an urn; an error that says why, if there is none."""
+def watched_thresholds(own: DecoupledPredictor) -> dict[Any, Threshold]:
+    """The thresholds whose hits have the law of an urn; an error that says why, if they have not."""
     if own.certificate.guarantee == "none":
         raise ValueError('The fit guarantees nothing (its certificate says "none"), so there is no promise to watch.')
     if own.calibration.clusters is not None:
         raise ValueError("The fit has groups=, and the law that a monitor watches is for rows that do not belong together.")
     thresholds = own.thresholds()
-    if None not in thresholds:
-        raise ValueError(
-            f"The fit has condition_on= with {counted(len(thresholds), 'threshold')}, and a monitor watches one: fit and "
-            "watch one estimator for each condition, with its share of error_rate."
-        )
-    if thresholds[None].rank is None:
-        raise ValueError("The threshold of the fit is not a calibration score of a known rank: its hits have no known law.")
-    return thresholds[None]
+    if any(threshold.rank is None for threshold in thresholds.values()):
+        raise ValueError("A threshold of the fit is not a calibration score of a known rank: its hits have no known law.")
+    return thresholds

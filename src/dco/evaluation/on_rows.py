@@ -12,7 +12,7 @@ from dco.evaluation.evaluate import Evaluation, evaluate
 from dco.foundations.arrays import AnyArray, as_labels
 from dco.foundations.notes import Note
 from dco.guarantees.calibration import Statement
-from dco.rows.conditions import check_condition, condition_values, is_label
+from dco.rows.conditions import check_condition, condition_values, groups_of, is_label
 from dco.rows.fingerprints import row_fingerprints
 
 if TYPE_CHECKING:
@@ -34,6 +34,8 @@ def evaluate_on_rows(
     notes += own.notes_on(X, statements)
     no_verdict, spoilt = _proves_nothing(own, X, y, notes)
     prediction, conditions = own.structure.prediction(X), own.structure.conditions(X, y)
+    if conditions is not None and isinstance(own.structure.condition_on, list):
+        conditions = np.asarray([groups_of(pattern) for pattern in conditions.tolist()])
     found = []
     for statement in statements:
         thresholds = {name: entry for name, entry in own.thresholds(statement).items() if name not in spoilt}
@@ -51,7 +53,7 @@ def evaluate_on_rows(
 
 def slices_by(by: Any, X: Any, y: AnyArray, structure: Structure) -> AnyArray | None:
     """The slice of each row that `by` gives, or names; None where it names the conditions, with laws of their own."""
-    if by is None or (np.ndim(by) == 0 and by == structure.condition_on):
+    if by is None or ((np.ndim(by) == 0 or isinstance(by, list)) and by == structure.condition_on):
         return None
     if np.ndim(by) == 0 or callable(by):
         check_condition(by, X, parameter="by")

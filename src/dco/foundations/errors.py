@@ -8,19 +8,19 @@ class DcoError(Exception):
 
 
 class OverlappingRolesError(DcoError, ValueError):
-    """Rows of one role turn up in another role that must not share them."""
+    """Rows of one role also appear in another role that must not share them."""
 
 
 class SealBrokenError(DcoError, RuntimeError):
-    """Calibration rows were asked for a second time, or for a second structure."""
+    """Calibration rows were requested a second time, or for a second structure."""
 
 
 class InfeasibleLevelError(DcoError, ValueError):
-    """There are too few calibration rows for a finite threshold at the level asked for."""
+    """There are too few calibration rows for a finite threshold at the requested level."""
 
 
 class IncompatibleScoreError(DcoError, TypeError):
-    """A score asks for something that the prediction it was given does not hold."""
+    """A score needs something that the prediction does not have."""
 
 
 class NonFiniteScoreError(DcoError, ValueError):

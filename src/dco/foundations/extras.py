@@ -18,7 +18,7 @@ def require(module: str, *, extra: str) -> Any:
             raise
         package = module.split(".")[0]
         raise MissingExtraError(
-            f"This needs the package {package}, which is not installed: pip install '.[{extra}]' in dco's source folder."
+            f"This needs the package {package}, which is not installed: pip install 'decoupled-conformal[{extra}]'."
         ) from None
 
 

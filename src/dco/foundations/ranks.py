@@ -272,7 +272,7 @@ class WeightedThresholds:
 
 def checked_scores(scores: ArrayLike) -> Floats:
     """Calibration scores as a one-dimensional array; NaN is refused, +inf is legal."""
-    array = to_numpy(scores)
+    array = scores if isinstance(scores, np.ndarray) and scores.dtype.kind == "f" else to_numpy(scores)
     if array.dtype.kind in "iub":
         array = array.astype(np.float64)
     if array.dtype.kind != "f":

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
-from fractions import Fraction
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from itertools import accumulate
 from typing import Any, Literal, Protocol
@@ -21,9 +20,11 @@ from dco.foundations.ranks import Level, Threshold, as_rational, checked_scores
 from dco.guarantees.rules.grouped import one_row_per_group
 from dco.guarantees.rules.rule import RULES, Rule
 from dco.guarantees.theory import ranks_near_threshold
-from dco.rows.conditions import is_label, rows_by_condition
+from dco.predictions import Prediction
+from dco.rows.conditions import group_marks, group_sizes, is_label, rows_by_condition
 from dco.rows.fingerprints import codes_of_values
 from dco.rows.rows import SealedRows, take_features
+from dco.scores.score import Score, check_inverse, is_ours
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class Statement:
     guarantee: str = "marginal"
     delta: Level = 0.05
     simultaneous: bool = False
-    condition_on: Any = None
+    condition_on: Any = field(default=None, hash=False)  # a list has no hash
     on_infeasible: Literal["warn", "raise"] = "warn"
 
     def __post_init__(self) -> None:
@@ -44,6 +45,9 @@ class Statement:
             if getattr(self, name) not in offered:
                 known = " or ".join(f'"{value}"' for value in offered)
                 raise ValueError(f"{name} must be {known}, got {getattr(self, name)!r}.")
+        if isinstance(self.condition_on, list) and not self.rule.overlaps:
+            text = f"No {self.guarantee.upper()} statement is known for groups that overlap"
+            raise ValueError(Message(f"{text}: use ⟨guarantee=marginal⟩, or name one condition in ⟨condition_on⟩."))
 
     def changed(self, given: Mapping[str, Any]) -> Statement:
         """Another statement; a delta must go with a guarantee that has one."""
@@ -57,23 +61,33 @@ class Statement:
         """What turns calibration scores into a threshold."""
         return RULES[self.guarantee]
 
-    def delta_of(self, parts: int) -> Fraction:
-        """The failure probability that each of `parts` conditions may spend."""
-        delta = as_rational(self.delta, name="delta")
-        return delta / parts if self.simultaneous else delta
-
     def smallest_n(self, parts: int = 1) -> int:
         """The least number of rows (for each condition) with a finite threshold."""
-        return self.rule.smallest_n(alpha=self.alpha, delta=self.delta_of(parts))
+        delta = as_rational(self.delta, name="delta")
+        return self.rule.smallest_n(alpha=self.alpha, delta=delta / parts if self.simultaneous else delta)
 
     def thresholds(self, calibration: Calibration) -> dict[Any, Threshold]:
-        """The threshold of each condition, or one under the key None."""
-        delta = self.delta_of(len(calibration.parts))
-        found = {}
+        """The threshold of each condition, or one under the key None; of groups that overlap, one for each pattern."""
+        if isinstance(self.condition_on, list):
+            return self.pattern_thresholds(calibration, calibration.parts)
+        delta, found = as_rational(self.delta, name="delta"), {}
+        if self.simultaneous:  # each condition may fail by its share
+            delta /= len(calibration.parts)
         for name, rows in calibration.parts.items():
             scores, clusters = calibration.used(rows, self.rule)
             found[name] = self.rule.threshold(scores, clusters=clusters, alpha=self.alpha, delta=delta)
         return found
+
+    def pattern_thresholds(self, calibration: Calibration, patterns: Iterable[str]) -> dict[Any, Threshold]:
+        """The thresholds of patterns of groups that overlap, whether calibration rows have these patterns or not."""
+        parts, wanted = calibration.parts, list(patterns)
+        groups, level = group_sizes(parts), float(as_rational(self.alpha))
+        features = np.repeat(group_marks(parts, groups), [rows.size for rows in parts.values()], axis=0)
+        scores = calibration.scores[np.concatenate([*parts.values(), np.arange(0)])]
+        values = self.rule.overlapping(scores, features, group_marks(wanted, groups), alpha=self.alpha)
+        sizes = [parts[pattern].size if pattern in parts else 0 for pattern in wanted]
+        made = (Threshold(value, None, n, self.rule.certifies, level) for value, n in zip(values, sizes, strict=True))
+        return dict(zip(wanted, made, strict=True))
 
     def note_infeasible(
         self,
@@ -94,6 +108,15 @@ class Statement:
         short = {name: entry for name, entry in infinite.items() if entry.n < smallest}
         unit = "row" if calibration.clusters is None else "group"
         needed = f"At least {counted(smallest, unit)} {are(smallest)} needed"
+        if isinstance(self.condition_on, list):
+            few = [f"{name!r}: {counted(n, 'row')}" for name, n in group_sizes(calibration.parts).items() if n < smallest]
+            text = (
+                f"{len(infinite)} of {counted(len(thresholds), 'combination')} of groups {have(len(infinite))} too few "
+                f"calibration rows for alpha = {float(as_rational(self.alpha)):g}{f' ({first_few(few)})' if few else ''}: "
+                "their thresholds are infinite and rule nothing out (valid, but useless)."
+            )
+            notes.append(Note("infeasible", text, f"{needed} in each group, and more where many groups overlap."))
+            return
         if None in short:
             n, advice = short[None].n, ""
             if calibration.clusters is not None and self.rule.one_per_cluster:
@@ -224,12 +247,29 @@ class Calibration:
         return np.asarray([total / (unit * (counts.size + 1)) for total in reversed(at_least)])
 
 
+def note_targets(
+    structure: Scored,
+    y: AnyArray,
+    thresholds: Mapping[Any, Threshold],
+    statement: Statement,
+    support: tuple[float, float] | None,
+    notes: list[Note],
+) -> None:
+    """Calibration targets that score +inf: labels that the model never saw, numbers outside the support."""
+    if structure.classes is not None:
+        note_unseen_labels(structure, y, thresholds, statement, notes)
+    outside = 0 if support is None else int(np.count_nonzero((y < support[0]) | (y > support[1])))
+    if outside:
+        text = f"{outside} of {counted(len(y), 'calibration row')} {have(outside)} a target outside the support"
+        why = "such scores are infinite, so the statement stays valid and sets are larger."
+        notes.append(Note("outside-support", f"{text}: {why}", Message("Widen ⟨support⟩, or correct these targets.")))
+
+
 def note_unseen_labels(
     structure: Scored, y: AnyArray, thresholds: Mapping[Any, Threshold], statement: Statement, notes: list[Note]
 ) -> None:
     """Labels that the model never saw score +inf; labels without a threshold of their own are in every set."""
-    if structure.classes is None:
-        return
+    assert structure.classes is not None, "a regression has no labels"
     known = set(np.asarray(getattr(structure.model, "classes_", structure.classes)).tolist())
     rows = Counter(label for label in y.tolist() if label not in known)
     if rows:
@@ -238,23 +278,19 @@ def note_unseen_labels(
         text = f"{rows.total()} of {counted(len(y), 'calibration row')} {verb} that the chosen model never saw ({labels})"
         why = "such scores are infinite, so the statement stays valid and sets are larger."
         notes.append(Note("unseen-labels", f"{text}: {why}", "Bring training rows of them."))
-    absent = [label for label in structure.classes.tolist() if label not in thresholds]
-    if is_label(statement.condition_on) and absent:
+    if not is_label(statement.condition_on):
+        return
+    names: Any = structure.conditions(None, structure.classes)
+    absent = [
+        label for label, name in zip(structure.classes.tolist(), names.tolist(), strict=True) if name not in thresholds
+    ]
+    if absent:
         text = (
             f"{len(absent)} of {len(structure.classes)} labels ({first_few(list(map(repr, absent)))}) {have(len(absent))} "
             "no calibration rows: such a label is in every set (valid, but useless)."
         )
         least = statement.smallest_n(len(thresholds))
         notes.append(Note("infeasible", text, f"At least {least} rows of each label are needed."))
-
-
-def note_outside_support(y: AnyArray, support: tuple[float, float], notes: list[Note]) -> None:
-    """Calibration targets outside the support score +inf: the statement stays valid, and sets are larger."""
-    outside = int(np.count_nonzero((y < support[0]) | (y > support[1])))
-    if outside:
-        text = f"{outside} of {counted(len(y), 'calibration row')} {have(outside)} a target outside the support"
-        why = "their scores are infinite, so the statement stays valid and sets are larger."
-        notes.append(Note("outside-support", f"{text}: {why}", Message("Widen ⟨support⟩, or correct these targets.")))
 
 
 def note_new_conditions(new: Counter[Any], rows: str) -> list[Note]:
@@ -281,9 +317,15 @@ class Scored(Protocol):
     @property
     def model(self) -> Any: ...  # noqa: D102
     @property
+    def score(self) -> Score: ...  # noqa: D102
+    @property
     def classes(self) -> AnyArray | None: ...  # noqa: D102
     @property
     def fingerprint(self) -> str: ...  # noqa: D102
+
+    def prediction(self, X: Any) -> Prediction:
+        """What the model says about the rows of X."""
+        ...
 
     def scores(self, X: Any, y: AnyArray) -> Floats:
         """The score of each row with its y."""
@@ -291,10 +333,6 @@ class Scored(Protocol):
 
     def conditions(self, X: Any, y: AnyArray | None = None) -> AnyArray | None:
         """The condition of each row, or None."""
-        ...
-
-    def check_sets(self, X: Any, y: AnyArray, scores: Floats) -> None:
-        """Refuse a user's score whose sets do not agree with its scores."""
         ...
 
 
@@ -305,29 +343,15 @@ def calibrate(
 
     Where scores are distinct they are kept as they are. Where some are tied, many rows may share the score at the
     threshold, and a last digit could cost all of them when they come alone: every score is then raised by what batches round
-    differently, which keeps their order. The targets come back with the calibration, and what was added.
+    differently, which keeps their order. The targets come back with the calibration, and what was added. A structure that
+    cannot score the rows is an error, and no other takes its place: which one is calibrated may not depend on what the
+    calibration rows hold, a missing value in them included.
     """
     picks = np.random.default_rng([seed, 2])  # not the draws that dealt the roles
     one_per_cluster = None if clusters is None else one_row_per_group(clusters, seed=picks)
     X, y = sealed.open_for(structure.fingerprint)
-    scores = _opened_scores(structure, X, y)
-    structure.check_sets(X, y, scores)
-    _check_repeatable(structure, X, y, scores)
-    rounding = 0.0 if len(np.unique(scores)) == len(scores) else batch_rounding(structure.scores, X, y, scores)
     try:
-        kept = checked_scores(scores + rounding)
-    except ValueError as error:  # once the seal is open there is no other structure to fall back to
-        raise type(error)(f"The chosen structure ({structure.name}) cannot be calibrated: {error}") from None
-    return Calibration(kept, structure.conditions(X, y), clusters, one_per_cluster), y, rounding
-
-
-def _opened_scores(structure: Scored, X: Any, y: AnyArray) -> Floats:
-    """The scores of the calibration rows; a model that cannot predict them is an error, and no other takes its place.
-
-    Which structure is calibrated may not depend on what the calibration rows hold, a missing value in them included.
-    """
-    try:
-        return structure.scores(X, y)
+        scores = structure.scores(X, y)
     except DcoError:
         raise
     except Exception as error:  # whatever a user's model raises
@@ -336,6 +360,15 @@ def _opened_scores(structure: Scored, X: Any, y: AnyArray) -> Floats:
             f"({type(error).__name__}: {error}). They are open now, so no other candidate may take its place: leave this "
             "model out, or put what it needs (an imputer, say) before it."
         ) from error
+    if not is_ours(structure.score):  # ours are compared in the tests
+        check_inverse(structure.score, structure.prediction(X), y, scores)
+    _check_repeatable(structure, X, y, scores)
+    rounding = 0.0 if len(np.unique(scores)) == len(scores) else batch_rounding(structure.scores, X, y, scores)
+    try:
+        kept = checked_scores(scores + rounding)
+    except ValueError as error:  # once the seal is open there is no other structure to fall back to
+        raise type(error)(f"The chosen structure ({structure.name}) cannot be calibrated: {error}") from None
+    return Calibration(kept, structure.conditions(X, y), clusters, one_per_cluster), y, rounding
 
 
 def _check_repeatable(structure: Scored, X: Any, y: AnyArray, scores: Floats, n: int = 256) -> None:
@@ -350,9 +383,10 @@ def _check_repeatable(structure: Scored, X: Any, y: AnyArray, scores: Floats, n:
     for rows in (some, half) if half.size else (some,):
         batch = take_features(X, rows)
         again = structure.scores(batch, y[rows])
-        same = same_but_for_rounding(again, scores[rows]).all()
-        near = np.isclose(again, scores[rows], rtol=1e-5, atol=1e-8 + 0.01 * usual_size(scores), equal_nan=True).all()
-        if not same and not (near and same_but_for_rounding(structure.scores(batch, y[rows]), again).all()):
+        if same_but_for_rounding(again, scores[rows]).all():
+            continue
+        near = same_but_for_rounding(again, scores[rows], among=scores, share=0.01).all()
+        if not (near and same_but_for_rounding(structure.scores(batch, y[rows]), again).all()):
             raise SealBrokenError(
                 f"The scores of {structure.name} change when the same rows are scored again, so they are not those of one "
                 "fixed function of a row: the model learns, draws at random, compares rows or changes them in place in "
@@ -381,16 +415,14 @@ def batch_rounding(
     return 4 * float(np.abs(alone[near] - together[near]).max(initial=0.0))
 
 
-def same_but_for_rounding(again: Floats, scores: Floats) -> Bools:
+def same_but_for_rounding(again: Floats, scores: Floats, *, among: Floats | None = None, share: float = 1e-4) -> Bools:
     """Where scores differ by no more than batches of another size may round differently.
 
     A small residual is the difference of large numbers and keeps their rounding (seven digits, in single precision), so
-    what counts is the size that scores usually have.
+    what counts is a share of the size that scores usually have: the median of the finite ones `among` which they are,
+    without their sign.
     """
-    return np.isclose(again, scores, rtol=1e-5, atol=1e-8 + 1e-4 * usual_size(scores), equal_nan=True)
-
-
-def usual_size(scores: Floats) -> float:
-    """The median of the finite scores without their sign; 0 where there is none."""
-    finite = np.abs(scores[np.isfinite(scores)])
-    return float(np.quantile(finite, 0.5, method="lower")) if finite.size else 0.0
+    sizes = np.abs(scores if among is None else among)
+    finite = sizes[np.isfinite(sizes)]
+    usual = float(np.quantile(finite, 0.5, method="lower")) if finite.size else 0.0
+    return np.isclose(again, scores, rtol=1e-5, atol=1e-8 + share * usual, equal_nan=True)

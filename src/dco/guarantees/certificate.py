@@ -57,14 +57,17 @@ class Certificate(Facts, ShownAsPrinted):
                 f"This certificate has format {data.get('format')!r}; this version reads format {FORMAT}: use the one that "
                 "wrote it, or fit again."
             )
+        data.setdefault("groups", [])  # not in certificates of earlier versions
         wanted = {"statement", "assumption", *(entry.name for entry in fields(Facts))} - {"written"}
         data.setdefault("support", None)  # certificates were written before it was
+        data.setdefault("stability", None)  # certificates were written before this was stated
         if set(data) != wanted:
             missing, spare = sorted(wanted - set(data)), sorted(set(data) - wanted)
             raise ValueError(f"This is not a certificate: missing fields {missing}, unknown fields {spare}.")
         try:
             thresholds = tuple(_threshold_from_plain(entry) for entry in data["thresholds"])
-            values = {**data, "thresholds": thresholds}
+            groups = tuple((str(group), int(rows)) for group, rows in data["groups"])
+            values = {**data, "thresholds": thresholds, "groups": groups}
             for name in ("seal_log", "voided_by"):
                 values[name] = tuple(str(entry) for entry in data[name])
             for name in ("failed_candidates", "rows", "row_fingerprints", "repeats_shared", "versions"):
@@ -76,6 +79,7 @@ class Certificate(Facts, ShownAsPrinted):
                 if low is None or high is None or not low < high:
                     raise ValueError(f"support is {data['support']!r}")
                 values["support"] = low, high
+            values["stability"] = _stability_from_plain(data["stability"])
             _check_types(values)
             written = {name: values.pop(name) for name in ("statement", "assumption")}
             made = cls(**values)
@@ -87,7 +91,7 @@ class Certificate(Facts, ShownAsPrinted):
         return replace(made, written=written)
 
     def simultaneous_slack(self, delta: Level = 0.05) -> float:
-        """With probability 1 - delta, coverage >= 1 - alpha - slack for every alpha at once: what a picked level may lack.
+        """With probability 1 - delta, coverage >= 1 - alpha - slack for every alpha at once: the price of a picked level.
 
         `theory.simultaneous_slack` (i.i.d. rows, delta <= 1/2): sqrt(log(1/delta) / 2n), and more for a PAC statement whose
         own delta is above 1/2, in each group by itself (for all G groups at once: delta / G). Without calibration rows the
@@ -95,7 +99,8 @@ class Certificate(Facts, ShownAsPrinted):
         independent scores, no slack is known: a ValueError.
         """
         if self.guarantee == "none" or any(threshold.rank is None for threshold in self.thresholds):
-            why = "nothing is guaranteed" if self.guarantee == "none" else "rows belong together in groups"
+            why = "groups overlap" if self.groups else "rows belong together in groups"
+            why = "nothing is guaranteed" if self.guarantee == "none" else why
             raise ValueError(f"no bound is known for a level that is picked by its result: {why} (see the certificate).")
         own = None if self.delta is None else as_rational(self.delta, name="delta")
         if own is not None and self.simultaneous:
@@ -123,6 +128,14 @@ def _from_plain(value: Any) -> float | None:
     if isinstance(value, str) and value not in ("inf", "-inf"):
         raise ValueError(f"{value!r} is not a number")
     return float(value)
+
+
+def _stability_from_plain(entry: Any) -> dict[str, float | None] | None:
+    if entry is None:
+        return None
+    if set(entry) != {"won", "of", "others_cost"} or not all(type(entry[name]) is int for name in ("won", "of")):
+        raise ValueError("stability has the wrong fields")
+    return {**entry, "others_cost": _from_plain(entry["others_cost"])}
 
 
 def _threshold_from_plain(entry: Any) -> CertifiedThreshold:

@@ -21,11 +21,12 @@ from dco.foundations.extras import installed
 from dco.foundations.ranks import Guarantee, Threshold, as_rational
 from dco.guarantees.calibration import Calibration, Statement
 from dco.models.adapt import is_frozen
-from dco.rows.conditions import is_label
-from dco.rows.objects import object_fingerprint
+from dco.rows.conditions import group_sizes
+from dco.rows.fingerprints import object_fingerprint
 from dco.rows.roles import Roles
 from dco.scores.score import score_label
 from dco.tuning.selection import Selection, Workbench
+from dco.tuning.stability import Stability
 
 FORMAT = 3
 _LARGEST_MODEL = 2**26  # bytes of a pickle: beyond, reading it takes longer than most people want to wait
@@ -96,7 +97,8 @@ class Facts:
 
     `rule` names the rule that was asked for. `reason` says why nothing is guaranteed (None if something is), `grouped`
     that rows belong together, `distinct` that repeats were dropped, `labels` how many labels the fit knows (None for
-    numbers).
+    numbers). `stability` says in how many ``of`` re-splits of the tuning rows the candidate ``won``, and the share by which
+    the sets of the others were larger (``others_cost``, None without a finite one); None where this was not looked at.
     """
 
     rule: str
@@ -132,6 +134,8 @@ class Facts:
     voided_by: tuple[str, ...] = VOIDED_BY
     support: tuple[float, float] | None = None  # where y lies, by what the caller knows: sets are cut to it
     format: int = FORMAT
+    stability: Mapping[str, float | None] | None = None
+    groups: tuple[tuple[str, int], ...] = ()  # those that overlap, with their calibration rows
     written: Mapping[str, str] = field(default_factory=dict)  # the words as they stand in a file, which may be edited
 
 
@@ -157,23 +161,32 @@ def certified_facts(
     bench: Workbench,
 ) -> dict[str, Any]:
     """All that is known when one structure has been calibrated."""
+    voided = None  # calibration rows that were given are as they were
+    if roles.splits.stratified and roles.splits.calibrate.size and describe(statement.condition_on) != "'label'":
+        voided = (
+            "roles were balanced over labels (stratify=True), so calibration rows are not exchangeable with a new row and "
+            "coverage is only approximately at its level"
+        )
+    shared = f": {describe(structure.clusters)}" if structure.clusters else ""
     n_tuned = len(bench.tuning_rows())
     folds = "" if bench.n_folds is None else f", predicted by {bench.n_folds} folds"
-    return statement_facts(statement, voided=_voided(statement, roles)) | {
+    by = "the smallest set at each x, compared by" if bench.choosing.selection == "pointwise" else "smallest mean size on"
+    return statement_facts(statement, voided=voided) | {
         "grouped": calibration.clusters is not None,
         "distinct": roles.distinct,
         "labels": None if structure.classes is None else len(structure.classes),
         "thresholds": certified_thresholds(calibration, thresholds, statement),
+        "groups": tuple(group_sizes(calibration.parts).items()) if isinstance(statement.condition_on, list) else (),
         "candidate": structure.name,
         "candidates": selection.candidates,
         "failed_candidates": dict(selection.failures),
         "model": describe(selection.winner.model),
         "score": score_label(structure.score),
-        "condition_on": None if structure.condition_on is None else describe(structure.condition_on),
+        "condition_on": None if structure.condition_on is None else describe(structure.condition_on) + shared,
         "tuning_threshold": selection.ranking.table[0].ranking_threshold if selection.ranking.table else None,
-        "selection": f"smallest mean size on {n_tuned} tuning rows{folds}" if n_tuned else "",
+        "selection": f"{by} {n_tuned} tuning rows{folds}" if n_tuned else "",
         "refit": bench.choosing.refit and not is_frozen(selection.winner.model),
-        "rows": roles.sizes,
+        "rows": {"train": len(roles.train), "tune": len(roles.tune), "calibrate": len(calibration.scores)},
         "row_fingerprints": dict(roles.fingerprints),
         "repeats_shared": dict(roles.shared),
         "training_rows_checked": selection.training_rows_known,
@@ -185,40 +198,35 @@ def certified_facts(
         "seed": bench.seed,
         "versions": dict(versions()),
         "support": bench.choosing.support,
+        "stability": None if selection.stability is None else stability_facts(selection.stability),
     }
 
 
-def _voided(statement: Statement, roles: Roles) -> str | None:
-    """Why nothing is guaranteed, if it is not; calibration rows that were given are as they were."""
-    if roles.splits.stratified and roles.splits.calibrate.size and not is_label(statement.condition_on):
-        return (
-            "roles were balanced over labels (stratify=True), so calibration rows are not exchangeable with a new row and "
-            "coverage is only approximately at its level"
-        )
-    return None
+def stability_facts(found: Stability) -> dict[str, float | None]:
+    """How often the winner won, of how many re-splits, and what the others would have cost."""
+    won, times, cost = found.wins[found.best], found.repetitions, found.others_cost
+    return {"won": won, "of": times, "others_cost": cost if won < times and math.isfinite(cost) else None}
 
 
 def structure_digest(
     *, candidate: str, model: str, score: str, condition_on: Any, fitted_on: Sequence[str], seed: int
 ) -> str:
-    """A fingerprint of all that fixes a structure."""
+    """A fingerprint of all that fixes a structure; a function that names conditions counts by what it does."""
+    rules = condition_on if isinstance(condition_on, list) else [condition_on]
+    conditions = list(map(describe, rules))
+    for place, rule in enumerate(rules):
+        if callable(rule):
+            with suppress(Exception):  # whatever a user's object raises when it is written down
+                conditions[place] = object_fingerprint(rule)
     described = {
         "candidate": candidate,
         "model": model,
         "score": score,
-        "condition": _rule_in_words(condition_on),
+        "condition": conditions if isinstance(condition_on, list) else conditions[0],
         "fitted on": list(fitted_on),
         "seed": seed,
     }
     return blake2b(json.dumps(described, sort_keys=True).encode(), digest_size=16).hexdigest()
-
-
-def _rule_in_words(condition_on: Any) -> str:
-    """What names the conditions; a function by what it does, if that can be written down."""
-    if callable(condition_on):
-        with suppress(Exception):  # whatever a user's object raises when it is written down
-            return object_fingerprint(condition_on)
-    return describe(condition_on)
 
 
 def describe(thing: Any) -> str:
@@ -252,29 +260,13 @@ def model_fingerprint(model: Any, *, largest: int = _LARGEST_MODEL) -> str | Non
 
     Without it a change of the model is still seen in its calibration scores.
     """
-    size = _Size(largest)
+    arrays: list[pickle.PickleBuffer] = []  # as they lie in memory: nothing is copied
     try:
-        pickle.Pickler(size, protocol=5, buffer_callback=size.count).dump(model)
-        return object_fingerprint(model)
+        written = pickle.dumps(model, protocol=5, buffer_callback=arrays.append)
+        size = len(written) + sum(array.raw().nbytes for array in arrays)
+        return object_fingerprint(model) if size <= largest else None
     except Exception:  # whatever a user's model raises when it is written down
         return None
-
-
-class _Size:
-    """A file that keeps nothing of what is written to it, and refuses more than `largest` bytes in all."""
-
-    def __init__(self, largest: int) -> None:
-        self.left = largest
-
-    def write(self, data: Any) -> int:
-        self.count(data)
-        return memoryview(data).nbytes
-
-    def count(self, data: Any) -> None:
-        """Arrays come here as they lie in memory: nothing is copied."""
-        self.left -= memoryview(data).nbytes
-        if self.left < 0:
-            raise ValueError("This is larger than was allowed.")
 
 
 def scores_fingerprint(scores: ArrayLike) -> str:

@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dco.foundations.arrays import AnyArray, Bools, Floats, as_labels
+from dco.foundations.arrays import AnyArray, Bools, Floats, Integers, as_labels
 from dco.foundations.display import counted
 from dco.foundations.errors import IncompatibleScoreError
 from dco.foundations.ranks import (
@@ -24,6 +24,7 @@ from dco.foundations.ranks import (
     smallest_marginal_n,
     warn_infeasible,
 )
+from dco.guarantees.leave_one_out import Ends, interval_pieces, label_members
 from dco.predictions import ClassRecord, Prediction
 from dco.scores.regression import AbsoluteResidual, NormalisedResidual, QuantileResidual
 from dco.scores.score import Score
@@ -31,12 +32,13 @@ from dco.sets.intervals import Intervals, IntervalUnions
 from dco.sets.labels import LabelSets, codes_of
 from dco.tuning.search import Candidates, checked_pairs
 
-Method: TypeAlias = Literal["modsel", "yk-adjust"]
+Method: TypeAlias = Literal["modsel", "modsel-loo", "yk-adjust"]
 
-_METHODS = ("modsel", "yk-adjust")
+_METHODS = ("modsel", "modsel-loo", "yk-adjust")
 _INTERVAL_SCORES = (AbsoluteResidual, NormalisedResidual, QuantileResidual)
 _SLACK = 1e-12  # sums of lengths are rounded: equal ones must count as equal, and a larger set stays valid
 _HALVINGS = 100
+_FAR = 2.0**64  # a cut-off at which the growth of an interval is all that its ends show
 _MOST = float(np.finfo(np.float64).max) / 4
 
 
@@ -74,6 +76,10 @@ def select_and_calibrate(
       true y that choice is symmetric in n + 1 rows, so exchangeable rows are enough. What is returned is the union over the
       candidates of {y : S(y) <= S_(k), L(max(S_(k-1), S(y))) <= T} with T the smallest L(S_(k)) of all candidates. It
       contains every y of the definition and needs no loop over y; without ties in L the two are equal.
+    - ``"modsel-loo"`` (the same authors, ModSel-CP-LOO): one candidate makes the set of a new row, the one with the smallest
+      L(S_(k)). A row i, left out, is judged by the candidate with the smallest L at the k-th smallest of the other scores
+      and S(y), and V_i = L(S_i) there; y is kept if L(S(y)) is at most the k-th smallest V_i. The n + 1 values are
+      exchangeable at the true y, ties included, so exchangeable rows are enough. Sets are those of the definition.
     - ``"yk-adjust"`` (Yang and Kuchibhotla, arXiv 2104.13871): choose by the n rows alone and use S_(k) of the winner, at
       k = ceil(n (1 - alpha) + sqrt(n) / 3 + sqrt(n log(2 M) / 2)) for M candidates, the price of a DKW bound over all of
       them. It needs independent rows, and many: below ((1 / 3 + sqrt(log(2 M) / 2)) / alpha)^2 of them, sets are full.
@@ -88,19 +94,24 @@ def joint_selection(
 ) -> JointSelection:
     """`select_and_calibrate` with its facts: guarantee, rank, n, and the candidates that the sets are made of."""
     if method not in _METHODS:
-        raise ValueError(f'method must be "modsel" or "yk-adjust", got {method!r}.')
+        raise ValueError(f'method must be "modsel", "modsel-loo" or "yk-adjust", got {method!r}.')
     level, targets = as_rational(alpha), _checked_targets(y)
     measures = _measures(candidates, targets, new)
-    n, count = len(targets), len(measures)
-    rank = conformal_rank(n, alpha=level) if method == "modsel" else _adjusted_rank(n, count, float(level))
+    n, count, adjusted = len(targets), len(measures), method == "yk-adjust"
+    rank = _adjusted_rank(n, count, float(level)) if adjusted else conformal_rank(n, alpha=level)
     if rank > n:
-        smallest = smallest_marginal_n(alpha=level) if method == "modsel" else math.ceil((_price(count) / float(level)) ** 2)
-        among = "" if method == "modsel" else f' with method="yk-adjust" and {counted(count, "candidate")}'
+        smallest = math.ceil((_price(count) / float(level)) ** 2) if adjusted else smallest_marginal_n(alpha=level)
+        among = f' with method="yk-adjust" and {counted(count, "candidate")}' if adjusted else ""
         warn_infeasible(n, smallest, f"marginal coverage at alpha = {float(level):g}{among}")
-    cutoffs = (_modsel if method == "modsel" else _chosen_alone)(list(measures.values()), rank)
-    rows = {name: int(np.count_nonzero(own > -np.inf)) for name, own in zip(measures, cutoffs, strict=True)}
+    own = list(measures.values())
+    if method == "modsel-loo" and rank <= n:
+        sets, taken = _leave_one_out(own, rank)
+    else:
+        cutoffs = (_chosen_alone if adjusted else _modsel)(own, rank)
+        sets, taken = _union(own, cutoffs), np.count_nonzero(np.stack(cutoffs) > -np.inf, axis=1)
+    rows = dict(zip(measures, map(int, taken), strict=True))
     return JointSelection(
-        _union(list(measures.values()), cutoffs),
+        sets,
         guarantee="marginal",
         alpha=float(level),
         rank=rank,
@@ -132,6 +143,22 @@ def _chosen_alone(measures: Sequence[_Measure], rank: int) -> list[Floats]:
     tops = [order_statistic(measure.scores, rank) for measure in measures]
     best = int(np.argmin([each.total(top) for each, top in zip(measures, tops, strict=True)]))
     return [np.full(each.n_new, tops[best] if m == best else -np.inf) for m, each in enumerate(measures)]
+
+
+def _leave_one_out(measures: Sequence[_Measure], rank: int) -> tuple[LabelSets | IntervalUnions, Integers]:
+    """The sets, and for how many new rows each candidate makes them."""
+    scores = np.stack([each.scores for each in measures])
+    labels = [each for each in measures if isinstance(each, _OfLabels)]
+    if labels:
+        members, best = label_members(scores, [each.ascending for each in labels], [each.new for each in labels], rank=rank)
+        return LabelSets.from_dense(members, labels[0].labels), np.bincount(best, minlength=len(measures))
+    numbers = [each for each in measures if isinstance(each, _OfIntervals)]
+    rows, new = [each.ends(each.record) for each in numbers], [each.ends(each.new) for each in numbers]
+    pieces, best = interval_pieces(scores, rows, new, rank=rank)
+    lower, upper = (np.full((len(pieces), max(map(len, pieces), default=0)), empty) for empty in (np.inf, -np.inf))
+    for row, own in enumerate(pieces):
+        lower[row, : len(own)], upper[row, : len(own)] = own.T
+    return IntervalUnions(*_merged(lower, upper)), np.bincount(best, minlength=len(measures))
 
 
 class _Measure(ABC):
@@ -223,6 +250,14 @@ class _OfIntervals(_Measure):
             fits = np.interp(middle, knots, totals) + self.score.sizes(self.new, middle) <= limit
             below, above = np.where(fits, middle, below), np.where(fits, above, middle)
         return np.where(whole, top, np.where(none, -np.inf, above))
+
+    def ends(self, record: Prediction) -> Ends:
+        """The intervals of a record, which grow linearly with the cut-off on either side."""
+        start, far = (self.score.sets(record, cut) for cut in (0.0, _FAR))
+        assert isinstance(start, Intervals)
+        assert isinstance(far, Intervals)
+        below, above = (start.lower - far.lower) / _FAR, (far.upper - start.upper) / _FAR
+        return Ends(start.lower, below, start.upper, above)
 
     def _appear(self, record: Prediction) -> Floats:
         """The cut-offs at which intervals stop being empty."""
@@ -316,6 +351,11 @@ def _joined(parts: Sequence[Intervals]) -> IntervalUnions:
     """Overlapping intervals of a row become one."""
     lower = np.stack([np.where(part.is_empty(), np.inf, part.lower) for part in parts], axis=1)
     upper = np.stack([np.where(part.is_empty(), -np.inf, part.upper) for part in parts], axis=1)
+    return IntervalUnions(*_merged(lower, upper), _AnyOf(tuple(parts)))
+
+
+def _merged(lower: Floats, upper: Floats) -> tuple[Integers, Floats, Floats]:
+    """The pieces of each row, (n, P), empty ones from inf to -inf, as row pointers and ends of disjoint pieces."""
     order = np.argsort(lower, axis=1, kind="stable")
     lower = np.take_along_axis(lower, order, axis=1)
     reached = np.maximum.accumulate(np.take_along_axis(upper, order, axis=1), axis=1)
@@ -324,7 +364,7 @@ def _joined(parts: Sequence[Intervals]) -> IntervalUnions:
     starts[:, 1:] &= lower[:, 1:] > reached[:, :-1]
     ends[:, :-1] &= starts[:, 1:] | ~filled[:, 1:]
     pointers = np.concatenate([[0], np.cumsum(np.count_nonzero(starts, axis=1))])
-    return IntervalUnions(pointers, lower[starts], reached[ends], _AnyOf(tuple(parts)))
+    return pointers, lower[starts], reached[ends]
 
 
 @dataclass(frozen=True, eq=False)

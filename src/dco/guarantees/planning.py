@@ -115,7 +115,7 @@ def plan(
     tune_folds: SupportsIndex | None = None,
     test: SupportsIndex = 0,
 ) -> Plan:
-    """Share `n` rows between training, tuning and calibration (and `test` rows set aside), with reasons.
+    """Divide `n` rows among training, tuning and calibration (and `test` rows set aside), with reasons.
 
     Calibration gets what ``sd(coverage) <= spread`` needs (`dco.theory.calibration_size`) and not more, at most a third of
     the rows, because a row moved from calibration to training is worth more than any search. By default `spread` is

@@ -31,6 +31,7 @@ from dco.guarantees.facts import (
 )
 from dco.guarantees.rules.rule import RULES
 from dco.guarantees.words import as_plain, words
+from dco.rows.conditions import group_sizes
 from dco.rows.fingerprints import role_fingerprint, row_fingerprints
 from dco.rows.rows import take_features
 from dco.scores.score import score_label
@@ -126,6 +127,9 @@ def _arithmetic(certificate: Facts) -> Iterator[Check]:
     possible = total <= calibrate if certificate.grouped else total == calibrate
     unit = "groups" if certificate.grouped else "scores"
     yield Check("rows", possible, f"{total} {unit} from {calibrate} calibration rows")
+    if certificate.groups:
+        whole = sum(rows for _, rows in certificate.groups) % max(calibrate, 1) == 0 and min(certificate.groups)[1] > 0
+        yield Check("overlapping groups", whole, "each calibration row is in one group of each condition")
     if certificate.condition_on == repr("label"):
         enough = (certificate.labels or 0) >= len(certificate.thresholds)
         yield Check("labels", enough, "each threshold is for a label that the fit knows")
@@ -154,8 +158,9 @@ def _wrong_levels(certificate: Facts) -> list[Check]:
 def _law_checks(certificate: Facts, entry: CertifiedThreshold) -> Iterator[Check]:
     name = "rank" if entry.group is None else f"rank of group {entry.group}"
     rule = RULES[certificate.rule]
-    if (entry.rank is None) != (certificate.grouped and not rule.one_per_cluster):
-        yield Check(name, False, "marginal thresholds of rows that belong together have no rank, and all others have one")
+    if (entry.rank is None) != (bool(certificate.groups) or (certificate.grouped and not rule.one_per_cluster)):
+        why = "only thresholds of groups that overlap, and marginal ones of rows that belong together, have no rank"
+        yield Check(name, False, why)
     elif entry.rank is not None:
         delta = None if certificate.delta is None else as_rational(certificate.delta, name="delta")
         if delta is not None and certificate.simultaneous:
@@ -192,7 +197,7 @@ def _predictor_checks(certificate: Facts, own: Scorer) -> Iterator[Check]:
         candidate=structure.name,
         model=own.certificate.model,
         score=score_label(structure.score),
-        condition_on=structure.condition_on,
+        condition_on=structure.clusters or structure.condition_on,
         fitted_on=[rows.get("train", ""), rows.get("tune", "") if own.certificate.refit else ""],
         seed=structure.uniform_seed,
     )
@@ -220,6 +225,8 @@ def _deployed_checks(certificate: Facts, own: Scorer) -> Iterator[Check]:
     found = scores_fingerprint(kept.scores)
     yield _same("scores kept", certificate.scores_fingerprint, found, "fingerprint of the scores kept")
     yield _same("rows.calibrate", certificate.rows.get("calibrate"), kept.scores.size, "number of scores kept")
+    groups = tuple(group_sizes(kept.parts).items()) if isinstance(own.statement.condition_on, list) else ()
+    yield _same("overlapping groups", certificate.groups, groups, "groups and their calibration rows")
     stated = {entry.group: entry for entry in certificate.thresholds}
     found_now = certified_thresholds(kept, own.statement.thresholds(kept), own.statement)
     deployed = {entry.group: entry for entry in found_now}
@@ -235,6 +242,7 @@ _CHECKED_AS = {
     "structure_fingerprint": "structure",
     "model_fingerprint": "model",
     "scores_fingerprint": "scores kept",
+    "groups": "overlapping groups",
     "seal_opened": "seal",
     "seal_log": "seal",
 }
@@ -299,8 +307,9 @@ def _score_checks(certificate: Facts, X: Any, y: Any, own: Scorer, *, rounding: 
         checks = [Check("scores", True, f"they agree with the scores kept, to rounding (within {slack:.1g})")]
     if own.calibration.clusters is not None:
         return checks  # which row speaks for its group is known to the predictor alone: see `_deployed_checks`
+    patterns = own.statement.thresholds(Calibration(scores, groups)) if certificate.groups else {}
     for entry in certificate.thresholds:
-        if entry.rank is None:
+        if entry.rank is None and not patterns:
             continue
         name = "threshold" if entry.group is None else f"threshold of group {entry.group}"
         part = (
@@ -308,9 +317,13 @@ def _score_checks(certificate: Facts, X: Any, y: Any, own: Scorer, *, rounding: 
             if groups is None or entry.group is None
             else scores[np.asarray([str(group) == entry.group for group in groups])]
         )
-        value = order_statistic(part, entry.rank) if part.size == entry.n else math.nan
-        what = f"rank {entry.rank} of {part.size} scores"
-        if value != entry.value and _agree(entry.value, value, slack):
+        what = f"rank {entry.rank} of {part.size} scores" if not patterns else f"cut-off by {scores.size} scores"
+        value = math.nan
+        if entry.group in patterns:
+            value = patterns[entry.group].value
+        elif entry.rank is not None and part.size == entry.n:
+            value = order_statistic(part, entry.rank)
+        if value != entry.value and _agree(entry.value, value, slack * (1 + len(certificate.groups))):
             checks.append(Check(name, True, f"{what}: {value}, which is {entry.value} to rounding"))
         else:
             checks.append(_same(name, entry.value, value, what))
@@ -350,7 +363,7 @@ def _agree(a: Any, b: Any, slack: float) -> bool:
 _FOLLOWS = {"rule", "alpha", "delta", "simultaneous", "seal_opened", "voided_by"}
 _REST_ON_FACTS = {"statement", "assumption", "guarantee"}  # such as `reason` and `distinct`, which no number shows
 _TOLD = {"thresholds", "candidate", "tuning_threshold", "structure_fingerprint", "model_fingerprint", "scores_fingerprint"}
-_TOLD |= {"grouped", "labels"}
+_TOLD |= {"grouped", "groups", "labels"}
 
 
 def _unchecked(certificate: Facts, own: Scorer | None, *, rows: bool) -> dict[str, str]:

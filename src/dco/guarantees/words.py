@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from fractions import Fraction
 from typing import Any
@@ -22,12 +22,14 @@ def statement_in_words(
     delta: Level | None = None,
     simultaneous: bool = False,
     conditional: bool = False,
+    overlapping: int = 0,
     grouped: bool = False,
     distinct: bool = False,
 ) -> str:
     """The guarantee of a rule in one plain sentence.
 
-    `conditional`: a threshold for each condition. `grouped`: rows belong together. `distinct`: repeats were dropped.
+    `conditional`: a threshold for each condition. `overlapping`: the number of groups, if they overlap. `grouped`: rows
+    belong together. `distinct`: repeats were dropped.
     """
     like = " drawn like the distinct rows given here"  # rows not yet seen are not like these: what is rare is seen late
     who, many = ("a row" + like, "rows" + like) if distinct else ("a new row", "new rows")
@@ -37,6 +39,8 @@ def statement_in_words(
     where = ""
     if conditional:
         where = ", whichever of the groups it belongs to"
+        if overlapping:
+            where = f", given that it belongs to any one of {overlapping} groups, which overlap"
         if RULES[rule].needs_delta:
             where = " in all groups at once" if simultaneous else ", in each group separately"
     sure = "" if delta is None else _all_but(as_rational(delta, name="delta"))
@@ -78,6 +82,7 @@ def words(facts: Facts) -> dict[str, str]:
             delta=facts.delta,
             simultaneous=facts.simultaneous,
             conditional=any(entry.group is not None for entry in facts.thresholds),
+            overlapping=len(facts.groups),
             grouped=facts.grouped,
             distinct=facts.distinct,
         )
@@ -102,17 +107,40 @@ def lines(facts: Facts) -> Iterator[str]:
         yield f"Assumption: {assumption}"
     if facts.reason and facts.reason not in statement:
         yield f"Why no guarantee: {facts.reason}"
-    for entry in facts.thresholds:
+    for entry in facts.thresholds if not facts.groups else ():
         yield threshold_in_words(entry, certified=certified)
+    if facts.groups:
+        yield from _groups_in_words(facts, certified=certified)
     failed = f" ({len(facts.failed_candidates)} failed)" if facts.failed_candidates else ""
     chosen = f"chosen out of {facts.candidates}{failed} by {facts.selection}" if facts.selection else "the only candidate"
     yield f"Structure: {facts.candidate}, {chosen}"
     if facts.support is not None:
         yield f"Sets are cut to the support, {facts.support[0]:g} to {facts.support[1]:g}"
+    if facts.stability is not None:
+        yield f"Stability: {stability_in_words(facts.stability)}"
     yield "Rows: " + ", ".join(f"{count} {role}" for role, count in facts.rows.items())
     repeats = [f"{roles} share {count}" for roles, count in facts.repeats_shared.items() if count]
     if repeats:
         yield f"Repeats, taken to be natural: {', '.join(repeats)} rows"
+
+
+def stability_in_words(found: Mapping[str, float | None]) -> str:
+    """How often the winner won when half of the tuning rows chose, and what the others would have cost."""
+    won, times, cost = found["won"], found["of"], found["others_cost"]
+    others = "" if cost is None else f"; the others would have cost {100 * cost:.2g} % in size"
+    return f"it won in {won} of {times} re-splits of the tuning rows{others}"
+
+
+def _groups_in_words(facts: Facts, *, certified: bool) -> Iterator[str]:
+    """The groups that overlap: rows, and how far coverage can be above its level, d / ((n + 1) P(group)), estimated."""
+    values, n = [entry.value for entry in facts.thresholds], sum(entry.n for entry in facts.thresholds)
+    spread = f" from {min(values):.6g} to {max(values):.6g}" if values else ""
+    yield f"{counted(len(values), 'threshold')}{spread}, one for each combination of groups"
+    independent = 1 + len(facts.groups) - sum(rows for _, rows in facts.groups) // max(n, 1)
+    for group, rows in facts.groups:
+        most = min(1.0, 1 - facts.alpha + independent / rows)
+        law = f", expected coverage {1 - facts.alpha:.6g} to about {most:.3f} where scores are distinct" if certified else ""
+        yield f"{group}: {counted(rows, 'row')}{law}"
 
 
 def threshold_in_words(entry: CertifiedThreshold, *, certified: bool) -> str:

@@ -13,6 +13,8 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -29,6 +31,7 @@ from dco.predictions import (
     PointsWithSpread,
     Prediction,
     Quantiles,
+    Several,
 )
 from dco.scores.mixtures import mean_and_sd
 
@@ -53,11 +56,13 @@ def records_of(model: Any) -> tuple[type, ...]:
         records: tuple[type, ...] = last.records()
         return records
     native = _announced(last) if hasattr(last, "predict_distribution") else []
-    task = _task(model)
+    task = _task(model, last)
     if task == "classes":
         native += [ClassDraws, ClassProbabilities] if hasattr(last, "predict_draws") else [ClassProbabilities]
     elif task == "numbers":
-        native += [PointsWithSpread, Points] if _takes_return_std(last) else [Points]
+        with suppress(AttributeError, TypeError, ValueError):  # a predict that cannot be inspected
+            native += [PointsWithSpread] if "return_std" in inspect.signature(last.predict).parameters else []
+        native.append(Points)
     if not native:
         raise TypeError(
             f"{name_of(model)} is neither a classifier nor a regressor: it has no predict or predict_distribution."
@@ -67,13 +72,17 @@ def records_of(model: Any) -> tuple[type, ...]:
 
 
 def predict_record(
-    model: Any, X: Any, kind: type | None = None, *, uniforms: ArrayLike | None = None, unseen: ArrayLike | None = None
+    model: Any, X: Any, kind: type | None = None, *, uniforms: ArrayLike | None = None, classes: ArrayLike | None = None
 ) -> Prediction:
     """What a fitted model says about the rows of X, as a record of the given kind (the richest it has if None).
 
-    Class records carry the model's `classes_`, and `uniforms` and `unseen` as given; regression records do not use them.
+    Class records carry the model's `classes_`, the `uniforms` as given, and as `unseen` those labels in `classes` that the
+    model does not know; regression records do not use them.
     Probabilities that are NaN or do not sum to one, NaN predictions and negative spreads are errors that name the model.
     """
+    if kind is Several:
+        several: Prediction = model.predict_several(X, uniforms=uniforms, classes=classes)
+        return several
     offered = records_of(model)
     kind = offered[0] if kind is None else kind
     if kind not in offered:
@@ -83,7 +92,7 @@ def predict_record(
     try:
         record = _read(method, answer, model)
         if isinstance(record, ClassProbabilities | ClassDraws):
-            record = _labelled(model, record, uniforms, unseen)
+            record = _labelled(model, record, uniforms, classes)
         rows = X.shape[0] if hasattr(X, "shape") else len(X)
         if len(record) != rows:
             raise ValueError(f"there are {len(record)} predictions for {rows} rows.")
@@ -145,7 +154,9 @@ def holds_frozen(model: Any) -> bool:
 
 def last_model(model: Any) -> Any:
     """The model at the end of pipelines, searches and frozen wrappers."""
-    return _peel(model, None)[0]
+    while inner := _inside(model):
+        model = inner[-1]
+    return model
 
 
 def name_of(model: Any) -> str:
@@ -156,11 +167,10 @@ def name_of(model: Any) -> str:
     return f"{name}({', '.join(parts)})" if parts else name
 
 
-def _task(model: Any) -> Literal["classes", "numbers"] | None:
+def _task(model: Any, last: Any) -> Literal["classes", "numbers"] | None:
     """What a model predicts, by scikit-learn's tags or, without a telling tag, by what it offers."""
     from sklearn import base
 
-    last = last_model(model)
     knows_classes = any(hasattr(last, name) for name in ("predict_proba", "predict_draws", "classes_"))
     try:
         if base.is_classifier(model) or base.is_regressor(model):
@@ -239,19 +249,19 @@ def _read(method: str, answer: Any, model: Any) -> Prediction:
         case "return_std":
             if not (isinstance(answer, tuple) and len(answer) == 2):
                 raise ValueError("predict(X, return_std=True) did not return a mean and a standard deviation.")
-            return _with_positive_spread(PointsWithSpread(_column(answer[0], "predict"), _column(answer[1], method)))
-    return Points(_column(answer, method))
+            mean, spread = _array(answer[0], "predict", ndim=1), _array(answer[1], method, ndim=1)
+            return _with_positive_spread(PointsWithSpread(mean, spread))
+    return Points(_array(answer, method, ndim=1))
 
 
 def _labelled(
-    model: Any, record: ClassProbabilities | ClassDraws, uniforms: ArrayLike | None, unseen: ArrayLike | None
+    model: Any, record: ClassProbabilities | ClassDraws, uniforms: ArrayLike | None, labels: ArrayLike | None
 ) -> ClassProbabilities | ClassDraws:
     classes = record.classes if record.classes is not None else _classes(model)
     if record.n_known != len(classes):
         raise ValueError(f"there are {record.n_known} columns for the {len(classes)} classes in its classes_.")
-    return record.labelled(
-        classes, record.uniforms if uniforms is None else uniforms, record.unseen if unseen is None else unseen
-    )
+    unseen = record.unseen if labels is None else np.setdiff1d(labels, getattr(model, "classes_", labels))
+    return record.labelled(classes, record.uniforms if uniforms is None else uniforms, unseen)
 
 
 def _classes(model: Any) -> AnyArray:
@@ -271,21 +281,17 @@ def _with_positive_spread(record: PointsWithSpread) -> PointsWithSpread:
     return record if np.all(record.spread >= tiny) else PointsWithSpread(record.mean, np.maximum(record.spread, tiny))
 
 
-def _array(answer: Any, method: str, ndim: int | None = None) -> Floats:
-    array = to_numpy(answer)
+def _array(answer: Any, method: str, *, ndim: int | None = None) -> Floats:
+    """The answer as real numbers of so many dimensions; a single column is one number per row too."""
+    array = answer if isinstance(answer, np.ndarray) and answer.dtype.kind == "f" else to_numpy(answer)
     if array.dtype.kind not in "fiub":
         raise ValueError(f"{method} returned values of dtype {array.dtype}, not real numbers.")
+    if ndim == 1 and array.ndim == 2 and array.shape[1] == 1:
+        return array[:, 0]
+    if ndim == 1 != array.ndim:
+        raise ValueError(f"{method} returned an array of shape {array.shape}; prediction sets are for one y per row.")
     if ndim is not None and array.ndim != ndim:
         raise ValueError(f"{method} returned an array of shape {array.shape} where {ndim} dimensions were expected.")
-    return array
-
-
-def _column(answer: Any, method: str) -> Floats:
-    array = _array(answer, method)
-    if array.ndim == 2 and array.shape[1] == 1:
-        array = array[:, 0]
-    if array.ndim != 1:
-        raise ValueError(f"{method} returned an array of shape {array.shape}; prediction sets are for one y per row.")
     return array
 
 
@@ -310,13 +316,6 @@ def _announced(model: Any) -> list[type]:
     return found
 
 
-def _takes_return_std(model: Any) -> bool:
-    try:
-        return "return_std" in inspect.signature(model.predict).parameters
-    except (AttributeError, TypeError, ValueError):
-        return False
-
-
 def _inside(model: Any) -> list[Any]:
     """What a pipeline, a search or a frozen wrapper holds; nothing for other models."""
     from sklearn.frozen import FrozenEstimator
@@ -333,13 +332,12 @@ def _inside(model: Any) -> list[Any]:
 
 
 def _peel(model: Any, X: Any) -> tuple[Any, Any]:
-    """The model at the end, and X as that model sees it (None stays None: only the model is wanted)."""
+    """The model at the end, and X as that model sees it."""
     while inner := _inside(model):
         *before, model = inner
-        if X is not None:
-            for step in before:
-                if step is not None and not isinstance(step, str):  # None and "passthrough" leave X alone
-                    X = step.transform(X)
+        for step in before:
+            if step is not None and not isinstance(step, str):  # None and "passthrough" leave X alone
+                X = step.transform(X)
     return model, X
 
 
@@ -409,39 +407,30 @@ def seeded_models(models: Any, seed: int) -> dict[str, Any]:
             )
         copy = clone(model)
         params = copy.get_params() if hasattr(copy, "get_params") else {}
-        for splitter in filter(_is_free_splitter, params.values()):
-            splitter.random_state = number % 2**31  # the copy's own: `clone` copies what is no estimator
-        free = {key: number % 2**31 for key, value in params.items() if _is_free_seed(key, value)}
+        for value in params.values():  # folds that a search or a stack shuffles; the copy's own, as `clone` copies them
+            if hasattr(value, "split") and getattr(value, "shuffle", True) and getattr(value, "random_state", 0) is None:
+                value.random_state = number % 2**31
+        seeds = [key for key, value in params.items() if value is None and key.rpartition("__")[2] == "random_state"]
+        free = dict.fromkeys(seeds, number % 2**31)
         seeded[name] = copy.set_params(**free) if free else copy
     return seeded
 
 
-def _is_free_seed(key: str, value: Any) -> bool:
-    return value is None and (key == "random_state" or key.endswith("__random_state"))
-
-
-def _is_free_splitter(value: Any) -> bool:
-    """Folds that a search or a stack inside a model shuffles without a seed."""
-    shuffles = hasattr(value, "split") and getattr(value, "shuffle", True)
-    return bool(shuffles) and getattr(value, "random_state", 0) is None
-
-
-def takes_nan(model: Any) -> bool:
-    """Whether a model may take NaN; a Pipeline has no tag for it, so its first step (an imputer, say) is asked."""
-    if hasattr(model, "steps"):
-        steps = [step for _, step in model.steps if step is not None and not isinstance(step, str)]
-        return bool(steps) and takes_nan(steps[0])
-    if hasattr(model, "transformers") or hasattr(model, "transformer_list"):  # several at once, each with columns of its own
-        return True
-    tags = input_tags(model)
-    return tags is not None and bool(tags.allow_nan)
-
-
 def input_tags(model: Any) -> Any:
-    """What scikit-learn's tags say of the input; None for a model without tags, inside a frozen wrapper too."""
+    """What scikit-learn's tags say of the input; None for a model without tags, inside a frozen wrapper too.
+
+    A Pipeline has no tag of its own for NaN: its first step (an imputer, say) is asked.
+    """
     from sklearn.utils import get_tags
 
     try:
-        return get_tags(model).input_tags
+        tags = get_tags(model).input_tags
     except AttributeError:
         return None
+    if hasattr(model, "steps"):
+        steps = [step for _, step in model.steps if step is not None and not isinstance(step, str)]
+        first = input_tags(steps[0]) if steps else None
+        return replace(tags, allow_nan=first is not None and bool(first.allow_nan))
+    if hasattr(model, "transformers") or hasattr(model, "transformer_list"):  # several at once, each with columns of its own
+        return replace(tags, allow_nan=True)
+    return tags

@@ -11,7 +11,7 @@ from sklearn.utils import get_tags
 from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping
 from sklearn.utils.validation import check_is_fitted
 
-from dco.models.adapt import input_tags, named_models, takes_nan, with_model_param
+from dco.models.adapt import input_tags, named_models, with_model_param
 
 
 class MadeOfRegressors(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
@@ -89,9 +89,9 @@ class HoldsModels(BaseEstimator):
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        models = [model for model in named_models(self.models).values() if input_tags(model) is not None]
+        inputs = [own for own in map(input_tags, named_models(self.models).values()) if own is not None]
         # one that takes NaN is enough: others fail as candidates, with their own words; a search may propose any model
         free = self.search is not None or not named_models(self.models)
-        tags.input_tags.allow_nan = free or any(takes_nan(model) for model in models)
-        tags.input_tags.sparse = bool(models) and all(input_tags(model).sparse for model in models)
+        tags.input_tags.allow_nan = free or any(own.allow_nan for own in inputs)
+        tags.input_tags.sparse = bool(inputs) and all(own.sparse for own in inputs)
         return tags

@@ -11,6 +11,7 @@ from typing import Any
 
 from dco.foundations.extras import require
 from dco.foundations.files import plain, written_beside
+from dco.guarantees.words import stability_in_words
 from dco.report.words import fixed, label, percent, shortened
 
 
@@ -35,6 +36,7 @@ def render_template(name: str, *, script: str | None = None, images: bool = Fals
         lstrip_blocks=True,
     )
     environment.filters |= {"fixed": fixed, "percent": percent, "label": label, "short": shortened}
+    environment.filters["stability"] = stability_in_words
     style, code = _source("page.css"), "" if script is None else _source(script)
     policy = ["default-src 'none'", f"style-src '{_digest(style)}'", "base-uri 'none'", "form-action 'none'"]
     policy += [f"script-src '{_digest(code)}'"] if code else []

@@ -146,7 +146,7 @@ def reproduce(
             Path(out) / run.experiment.source / "records.jsonl",
             seeds=run.seeds,
             options=run.options,
-            jobs=(1 if run.experiment.uses_all_cores else -1) if asked.jobs is None else asked.jobs,
+            jobs=-1 if asked.jobs is None else asked.jobs,
             scheduler=asked.scheduler,
             progress=None if progress is None else _named(progress, run.experiment.name),
         )

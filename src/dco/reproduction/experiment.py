@@ -60,15 +60,12 @@ class Experiment:
 
     ``run_split(seed, options)`` gives the rows of one split: plain dictionaries of numbers, strings and lists (a "method" or
     whatever tells rows apart, "sizes", "threshold", "rank", ...). It is a pure function of its two arguments, defined at the
-    top of a module so that other processes can import it. An experiment whose splits are cheaper together gives
-    ``run_chunk(seeds, options)`` instead, a list of rows for each seed, and `chunk`, how many seeds go together; chunks
-    always start at multiples of `chunk` from the first seed, and a chunk is run again as a whole if one of its splits is
-    missing. An experiment without random splits has ``splits = 1``.
+    top of a module so that other processes can import it. It is held to one thread, so that results do not depend on how
+    many run side by side. An experiment without random splits has ``splits = 1``.
 
     ``tables(records, options)`` and ``figures(records, options, folder)`` see records as read back from disk, in order of
-    seed. ``missing(options)`` says in one sentence what is not there to run it (None: nothing). `uses_all_cores` marks
-    splits that bring their own threads (JAX); the others are held to one thread each, so that results do not depend on how
-    many run side by side. `records_of` names the experiment whose records it shares: the same splits serve both.
+    seed. ``missing(options)`` says in one sentence what is not there to run it (None: nothing). `records_of`
+    names the experiment whose records it shares: the same splits serve both.
     """
 
     name: str
@@ -76,33 +73,19 @@ class Experiment:
     needs: str
     minutes: float
     tables: Callable[[Records, Options], list[ResultTable]]
-    run_split: Callable[[int, Options], list[dict[str, Any]]] | None = None
-    run_chunk: Callable[[Sequence[int], Options], list[list[dict[str, Any]]]] | None = None
-    chunk: int = 1
+    run_split: Callable[[int, Options], list[dict[str, Any]]]
     figures: Callable[[Records, Options, Path], list[Path]] | None = None
     missing: Callable[[Options], str | None] | None = None
     alphas: tuple[float, ...] = (0.2,)
     splits: int = 50
     quick_splits: int = 5
-    uses_all_cores: bool = False
     part_of: str | None = None
     records_of: str | None = None
-
-    def __post_init__(self) -> None:
-        if (self.run_split is None) == (self.run_chunk is None):
-            raise ValueError(f"experiment {self.name!r} needs either run_split or run_chunk.")
 
     @property
     def source(self) -> str:
         """The name under which its records are kept."""
         return self.name if self.records_of is None else self.records_of
-
-    def run(self, seeds: Sequence[int], options: Options) -> list[list[dict[str, Any]]]:
-        """The rows of each of these seeds, which are one unit of work."""
-        if self.run_chunk is not None:
-            return self.run_chunk(seeds, options)
-        assert self.run_split is not None
-        return [self.run_split(seed, options) for seed in seeds]
 
 
 def needs_file(name: str, file: str) -> Callable[[Options], str | None]:

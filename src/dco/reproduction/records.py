@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -25,33 +24,29 @@ from dco.foundations.parallel import run_many
 from dco.reproduction.experiment import Experiment, Options, SplitRecord
 
 PACKAGES = ("numpy", "scipy", "scikit-learn", "jax", "numpyro", "joblib")
-WAVE = 32  # chunks sent to a cluster at a time; its workers may not see our disk, so records are written here after each
+WAVE = 32  # splits sent to a cluster at a time; its workers may not see our disk, so records are written here after each
 
 Progress = Callable[[int, int, float], None]
 
 
 @dataclass(frozen=True)
 class _Unit:
-    """One piece of work that can travel to another process; with `path` it writes its own records."""
+    """A split that can travel to another process; with `path` it writes its own records."""
 
     experiment: Experiment
     options: Options
     path: str | None
 
-    def __call__(self, seeds: tuple[int, ...]) -> list[str]:
+    def __call__(self, seed: int) -> str:
         threadpool_limits = import_module("threadpoolctl").threadpool_limits  # untyped; scikit-learn brings it
 
         begin = time.perf_counter()
-        with threadpool_limits(limits=None if self.experiment.uses_all_cores else 1):
-            results = self.experiment.run(seeds, self.options)
-        seconds = (time.perf_counter() - begin) / len(seeds)
-        lines = [
-            _line(self.experiment.source, seed, self.options, rows, seconds)
-            for seed, rows in zip(seeds, results, strict=True)
-        ]
+        with threadpool_limits(limits=1):
+            rows = self.experiment.run_split(seed, self.options)
+        line = _line(self.experiment.source, seed, self.options, rows, time.perf_counter() - begin)
         if self.path is not None:
-            append(Path(self.path), lines)
-        return lines
+            append(Path(self.path), [line])
+        return line
 
 
 def run_splits(
@@ -71,38 +66,25 @@ def run_splits(
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     done = read(path, experiment, options)
-    size = experiment.chunk
-    chunks = [tuple(seeds[start : start + size]) for start in range(0, len(seeds), size)]
-    open_chunks = [chunk for chunk in chunks if any(seed not in done for seed in chunk)]
-    watch = _Watch(progress, total=len(seeds), begun=len(seeds) - sum(map(len, open_chunks)), size=size)
+    left = [seed for seed in seeds if seed not in done]
+    begin = time.perf_counter()
+
+    def watch(finished: int, of: int) -> None:
+        if progress is not None:
+            pace = (time.perf_counter() - begin) / max(1, finished)
+            progress(len(seeds) - of + finished, len(seeds), pace * (of - finished))
+
     if scheduler is None:
-        run_many(_Unit(experiment, options, str(path)), open_chunks, n_jobs=jobs, progress=watch)
+        run_many(_Unit(experiment, options, str(path)), left, n_jobs=jobs, progress=watch)
     else:
-        unit, work = _Unit(experiment, options, None), iter(open_chunks)
-        while wave := list(islice(work, WAVE)):
-            for lines in run_many(unit, wave, scheduler=scheduler):
-                append(path, lines)
-                watch.add(len(lines))
+        for start in range(0, len(left), WAVE):
+            wave = left[start : start + WAVE]
+            for number, line in enumerate(run_many(_Unit(experiment, options, None), wave, scheduler=scheduler), start + 1):
+                append(path, [line])
+                watch(number, len(left))
     done = read(path, experiment, options)
     _sort(path, experiment, options)
     return [done[seed] for seed in seeds]
-
-
-class _Watch:
-    """Turns chunks done into splits done and time left."""
-
-    def __init__(self, progress: Progress | None, *, total: int, begun: int, size: int) -> None:
-        self.progress, self.total, self.begun, self.size = progress, total, begun, size
-        self.done, self.start = begun, time.perf_counter()
-
-    def __call__(self, chunks: int, of: int) -> None:
-        self.add(min(self.total, self.begun + chunks * self.size) - self.done)
-
-    def add(self, splits: int) -> None:
-        self.done += splits
-        if self.progress is not None:
-            pace = (time.perf_counter() - self.start) / max(1, self.done - self.begun)
-            self.progress(self.done, self.total, pace * (self.total - self.done))
 
 
 def read(path: Path, experiment: Experiment, options: Options) -> dict[int, SplitRecord]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections import Counter
+from collections.abc import Hashable, Iterable, Mapping, Sized
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,8 @@ from dco.foundations.notes import Message
 from dco.rows.rows import is_frame, is_missing, n_rows
 
 MISSING = "(missing)"  # the condition of the rows whose label is missing
+LABEL_CLUSTERS = "label-clusters"
+AND = " & "  # between the groups of a row that belongs to several
 
 
 def condition_names(values: Any) -> AnyArray:
@@ -60,14 +63,66 @@ def _sorted(names: set[Any]) -> list[Any]:
 
 
 def is_label(condition_on: Any) -> bool:
-    """Whether the conditions are the labels themselves: ``condition_on="label"``."""
-    return isinstance(condition_on, str) and condition_on == "label"
+    """Whether the conditions are labels, each by itself or in clusters: ``condition_on="label"`` or "label-clusters"."""
+    return isinstance(condition_on, str) and condition_on in ("label", LABEL_CLUSTERS)
+
+
+def cluster_names(clusters: Iterable[tuple[Any, ...]], labels: AnyArray) -> AnyArray:
+    """What the cluster of each label is called: by its first labels, which no other cluster has."""
+    name_of = {label: first_few(list(map(str, cluster))) for cluster in clusters for label in cluster}
+    return np.asarray([name_of.get(label, str(label)) for label in labels.tolist()], dtype=np.str_)
+
+
+def groups_of(pattern: str) -> list[str]:
+    """The groups that rows of a pattern belong to, such as "sex=F": one for each entry of ``condition_on``."""
+    return pattern.split(AND)
+
+
+def group_sizes(parts: Mapping[str, Sized]) -> dict[str, int]:
+    """How many rows each of several overlapping groups has; `parts` holds the rows of each pattern."""
+    sizes: Counter[str] = Counter()
+    for pattern, rows in parts.items():
+        sizes.update(dict.fromkeys(groups_of(pattern), len(rows)))
+    return dict(sorted(sizes.items()))
+
+
+def group_marks(patterns: Iterable[str], groups: Iterable[str]) -> AnyArray:
+    """A constant and an indicator of each group, one row for each pattern; a group that is not among them marks nothing."""
+    place = {group: column for column, group in enumerate(groups, start=1)}
+    rows = [[0, *(place[group] for group in groups_of(pattern) if group in place)] for pattern in patterns]
+    marks = np.zeros((len(rows), len(place) + 1))
+    for row, columns in enumerate(rows):
+        marks[row, columns] = 1.0
+    return marks
+
+
+def _patterns(several: list[Any], X: Any, parameter: str) -> AnyArray:
+    """The groups of each row in one text, "sex=F & region=North": each value of each entry is a group."""
+    called = [getattr(rule, "__name__", type(rule).__name__) if callable(rule) else str(rule) for rule in several]
+    called = [name.replace("=", ":") for name in called]  # what stands before the first "=" tells columns apart
+    cells = []
+    for place, rule in enumerate(several):
+        name = called[place] if called.count(called[place]) == 1 else f"{called[place]} ({place + 1})"
+        values: Any = condition_values(rule, X, None, parameter=parameter)
+        texts = {value: f"{name}={_text(value)}".replace(AND, " and ") for value in set(values.tolist())}
+        cells.append([texts[value] for value in values.tolist()])
+    return np.asarray([AND.join(groups) for groups in zip(*cells, strict=True)], dtype=np.str_)
+
+
+def _text(value: Any) -> str:
+    """The same text for 1 and 1.0: a column of whole numbers is one of floats where a value is missing."""
+    return str(int(value) if isinstance(value, float) and value.is_integer() else value)
 
 
 def condition_values(condition_on: Any, X: Any, y: AnyArray | None, *, parameter: str = "condition_on") -> AnyArray | None:
-    """The condition of each row: the label, a column of X, or what a function of X says; `parameter` is for messages."""
+    """The condition of each row: the label, a column of X, or what a function of X says; `parameter` is for messages.
+
+    Of a list, the groups that the row belongs to (`groups_of`), in one text.
+    """
     if condition_on is None:
         return None
+    if isinstance(condition_on, list):
+        return _patterns(condition_on, X, parameter)
     if is_label(condition_on):
         return y
     if callable(condition_on):
@@ -95,10 +150,18 @@ def check_condition(rule: Any, X: Any, *, parameter: str = "condition_on") -> No
     """A column of an array is a number; columns of frames are looked up by name, where they are used."""
     if rule is None or callable(rule) or is_label(rule):
         return
+    if isinstance(rule, list):
+        for entry in rule:
+            if is_label(entry) or isinstance(entry, list) or entry is None:
+                raise ValueError(Message(f"⟨{parameter}⟩ lists columns and functions of X; it holds {entry!r}."))
+            check_condition(entry, X, parameter=parameter)
+        if not rule:
+            raise ValueError(Message(f"⟨{parameter}⟩ is an empty list: name columns, or None for one threshold."))
+        return
     if not isinstance(rule, Hashable):
         text = (
-            f"⟨{parameter}⟩ must be one column or a callable, got {type(rule).__name__}: for several columns, or groups "
-            "made elsewhere, pass a callable that takes X and gives each row's group."
+            f"⟨{parameter}⟩ must be a column, a callable or a list of these, got {type(rule).__name__}: for groups made "
+            "elsewhere, pass a callable that takes X and gives each row's group."
         )
         raise ValueError(Message(text))
     if is_frame(X):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
+from scipy.sparse import issparse
 
 from dco.foundations.arrays import AnyArray, Floats, Integers
 from dco.foundations.errors import OverlappingRolesError
@@ -18,7 +19,6 @@ from dco.rows.fingerprints import (
     cell_words,
     column_keys,
     column_of,
-    is_sparse,
     mixed,
     overlap,
     plain_column,
@@ -146,7 +146,7 @@ def _near_hashes(roles: list[Rows]) -> list[Words]:
 def _rounded_rows(tables: list[Any], *, bits: int) -> Words:
     """Four hashes of each row of all tables, one after the other, (4, n): sums over the cells that are not zero."""
     keys = column_keys(0, tables[0].shape[1])[0]
-    if any(map(is_sparse, tables)):
+    if any(map(issparse, tables)):
         from scipy.sparse import csr_matrix, vstack
 
         matrix = vstack([csr_matrix(table) for table in tables], format="csr")

@@ -1,6 +1,6 @@
-"""Fingerprints of rows: the same row has the same 128-bit hash, however it is stored.
+"""Fingerprints of rows and of objects.
 
-Every cell is written as two 64-bit words, its canonical form.
+The same row has the same 128-bit hash, however it is stored. Every cell is written as two 64-bit words, its canonical form.
 
 - Numbers and booleans: the bits of the float64, twice (1, 1.0, float32 1.0 and True agree, and so do 0.0 and -0.0). An
   integer that float64 cannot hold keeps all its digits.
@@ -13,8 +13,10 @@ The hash has two lanes, one for each word. A lane mixes every word with a key of
 by its other cells, and agrees with its dense copy.
 
 Rows that differ in one number never collide, as mixing is one-to-one. Other rows collide with probability 2**-128 for each
-pair: some pair among 10 million rows with probability 2**-82. This holds for rows that were not made to collide; people who
-want to can make such rows.
+pair: some pair among 10 million rows with probability 2**-82. Rows can be made to collide on purpose.
+
+Equal objects have equal digests, in every process, and after saving and loading. `joblib.hash` is not enough: it
+tells shared parts from copies of them and arrays by their memory layout, and fails on functions inside functions.
 """
 
 from __future__ import annotations
@@ -22,7 +24,9 @@ from __future__ import annotations
 import datetime
 import math
 import struct
+import types
 from collections.abc import Iterable
+from dataclasses import dataclass, field, fields, is_dataclass
 from decimal import Decimal
 from enum import Enum
 from fractions import Fraction
@@ -31,9 +35,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import issparse
 
 from dco.foundations.arrays import AnyArray, Floats, Integers, as_labels
-from dco.rows.objects import object_fingerprint
 
 Hashes: TypeAlias = NDArray[np.bytes_]
 Words: TypeAlias = NDArray[np.uint64]
@@ -42,6 +46,7 @@ _CELLS_AT_ONCE = 2**15  # what is mixed at once stays in the cache of a processo
 _TARGETS, _SHAPE = 2**40, 2**41  # where the numbers of target columns begin, and the number of the shape's own key
 _FLOAT_INTEGERS = 2.0**53  # every integer below is a float64, and 2**53 + 1 rounds to it
 _PLAIN = {str, bytes, int, float, bool, type(None)}  # of these types, values that are equal have the same words
+_CIRCLE = (b"circle:", b"back:")  # how a part is written that leads back to itself
 
 
 def row_fingerprints(X: Any, y: Any = None, *, at_float32: bool = False) -> Hashes:
@@ -153,7 +158,7 @@ def _row_words(X: Any, y: Any, *, at_float32: bool = False) -> Words:
 
 def _table_sums(table: Any, keys: Words, at_float32: bool) -> Words:
     n, width = table.shape
-    if is_sparse(table):
+    if hasattr(table, "indptr"):  # sparse
         own = keys[:, table.indices]
         cells: Words = mixed(_number_words(table.data, at_float32) ^ own) - mixed(own)
         return np.asarray(sums_by_row(cells, table) + mixed(keys).sum(axis=1, keepdims=True))
@@ -174,13 +179,17 @@ def _table_sums(table: Any, keys: Words, at_float32: bool) -> Words:
 
 def as_table(values: Any, name: str) -> Any:
     """`values` as something with a (n, columns) shape: a frame, a CSR matrix or an array."""
-    if is_sparse(values):
-        matrix = values.tocsr(copy=True)
+    if issparse(values):
+        table: Any = values
+        matrix = table.tocsr(copy=True)
         matrix.sum_duplicates()  # also sorts the columns of each row
         return matrix
-    if is_pandas(values) or _is_polars(values):
+    if isinstance(values, np.ndarray) and values.dtype.kind != "V":
+        array = np.asarray(values)
+    elif is_pandas(values) or _is_polars(values):
         return values.to_frame() if len(values.shape) == 1 else values
-    array = as_labels(values)
+    else:
+        array = as_labels(values)
     if array.ndim == 0:
         raise ValueError(f"{name} must have one entry per row, got the single value {values!r}.")
     return array.reshape(array.shape[0], int(np.prod(array.shape[1:])))
@@ -191,11 +200,6 @@ def column_of(table: Any, j: int) -> Any:
     if isinstance(table, np.ndarray):
         return table[:, j]
     return table.iloc[:, j] if is_pandas(table) else table.to_series(j)
-
-
-def is_sparse(values: Any) -> bool:
-    """Whether this is a sparse matrix of SciPy."""
-    return hasattr(values, "tocsr") and hasattr(values, "nnz")
 
 
 def is_pandas(values: Any) -> bool:
@@ -326,9 +330,7 @@ def _moment(value: Any) -> Any:
     for method in ("to_datetime64", "to_timedelta64"):  # pandas: keeps the nanoseconds
         if hasattr(value, method):
             return getattr(value, method)()
-    if isinstance(value, datetime.timedelta):
-        return np.timedelta64(value)
-    return np.datetime64(value)
+    return np.timedelta64(value) if isinstance(value, datetime.timedelta) else np.datetime64(value)
 
 
 def _number(value: float) -> int:
@@ -340,3 +342,152 @@ def _number(value: float) -> int:
 def _halves(kind: bytes, data: bytes) -> tuple[int, int]:
     first, second = struct.unpack("<QQ", blake2b(data, digest_size=16, person=kind).digest())
     return first, second
+
+
+# ---------------------------------------------------------------------------------------------- objects
+
+
+def object_fingerprint(thing: Any) -> str:
+    """A digest, in hex, of any object: nested plain data, arrays, dataclasses, fitted estimators.
+
+    Dictionaries and sets are read in a canonical order, arrays by dtype, shape and values (not by memory layout), classes
+    and functions by name (a lambda by its code), any other object by what it would hand to pickle. A part that occurs twice
+    counts like two copies of it, and is read once.
+    """
+    return blake2b(_Walk().written(thing), digest_size=16, person=b"dco structure").hexdigest()
+
+
+@dataclass(eq=False)
+class _Walk:
+    """One walk over a structure, which writes each part of it once.
+
+    A part is written as the digest of a tag and of its own parts. One that is met again is written as before, shared or
+    copied. A part that leads back to itself has no digest before its whole circle is read, so within a circle a part that is
+    met again is written as how far back it is. Circles (strongly connected components) are found as Tarjan (1972) does:
+    `open` holds the parts whose circle is not yet complete, in the order in which they were met, and `back` the earliest of
+    them that the part being read leads to.
+    """
+
+    parts: dict[int, bytes] = field(default_factory=dict)
+    open: list[int] = field(default_factory=list)
+    places: dict[int, int] = field(default_factory=dict)  # of the parts in `open`
+    back: int = 0
+    in_circle: bool = False  # whether the part being read leads to a circle
+    kept: list[Any] = field(default_factory=list)  # an id is taken again once its object is gone
+
+    def written(self, value: Any) -> bytes:
+        """A value as bytes: plain values and names in full, anything else by its digest."""
+        if isinstance(value, np.generic):
+            value = value.item() if value.dtype.kind in "biufSU" else np.asarray(value)
+        plain = _plain_value(value)
+        if plain is not None:
+            return plain
+        own = id(value)
+        if own in self.parts:
+            self.in_circle |= self.parts[own].startswith(_CIRCLE)
+            return self.parts[own]
+        if own in self.places:
+            self.back, self.in_circle = min(self.back, self.places[own]), True
+            return _tagged("back", str(len(self.open) - self.places[own]).encode())
+        above, place = (self.back, self.in_circle), len(self.open)
+        self.kept.append(value)
+        self.open.append(own)
+        self.places[own] = self.back = place
+        self.in_circle = False
+        digest = blake2b(self._content(value), digest_size=32, person=b"dco part").digest()
+        result = _tagged("circle" if self.in_circle else "part", digest)
+        if self.back == place:  # nothing below leads further back: the circle is complete
+            for number, member in enumerate(self.open[place:]):
+                self.parts[member] = result if number == 0 else _tagged("circle", digest, str(number).encode())
+                del self.places[member]
+            del self.open[place:]
+        self.back, self.in_circle = min(above[0], self.back), above[1] or self.in_circle
+        return result
+
+    def _content(self, value: Any) -> bytes:
+        if isinstance(value, np.ndarray):
+            return self._array(value)
+        if isinstance(value, (dict, set, frozenset)):  # no order of their own: by what is written
+            left_out = "_sklearn_version" if isinstance(value, dict) else None
+            named = [key for key in value if not (isinstance(key, str) and key == left_out)]
+            found = sorted((self.written(key), place) for place, key in enumerate(named))
+            if sum(written.startswith(_CIRCLE) for written, _ in found) > 1:  # which is met first would matter
+                raise TypeError(
+                    "A structure holds a set, or a dictionary with keys, of objects that lead back to themselves: they have "
+                    "no order, so it has no fingerprint. Keep them in a list."
+                )
+            if not isinstance(value, dict):
+                return _tagged("set", *(written for written, _ in found))
+            pairs = sorted((key, self.written(value[named[place]])) for key, place in found)
+            return _tagged("dict", *(part for pair in pairs for part in pair))
+        if type(value) in (list, tuple):
+            return _tagged(type(value).__name__, *map(self.written, value))
+        if isinstance(value, types.FunctionType):
+            cells = [cell.cell_contents for cell in value.__closure__ or ()]
+            around = [_code_parts(value.__code__), cells, value.__defaults__, value.__kwdefaults__]
+            return _tagged("local", _name_of(value), self.written(around))
+        if is_dataclass(value):
+            parts = {f.name: getattr(value, f.name) for f in fields(value)}
+            return _tagged("record", _name_of(type(value)), self.written(parts))
+        if isinstance(value, np.random.RandomState):
+            return _tagged("random", self.written(value.get_state(legacy=False)))
+        if isinstance(value, np.random.Generator):
+            return _tagged("random", self.written(value.bit_generator.state))
+        if hasattr(value, "get_arrays") and hasattr(value, "reset_n_calls"):  # scikit-learn's search trees count queries
+            return _tagged("tree", _name_of(type(value)), *(self.written(np.asarray(part)) for part in value.get_arrays()))
+        try:
+            reduced = value.__reduce_ex__(4)
+        except TypeError:
+            raise TypeError(
+                f"A structure holds a {type(value).__module__}.{type(value).__qualname__}, which cannot be written down, so "
+                "it has no fingerprint. Use plain data, arrays, dataclasses or objects that can be pickled."
+            ) from None
+        if isinstance(reduced, str):
+            return _tagged("global", _name_of(type(value)), reduced.encode())
+        maker, arguments, *rest = reduced
+        state = rest[0] if rest else None
+        items = [list(part) if part is not None else None for part in rest[1:3]]
+        return _tagged("object", _name_of(type(value)), _name_of(maker), *map(self.written, (arguments, state, items)))
+
+    def _array(self, value: AnyArray) -> bytes:
+        if isinstance(value, np.ma.MaskedArray):
+            return _tagged("masked", self.written(value.filled()), self.written(np.ma.getmaskarray(value)))
+        if value.dtype.names and not value.dtype.hasobject:  # field by field: the bytes between fields are undefined
+            columns = (self._array(np.asarray(value[name])) for name in value.dtype.names)
+            return _tagged("fields", repr(value.dtype.names).encode(), *columns)
+        shape = repr(value.shape).encode()
+        if value.dtype.hasobject:
+            return _tagged("objects", shape, *map(self.written, value.ravel().tolist()))
+        plain = np.asarray(value).astype(value.dtype.newbyteorder("<"), order="C", copy=False)
+        data = plain.reshape(-1).view(np.uint8).data if plain.nbytes else b""  # read where it lies, not copied
+        return _tagged("array", plain.dtype.str.encode(), shape, blake2b(data, digest_size=32).digest())
+
+
+def _plain_value(value: Any) -> bytes | None:
+    """A plain value, a class or a function with a name of its own; None for anything that has parts."""
+    if value is None or isinstance(value, (bool, int, complex)):
+        return _tagged(type(value).__name__ if not isinstance(value, Enum) else "enum", repr(value).encode())
+    if isinstance(value, float):
+        return _tagged("float", struct.pack("<d", value if value == value else np.nan))
+    if isinstance(value, str):
+        return _tagged("str", value.encode("utf-8", "surrogatepass"))
+    if isinstance(value, (bytes, bytearray)):
+        return _tagged("bytes", bytes(value))
+    named = isinstance(value, types.FunctionType) and "<" not in value.__qualname__
+    if named or isinstance(value, (type, types.BuiltinFunctionType)):
+        return _tagged("name", _name_of(value))
+    return None
+
+
+def _code_parts(code: types.CodeType) -> list[Any]:
+    """What a function does, the functions and comprehensions inside it included."""
+    constants = [_code_parts(entry) if isinstance(entry, types.CodeType) else entry for entry in code.co_consts]
+    return [code.co_code, list(code.co_names), constants]
+
+
+def _name_of(value: Any) -> bytes:
+    return f"{getattr(value, '__module__', '')}.{getattr(value, '__qualname__', type(value).__qualname__)}".encode()
+
+
+def _tagged(tag: str, *parts: bytes) -> bytes:
+    return b"".join([tag.encode(), b":", *(struct.pack("<Q", len(part)) + part for part in parts)])

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from fractions import Fraction
-from functools import cached_property, partial
+from functools import partial
 from itertools import pairwise
 from typing import Any, Literal, TypeAlias, get_args
 
@@ -143,23 +143,13 @@ class Roles:
     clusters: AnyArray | None
     splits: Splits
     hashes: Mapping[str, Hashes]
+    fingerprints: Mapping[str, str]  # a digest of the rows of each role that has some
     shared: Mapping[str, int | str]
     dealt_from: int | None  # rows (or clusters) dealt to calibration and other roles; None if calibration rows were given
     prefitted: Mapping[str, Any]
     distinct: bool
     complete: Bools
     notes: tuple[Note, ...]
-
-    @property
-    def sizes(self) -> dict[str, int]:
-        """How many rows each role has."""
-        return {"train": len(self.train), "tune": len(self.tune), "calibrate": len(self.sealed)}
-
-    @cached_property
-    def fingerprints(self) -> dict[str, str]:
-        """A digest of the rows of each role that has some."""
-        others = {name: role_fingerprint(own) for name, own in self.hashes.items() if name != "calibrate"}
-        return others | {"calibrate": self.sealed.fingerprint}
 
 
 def deal_roles(rows: Rows, split: Split, *, seed: int, grow: Grow | None = None) -> Roles:
@@ -179,16 +169,20 @@ def deal_roles(rows: Rows, split: Split, *, seed: int, grow: Grow | None = None)
         splits, prefitted = _grown(rows, split, seed=seed, grow=grow)
     else:
         splits = _dealt(rows, split, seed=seed)
-    parts = {role: _taken(rows, splits[role]) for role in ("train", "tune", "calibrate")}
+    parts, every = {}, np.arange(len(rows))
+    for role in ("train", "tune", "calibrate"):  # all rows in their order are not copied
+        parts[role] = rows if np.array_equal(splits[role], every) else rows.take(splits[role])
     parts |= {role: own for role, own in brought.items() if own is not None}
     if given:
         _check_clusters(parts)
     _check_not_empty(parts, split)
-    used = [role for role, count in splits.sizes.items() if count]
-    if split.stratify and len(used) == 1:
-        raise ValueError(f"stratify=True has no effect here: all rows of X go to the role {used[0]}. Leave it out.")
+    if split.stratify:
+        used = [role for role, count in splits.sizes.items() if count]
+        if len(used) == 1:
+            raise ValueError(f"stratify=True has no effect here: all rows of X go to the role {used[0]}. Leave it out.")
     filled = {role: own for role, own in parts.items() if len(own)}
     hashes = {role: row_fingerprints(own.X, own.y) for role, own in filled.items()}  # once
+    fingerprints = {role: role_fingerprint(own) for role, own in hashes.items()}
     notes: list[Note] = []
     if given:
         shared = check_overlap(filled, hashes, duplicates=split.duplicates, notes=notes)
@@ -199,10 +193,11 @@ def deal_roles(rows: Rows, split: Split, *, seed: int, grow: Grow | None = None)
     return Roles(
         parts["train"],
         parts["tune"],
-        SealedRows(calibrate.X, calibrate.y, fingerprint=role_fingerprint(hashes["calibrate"])),
+        SealedRows(calibrate.X, calibrate.y, fingerprint=fingerprints["calibrate"]),
         calibrate.clusters,
         replace(splits, **positions) if positions else splits,
         hashes,
+        fingerprints,
         {f"{role} and calibrate": count for role, count in shared.items()},
         units if splits.calibrate.size else None,
         prefitted,
@@ -291,11 +286,6 @@ def _grown(rows: Rows, split: Split, *, seed: int, grow: Grow) -> tuple[Splits, 
     return Splits(train, tune, calibrate, _NOTHING, seed=seed, grouped=rows.clusters is not None), prefitted
 
 
-def _taken(rows: Rows, places: Integers) -> Rows:
-    """Some of the rows; all of them in their order are not copied."""
-    return rows if np.array_equal(places, np.arange(len(rows))) else rows.take(places)
-
-
 def _check_not_empty(parts: Mapping[str, Rows], split: Split) -> None:
     if len(parts["calibrate"]) == 0:
         raise ValueError(Message(f"no row is left for the role calibrate: ⟨calibrate_size={split.calibrate}⟩. Raise it."))
@@ -369,8 +359,8 @@ def assign_roles(
         if amount and cuts[-1] == cuts[-2]:
             few = f"{counted(order.units, unit)} {are(order.units)} too few"
             raise ValueError(f"{few}: the size {size} leaves the role {role} without a row.")
-    calibrated, tuned, tested = (order.between(*cut) for cut in pairwise(cuts))
-    return Splits(order.rest(cuts[-1]), tuned, calibrated, tested, number, stratify is not None, groups is not None)
+    calibrated, tuned, tested, rest = (order.between(*cut) for cut in pairwise([*cuts, order.units]))
+    return Splits(rest, tuned, calibrated, tested, number, stratify is not None, groups is not None)
 
 
 def _amount(size: Size, units: int, role: Role) -> Fraction:

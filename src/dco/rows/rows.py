@@ -79,8 +79,8 @@ class Rows:
 
 def given_rows(X: Any, y: AnyArray, groups: Any, params: Mapping[str, Any]) -> Rows:
     """Rows as a caller brings them, with lengths checked; of parameters other than weights the length may be any."""
-    if len(y) != n_rows(X):
-        raise ValueError(f"X has {counted(n_rows(X), 'row')} and y has {len(y)}: give one target per row.")
+    if len(y) != X.shape[0]:
+        raise ValueError(f"X has {counted(X.shape[0], 'row')} and y has {len(y)}: give one target per row.")
     if isinstance(groups, str):
         raise ValueError(f"groups must hold one label per row, got the text {groups!r}: pass X[{groups!r}].")
     clusters = None if groups is None else as_labels(groups)
@@ -128,7 +128,7 @@ def missing_cells(X: Any) -> Integers:
     """How many cells of each column of X are missing: NaN, None, or what a frame calls so."""
     if hasattr(X, "isna"):
         return np.asarray(X.isna().sum(), dtype=np.int64)
-    if is_frame(X):  # polars, which tells NaN from null
+    if hasattr(X, "null_count"):  # polars, which tells NaN from null
         nan = [int(column.is_nan().sum() or 0) if column.dtype.is_float() else 0 for column in X.get_columns()]
         return np.asarray(X.null_count().row(0), dtype=np.int64) + np.asarray(nan, dtype=np.int64)
     if issparse(X):
@@ -162,7 +162,7 @@ def stack_features(above: Any, below: Any) -> Any:
     try:
         if hasattr(above, "iloc"):
             return require("pandas", extra="tables").concat(_with_all_categories(above, below))
-        if is_frame(above):
+        if hasattr(above, "vstack"):  # polars
             return above.vstack(below)
         if issparse(above):
             tables: list[Any] = [above, below]
@@ -218,14 +218,13 @@ class SealedRows:
     def __init__(self, X: Any, y: Any, *, fingerprint: str | None = None) -> None:
         self.__rows: tuple[Any, Any] | None = (X, y)
         self._fingerprint = role_fingerprint(row_fingerprints(X, y)) if fingerprint is None else fingerprint
-        self._n = n_rows(X)
+        self._n = len(y)
         self._log: tuple[Access, ...] = ()
 
     def open_for(self, structure: str, *, purpose: str = "calibrate") -> tuple[Any, Any]:
         """The rows (X, y), once; `structure` is the fingerprint of the frozen structure that will score them."""
         if not structure:
             raise ValueError("Sealed rows open for a frozen structure: give its fingerprint.")
-        first = self.opened_for
         rows = self.__rows
         changed = rows is not None and role_fingerprint(row_fingerprints(*rows)) != self._fingerprint
         asked = Access(datetime.datetime.now(datetime.UTC), structure, purpose, rows is not None and not changed)
@@ -235,6 +234,7 @@ class SealedRows:
                 "The calibration rows are not those that were sealed: something changed them in place. Seal a copy of them."
             )
         if rows is None:
+            first = self.opened_for
             which = "the same structure" if first == structure else "another structure"
             raise SealBrokenError(
                 f"The calibration rows were opened for structure {first} and are now asked for by {which} ({structure}); "

@@ -10,7 +10,16 @@ from dco.scores.score import Score
 
 _HOMES = [
     f"dco.scores.{name}"
-    for name in ("bayesian_classes", "classification", "never_empty", "decision", "regression", "transformed", "density")
+    for name in (
+        "bayesian_classes",
+        "classification",
+        "never_empty",
+        "decision",
+        "regression",
+        "transformed",
+        "density",
+        "pointwise",
+    )
 ]
 
 

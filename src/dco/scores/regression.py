@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from numbers import Real
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -38,10 +38,7 @@ class AbsoluteResidual(Score):
 
     def observed(self, prediction: Prediction, y: ArrayLike) -> Floats:
         """|y - mean|, (n,)."""
-        mean = self._mean(prediction)
-        with np.errstate(over="ignore"):
-            deviation = responses(y, len(mean)) - mean
-        return np.abs(deviation, out=deviation)
+        return _distance(y, self._mean(prediction))
 
     def sets(self, prediction: Prediction, threshold: Cutoff) -> Intervals:
         """[mean - t, mean + t]; empty for t < 0, the whole line for t = inf."""
@@ -52,7 +49,7 @@ class AbsoluteResidual(Score):
             return Intervals(mean - half, mean + half, AtMost(self, prediction, limit))
 
     def sizes(self, prediction: Prediction, threshold: Cutoff) -> Floats:
-        """2 t a row, without building the intervals."""
+        """2 t per row, without building the intervals."""
         limit = cutoff(threshold, len(prediction))
         return np.broadcast_to(2 * np.maximum(limit, 0.0), (len(prediction),)).astype(np.float64)
 
@@ -60,7 +57,7 @@ class AbsoluteResidual(Score):
         record: Points | PointsWithSpread | GaussianMixtures = expect(self, prediction, *self.needs)
         if isinstance(record, GaussianMixtures):
             return np.asarray(record.means.mean(axis=1, dtype=np.float64))
-        return _double(record.mean)
+        return np.asarray(record.mean, dtype=np.float64)
 
 
 @dataclass(frozen=True)
@@ -81,9 +78,7 @@ class NormalisedResidual(Score):
     def observed(self, prediction: Prediction, y: ArrayLike) -> Floats:
         """|y - mean| / (spread + floor), (n,)."""
         mean, scale = self._mean_and_scale(prediction)
-        with np.errstate(over="ignore"):
-            deviation = responses(y, len(mean)) - mean
-        np.abs(deviation, out=deviation)
+        deviation = _distance(y, mean)
         with np.errstate(over="ignore", under="ignore", divide="ignore", invalid="ignore"):
             scores: Floats = deviation / scale
         if scale.size and scale.min() == 0:
@@ -99,7 +94,7 @@ class NormalisedResidual(Score):
             return Intervals(mean - half, mean + half, AtMost(self, prediction, limit))
 
     def sizes(self, prediction: Prediction, threshold: Cutoff) -> Floats:
-        """2 t (spread + floor) a row, without building the intervals."""
+        """2 t (spread + floor) per row, without building the intervals."""
         _, scale = self._mean_and_scale(prediction)
         half = _half_width(cutoff(threshold, len(scale)), scale)
         with np.errstate(over="ignore"):
@@ -112,7 +107,7 @@ class NormalisedResidual(Score):
         if isinstance(record, GaussianMixtures):
             mean, spread = mean_and_sd(record)
         else:
-            mean, spread = _double(record.mean), _double(record.spread)
+            mean, spread = np.asarray(record.mean, dtype=np.float64), np.asarray(record.spread, dtype=np.float64)
         return mean, spread + self.floor if self.floor else spread
 
 
@@ -165,7 +160,7 @@ class QuantileResidual(Score):
             return Intervals(lower - below, np.add(upper, above, out=above), member)
 
     def sizes(self, prediction: Prediction, threshold: Cutoff) -> Floats:
-        """upper - lower + t (d + e) a row, 0 where the ends cross."""
+        """upper - lower + t (d + e) per row, 0 where the ends cross."""
         lower, upper = self._ends(prediction)
         limit = cutoff(threshold, len(lower))
         with np.errstate(over="ignore", under="ignore"):
@@ -179,7 +174,7 @@ class QuantileResidual(Score):
 
     def _ends(self, prediction: Prediction) -> tuple[Floats, Floats]:
         record = expect(self, prediction, Quantiles)
-        return _double(record.lower), _double(record.upper)
+        return np.asarray(record.lower, dtype=np.float64), np.asarray(record.upper, dtype=np.float64)
 
     def _units(self, prediction: Prediction) -> tuple[Floats, Floats]:
         """The denominators below and above, new arrays (one and the same for "relative")."""
@@ -194,7 +189,7 @@ class QuantileResidual(Score):
                     'QuantileResidual(kind="median") needs Quantiles with a median; pass median= to the prediction record '
                     'or use kind="relative".'
                 )
-            median = _double(record.median)
+            median = np.asarray(record.median, dtype=np.float64)
             return _floored(median - lower, lower, upper), _floored(upper - median, lower, upper)
 
 
@@ -270,8 +265,13 @@ def _floored(width: Floats, lower: Floats, upper: Floats) -> Floats:
     return width
 
 
-def _double(values: Floats) -> Floats:
-    return values.astype(np.float64, copy=False)
+def _distance(y: ArrayLike, mean: Floats) -> Floats:
+    """|y - mean|, (n,)."""
+    same = isinstance(y, np.ndarray) and y.dtype == np.float64 and y.shape == mean.shape
+    values: Any = y if same else responses(y, len(mean))
+    with np.errstate(over="ignore"):
+        deviation: Floats = values - mean
+    return np.abs(deviation, out=deviation)
 
 
 def _raised(limit: float | Floats, *, roundings: int) -> float | Floats:

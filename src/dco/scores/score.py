@@ -15,7 +15,7 @@ from dco.foundations.arrays import Floats, Integers
 from dco.foundations.errors import IncompatibleScoreError
 from dco.foundations.ranks import Threshold, WeightedThresholds
 from dco.predictions import Prediction
-from dco.rows.objects import object_fingerprint
+from dco.rows.fingerprints import object_fingerprint
 from dco.sets.prediction_sets import PredictionSets
 
 Cutoff: TypeAlias = Threshold | WeightedThresholds | float | Floats
@@ -150,14 +150,6 @@ def check_inverse(score: Score, prediction: Prediction, y: ArrayLike, scores: Fl
             )
 
 
-def set_sizes(score: Score, prediction: Prediction, threshold: Cutoff) -> Floats:
-    """The size of each row's set in float64; NaN is refused."""
-    sizes = np.asarray(score.sizes(prediction, threshold), dtype=np.float64)
-    if np.any(np.isnan(sizes)):
-        raise ValueError(f"{type(score).__name__} gave a set of size NaN (row {int(np.flatnonzero(np.isnan(sizes))[0])}).")
-    return sizes
-
-
 def named_scores(scores: Iterable[Score]) -> dict[str, Score]:
     """{name: score}: each by its label, numbered where different scores share one; equal scores are one."""
     taken: dict[str, Hashable] = {}
@@ -168,6 +160,8 @@ def given_scores(scores: Any) -> dict[str, Score] | None:
     """{name: score} of a score, a list or a dict of them; None for every score that suits the models."""
     if scores is None:
         return None
+    if isinstance(scores, Score):
+        return {score_label(scores): scores}
     if isinstance(scores, Mapping):
         named = {name: checked_score(score) for name, score in scores.items()}
     else:

@@ -41,7 +41,7 @@ def two_ends(
     """
     lower, upper = checked_scores(first), checked_scores(second)
     if lower.shape != upper.shape:
-        raise ValueError(f"two scores a row are needed, got {lower.size} first and {upper.size} second scores.")
+        raise ValueError(f"two scores per row are needed, got {lower.size} first and {upper.size} second scores.")
     n, level = lower.size, as_rational(alpha)
     failure = None if delta is None else as_rational(delta, name="delta")
     misses = n + 1 - (conformal_rank(n, alpha=level) if failure is None else pac_rank(n, alpha=level, delta=failure))

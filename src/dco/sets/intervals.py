@@ -1,4 +1,4 @@
-"""Sets on the real line: one closed interval a row, or a union of them."""
+"""Sets on the real line: one closed interval per row, or a union of them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Member: TypeAlias = Callable[[ArrayLike], Bools]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Intervals:
-    """One closed interval a row; lower > upper means the empty set.
+    """One closed interval per row; lower > upper means the empty set.
 
     `member` decides membership where it is given: sets that a score makes carry ``observed(prediction, y) <= threshold``.
     Their ends are rounded outwards: every member lies between them, and few other floats do. Without it the ends decide.
@@ -78,7 +78,7 @@ class Intervals:
         return np.asarray(np.isinf(self.sizes()))
 
     def clip(self, lower: ArrayLike | None = None, upper: ArrayLike | None = None) -> Intervals:
-        """The part of each interval in [lower, upper]; one number for all rows, or one a row.
+        """The part of each interval in [lower, upper]; one number for all rows, or one per row.
 
         Coverage is kept where y always lies there, such as ``clip(lower=0)`` for a price: only what cannot happen is cut
         off. An interval wholly outside becomes empty.
@@ -113,7 +113,7 @@ class Intervals:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class IntervalUnions:
-    """Any number of disjoint closed intervals a row, ascending.
+    """Any number of disjoint closed intervals per row, ascending.
 
     Row i is the union of [lower[j], upper[j]] for j from ``row_pointers[i]`` to ``row_pointers[i + 1] - 1``. `member`, where
     it is given, decides membership by the score that made the sets, and every member lies in a piece; see `Intervals`.

@@ -20,7 +20,7 @@ _FIRST = 3  # sets that are printed
 
 @runtime_checkable
 class PredictionSets(Protocol):
-    """One set a row. ``contains(y)`` is exactly ``observed(prediction, y) <= threshold``."""
+    """One set per row. ``contains(y)`` is exactly ``observed(prediction, y) <= threshold``."""
 
     def __len__(self) -> int:
         """The number of rows."""

@@ -67,8 +67,9 @@ OWN = _full_names("""
     dco.models.mc_dropout: MCDropoutClassifier
     dco.models.quantile_pair: QuantilePair
     dco.models.residual_spread: ResidualSpread
+    dco.models.several: SeveralModels
     dco.models.transformed_target: TransformedTarget
-    dco.predictions: ClassDraws ClassProbabilities GaussianMixtures Points PointsWithSpread Quantiles
+    dco.predictions: ClassDraws ClassProbabilities GaussianMixtures Points PointsWithSpread Quantiles Several
     dco.predictor: DecoupledPredictor Structure
     dco.rows.roles: Splits
     dco.rows.rows: KeptRows

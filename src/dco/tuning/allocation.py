@@ -160,7 +160,7 @@ def growing_candidates(
     """For a tuning split that grows: models fitted once on training rows, and their candidates on any rows taken so far."""
     if isinstance(models, Defaults):
         models, scores = models.on(bench.train, scores)
-    candidates = bench.scored(expand(models, scores))
+    candidates = bench.scored(expand(models, scores, bench.classes))
     outcomes = fit_models(models, bench)
     fitted = {name: outcome.fits[0] for name, outcome in outcomes.items() if outcome.failure is None}
 

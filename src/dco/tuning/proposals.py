@@ -7,11 +7,18 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from dco.foundations.display import counted
 from dco.foundations.errors import IncompatibleScoreError
 from dco.models.averaged import AveragedModel
-from dco.rows.objects import object_fingerprint
+from dco.models.several import SeveralModels
+from dco.predictions import Several
+from dco.rows.fingerprints import object_fingerprint
+from dco.scores.pointwise import Pointwise
 from dco.scores.score import Score, checked_score, identity_of, own_label, score_label
 from dco.tuning.ranking import Ranking
+from dco.tuning.search import Rule, rank_pairs
 from dco.tuning.strategies import Strategy
 
 if TYPE_CHECKING:
@@ -85,3 +92,31 @@ def with_ensemble(
         tried[name] = replace(first, fits=(), predictions={}, failure=f"{type(error).__name__}: {error}")
     scores = {candidate.score_name: candidate.score for candidate in same_kind}
     return [*candidates, *(replace(best, model_name=name, model=model, score_name=n, score=s) for n, s in scores.items())]
+
+
+def pointwise(
+    candidates: Sequence[Candidate], trials: Trials, ranking: Ranking, members: int = 8
+) -> tuple[Candidate, Ranking]:
+    """The candidate that takes, row by row, the smallest set of the best few, and the ranking with it before all others.
+
+    What it predicts is added to `trials`. Its row has one threshold for all tuning rows, and flatters it: they made it.
+    """
+    by_name = {candidate.name: candidate for candidate in candidates}
+    taken = [by_name[row.name] for row in ranking.table if row.feasible][:members]
+    if not taken:
+        raise ValueError("no candidate covers enough tuning rows, so there is nothing to choose from row by row.")
+    models = {candidate.model_name: candidate.model for candidate in taken}
+    places, parts = {name: place for place, name in enumerate(models)}, [trials.tried[name] for name in models]
+    model = SeveralModels(list(models.values()), [(places[each.model_name], each.kind) for each in taken])
+    y, pieces = trials.bench.tuning_rows().y, [trials.tried[each.model_name].predictions[each.kind] for each in taken]
+    scores = np.stack([each.observed(candidate.score, y) for each, candidate in zip(pieces, taken, strict=True)])
+    cuts = np.array([ranking[candidate.name].ranking_threshold for candidate in taken])
+    score = Pointwise(tuple(candidate.score for candidate in taken), cuts, np.sort(scores, axis=1))
+    made = type(taken[0])("pointwise", counted(len(taken), "candidate"), model, score, Several)
+    records = tuple(Several(each) for each in zip(*(each.records for each in pieces), strict=True))
+    fits = tuple(model.of_fitted(list(each)) for each in zip(*(part.fits for part in parts), strict=True))
+    joined = replace(pieces[0], records=records)
+    trials.tried["pointwise"] = replace(parts[0], fits=fits, predictions={Several: joined})
+    rule = Rule.of(len(y), trials.alpha, groups=trials.bench.tuning_rows().clusters)
+    own = rank_pairs({made.name: (score, joined)}, y, [rule])[0]
+    return made, replace(ranking, table=(*own.table, *ranking.table))

@@ -23,7 +23,7 @@ from dco.foundations.errors import DcoError
 from dco.foundations.ranks import Level, as_rational, checked_scores, order_statistic, size_quantile, tuning_rank
 from dco.predictions import ClassRecord, Prediction
 from dco.scores.classification import RankScore, observed_together, sizes_together
-from dco.scores.score import Score, check_inverse, checked_score, is_ours, set_sizes
+from dco.scores.score import Score, check_inverse, checked_score, is_ours
 from dco.sets.labels import codes_of
 from dco.tuning.options import (
     Conditions,
@@ -76,11 +76,15 @@ class Pieces:
             check_inverse(score, record, y[rows], scores[rows])
 
     def sizes(self, score: Score, threshold: float | Floats) -> Floats:
-        """The size of each row's set."""
-        if not self.rows:
-            return set_sizes(score, self.records[0], threshold)
-        own = [self._own(record, rows, threshold) for record, rows in self._each()]
-        return self._joined([set_sizes(score, record, each) for record, each in zip(self.records, own, strict=True)])
+        """The size of each row's set in float64; NaN is refused."""
+        if self.rows:
+            found = [score.sizes(record, self._own(record, rows, threshold)) for record, rows in self._each()]
+            sizes = self._joined(found)
+        else:
+            sizes = np.asarray(score.sizes(self.records[0], threshold), dtype=np.float64)
+        if np.any(np.isnan(sizes)):
+            raise ValueError(f"{type(score).__name__} gave a set of size NaN (row {np.flatnonzero(np.isnan(sizes))[0]}).")
+        return sizes
 
     def sizes_at_several(self, score: Score, thresholds: Sequence[float] | Floats) -> Floats:
         """The sizes at several thresholds, (J, n)."""
@@ -90,7 +94,7 @@ class Pieces:
     def _each(self) -> Iterator[tuple[Prediction, Any]]:
         return zip(self.records, self.rows or (slice(None),), strict=True)
 
-    def _joined(self, parts: Sequence[Floats]) -> Floats:
+    def _joined(self, parts: Sequence[AnyArray]) -> Floats:
         """Values of each piece (last axis) in the order of the rows."""
         joined = np.empty((*parts[0].shape[:-1], sum(map(len, self.rows))))
         for part, rows in zip(parts, self.rows, strict=True):
@@ -291,7 +295,7 @@ def evaluate_candidate(name: str, score: Score, prediction: Prediction, y: Array
 def evaluate_pairs(pairs: Pairs, y: AnyArray) -> tuple[list[EvaluatedCandidate], dict[str, Exception]]:
     """Evaluate each candidate; one that raises is left out, with its error."""
     known: dict[str, Floats] = {}
-    for names, scores, pieces in _sharing(pairs):
+    for names, scores, pieces in _sharing(pairs) if len(pairs) > 1 else ():
         with suppress(*_UNSUITABLE):
             parts = [observed_together(scores, record, y[rows]) for record, rows in pieces._each()]
             known.update(zip(names, pieces._joined(parts) if pieces.rows else parts[0], strict=True))

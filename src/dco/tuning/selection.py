@@ -6,9 +6,10 @@ Each distinct model is fitted once, and predicts the tuning rows once for each k
 from __future__ import annotations
 
 import inspect
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -20,8 +21,9 @@ from dco.foundations.parallel import run_many
 from dco.foundations.ranks import Level, as_rational
 from dco.models.adapt import CLASS_RECORDS, holds_frozen, is_frozen, last_model, predict_record, records_of
 from dco.models.averaged import AveragedModel
-from dco.predictions import Points, PointsWithSpread, Prediction, Quantiles
-from dco.rows.conditions import condition_values, is_label
+from dco.models.several import SeveralModels
+from dco.predictions import GaussianMixtures, Points, PointsWithSpread, Quantiles
+from dco.rows.conditions import LABEL_CLUSTERS, condition_values, is_label
 from dco.rows.fingerprints import row_uniforms
 from dco.rows.roles import folds
 from dco.rows.rows import Rows
@@ -31,11 +33,14 @@ from dco.scores.score import Score, named_scores
 from dco.scores.transformed import Within
 from dco.tuning.defaults import Defaults
 from dco.tuning.options import Conditions
-from dco.tuning.proposals import searched, with_ensemble
-from dco.tuning.ranking import FailedCandidate, Ranking
-from dco.tuning.search import Pieces, Rule, rank_pairs
+from dco.tuning.proposals import pointwise, searched, with_ensemble
+from dco.tuning.ranking import FailedCandidate, Ranking, failed_note
+from dco.tuning.search import Pieces, Rule, evaluate_pairs, rank_pairs
+from dco.tuning.stability import Stability, split_evaluated
 from dco.tuning.strategies import Strategy
 from dco.tuning.support import check_support, note_below_zero
+
+_FEW_ROWS = 20  # tuning rows of a pattern of groups
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,6 +68,7 @@ class Choosing:
     refit: bool = True
     n_jobs: int | None = None
     scheduler: str | None = None
+    selection: str = "decoupled"  # "pointwise": each row takes the candidate with the smallest set there
     support: tuple[float, float] | None = None  # where y lies: sets are cut to it
 
 
@@ -78,12 +84,6 @@ class Workbench:
     choosing: Choosing = Choosing()
     prefitted: Mapping[str, Any] = field(default_factory=dict)  # models that growing the tuning split has fitted already
 
-    def __post_init__(self) -> None:
-        if self.n_folds is not None and not self.choosing.refit:
-            raise ValueError(
-                Message("⟨tune_folds⟩ needs refit=True: no single model was fitted on all the rows that tuned.")
-            )
-
     @cached_property
     def uniform_seed(self) -> int:
         """The seed of randomised scores."""
@@ -94,13 +94,14 @@ class Workbench:
         """The seed of the folds."""
         return int(np.random.SeedSequence(self.seed).generate_state(2)[1])
 
-    def conditions(self, condition_on: Any) -> AnyArray | str | None:
+    def conditions(self, condition_on: Any) -> AnyArray | str:
         """The condition of each tuning row as a number, or "label": a search need not know what they are called."""
-        if condition_on is None or not len(self.tuning_rows()):
-            return None
         if is_label(condition_on):
             return "label"
         names: Any = condition_values(condition_on, self.tuning_rows().X, None)
+        if isinstance(condition_on, list):  # a pattern of few rows has no quantile worth ranking by: these share one
+            rows = Counter(names.tolist())
+            names = np.asarray([name if rows[name] >= _FEW_ROWS else "" for name in names.tolist()])
         seen: dict[Any, int] = {}
         return np.asarray([seen.setdefault(name, len(seen)) for name in names.tolist()], dtype=np.int64)
 
@@ -136,8 +137,11 @@ class Tried:
     failure: str | None = None
 
 
-def suitable(model_name: str, model: Any, scores: Mapping[str, Score] | None) -> list[Candidate]:
-    """The candidates of one model: every given score that it can feed, or the default scores of what it gives."""
+def suitable(model_name: str, model: Any, scores: Mapping[str, Score] | None, classes: AnyArray | None) -> list[Candidate]:
+    """The candidates of one model: every given score that it can feed, or the default scores of what it gives.
+
+    Classifiers are for labels, regressors for numbers: a regressor of the codes 0 and 1 would give intervals of codes.
+    """
     offered = records_of(model)
     if scores is None:
         proposed = [score for kind in offered for score in default_scores(kind)]
@@ -145,12 +149,19 @@ def suitable(model_name: str, model: Any, scores: Mapping[str, Score] | None) ->
             proposed = [score for score in proposed if score != QuantileResidual(kind="median")]
         scores = named_scores(proposed)
     kinds = {name: next((kind for kind in score.needs if kind in offered), None) for name, score in scores.items()}
-    return [Candidate(model_name, name, model, scores[name], kind) for name, kind in kinds.items() if kind is not None]
+    found = [Candidate(model_name, name, model, scores[name], kind) for name, kind in kinds.items() if kind is not None]
+    wrong = next((each.kind for each in found if (each.kind in CLASS_RECORDS) != (classes is not None)), None)
+    if wrong is not None:
+        needed = "numbers: use DecoupledClassifier" if classes is None else "labels: use DecoupledRegressor"
+        raise IncompatibleScoreError(
+            f"The model {model_name!r} gives {wrong.__name__}, which does not predict {needed}, or bring another model."
+        )
+    return found
 
 
-def expand(models: Mapping[str, Any], scores: Mapping[str, Score] | None) -> list[Candidate]:
+def expand(models: Mapping[str, Any], scores: Mapping[str, Score] | None, classes: AnyArray | None) -> list[Candidate]:
     """Candidates = models x scores; a model or a score that is left without a partner is an error naming both sides."""
-    found = {name: suitable(name, model, scores) for name, model in models.items()}
+    found = {name: suitable(name, model, scores, classes) for name, model in models.items()}
     for name, own in found.items():
         if not own:
             offered = records_of(models[name])
@@ -188,24 +199,16 @@ _SOURCES: dict[type, str] = {
 }
 
 
-def check_task(candidates: Sequence[Candidate], bench: Workbench) -> None:
-    """Classifiers for labels, regressors for numbers: a regressor of the codes 0 and 1 would give intervals of codes."""
-    for candidate in candidates:
-        if (candidate.kind in CLASS_RECORDS) != (bench.classes is not None):
-            needed = "numbers: use DecoupledClassifier" if bench.classes is None else "labels: use DecoupledRegressor"
-            raise IncompatibleScoreError(
-                f"The model {candidate.model_name!r} gives {candidate.kind.__name__}, which does not predict {needed}, or "
-                "bring another model."
-            )
-
-
 def try_models(candidates: Sequence[Candidate], bench: Workbench) -> dict[str, Tried]:
     """Fit the model of every candidate and predict the tuning rows, in parallel; a model that raises is a failed one."""
     pieces, own = bench.pieces(), dict[str, list[Candidate]]()
     for candidate in candidates:
         own.setdefault(candidate.model_name, []).append(candidate)
-    outcomes = iter(_run([job for each in own.values() for job in _jobs(each, bench, pieces)], bench))
-    return {name: _assemble([next(outcomes) for _ in pieces], pieces) for name in own}
+    outcomes = _run([job for each in own.values() for job in _jobs(each, bench, pieces)], bench)
+    if len(pieces) == 1:
+        return dict(zip(own, outcomes, strict=True))
+    following = iter(outcomes)
+    return {name: _assemble([next(following) for _ in pieces], pieces) for name in own}
 
 
 def fit_models(models: Mapping[str, Any], bench: Workbench) -> dict[str, Tried]:
@@ -215,24 +218,18 @@ def fit_models(models: Mapping[str, Any], bench: Workbench) -> dict[str, Tried]:
 
 
 def _run(jobs: list[Job], bench: Workbench) -> list[Tried]:
+    from sklearn import get_config
+
     n_jobs, scheduler = bench.choosing.n_jobs, bench.choosing.scheduler
     if len(jobs) == 1 and n_jobs is None and scheduler is None:
         return [_fit_and_predict(jobs[0])]
-    return run_many(_fit_and_predict, jobs, n_jobs=n_jobs, scheduler=scheduler)
-
-
-def _config() -> dict[str, Any]:
-    from sklearn import get_config
-
-    return dict(get_config())
+    config = get_config()  # metadata routing, the output of transformers: a worker has its own
+    return run_many(partial(_fit_and_predict, config=config), jobs, n_jobs=n_jobs, scheduler=scheduler)
 
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """A model to fit on some rows, unless `fitted` is there already, and to predict others, once for each kind of record.
-
-    `config` is scikit-learn's where the job was made (metadata routing, the output of transformers): a worker has its own.
-    """
+    """A model to fit on some rows, unless `fitted` is there already, and to predict others, once for each kind of record."""
 
     model: Any
     fit_rows: Rows
@@ -241,7 +238,6 @@ class Job:
     uniforms: Floats | None = None
     classes: AnyArray | None = None
     fitted: Any = None
-    config: Mapping[str, Any] = field(default_factory=_config)
 
 
 def _jobs(own: Sequence[Candidate], bench: Workbench, pieces: list[tuple[Rows, Integers]]) -> list[Job]:
@@ -263,14 +259,14 @@ def _jobs(own: Sequence[Candidate], bench: Workbench, pieces: list[tuple[Rows, I
     ]
 
 
-def _fit_and_predict(job: Job) -> Tried:
+def _fit_and_predict(job: Job, *, config: Mapping[str, Any] | None = None) -> Tried:
     from sklearn import config_context
 
     try:
-        with config_context(**job.config):
+        with config_context(**(config or {})):
             fitted = fit_model(job.model, job.fit_rows) if job.fitted is None else job.fitted
             predictions = {
-                kind: Pieces((predicted(fitted, job.predict_rows.X, kind, uniforms=job.uniforms, classes=job.classes),))
+                kind: Pieces((predict_record(fitted, job.predict_rows.X, kind, uniforms=job.uniforms, classes=job.classes),))
                 for kind in job.kinds
             }
     except Exception as error:  # whatever a user's model raises: that candidate is reported and left out
@@ -281,8 +277,8 @@ def _fit_and_predict(job: Job) -> Tried:
 def _assemble(parts: Sequence[Tried], pieces: list[tuple[Rows, Integers]]) -> Tried:
     """One model tried on all folds, or the first failure."""
     failed = next((part for part in parts if part.failure is not None), None)
-    if failed is not None or len(parts) == 1:
-        return failed or parts[0]
+    if failed is not None:
+        return failed
     places = tuple(held_out for _, held_out in pieces)
     records = {kind: tuple(part.predictions[kind].records[0] for part in parts) for kind in parts[0].predictions}
     predictions = {kind: Pieces(each, places) for kind, each in records.items()}
@@ -301,21 +297,19 @@ class Trials:
 
     def suitable(self, model_name: str, model: Any, scores: Mapping[str, Score]) -> list[Candidate]:
         """The candidates of a model that a search proposes."""
-        found = self.bench.scored(suitable(model_name, model, scores))
-        check_task(found, self.bench)
-        return found
+        return self.bench.scored(suitable(model_name, model, scores, self.bench.classes))
 
     def rank(self, candidates: Sequence[Candidate]) -> Ranking:
         """Exact search over the candidates whose model does not fail; models that are new are fitted first."""
         self.seen.update({c.name: c for c in candidates})
-        new = {c.model_name for c in candidates if not self._knows(c)}
+        tried = [(c, self.tried.get(c.model_name)) for c in candidates]
+        new = {c.model_name for c, own in tried if own is None or (own.failure is None and c.kind not in own.predictions)}
         if new:  # for another kind of record a model is fitted again, for all of them
             self.tried.update(try_models([c for c in self.seen.values() if c.model_name in new], self.bench))
-        found = {c.name: (c.score, self.tried[c.model_name].predictions[c.kind]) for c in candidates if not self.failure(c)}
+        known = [(c, self.tried[c.model_name]) for c in candidates]
+        found = {c.name: (c.score, own.predictions[c.kind]) for c, own in known if not own.failure}
         if not found:  # told once per model, not once per score
-            reasons = "; ".join(
-                f"{name}: {self.tried[name].failure}" for name in dict.fromkeys(c.model_name for c in candidates)
-            )
+            reasons = "; ".join(dict.fromkeys(f"{c.model_name}: {own.failure}" for c, own in known))
             shape = f"n_samples={len(self.bench.train)}, n_features={self.bench.train.X.shape[1]}"
             raise ValueError(f"Every candidate failed on the training and tuning rows ({shape}). {reasons}")
         rows = self.bench.tuning_rows()
@@ -340,29 +334,26 @@ class Trials:
         self.tried[candidate.model_name] = _assemble(parts, pieces)
         return False
 
-    def failure(self, candidate: Candidate) -> str | None:
-        """Why the model of a candidate failed, if it did."""
-        return self.tried[candidate.model_name].failure
+    def stability(self, candidates: Sequence[Candidate], ranking: Ranking, *, most: int = 10) -> Stability | None:
+        """How often the winner wins on halves of the tuning rows, against the best few, by the scores that are there.
 
-    def _knows(self, candidate: Candidate) -> bool:
-        tried = self.tried.get(candidate.model_name)
-        return tried is not None and (tried.failure is not None or candidate.kind in tried.predictions)
-
-
-def predicted(fitted: Any, X: Any, kind: type, *, uniforms: Floats | None, classes: AnyArray | None) -> Prediction:
-    """The record of one kind; labels in `classes` that the model does not know become its `unseen` labels."""
-    unseen = None
-    if classes is not None:
-        known = getattr(fitted, "classes_", classes)
-        unseen = np.setdiff1d(classes, known)
-    return predict_record(fitted, X, kind, uniforms=uniforms, unseen=unseen)
+        None where nothing was chosen, rows have conditions or belong together, or a size is a search for roots (mixtures).
+        """
+        rows, best = self.bench.tuning_rows(), {row.name for row in ranking.table[:most] if row.feasible}
+        taken = [candidate for candidate in candidates if candidate.name in best]
+        slow = any(candidate.kind is GaussianMixtures for candidate in taken)
+        if slow or min(len(taken), len(rows)) < 2 or self.conditions is not None or rows.clusters is not None:
+            return None
+        pairs = {c.name: (c.score, self.tried[c.model_name].predictions[c.kind]) for c in taken}
+        rng = np.random.default_rng([self.bench.seed, 3])  # not the draws that dealt roles and clusters
+        return split_evaluated(evaluate_pairs(pairs, rows.y)[0], alpha=self.alpha, rng=rng)
 
 
 def fit_model(model: Any, rows: Rows) -> Any:
     """A fitted clone of the model, which copies the rows that it works in; a frozen model is used as it is."""
     if is_frozen(model):
         return model
-    if isinstance(model, AveragedModel):  # each member takes the fit parameters under names of its own
+    if isinstance(model, AveragedModel | SeveralModels):  # each member takes the fit parameters under names of its own
         return model.of_fitted([fit_model(member, rows) for member in model.members])
     from sklearn.base import clone
 
@@ -371,7 +362,7 @@ def fit_model(model: Any, rows: Rows) -> Any:
     in_place = [key for key, value in params.items() if value is False and key.rpartition("__")[2] in ("copy", "copy_X")]
     if in_place:  # other models, and its own refit, read these rows after it
         fitted.set_params(**dict.fromkeys(in_place, True))
-    fitted.fit(rows.X, rows.y, **routed(fitted, rows.params))
+    fitted.fit(rows.X, rows.y, **(routed(fitted, rows.params) if rows.params else {}))
     return fitted
 
 
@@ -379,8 +370,6 @@ def routed(model: Any, params: Mapping[str, Any]) -> dict[str, Any]:
     """Fit parameters under the names that this model takes; one that it cannot take is an error naming both."""
     from sklearn import get_config
 
-    if not params:
-        return {}
     if get_config().get("enable_metadata_routing"):
         from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping
 
@@ -427,6 +416,8 @@ class Selection:
     candidates: int
     failures: Mapping[str, str]
     training_rows_known: bool = True  # no candidate came fitted on rows unknown here
+    stability: Stability | None = None
+    tuning_scores: Floats | None = None  # of the winner, where clusters of labels are learnt from them
 
 
 def select(
@@ -437,43 +428,56 @@ def select(
     notes: list[Note],
 ) -> Selection:
     """Try the candidates on training and tuning rows and keep the one with the smallest sets."""
-    search = bench.choosing.strategy
+    if bench.n_folds is not None and not bench.choosing.refit:
+        raise ValueError(Message("⟨tune_folds⟩ needs refit=True: no single model was fitted on all the rows that tuned."))
+    if bench.choosing.selection not in ("decoupled", "pointwise"):
+        raise ValueError(f'selection must be "decoupled" or "pointwise", got {bench.choosing.selection!r}.')
     if isinstance(models, Defaults):
         models, scores = models.on(bench.train, scores)
-    rows = bench.fitting_rows()
-    if bench.choosing.support is not None:
-        check_support(rows.y, bench.choosing.support)
-    candidates = bench.scored(expand(models, scores)) if models else []
-    check_task(candidates, bench)
+    support, y = bench.choosing.support, bench.fitting_rows().y
+    if support is not None:
+        check_support(y, support)
+    search, fitted_here = bench.choosing.strategy, not any(map(holds_frozen, models.values()))
+    candidates = bench.scored(expand(models, scores, bench.classes)) if models else []
     if not len(bench.tuning_rows()):
+        if statement.condition_on == LABEL_CLUSTERS:
+            text = (
+                "Clusters of labels are learnt on tuning rows, and there are none: raise ⟨tune_size⟩, or set ⟨tune_folds=5⟩."
+            )
+            raise ValueError(Message(text))
         only = _the_only(candidates, alpha=statement.alpha, searched=search is not None)
-        return replace(only, training_rows_known=_rows_known(models, only.winner))
-    trials = Trials(bench, statement.alpha, bench.conditions(statement.condition_on))
+        return replace(only, training_rows_known=fitted_here)
+    named = statement.condition_on is not None
+    trials = Trials(bench, statement.alpha, bench.conditions(statement.condition_on) if named else None)
     if search is not None:
         candidates = searched(search, candidates, trials)
     ranking = trials.rank(candidates)
     if bench.choosing.ensemble:
         candidates = with_ensemble(candidates, trials.tried, ranking)
         ranking = trials.rank(candidates)
-    failures = {c.name: str(trials.failure(c)) for c in candidates if trials.failure(c) is not None}
+    winner = next(candidate for candidate in candidates if candidate.name == ranking.table[0].name)
+    one = len(ranking.table) < 2 or bench.choosing.selection == "pointwise"
+    stability = None if one else trials.stability(candidates, ranking)
+    if bench.choosing.selection == "pointwise":
+        winner, ranking = pointwise(candidates, trials, ranking)
+    outcomes = {c.name: trials.tried[c.model_name].failure for c in candidates}
+    failures = {name: reason for name, reason in outcomes.items() if reason is not None}
     lost = {c.model_name: failures[c.name] for c in candidates if c.name in failures}
     lost |= {entry.name: entry.reason for entry in ranking.failed}
     if lost:
         notes.append(failed_note(lost))
     ranking = replace(ranking, failed=(*(FailedCandidate(*item) for item in failures.items()), *ranking.failed))
     reasons = {entry.name: entry.reason for entry in ranking.failed}
-    winner = next(candidate for candidate in candidates if candidate.name == ranking.table[0].name)
     tried = trials.tried[winner.model_name]
-    if bench.choosing.support is None and bench.classes is None and trials.conditions is None and rows.y.min() >= 0:
+    if support is None and bench.classes is None and trials.conditions is None and y.min() >= 0:
         notes += note_below_zero(winner.score, tried.predictions[winner.kind], ranking.table[0].ranking_threshold)
     fits = tried.fits
     fitted = fits[0] if len(fits) == 1 else None
-    return Selection(ranking, winner, fitted, len(candidates), reasons, _rows_known(models, winner))
-
-
-def _rows_known(models: Mapping[str, Any], winner: Candidate) -> bool:
-    """Whether every model was fitted here, the winner of a search too."""
-    return not any(map(holds_frozen, (*models.values(), winner.model)))
+    tuned = None
+    if statement.condition_on == LABEL_CLUSTERS:
+        tuned = trials.tried[winner.model_name].predictions[winner.kind].observed(winner.score, bench.tuning_rows().y)
+    known = fitted_here and not holds_frozen(winner.model)
+    return Selection(ranking, winner, fitted, len(candidates), reasons, known, stability, tuned)
 
 
 def _the_only(candidates: Sequence[Candidate], *, alpha: Level, searched: bool) -> Selection:
@@ -490,11 +494,3 @@ def _the_only(candidates: Sequence[Candidate], *, alpha: Level, searched: bool) 
             )
         )
     return Selection(Ranking((), (), float(as_rational(alpha)), 0), candidates[0], None, 1, {})
-
-
-def failed_note(lost: Mapping[str, str], *, most: int = 5) -> Note:
-    """Which models (or candidates, where only a score failed) were left out of the comparison, and why."""
-    shown = [f"{name} ({reason.splitlines()[0]})" for name, reason in list(lost.items())[:most]]
-    more = f"; and {len(lost) - most} more, see ranking_.failed" if len(lost) > most else ""
-    text = f"{len(lost)} failed on the training and tuning rows and took no part in the comparison"
-    return Note("failed-candidates", f"{text}: {'; '.join(shown)}{more}.")

@@ -43,6 +43,12 @@ class Stability:
     repetitions: int
     n: int
 
+    @property
+    def others_cost(self) -> float:
+        """What the other winners cost on average, as a share of S(phi_best); 0 if there were none."""
+        others = self.repetitions - self.wins[self.best]
+        return self.relative_regret * self.repetitions / others if others else 0.0
+
 
 def bootstrap_stability(
     candidates: Candidates,

@@ -19,7 +19,7 @@ def split_conformal(scores: ArrayLike, *, alpha: Level) -> Threshold:
     Theorem 3.1 of the paper: a new row exchangeable with the n calibration rows is covered with probability >= 1 - alpha
     (and with probability k / (n + 1) when scores have no ties). It needs exchangeability and nothing else.
     """
-    return _with_warning(SPLIT_CONFORMAL, scores, alpha, None)
+    return with_warning(SPLIT_CONFORMAL, SPLIT_CONFORMAL.threshold(checked_scores(scores), alpha=alpha), alpha, None)
 
 
 def bayesian_quadrature(scores: ArrayLike, *, alpha: Level, delta: Level) -> Threshold:
@@ -30,11 +30,11 @@ def bayesian_quadrature(scores: ArrayLike, *, alpha: Level, delta: Level) -> Thr
     smallest score for the largest e with I_alpha(e + 1, n - e) >= 1 - delta.
     Claim (i.i.d. rows): P(coverage >= 1 - alpha) >= 1 - delta over the draw of the calibration rows.
     """
-    return _with_warning(PAC, scores, alpha, delta)
+    return with_warning(PAC, PAC.threshold(checked_scores(scores), alpha=alpha, delta=delta), alpha, delta)
 
 
-def _with_warning(rule: Rule, scores: ArrayLike, alpha: Level, delta: Level | None) -> Threshold:
-    threshold = rule.threshold(checked_scores(scores), alpha=alpha, delta=delta)
+def with_warning(rule: Rule, threshold: Threshold, alpha: Level, delta: Level | None) -> Threshold:
+    """The threshold, with a warning if there are too few rows for a finite one."""
     if threshold.rank == threshold.n + 1:
         at = f"alpha = {threshold.alpha:g}" + ("" if threshold.delta is None else f", delta = {threshold.delta:g}")
         warn_infeasible(threshold.n, rule.smallest_n(alpha=alpha, delta=delta), f"{rule.claim} at {at}")

@@ -24,6 +24,8 @@ from dco.foundations.ranks import (
     smallest_pac_n,
 )
 from dco.guarantees.rules.grouped import grouped_threshold
+from dco.guarantees.rules.overlapping import pattern_cutoffs
+from dco.guarantees.rules.weighted import rounded_up
 
 
 class Rule(ABC):
@@ -37,6 +39,7 @@ class Rule(ABC):
     needs_delta: ClassVar[bool]
     exchangeable: ClassVar[bool]  # whether exchangeable rows are enough; if not, rows must be i.i.d.
     one_per_cluster: ClassVar[bool]  # of rows that belong together, the caller hands over one, picked before scores are seen
+    overlaps: ClassVar[bool] = False  # whether it has cut-offs for groups that overlap
     claim: ClassVar[str]  # what is claimed, as messages name it: "marginal coverage"
     # The guarantee in one sentence. {level} and {sure} are 1 - alpha and 1 - delta in percent, {who} is the new row, {many}
     # are new rows; {where} is empty, or says in which conditions it holds.
@@ -58,16 +61,22 @@ class Rule(ABC):
         `clusters` holds a code for each row; rows that belong together share one. None if rows are not clustered.
         """
         if clusters is not None:
-            raise ValueError(f'the rule "{self.name}" takes one score for each cluster of rows, and no clusters.')
+            return self.clustered(scores, clusters, alpha=alpha)
         rank = self.rank(scores.size, alpha=alpha, delta=delta)
-        return Threshold(
-            order_statistic(scores, rank),
-            rank=rank,
-            n=scores.size,
-            guarantee=self.certifies,
-            alpha=float(as_rational(alpha)),
-            delta=float(as_rational(delta, name="delta")) if self.needs_delta and delta is not None else None,
-        )
+        return self.made(order_statistic(scores, rank), rank, scores.size, alpha=alpha, delta=delta)
+
+    def made(self, value: float, rank: int, n: int, *, alpha: Level, delta: Level | None) -> Threshold:
+        """The threshold of this value, the `rank`-th smallest of n scores."""
+        failure = float(as_rational(delta, name="delta")) if self.needs_delta and delta is not None else None
+        return Threshold(value, rank=rank, n=n, guarantee=self.certifies, alpha=float(as_rational(alpha)), delta=failure)
+
+    def overlapping(self, scores: Floats, features: Floats, new: Floats, *, alpha: Level) -> Floats:
+        """A cut-off for each row of `new`, for groups that overlap: `features` mark those of each checked score."""
+        raise ValueError(f'the rule "{self.name}" has no cut-offs for groups that overlap.')
+
+    def clustered(self, scores: Floats, clusters: Integers, *, alpha: Level) -> Threshold:
+        """The threshold of clustered rows, for rules that weigh whole clusters."""
+        raise ValueError(f'the rule "{self.name}" takes one score for each cluster of rows, and no clusters.')
 
 
 RULES: dict[str, Rule] = {}
@@ -89,6 +98,7 @@ class SplitConformal(Rule):
     needs_delta = False
     exchangeable = True
     one_per_cluster = False
+    overlaps = True
     claim = "marginal coverage"
     sentence = "For {who}, the prediction set contains the true value with probability at least {level}{where}."
 
@@ -100,13 +110,13 @@ class SplitConformal(Rule):
         """`smallest_marginal_n`."""
         return smallest_marginal_n(alpha=alpha)
 
-    def threshold(
-        self, scores: Floats, *, alpha: Level, delta: Level | None = None, clusters: Integers | None = None
-    ) -> Threshold:
-        """The order statistic, or with `clusters` the quantile in which each cluster weighs the same."""
-        return (
-            super().threshold(scores, alpha=alpha) if clusters is None else grouped_threshold(scores, clusters, alpha=alpha)
-        )
+    def clustered(self, scores: Floats, clusters: Integers, *, alpha: Level) -> Threshold:
+        """The quantile in which each cluster weighs the same."""
+        return grouped_threshold(scores, clusters, alpha=alpha)
+
+    def overlapping(self, scores: Floats, features: Floats, new: Floats, *, alpha: Level) -> Floats:
+        """`conditional_conformal`."""
+        return pattern_cutoffs(rounded_up(scores), features, new, level=as_rational(alpha))
 
 
 @dataclass(frozen=True)

@@ -45,7 +45,7 @@ def weighted_conformal(scores: ArrayLike, weights: ArrayLike, new_weights: Array
     _check_new_rows(new)
     order = np.argsort(values, kind="stable")
     places = _places(old[order], new.ravel(), level)
-    ordered = np.append(_rounded_up(values[order]), np.inf)
+    ordered = np.append(rounded_up(values[order]), np.inf)
     result = WeightedThresholds(
         ordered[places].reshape(new.shape),
         guarantee="marginal",
@@ -86,7 +86,7 @@ def _exact_places(weights: Floats, new: Floats, first: Integers, last: Integers,
     return np.array([bisect_left(running, *each) for each in bounds], dtype=np.intp)
 
 
-def _rounded_up(scores: Floats) -> Floats:
+def rounded_up(scores: Floats) -> Floats:
     """The scores in float64; a longdouble must not be rounded below itself."""
     with np.errstate(over="ignore"):
         values: Floats = scores.astype(np.float64)

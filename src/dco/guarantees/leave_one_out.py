@@ -1,0 +1,256 @@
+"""ModSel-CP-LOO on arrays: for each new row one candidate makes the set, at a threshold that knows how it was chosen.
+
+Liang, Zhu and Barber (2024, arXiv 2408.07066). M candidates, n rows with scores S_i, and one new row; k is the conformal
+rank. L(q) is a candidate's sum of set sizes at cut-off q over all n + 1 rows. Row i, left out, is judged by the candidate
+with the smallest L at the k-th smallest of the other n scores, and gets V_i = L(S_i) there: a number on one scale for all
+candidates. A label y of the new row stays if its own V(y), by the candidate that the n rows choose, is at most the k-th
+smallest V_i, the choices without row i being made with (x, y). At the true y the n + 1 values are exchangeable.
+
+The k-th smallest of the other scores and S(y) is S(y) clipped to two of S_(k-1), S_(k), S_(k+1), which two being said by
+where S_i stands. L is monotone, so all of it can be done on the scale of L, and labels that are clipped alike have the same
+k-th smallest V_i.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from dco.foundations.arrays import Bools, Floats, Integers
+
+_LOW, _HIGH = np.array([1, 0, 0]), np.array([2, 2, 1])  # of S_(k-1), S_(k), S_(k+1), for S_i below, at and above S_(k)
+_ROUNDING = 2.0**-44  # of y, at the ends
+_PLACES = 36  # binary places of a sum of lengths that are compared: rounding must not break ties
+
+
+@dataclass(frozen=True, eq=False)
+class Ranked:
+    """The scores of the n rows by each candidate, (M, n), and what follows from them alone."""
+
+    scores: Floats
+    rank: int
+
+    @cached_property
+    def around(self) -> Floats:
+        """S_(k-1), S_(k) and S_(k+1) of each candidate, (M, 3)."""
+        ends = np.pad(np.sort(self.scores, axis=1), ((0, 0), (1, 1)), constant_values=((0, 0), (-np.inf, np.inf)))
+        return np.asarray(ends[:, self.rank - 1 : self.rank + 2])
+
+    @cached_property
+    def patterns(self) -> tuple[Integers, Integers]:
+        """Rows that stand alike are left out alike: the distinct columns of places (M, U), and the column of each row."""
+        middle = self.around[:, 1:2]
+        places = 1 + (self.scores > middle).astype(np.int64) - (self.scores < middle)
+        found, column = np.unique(places, axis=1, return_inverse=True)
+        return found, column.ravel()
+
+
+@dataclass(frozen=True, eq=False)
+class LeftOut:
+    """One new row: the values L(S_i), (M, n), and L around the rank, (M, 3), of the candidates that some choice may take."""
+
+    values: Floats
+    around: Floats
+    patterns: tuple[Integers, Integers]
+    rank: int
+
+    @cached_property
+    def best(self) -> int:
+        """The choice of the n rows, the first of equal ones."""
+        return int(np.argmin(self.around[:, 1]))
+
+    def bracket(self) -> tuple[float, float]:
+        """Limits between which the k-th smallest V_i lies, whatever y is."""
+        return self._smallest(self.values.min(axis=0)[None])[0], self._smallest(self.values.max(axis=0)[None])[0]
+
+    def limits(self, asked: Floats) -> Floats:
+        """The k-th smallest V_i for each y, given by L(S(y)) of each candidate, (M, P)."""
+        clipped = np.clip(asked, self.around[:, :1], self.around[:, 2:])
+        distinct, place = np.unique(clipped, axis=1, return_inverse=True)
+        kinds, column = self.patterns
+        low, high = (np.take_along_axis(self.around, ends[kinds], axis=1)[:, None] for ends in (_LOW, _HIGH))
+        winners = np.argmin(np.clip(distinct[:, :, None], low, high), axis=0)  # (P, U)
+        own = self.values[winners[:, column], np.arange(self.values.shape[1])]
+        return self._smallest(own)[place.ravel()]
+
+    def _smallest(self, values: Floats) -> Floats:
+        return np.asarray(np.partition(values, self.rank - 1, axis=1)[:, self.rank - 1])
+
+
+def _left_out(ranked: Ranked, values: Floats, around: Floats) -> tuple[LeftOut, Integers]:
+    """The new row with the candidates that any choice could take: L(S_(k-1)) at most the least L(S_(k+1))."""
+    alive = np.flatnonzero(around[:, 0] <= around[:, 2].min())
+    kinds, column = ranked.patterns
+    return LeftOut(values[alive], around[alive], (kinds[alive], column), ranked.rank), alive
+
+
+def label_members(
+    scores: Floats, ascending: Sequence[Floats], new: Sequence[Floats], *, rank: int
+) -> tuple[Bools, Integers]:
+    """Which labels of the new rows are kept, (n_new, K), and the candidate of each row.
+
+    `ascending` has the scores of every label of all n rows, sorted, and `new` those of the new rows, (n_new, K), for each
+    candidate: a set's size is the number of labels at or below the cut-off.
+    """
+    ranked = Ranked(scores, rank)
+    members, best = np.zeros(new[0].shape, dtype=bool), np.zeros(len(new[0]), dtype=np.int64)
+    totals = [
+        [np.searchsorted(every, cuts, side="right") for cuts in (*fixed, own)]
+        for every, own, *fixed in zip(ascending, new, scores, ranked.around, strict=True)
+    ]
+    for row in range(len(members)):
+        values, around, asked = (
+            np.stack([
+                total + np.searchsorted(np.sort(own[row]), cuts, side="right")
+                for own, total, cuts in zip(new, part, at, strict=True)
+            ])
+            for part, at in (
+                ([total[0] for total in totals], scores),
+                ([total[1] for total in totals], ranked.around),
+                ([total[2][row] for total in totals], [own[row] for own in new]),
+            )
+        )  # fmt: skip
+        one, alive = _left_out(ranked, values, around)
+        best[row], own_values = alive[one.best], asked[alive[one.best]]
+        least, most = one.bracket()
+        members[row] = own_values <= least
+        unsure = np.flatnonzero((own_values > least) & (own_values <= most))
+        if unsure.size:
+            members[row, unsure] = own_values[unsure] <= one.limits(asked[np.ix_(alive, unsure)])
+    return members, best
+
+
+@dataclass(frozen=True, eq=False)
+class Ends:
+    """Intervals [lower - below q, upper + above q] of some rows at cut-off q, (n,) each; empty where the ends cross."""
+
+    lower: Floats
+    below: Floats
+    upper: Floats
+    above: Floats
+
+    def __getitem__(self, row: slice) -> Ends:
+        return Ends(self.lower[row], self.below[row], self.upper[row], self.above[row])
+
+    def scores(self, y: Floats) -> Floats:
+        """The cut-off at which the one row's interval reaches y."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            under, over = (self.lower - y) / self.below, (y - self.upper) / self.above
+        return np.maximum(np.where(np.isnan(under), 0, under), np.where(np.isnan(over), 0, over))
+
+    def at(self, cutoffs: Floats) -> tuple[Floats, Floats]:
+        """Both ends of the one row's interval."""
+        with np.errstate(invalid="ignore"):
+            left, right = self.lower - self.below * cutoffs, self.upper + self.above * cutoffs
+        return np.where(np.isnan(left), -np.inf, left), np.where(np.isnan(right), np.inf, right)
+
+
+class Lengths:
+    """L(q), the sum of max(a + b q, 0) over rows: piecewise linear, with a knot where an interval stops being empty."""
+
+    def __init__(self, rows: Ends, new: Ends) -> None:
+        start = np.append(rows.upper - rows.lower, new.upper - new.lower)
+        slope = np.append(rows.below + rows.above, new.below + new.above)
+        start, slope = start[slope > 0], slope[slope > 0]  # others are points at any finite cut-off
+        order = np.argsort(-start / slope, kind="stable")
+        self.knots = (-start / slope)[order]
+        self.starts, self.slopes = (np.concatenate([[0.0], np.cumsum(each[order])]) for each in (start, slope))
+        self.heights = self.starts[1:] + self.slopes[1:] * self.knots
+
+    def __call__(self, cutoffs: Floats) -> Floats:
+        """The sum at each cut-off."""
+        place = np.searchsorted(self.knots, cutoffs, side="right")
+        with np.errstate(invalid="ignore"):
+            found = self.starts[place] + self.slopes[place] * cutoffs
+        return np.where(cutoffs == np.inf, np.inf, np.where(place > 0, found, 0.0))
+
+    def inverse(self, levels: Floats) -> Floats:
+        """The largest cut-off at which the sum is at most each level; -inf if there is none."""
+        place = np.searchsorted(self.heights, levels, side="right")
+        with np.errstate(divide="ignore", invalid="ignore"):
+            found = (levels - self.starts[place]) / self.slopes[place]
+        return np.where(place > 0, found, np.inf if not self.knots.size else -np.inf)
+
+
+def interval_pieces(
+    scores: Floats, rows: Sequence[Ends], new: Sequence[Ends], *, rank: int
+) -> tuple[list[Floats], Integers]:
+    """Intervals whose union is the set of each new row, (P, 2), and the candidate of each row.
+
+    `rows` and `new` are the intervals of the n rows and of the new ones by each candidate. Ends are rounded outwards.
+    """
+    ranked, pieces = Ranked(scores, rank), list[Floats]()
+    best = np.zeros(len(new[0].lower), dtype=np.int64)
+    for row in range(len(best)):
+        own = [each[row : row + 1] for each in new]
+        sums = [Lengths(known, one) for known, one in zip(rows, own, strict=True)]
+        raw = [np.stack([each(cuts) for each, cuts in zip(sums, at, strict=True)]) for at in (scores, ranked.around)]
+        cuts = np.where(np.isfinite(ranked.around[:, 1]), np.abs(ranked.around[:, 1]), 0.0)
+        scale = max(each.starts[-1] + each.slopes[-1] * cut for each, cut in zip(sums, cuts, strict=True))
+        unit = 2.0 ** (np.floor(np.log2(max(scale, 1e-280))) - _PLACES)
+        one, alive = _left_out(ranked, *(np.rint(each / unit) * unit for each in raw))
+        best[row] = alive[one.best]
+        line = _Line(one, [own[m] for m in alive], [sums[m] for m in alive], ranked.around[alive], raw[1][alive], unit)
+        pieces.append(line.pieces())
+    return pieces, best
+
+
+@dataclass(frozen=True, eq=False)
+class _Line:
+    """The y of one new row, cut into stretches on which no choice changes."""
+
+    one: LeftOut
+    own: Sequence[Ends]
+    sums: Sequence[Lengths]
+    around: Floats  # S_(k-1), S_(k), S_(k+1) of each candidate, (M, 3)
+    levels: Floats  # L there, not rounded
+    unit: float
+
+    def values(self, y: Floats) -> Floats:
+        """L(S(y)) of each candidate, (M, P)."""
+        return np.stack([total(ends.scores(y)) for total, ends in zip(self.sums, self.own, strict=True)])
+
+    def pieces(self) -> Floats:
+        """The part of each stretch where V(y) is at most the k-th smallest V_i, and the points between that are kept."""
+        points = self._points()
+        span = 1.0 + np.abs(points).max()
+        between = np.concatenate([[points[0] - span], (points[:-1] + points[1:]) / 2, [points[-1] + span]])
+        left, right = self._reach(self._limits(between))
+        inside = np.stack([np.maximum(left, [-np.inf, *points]), np.minimum(right, [*points, np.inf])], axis=1)
+        alone = np.rint(self.values(points)[self.one.best] / self.unit) * self.unit <= self._limits(points)
+        found = np.concatenate([inside[inside[:, 0] <= inside[:, 1]], np.repeat(points[alone][:, None], 2, axis=1)])
+        centre = abs(self.own[self.one.best].lower[0]) + abs(self.own[self.one.best].upper[0])
+        return np.asarray(found + _ROUNDING * (np.abs(found) + centre) * [-1, 1])
+
+    def _limits(self, y: Floats) -> Floats:
+        return self.one.limits(np.rint(self.values(y) / self.unit) * self.unit)
+
+    def _reach(self, levels: Floats) -> tuple[Floats, Floats]:
+        """The y with V(y) at most each level lie between these ends; half a unit more is the same after rounding."""
+        cutoffs = self.sums[self.one.best].inverse(levels + self.unit / 2)
+        left, right = self.own[self.one.best].at(cutoffs)
+        none = np.isneginf(cutoffs)
+        return np.where(none, np.inf, left), np.where(none, -np.inf, right)
+
+    def _points(self) -> Floats:
+        """Where a candidate passes a level that any is clipped at, a knot or its centre, and where two candidates cross."""
+        found = list(self._reach(np.array(self.one.bracket())))
+        for ends, total, near, cuts in zip(self.own, self.sums, self.levels, self.around, strict=True):
+            passed = total.inverse(self.levels[(self.levels >= near[0]) & (self.levels <= near[2])])
+            knots = total.knots[slice(*np.searchsorted(total.knots, cuts[[0, 2]]))]
+            found += ends.at(np.concatenate([cuts, passed, np.unique(knots)]))
+            found.append((ends.lower * ends.above + ends.upper * ends.below) / np.maximum(ends.below + ends.above, 1e-300))
+        known = np.concatenate(found)
+        low, high = (each[-1] for each in found[:2])
+        points = np.unique(known[np.isfinite(known) & (low <= known) & (known <= high)])
+        if points.size < 2:
+            return points if points.size else np.zeros(1)
+        values = self.values(points)
+        i, j = np.triu_indices(len(values), 1)
+        gap = values[i] - values[j]
+        pair, place = np.nonzero((gap[:, :-1] * gap[:, 1:]) < 0)
+        share = gap[pair, place] / (gap[pair, place] - gap[pair, place + 1])
+        return np.unique(np.concatenate([points, points[place] + share * (points[place + 1] - points[place])]))

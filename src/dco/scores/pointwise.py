@@ -1,0 +1,154 @@
+"""The structure may depend on x: of several candidates, the one whose set is smallest there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from dco.foundations.arrays import AnyArray, Floats, Integers, as_labels
+from dco.predictions import Several, take
+from dco.scores.membership import AtMost
+from dco.scores.registry import register
+from dco.scores.score import Cutoff, Score, cutoff
+from dco.sets.intervals import Intervals, IntervalUnions
+from dco.sets.labels import LabelSets, codes_of
+from dco.sets.prediction_sets import PredictionSets
+
+
+@dataclass(frozen=True, eq=False)
+class Pointwise(Score):
+    """F_m(S_m(x, y)) with m = m(x), the candidate with the smallest set at x (the first of equal ones).
+
+    Sets are compared at `thresholds`, one per candidate, and F_m is the distribution of `tuning`, the sorted tuning scores
+    of each candidate, (M, n): with it a score says the same of every candidate. Both come from tuning rows, so this is one
+    fixed function of a row, and the paper's theorem holds for it as it does for any score. F_m is linear between the
+    distinct scores, and grows beyond them, so that it keeps their order.
+    """
+
+    scores: tuple[Score, ...]
+    thresholds: Floats
+    tuning: Floats
+    needs: ClassVar[tuple[type, ...]] = (Several,)
+
+    @property
+    def wrapped(self) -> tuple[Score, ...]:
+        """The candidates' scores."""
+        return self.scores
+
+    @property
+    def randomised(self) -> bool:  # type: ignore[override]  # a fact of the class elsewhere, here of the scores inside
+        """Whether one of the scores is, and so needs one uniform per row."""
+        return any(score.randomised for score in self.scores)
+
+    def chosen(self, prediction: Several) -> Integers:
+        """The candidate of each row: it depends on x alone."""
+        cuts = map(float, self.thresholds)
+        each = zip(self.scores, prediction.records, cuts, strict=True)
+        return np.asarray(np.argmin([score.sizes(record, cut) for score, record, cut in each], axis=0))
+
+    def observed(self, prediction: Several, y: ArrayLike) -> Floats:
+        """The share of the candidate's tuning scores that the score of y exceeds, (n,)."""
+        labels, found = as_labels(y), np.empty(len(prediction))
+        for m, rows, record in self._parts(prediction):
+            found[rows] = self._level(m).of(self.scores[m].observed(record, labels[rows]))
+        return found
+
+    def every_label(self, prediction: Several) -> Floats:
+        """The score of every label, (n, K), labels in the order of the first candidate's."""
+        found = np.empty((len(prediction), prediction.n_classes))
+        for m, rows, record in self._parts(prediction):
+            found[rows] = self._level(m).of(self.scores[m].every_label(record))[:, _columns(prediction, m)]
+        return found
+
+    def sets(self, prediction: Several, threshold: Cutoff) -> PredictionSets:
+        """The set of each row's candidate, cut where its score reaches the threshold."""
+        n, k = len(prediction), prediction.n_classes
+        limit = cutoff(threshold, n, k or None)
+        if k:
+            return LabelSets.from_dense(self.every_label(prediction) <= limit, prediction.labels())
+        limits = np.broadcast_to(limit, (n,))
+        cut = [
+            (self.scores[m].sets(record, self._level(m).beyond(limits[rows])), rows)
+            for m, rows, record in self._parts(prediction)
+        ]
+        union = _gathered(cut, n, AtMost(self, prediction, limit))
+        if any(isinstance(part, IntervalUnions) for part, _ in cut):
+            return union
+        hull = union.hull()
+        return Intervals(hull.lower, hull.upper, union.member)
+
+    def _parts(self, prediction: Several) -> list[tuple[int, Integers, Any]]:
+        chosen = self.chosen(prediction)
+        taken = [(m, np.flatnonzero(chosen == m)) for m in range(len(self.scores))]
+        return [(m, rows, take(prediction.records[m], rows)) for m, rows in taken if rows.size]
+
+    def _level(self, m: int) -> Level:
+        return Level(self.tuning[m])
+
+
+class Level:
+    """A continuous, increasing version of the distribution of some values; +-inf stay what they are."""
+
+    def __init__(self, values: Floats) -> None:
+        finite = values[np.isfinite(values)]
+        knots, counts = np.unique(finite if finite.size else np.zeros(1), return_counts=True)
+        width = float(knots[-1] - knots[0]) or 1.0  # one more width is one more unit, on both sides
+        heights = np.cumsum(counts) / counts.sum()
+        self.knots = np.concatenate([[knots[0] - width], knots, [knots[-1] + width]])
+        self.heights = np.concatenate([[heights[0] - 1], heights, [2.0]])
+
+    def of(self, values: Floats) -> Floats:
+        """The level of each value, never decreasing with it."""
+        return _along(np.asarray(values, dtype=np.float64), self.knots, self.heights)
+
+    def beyond(self, levels: Floats) -> Floats:
+        """A value just above all that have at most each level."""
+        found = _along(np.asarray(levels, dtype=np.float64), self.heights, self.knots)
+        step, left = np.spacing(np.abs(found)), np.flatnonzero(np.isfinite(found))
+        while left.size:
+            left = left[self.of(found[left]) <= levels[left]]
+            found[left] += step[left]
+            step[left] *= 2
+        return found
+
+
+def _along(values: Floats, knots: Floats, heights: Floats) -> Floats:
+    """Linear between knots, held between their heights so that rounding keeps the order, and on along the ends."""
+    place = np.clip(np.searchsorted(knots, values, side="right") - 1, 0, len(knots) - 2)
+    slope = ((heights[1:] - heights[:-1]) / (knots[1:] - knots[:-1]))[place]
+    with np.errstate(over="ignore"):
+        found = heights[place] + slope * (values - knots[place])
+    inside = (values >= knots[0]) & (values <= knots[-1])
+    return np.where(inside, np.clip(found, heights[place], heights[place + 1]), found)
+
+
+def _columns(prediction: Several, m: int) -> Integers:
+    """Where candidate m lists each label of the first one."""
+    first, own = (prediction.records[place].labels() for place in (0, m))
+    if first is None or own is None:
+        return np.arange(prediction.n_classes)
+    places = codes_of(first, own)
+    if len(first) != len(own) or (places < 0).any():
+        raise ValueError("models that know different classes cannot be chosen from row by row.")
+    return places
+
+
+def _gathered(parts: list[tuple[Any, Integers]], n: int, member: AtMost) -> IntervalUnions:
+    """Sets of some rows each, as sets of all rows."""
+    pieces: list[AnyArray] = []
+    for part, rows in parts:
+        if isinstance(part, Intervals):
+            filled = ~part.is_empty()
+            pieces.append(np.stack([rows[filled], part.lower[filled], part.upper[filled]]))
+        else:
+            pieces.append(np.stack([np.repeat(rows, np.diff(part.row_pointers)), part.lower, part.upper]))
+    row, lower, upper = np.concatenate(pieces, axis=1) if pieces else np.empty((3, 0))
+    order = np.argsort(row, kind="stable")
+    pointers = np.concatenate([[0], np.cumsum(np.bincount(row.astype(np.int64), minlength=n))])
+    return IntervalUnions(pointers, lower[order], upper[order], member)
+
+
+register(Pointwise)

@@ -1,0 +1,47 @@
+"""What is shipped: `.ci/dist` builds it and tries it in fresh environments; these are the facts that need no build."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from fnmatch import fnmatch
+from pathlib import Path
+
+import pytest
+
+from dco.foundations.errors import MissingExtraError
+from dco.foundations.extras import require
+
+ROOT = Path(__file__).parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+LINK = re.compile(r"\]\((?!https?:|#)([^)#\s]+)")
+
+
+def shipped(path: str) -> bool:
+    """Is this file in the sdist?"""
+    included = PROJECT["tool"]["hatch"]["build"]["targets"]["sdist"]["include"]
+    return any(fnmatch(f"/{path}", pattern) or f"/{path}".startswith(f"{pattern}/") for pattern in included)
+
+
+def test_the_sdist_has_every_file_that_the_readme_and_the_pages_link() -> None:
+    pages = [ROOT / "README.md", *ROOT.glob("docs/**/*.md")]
+    targets = {(page.parent / link).resolve() for page in pages for link in LINK.findall(page.read_text())}
+    names = {target.relative_to(ROOT).as_posix() for target in targets}
+    assert {name for name in names if not (ROOT / name).exists()} == set()
+    assert {name for name in names if not shipped(name)} == set()
+    assert not shipped("results/diabetes/records.jsonl")
+
+
+def test_the_version_is_written_once() -> None:
+    assert "version" not in PROJECT["project"]
+    assert PROJECT["project"]["dynamic"] == ["version"]
+    path = ROOT / PROJECT["tool"]["hatch"]["version"]["path"]
+    assert len(re.findall(r'^__version__ = "\d+\.\d+\.\d+"$', path.read_text(), re.MULTILINE)) == 1
+
+
+def test_a_missing_package_is_named_with_the_extra_that_brings_it() -> None:
+    with pytest.raises(MissingExtraError, match=r"pip install 'decoupled-conformal\[report\]'\.$"):
+        require("no_such_package", extra="report")
+    extras = PROJECT["project"]["optional-dependencies"]
+    named = {extra for path in ROOT.glob("src/**/*.py") for extra in re.findall(r'\bextra="(\w+)"', path.read_text())}
+    assert named <= extras.keys()

@@ -1,0 +1,186 @@
+"""A structure that depends on x: one fixed function of a row, calibrated, saved, certified and checked like any other."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.stats import betabinom, kstest
+from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
+
+import dco
+from dco.predictions import Several, take
+from dco.scores import APS, LAC, AbsoluteResidual, HighestDensityMass, NormalisedResidual, PredictiveDensity
+from dco.scores.pointwise import Level, Pointwise
+
+ALPHA = 0.1
+
+
+def made_of(scores, records, y):
+    """The score that tuning rows make: thresholds and distributions of each candidate's scores."""
+    found = np.sort([score.observed(record, y) for score, record in zip(scores, records, strict=True)], axis=1)
+    place = len(y) - int(len(y) * ALPHA) - 1
+    return Pointwise(tuple(scores), found[:, place], found)
+
+
+def regions(rng, n):
+    """y with noise 1; model a is right where x < 0 and knows it, model b where x > 0."""
+    x = rng.uniform(-1, 1, size=n)
+    y = rng.normal(size=n)
+    lost = 5 * rng.normal(size=n)
+    a = dco.PointsWithSpread(np.where(x < 0, 0, lost), np.where(x < 0, 1.0, 5.0))
+    b = dco.PointsWithSpread(np.where(x > 0, 0, lost), np.where(x > 0, 1.0, 5.0))
+    return (a, b), y
+
+
+def mixtures(rng, n):
+    centres = rng.normal(size=(n, 1))
+    y = centres[:, 0] + rng.choice([-2, 2], size=n) + 0.5 * rng.normal(size=n)
+    two = dco.GaussianMixtures(centres + [-2, 2], np.array([0.5, 0.5]))
+    return (two, two, dco.Points(centres[:, 0])), y
+
+
+def labels(rng, n):
+    y = rng.integers(4, size=n)
+    logits = 1.5 * rng.normal(size=(2, n, 4)) + 4 * (y[:, None] == np.arange(4))
+    p = np.exp(logits) / np.exp(logits).sum(axis=2, keepdims=True)
+    return tuple(dco.ClassProbabilities(each) for each in p), y
+
+
+CASES = {
+    "intervals": (regions, (NormalisedResidual(), NormalisedResidual())),
+    "unions": (mixtures, (PredictiveDensity(), HighestDensityMass(), AbsoluteResidual())),
+    "labels": (labels, (LAC(), APS())),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_sets_are_what_the_score_says(case):
+    """contains(y) is observed(y) <= t exactly, no member lies beyond the ends, sets grow, and the choice ignores y."""
+    draw, scores = CASES[case]
+    rng = np.random.default_rng(0)
+    score = made_of(scores, *draw(rng, 120))
+    records, y = draw(rng, 200)
+    record = Several(records)
+    seen, before = score.observed(record, y), np.zeros(200)
+    for threshold in [*np.quantile(seen, [0.05, 0.5, 0.9], method="lower"), 1.3]:
+        sets = score.sets(record, float(threshold))
+        assert np.array_equal(sets.contains(y), seen <= threshold)
+        assert np.all(sets.sizes() >= before)
+        before = sets.sizes()
+        if case != "labels":
+            hull = sets.hull() if case == "unions" else sets
+            there = np.isfinite(hull.lower) & np.isfinite(hull.upper)
+            for outside in (np.nextafter(hull.lower, -np.inf), np.nextafter(hull.upper, np.inf)):
+                assert not sets.contains(np.where(there, outside, 0.0))[there].any()
+    if case == "labels":
+        every = score.every_label(record)
+        assert np.array_equal(every[np.arange(200), y], seen)
+    assert len(np.unique(score.chosen(record))) > 1
+    few = take(record, np.arange(7))
+    assert np.array_equal(score.observed(few, y[:7]), seen[:7])
+
+
+def test_levels_keep_the_order_and_have_an_inverse():
+    """Ties, one value and infinite ones included."""
+    rng = np.random.default_rng(1)
+    for values in (rng.normal(size=50), np.round(rng.normal(size=50)), np.zeros(3), np.array([1.0, 2.0, np.inf])):
+        level = Level(np.sort(values))
+        asked = np.sort(np.concatenate([values, 3 * rng.normal(size=200), [-np.inf, np.inf]]))
+        found = level.of(asked)
+        assert np.all(found[1:] >= found[:-1])
+        assert (found[0], found[-1]) == (-np.inf, np.inf)
+        finite = np.isfinite(found)
+        beyond = level.beyond(found[finite])
+        assert np.all(beyond > asked[finite])
+        assert beyond == pytest.approx(asked[finite], abs=1e-9)
+    assert level.of(np.array([1.0, 2.0])) == pytest.approx([1 / 2, 1])
+
+
+@pytest.mark.guarantee
+@pytest.mark.parametrize("case", CASES)
+def test_coverage_has_the_law_of_one_order_statistic(case):
+    """Hits among 20 new rows are Beta-binomial(20, k, n + 1 - k) for the one score that tuning rows fixed (p > .001)."""
+    draw, scores = CASES[case]
+    rng, n, new = np.random.default_rng(3), 59, 20
+    score = made_of(scores, *draw(rng, 80))
+    hits = []
+    for _ in range(100):
+        records, y = draw(rng, n + new)
+        seen = score.observed(Several(records), y)
+        threshold = dco.split_conformal(seen[:n], alpha=ALPHA)
+        hits.append(np.count_nonzero(seen[n:] <= threshold.value) + rng.uniform())  # spread, so that the law is continuous
+    law = betabinom(new, threshold.rank, n + 1 - threshold.rank)
+
+    def cdf(values):
+        whole = np.floor(values)
+        return law.cdf(whole - 1) + (values - whole) * law.pmf(whole)
+
+    assert kstest(hits, cdf).pvalue > 0.001
+
+
+def test_it_wins_where_candidates_are_good_in_different_regions():
+    """Each model alone is wide on half of the rows; row by row the narrow one is taken, at the same coverage."""
+    rng = np.random.default_rng(4)
+    score = made_of(CASES["intervals"][1], *regions(rng, 500))
+    records, y = regions(rng, 999)
+    new, y_new = regions(rng, 4000)
+    single = NormalisedResidual()
+    alone = [
+        single.sets(each, dco.split_conformal(single.observed(own, y), alpha=ALPHA)).sizes().mean()
+        for each, own in zip(new, records, strict=True)
+    ]
+    sets = score.sets(Several(new), dco.split_conformal(score.observed(Several(records), y), alpha=ALPHA))
+    assert sets.sizes().mean() < 0.5 * min(alone)
+    assert sets.sizes().mean() == pytest.approx(2 * 1.645, rel=0.1)  # what is best: +-1.645 of the noise everywhere
+    assert abs(sets.contains(y_new).mean() - 0.9) < 0.05
+
+
+def table(task, n, rng):
+    X = rng.normal(size=(n, 3))
+    y = X[:, 0] + rng.normal(size=n) * (0.3 + np.abs(X[:, 1]))
+    return X, y if task == "numbers" else np.array(["a", "b", "c"])[np.digitize(y, [-0.5, 0.7])]
+
+
+@pytest.mark.parametrize(
+    ("task", "options"),
+    [
+        ("numbers", {}),
+        ("numbers", {"tune_folds": 3}),
+        ("numbers", {"refit": False, "guarantee": "pac"}),
+        ("numbers", {"condition_on": 2}),
+        ("labels", {}),
+        ("labels", {"condition_on": "label", "tune_folds": 2}),
+    ],
+)
+def test_an_estimator_fits_saves_certifies_and_is_checked(task, options, tmp_path):
+    rng = np.random.default_rng(5)
+    X, y = table(task, 600, rng)
+    X[:, 2] = X[:, 2] > 0
+    models = [LogisticRegression(), KNeighborsClassifier(9)] if task == "labels" else [Ridge(), KNeighborsRegressor(9)]
+    if task == "numbers":
+        models.append(dco.models.ResidualSpread(Ridge()))
+    maker = dco.DecoupledClassifier if task == "labels" else dco.DecoupledRegressor
+    est = maker(models, alpha=ALPHA, selection="pointwise", random_state=0, **options).fit(X, y)
+    assert est.best_candidate_ == est.ranking_.best == est.certificate_.candidate
+    assert est.best_candidate_.startswith("pointwise / ")
+    assert "the smallest set at each x" in str(est.certificate_)
+    dco.save(est, tmp_path / "model.dco")
+    loaded = dco.load(tmp_path / "model.dco")
+    sealed = est.splits_.calibrate
+    assert dco.Certificate.from_json(est.certificate_.to_json()).verify(X[sealed], y[sealed], predictor=loaded)
+    new, y_new = table(task, 300, rng)
+    new[:, 2] = new[:, 2] > 0
+    one, two = est.predict_set(new), loaded.predict_set(new)
+    assert np.array_equal(one.sizes(), two.sizes())
+    assert 0.8 < one.contains(y_new).mean() < 0.99
+    p = est.predict_p(new) if task == "labels" else est.predict_p(new, y_new)
+    if task == "labels" and "guarantee" not in options:
+        assert np.array_equal(p > ALPHA, one.to_dense())
+    assert len(est.predict(new)) == 300
+
+
+def test_other_selections_are_refused():
+    X, y = table("numbers", 60, np.random.default_rng(0))
+    with pytest.raises(ValueError, match='selection must be "decoupled" or "pointwise", got \'best\''):
+        dco.DecoupledRegressor(Ridge(), selection="best").fit(X, y)
