@@ -84,8 +84,7 @@ def test_a_wrong_keyword_is_named(kind):
         return str(told.value)
 
     assert called(Ridge(), alpa=0.1).startswith("Decoupled.__init__() got an unexpected keyword argument 'alpa'")
-    assert called() == "Decoupled.__init__() missing 1 required positional argument: 'models'"
-    assert called(1, 2, 3).startswith("Decoupled.__init__() takes from 2 to 3 positional arguments")
+    assert called(1, 2, 3).startswith("Decoupled.__init__() takes from 1 to 3 positional arguments")
     assert list(inspect.signature(kind).parameters)[:3] == ["models", "scores", "alpha"]
     assert typing.get_type_hints(kind.__init__)["refit"] is bool
 

@@ -51,12 +51,12 @@ tune(candidates, y_tune | alpha)
 direct_tune(score, prediction_tune, y_tune | alpha)
 select_and_calibrate(candidates, y, new | alpha, method='modsel')
 joint_selection(candidates, y, new | alpha, method='modsel')
-DecoupledClassifier(models, scores=None | alpha=0.1, guarantee='marginal', delta=0.05, tune_size=0.25, calibrate_size=0.25, \
-tune_folds=None, refit=True, ensemble=False, condition_on=None, search=None, n_jobs=None, duplicates='natural', \
-random_state=None, on_infeasible='warn')
-DecoupledRegressor(models, scores=None | alpha=0.1, guarantee='marginal', delta=0.05, tune_size=0.25, calibrate_size=0.25, \
-tune_folds=None, refit=True, ensemble=False, condition_on=None, search=None, n_jobs=None, duplicates='natural', \
-random_state=None, on_infeasible='warn')
+DecoupledClassifier(models=None, scores=None | alpha=0.1, guarantee='marginal', delta=0.05, tune_size=None, \
+calibrate_size=None, tune_folds=None, refit=True, ensemble=False, condition_on=None, search=None, n_jobs=None, \
+duplicates='natural', random_state=None, on_infeasible='warn')
+DecoupledRegressor(models=None, scores=None | alpha=0.1, guarantee='marginal', delta=0.05, tune_size=None, \
+calibrate_size=None, tune_folds=None, refit=True, ensemble=False, condition_on=None, search=None, n_jobs=None, \
+duplicates='natural', random_state=None, on_infeasible='warn')
 DecoupledClassifier.fit(self, X, y | tune=None, calibrate=None, groups=None, **params)
 DecoupledRegressor.fit(self, X, y | tune=None, calibrate=None, groups=None, **params)
 DecoupledClassifier.predict(self, X |)

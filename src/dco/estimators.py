@@ -8,9 +8,9 @@ from typing import Any, Literal
 
 import numpy as np
 from sklearn import get_config
-from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils import get_tags
-from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, process_routing
+from sklearn.utils.metadata_routing import process_routing
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
@@ -20,7 +20,9 @@ from dco.foundations.notes import Message, Note, show
 from dco.foundations.ranks import Level
 from dco.guarantees.calibration import Statement
 from dco.guarantees.certificate import Certificate
-from dco.models.adapt import input_tags, is_frozen, named_models, predict_record, seeded_models, with_model_param
+from dco.guarantees.planning import sizes_of_roles
+from dco.models.adapt import is_frozen, named_models, only_names, predict_record, seeded_models
+from dco.models.wrapping import HoldsModels
 from dco.predictions import ClassProbabilities
 from dco.predictor import DecoupledPredictor, fit_decoupled
 from dco.rows.conditions import check_condition, is_label
@@ -40,12 +42,14 @@ from dco.rows.rows import (
 )
 from dco.scores.registry import scores_called
 from dco.scores.score import given_scores
+from dco.scores.transformed import support_of
 from dco.tuning import Ranking
+from dco.tuning.defaults import FOLDS_BELOW, Defaults
 from dco.tuning.objectives import DEFAULT, objective_of
 from dco.tuning.selection import Choosing
 
 
-class Decoupled(BaseEstimator, ABC):
+class Decoupled(HoldsModels, ABC):
     """What the classifier and the regressor share: checks of what scikit-learn users bring, and a call of `predictor`."""
 
     predictor_: DecoupledPredictor
@@ -53,14 +57,14 @@ class Decoupled(BaseEstimator, ABC):
 
     def __init__(
         self,
-        models: Any,
+        models: Any = None,
         scores: Any = None,
         *,
         alpha: Level = 0.1,
         guarantee: str = "marginal",
         delta: Level = 0.05,
-        tune_size: float | int | Literal["auto"] = 0.25,
-        calibrate_size: float | int = 0.25,
+        tune_size: float | int | Literal["auto"] | None = None,
+        calibrate_size: float | int | None = None,
         tune_folds: int | None = None,
         refit: bool = True,
         ensemble: bool = False,
@@ -68,6 +72,7 @@ class Decoupled(BaseEstimator, ABC):
         simultaneous: bool = False,
         search: Any = None,
         objective: Any = DEFAULT,
+        support: Any = None,
         selection: Literal["decoupled", "pointwise"] = "decoupled",
         stratify: bool = False,
         duplicates: Literal["natural", "drop", "allow"] = "natural",
@@ -90,6 +95,7 @@ class Decoupled(BaseEstimator, ABC):
         self.simultaneous = simultaneous
         self.search = search
         self.objective = objective
+        self.support = support
         self.selection = selection
         self.stratify = stratify
         self.duplicates = duplicates
@@ -111,33 +117,37 @@ class Decoupled(BaseEstimator, ABC):
         if params and get_config().get("enable_metadata_routing") and self.search is None:
             process_routing(self, "fit", **params)  # an unset or unknown request is an error here, not a failed candidate
         wanted = self.alpha, self.guarantee, self.delta, self.simultaneous, self.condition_on, self.on_infeasible
-        work = self.search, self.ensemble, self.refit, self.n_jobs, self.scheduler, self.selection
+        ensemble = self.ensemble or (self.search is None and not named_models(self.models))
+        work = self.search, ensemble, self.refit, self.n_jobs, self.scheduler, self.selection
         new: Any = object.__new__(type(self))  # takes what is fitted, until all of it is
         new.__dict__.update(self.__dict__)
         seed = as_seed(self.random_state)
         rows = new._rows(X, y, groups, params, reset=True)
         if self.condition_on is not None:
             check_condition(self.condition_on, rows.X)
-        brought = {role: given for role, given in (("tune", tune), ("calibrate", calibrate)) if given is not None}
-        roles = {role: new._rows(*role_parts(role, given), reset=False) for role, given in brought.items()}
-        split = Split(
+        defaults, statement = self._defaults(seed), Statement(*wanted)
+        frozen = defaults is None and self.search is None and all(map(is_frozen, named_models(self.models).values()))
+        sizes = sizes_of_roles(
+            rows.units,
             self.tune_size,
             self.calibrate_size,
             self.tune_folds,
-            self.stratify,
-            self.duplicates,
-            frozen=self.search is None and all(map(is_frozen, named_models(self.models).values())),
-            given_tune=roles.get("tune"),
-            given_calibrate=roles.get("calibrate"),
+            least=statement.smallest_n(),
+            foldable=self.refit and not frozen and tune is None and calibrate is None,
+            enough=0 if defaults is None or self.models is not None else FOLDS_BELOW,
         )
+        brought = {role: given for role, given in (("tune", tune), ("calibrate", calibrate)) if given is not None}
+        roles = {role: new._rows(*role_parts(role, given), reset=False) for role, given in brought.items()}
+        split = Split(*sizes, self.stratify, self.duplicates, frozen, roles.get("tune"), roles.get("calibrate"))
+        support = None if self.support is None else support_of(self.support)
         new.predictor_ = fit_decoupled(
-            seeded_models(self.models, seed),
+            defaults or seeded_models(self.models, seed),
             given_scores(self.scores, scores_called),
             rows,
-            Statement(*wanted),
+            statement,
             classes=new._known_classes(rows, split) if isinstance(self, ClassifierMixin) else None,
             split=split,
-            choosing=Choosing(*work, objective_of(self.objective)),
+            choosing=Choosing(*work, objective_of(self.objective), support),
             seed=seed,
         )
         show(new.predictor_.notes, raising=self.on_infeasible == "raise")
@@ -213,57 +223,32 @@ class Decoupled(BaseEstimator, ABC):
         check_is_fitted(self, "predictor_")
         return list(self.predictor_.notes)
 
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Parameters by name; models in a list or a dict are reached as ``models__name`` and ``models__name__param``."""
-        params: dict[str, Any] = super().get_params(deep=deep)
-        if deep and isinstance(self.models, (list, tuple, Mapping)):
-            for name, model in named_models(self.models).items():
-                params[f"models__{name}"] = model
-                if hasattr(model, "get_params"):
-                    params |= {f"models__{name}__{key}": value for key, value in model.get_params().items()}
-        return params
-
-    def set_params(self, **params: Any) -> Any:
-        """Set parameters; ``models__name`` replaces a model of a list or a dict, ``models__name__param`` its parameter."""
-        if "models" in params:
-            self.models = params.pop("models")
-        if isinstance(self.models, (list, tuple, Mapping)):
-            own = {key: value for key, value in params.items() if key.startswith("models__")}
-            params = {key: value for key, value in params.items() if key not in own}
-            for key in sorted(own, key=lambda text: text.count("__")):
-                self.models = with_model_param(self.models, key.removeprefix("models__"), own[key])
-        super().set_params(**params)
-        return self
-
-    def get_metadata_routing(self) -> MetadataRouter:
-        """Fit parameters go to the models that ask for them."""
-        router = MetadataRouter(owner=type(self).__name__).add_self_request(self)
-        for name, model in named_models(self.models).items():
-            if hasattr(model, "get_metadata_routing"):
-                router.add(**{name: model}, method_mapping=MethodMapping().add(caller="fit", callee="fit"))
-        return router
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        inputs = [own for own in map(input_tags, named_models(self.models).values()) if own is not None]
-        # one that takes NaN is enough: others fail as candidates, with their own words; a search may propose any model
-        tags.input_tags.allow_nan = self.search is not None or any(own.allow_nan for own in inputs)
-        tags.input_tags.sparse = bool(inputs) and all(own.sparse for own in inputs)
-        return tags
+    # ------------------------------------------------------------------------------------------ what callers bring
 
     def _check_parameters(self, groups: Any) -> None:
         if groups is not None and self.condition_on is not None:
             raise ValueError(Message("⟨groups=⟩ and ⟨condition_on=⟩ cannot be combined: no threshold is valid for both."))
         if self.search is not None and not hasattr(self.search, "search"):
             raise ValueError(f"search must be None, dco.search.Random(...) or dco.search.Optuna(...), got {self.search!r}.")
-        if not named_models(self.models) and self.search is None:
-            raise ValueError("models is empty: pass an estimator, a list of estimators or a dict of them.")
+        if not named_models(self.models) and self.search is None and self._defaults(0) is None:
+            raise ValueError("models is empty: pass an estimator, a list or a dict of them, or None for the default ones.")
         if isinstance(self, RegressorMixin) and self.condition_on is not None and is_label(self.condition_on):
             raise ValueError(
                 f'condition_on="{self.condition_on}" is for classes; a regression takes a column or a callable.'
             )
         if isinstance(self, RegressorMixin) and self.stratify:
             raise ValueError("stratify=True is for classes.")
+        if self.support is not None:
+            if isinstance(self, ClassifierMixin):
+                raise ValueError("support= is for numbers; the labels of a classifier are those of y.")
+            support_of(self.support)
+
+    def _defaults(self, seed: int) -> Defaults | None:
+        """The default models, all or those named, unless the caller brings models or a search."""
+        if self.search is not None or not (self.models is None or only_names(self.models)):
+            return None
+        names = None if self.models is None else tuple(self.models)
+        return Defaults(isinstance(self, DecoupledClassifier), self.alpha, seed, names)
 
     def _features(self, X: Any) -> Any:
         """New rows for a fitted estimator: the same columns as in ``fit``."""
@@ -305,27 +290,31 @@ class DecoupledClassifier(ClassifierMixin, Decoupled):
 
     Parameters
     ----------
-    models : estimator, list of estimators or of (name, estimator), or dict {name: estimator}
-        Candidates' models. Each is cloned and fitted; ``FrozenEstimator(model)`` is used as it is.
+    models : None, estimator, list of estimators or of (name, estimator), or dict {name: estimator}
+        Candidates' models. Each is cloned and fitted; ``FrozenEstimator(model)`` is used as it is. None tries linear models,
+        trees and boosting as `dco fit` does, also for frames with categories and gaps; a list of names tries some of them.
     scores : None, a score or its short name ("lac"), list, or dict {name: score}
         None tries every score that suits what the models give.
     alpha, guarantee, delta
         "marginal": a new row is covered with probability >= 1 - alpha. "pac": with probability >= 1 - delta over the
         calibration rows, at least 1 - alpha of new rows are covered.
-    tune_size, calibrate_size : share, count; tune_size also "auto"
-        Rows held out for tuning and for calibration. "auto" grows the tuning split until selection has settled.
+    tune_size, calibrate_size : None, share, count; tune_size also "auto"
+        Rows held out for tuning and for calibration. "auto" grows the tuning split until selection has settled. None is a
+        quarter; for few rows, what calibration needs at least, and `tune_folds=5`.
     tune_folds : int or None
         Rank candidates by folds over all rows but calibration rows: no rows are lost to tuning.
     refit : bool
         Refit the winner on train + tune before calibrating (valid, and narrower); False is the paper's procedure.
     ensemble : bool
-        Let the average of the best few models be a candidate too.
+        Let the average of the best few models be a candidate too; among the default models it always is.
     condition_on : None, "label", "label-clusters", a column, a callable of X, or a list of columns and callables
         One threshold for each group (Mondrian); "label-clusters": rare labels share one with labels whose scores are alike.
         With "pac", delta holds for each group separately; `simultaneous` spends delta / G on each. With a list each value of
         each entry is a group: all are covered at once, though they overlap.
     search : None, dco.search.Random, dco.search.Optuna
     objective : what the search minimises: "mean_size", "p95_size", "even", one of dco.objectives, or f(sets, y) -> float
+    support : None or (low, high)
+        For numbers: where y lies by what you know of it, None for no end, as in (0, None). Sets are cut to it.
     selection : "decoupled", one candidate for all rows, or "pointwise", the one whose set is smallest at each x
     stratify : bool
         Balance the roles that are dealt from X over labels. If calibration is one of them, marginal coverage is

@@ -19,7 +19,7 @@ from dco.foundations.arrays import AnyArray, Floats
 from dco.foundations.display import counted
 from dco.foundations.notes import Note
 from dco.foundations.ranks import Level, Threshold
-from dco.guarantees.calibration import Calibration, Statement, calibrate, note_new_conditions, note_unseen_labels
+from dco.guarantees.calibration import Calibration, Statement, calibrate, note_new_conditions, note_targets
 from dco.guarantees.certificate import Certificate
 from dco.guarantees.facts import certified_facts, describe, structure_digest
 from dco.models.adapt import is_frozen, predict_record
@@ -33,12 +33,13 @@ from dco.sets import LabelSets
 from dco.sets.prediction_sets import PredictionSets
 from dco.tuning import Ranking
 from dco.tuning.allocation import grow_tuning_rows
+from dco.tuning.defaults import Defaults
 from dco.tuning.label_clusters import ENOUGH, label_clusters
 from dco.tuning.selection import Choosing, Selection, Workbench, fit_model, select
 
 
 def fit_decoupled(
-    models: Mapping[str, Any],
+    models: Mapping[str, Any] | Defaults,
     scores: Mapping[str, Score] | None,
     rows: Rows,
     statement: Statement,
@@ -64,8 +65,7 @@ def fit_decoupled(
     calibration, y, rounding = calibrate(structure, roles.sealed, clusters=roles.clusters, seed=seed)
     # 5. One order statistic for each condition, and what it certifies.
     thresholds = statement.thresholds(calibration)
-    if classes is not None:
-        note_unseen_labels(structure, y, thresholds, statement, notes)
+    note_targets(structure, y, thresholds, statement, choosing.support, notes)
     statement.note_infeasible(calibration, thresholds, notes, dealt_from=roles.dealt_from)
     certificate = Certificate(**certified_facts(statement, structure, selection, calibration, thresholds, roles, bench))
     kept = KeptRows.of(roles.hashes, roles.complete)

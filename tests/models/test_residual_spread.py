@@ -7,7 +7,7 @@ import pytest
 import sklearn
 from sklearn.base import clone
 from sklearn.ensemble import HistGradientBoostingRegressor, RandomForestRegressor
-from sklearn.linear_model import LinearRegression, Ridge
+from sklearn.linear_model import HuberRegressor, LinearRegression, Ridge
 from sklearn.model_selection import GroupKFold, KFold, cross_val_predict
 from sklearn.neighbors import KNeighborsRegressor
 from sklearn.utils.estimator_checks import parametrize_with_checks
@@ -38,6 +38,22 @@ def test_the_spread_is_the_expected_absolute_residual():
     assert isinstance(record, dco.PointsWithSpread)
     np.testing.assert_allclose(record.spread, grid[:, 1] * np.sqrt(2 / np.pi), atol=0.1)
     np.testing.assert_array_equal(record.mean, model.predict(grid))
+
+
+def test_logs_of_residuals_are_not_ruled_by_a_few_large_ones():
+    """Residuals |x2 e| with one in a hundred a thousand times larger: the typical residual stays in proportion to |x2|."""
+    X, y = rows(4000)
+    y = np.where(np.arange(4000) % 100 == 0, 1000 * y, y)
+    small = HistGradientBoostingRegressor(max_leaf_nodes=6, max_iter=50, random_state=0)
+    grid = np.column_stack([np.zeros(4), [0.2, 0.4, 0.6, 0.8]])
+    spreads = {
+        logs: ResidualSpread(HuberRegressor(), small, floor=1e-3, logs=logs).fit(X, y).predict_distribution(grid).spread
+        for logs in (True, False)
+    }
+    np.testing.assert_allclose(spreads[True] / spreads[True].mean(), grid[:, 1] / 0.5, atol=0.35)
+    assert np.abs(spreads[False] / spreads[False].mean() - grid[:, 1] / 0.5).max() > 0.5
+    far = ResidualSpread(LinearRegression(), LinearRegression(), logs=True).fit(X, y).predict_distribution([[1e6, 1e6]])
+    assert np.isfinite(far.spread).all()
 
 
 def test_a_forest_knows_how_far_off_it_is_on_rows_it_has_not_seen():

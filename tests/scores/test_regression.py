@@ -18,6 +18,7 @@ from dco.guarantees.rules import Threshold, split_conformal
 from dco.predictions import ClassProbabilities, GaussianMixtures, Points, PointsWithSpread, Quantiles, take
 from dco.scores.regression import AbsoluteResidual, NormalisedResidual, QuantileResidual, asymmetric_quantiles
 from dco.scores.score import Score
+from dco.scores.transformed import Transformed, Within
 
 
 def points(a, b, c):
@@ -36,6 +37,10 @@ def two_draws(a, b, c):
     return GaussianMixtures(np.stack([a, b], axis=1), np.abs(np.stack([c, a], axis=1)) + 1)
 
 
+def _cube(z):
+    return z * z * z
+
+
 # every score with every record that it reads, made from three arrays; a new member of the family is tested once listed
 SCORES = {
     "absolute": (AbsoluteResidual(), points),
@@ -47,6 +52,14 @@ SCORES = {
     "quantile": (QuantileResidual(), quantiles),
     "quantile relative": (QuantileResidual("relative"), quantiles),
     "quantile median": (QuantileResidual("median"), quantiles),
+    "log of absolute": (Transformed(AbsoluteResidual(), "log"), points),
+    "log1p of normalised": (Transformed(NormalisedResidual(floor=0.5), "log1p"), with_spread),
+    "sqrt of quantile": (Transformed(QuantileResidual("relative"), "sqrt"), quantiles),
+    "asinh of absolute": (Transformed(AbsoluteResidual(), "asinh"), with_spread),
+    "normal scores of absolute": (Transformed(AbsoluteResidual(), "quantile").fitted([-3.0, 0, 0, 0.1, 2, 7, 9]), points),
+    "cubes of quantile": (Transformed(QuantileResidual(), (np.cbrt, _cube)), quantiles),
+    "absolute within a range": (Within(AbsoluteResidual(), low=0.0), points),
+    "log1p within a range": (Within(Transformed(AbsoluteResidual(), "log1p"), low=0.5, high=100.0), points),
 }
 every_score = pytest.mark.parametrize(("score", "record"), SCORES.values(), ids=SCORES.keys())
 
@@ -86,10 +99,10 @@ def test_the_ends_are_where_the_score_crosses_the_threshold(score, record, data)
     prediction = record(*(data.draw(columns(n, values=values)) for _ in range(3)))
     threshold = data.draw(st.floats(0.01, 10))
     sets = score.sets(prediction, threshold)
-    assert np.all(sets.lower <= sets.upper)
+    assert isinstance(score, Within) or not sets.is_empty().any()
     # 1e-6 in y must exceed rounding: 1e-8 of the magnitude is the smallest scale that a denominator can have
     step = 1e-6 * (np.abs(sets.lower) + np.abs(sets.upper) + sets.sizes())
-    wide_enough = sets.sizes() > 4 * step
+    wide_enough = (sets.sizes() > 4 * step) & (step > 0)
     outside = ~(sets.contains(sets.lower - step) | sets.contains(sets.upper + step))
     assert np.all(outside | (step == 0))
     inside = sets.contains(sets.lower + step) & sets.contains(sets.upper - step)

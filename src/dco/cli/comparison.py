@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from dco.cli.candidates import chosen_models, make_models
+from dco.cli.candidates import chosen_models
 from dco.cli.columns import Asked, make_layout
 from dco.cli.features import features, known_targets, labels, targets
 from dco.cli.outputs import check_apart, check_folder
@@ -33,6 +33,7 @@ from dco.reproduction.tables import Measured, ResultTable
 from dco.rows.fingerprints import role_fingerprint, row_fingerprints
 from dco.rows.roles import assign_roles
 from dco.rows.rows import Rows
+from dco.tuning.defaults import Columns, Maker
 from dco.tuning.selection import expand, fit_model
 
 # The methods in the order of the tables, each beside those with the same kind of guarantee, and the one it is paired with.
@@ -108,9 +109,10 @@ def _order(data: Path, o: Mapping[str, Any]) -> _Order:
     """Read the table and hold rows out."""
     table = known_targets(read_table(data), Asked.of(o), path=data)
     layout, why = make_layout(table, Asked.of(o), path=data)
-    names = chosen_models(o["models"], layout.task)
+    classes = layout.task == "classification"
+    names = chosen_models(o["models"], layout.task) or ["linear", "forest", "boosting", *([] if classes else ["quantiles"])]
     X, y = features(table, layout, path=data), targets(table, layout, path=data)
-    if layout.task == "classification" and len(np.unique(y)) < 2:
+    if classes and len(np.unique(y)) < 2:
         raise ValueError(f"{data}: the target {layout.target!r} has one class only; a comparison needs at least two.")
     kept, held_out = _held_out(len(y), o["hold_out"], labels(table, o["groups"]), o["seed"])
     sizes = (o["tune_size"], o["calibrate_size"], o["test_size"])
@@ -128,7 +130,9 @@ def _order(data: Path, o: Mapping[str, Any]) -> _Order:
         "hold_out_seed": o["seed"] if held_out.size else None,
     } | ({} if o["objective"] == "mean_size" else {"objective": o["objective"]})
     rows = (X.iloc[kept].reset_index(drop=True), y[kept], labels(table, o["groups"], kept))
-    split = Split(*rows, make_models(names, layout, alpha=o["alpha"]), o["alpha"], o["delta"], sizes, o["objective"])
+    maker = Maker(Columns.of(X), classes, o["alpha"], len(y))
+    models = {name: maker.model(name) for name in names}
+    split = Split(*rows, models, o["alpha"], o["delta"], sizes, o["objective"])
     return _Order(table, why, split, settings, held_out)
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from click.core import ParameterSource
 
 from dco.cli import options as opt
 from dco.cli.printing import as_json, collected_notes, print_json, print_notes, print_table, progress, say
@@ -30,6 +29,7 @@ _OUTPUTS = ("out", "report", "certificate")
 @opt.guarantee_options()
 @click.option("--scores", metavar="LIST", help="lac, aps, raps, saps, topk, margin; absolute, normalised, quantile.")
 @opt.objective_option
+@click.option("--range", "support", type=float, nargs=2, metavar="LOW HIGH", help="Where the target lies, such as 0 inf.")
 @click.option(
     "--selection",
     type=click.Choice(["decoupled", "pointwise"]),
@@ -49,11 +49,12 @@ _OUTPUTS = ("out", "report", "certificate")
 @click.option(
     "--tune-size",
     type=opt.SizeType(auto=True, zero=True),
-    default="0.25",
-    show_default=True,
-    help="Rows that rank candidates. auto: as many as the choice needs. 0: for one model and one score.",
+    help="Rows that rank candidates. auto: as many as the choice needs. 0: for one model and one score.  "
+    "[default: 0.25, of few rows none: folds]",
 )
-@opt.calibrate_option
+@click.option(
+    "--calibrate-size", type=opt.SizeType(), help="Rows for calibration.  [default: 0.25, of few rows what they need]"
+)
 @opt.folds_option
 @click.option("--test-size", type=opt.SizeType(zero=True), help="Rows to evaluate on.  [default: 0, with --by 0.2]")
 @opt.seed_option
@@ -74,8 +75,7 @@ def command(data: Path, as_json: bool, **options: Any) -> None:
     options["alpha"] = opt.chosen_alpha(options["alpha"], options.pop("confidence"))
     options["delta"] = opt.chosen_delta(options["guarantee"], options["delta"])
     _check_outputs(data, options)
-    given = click.get_current_context().get_parameter_source("tune_size")
-    if options["tune_folds"] is not None and given is ParameterSource.COMMANDLINE:
+    if options["tune_folds"] is not None and options["tune_size"] is not None:
         raise click.UsageError("--tune-folds ranks candidates on the training rows: leave --tune-size out.")
     if options["by"] is not None and options["test_size"] == 0:
         raise click.UsageError("--by evaluates rows set aside, and --test-size 0 sets none aside: leave one of them out.")
@@ -199,14 +199,14 @@ def fit_table(data: Path, o: dict[str, Any]) -> Fitted:
 
 def _unfitted(layout: Layout, o: dict[str, Any]) -> Any:
     """The estimator that the options ask for."""
-    from dco.cli.candidates import chosen_models, make_models, make_scores
+    from dco.cli.candidates import chosen_models, make_scores
     from dco.estimators import DecoupledClassifier, DecoupledRegressor
     from dco.tuning.objectives import Even
 
     maker = DecoupledClassifier if layout.task == "classification" else DecoupledRegressor
     by = () if o["by"] not in layout.order else (o["by"],)
     return maker(
-        make_models(chosen_models(o["models"], layout.task), layout, alpha=o["alpha"]),
+        chosen_models(o["models"], layout.task),
         make_scores(o["scores"], layout.task),
         **{
             name: o[name]
@@ -219,6 +219,7 @@ def _unfitted(layout: Layout, o: dict[str, Any]) -> Any:
                 "tune_folds",
                 "scheduler",
                 "selection",
+                "support",
             )
         },
         objective=Even(by=by) if o["objective"] == "even" and by else o["objective"],

@@ -28,6 +28,8 @@ def spelled(found: Exception) -> str:
 
 def option(name: str, value: str | None) -> str:
     """A parameter as the command line writes it; the label is the column that the target is."""
+    if name == "support":
+        return "--range" if value is None else "--range 0 inf"
     text = _MODELS.get(value or "", value or "").strip('"')
     if (name, text) == ("condition_on", "label"):
         text = "TARGET"
@@ -245,7 +247,11 @@ table_options = combined(
     click.argument("data", type=FILE),
     click.option("--target", required=True, metavar="COL", help="The column to predict."),
     click.option("--task", type=click.Choice(["classification", "regression"]), help="Inferred from the target if omitted."),
-    click.option("--models", metavar="LIST", help="linear, forest, boosting; for numbers also quantiles, spread."),
+    click.option(
+        "--models",
+        metavar="LIST",
+        help="linear, forest, boosting; for numbers also linear-log, boosting-log, quantiles, spread.",
+    ),
     click.option("--groups", metavar="COL", help="Rows with the same value here stay in one role; not a feature."),
     click.option("--drop", multiple=True, metavar="COL", help="A column that is not a feature; can be repeated."),
     click.option("--drop-missing-target", is_flag=True, help="Leave out rows without a target; they are counted in a note."),

@@ -10,11 +10,11 @@ import re
 import sys
 import warnings
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dco.foundations.errors import InfeasibleLevelError, InfeasibleLevelWarning
 
-QUIET = frozenset({"empty-sets"})  # kept and printed, but no warning: the caller named a score that does this
+QUIET = frozenset({"empty-sets", "below-zero"})  # advice: kept and printed, but no warning in Python
 _PARAMETER = re.compile("⟨(\\w+)(?:=([^⟩]*))?⟩")
 
 
@@ -50,7 +50,7 @@ class Note:
 
     def plain(self) -> Note:
         """The note with plain text, as Python spells it, to be kept."""
-        return Note(self.kind, str.__str__(self.text), str.__str__(self.remedy))
+        return replace(self, text=str.__str__(self.text), remedy=str.__str__(self.remedy))
 
     def spelled(self, spell: Callable[[str, str | None], str]) -> str:
         """Text and remedy with parameters as `spell` writes them."""
@@ -71,7 +71,7 @@ class InfeasibleNoteWarning(NoteWarning, InfeasibleLevelWarning):
 
 
 def show(notes: Iterable[Note], *, raising: bool = False, category: type[Warning] | None = None) -> None:
-    """Each note as a warning at the line of the caller that called dco; if `raising`, full sets are an error instead.
+    """Each note that is not `QUIET` as a warning at the line that called dco; if `raising`, full sets are an error instead.
 
     The warning is of `category`, or of the note's own kind.
     """

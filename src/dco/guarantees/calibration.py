@@ -247,6 +247,24 @@ class Calibration:
         return np.asarray([total / (unit * (counts.size + 1)) for total in reversed(at_least)])
 
 
+def note_targets(
+    structure: Scored,
+    y: AnyArray,
+    thresholds: Mapping[Any, Threshold],
+    statement: Statement,
+    support: tuple[float, float] | None,
+    notes: list[Note],
+) -> None:
+    """Calibration targets that score +inf: labels that the model never saw, numbers outside the support."""
+    if structure.classes is not None:
+        note_unseen_labels(structure, y, thresholds, statement, notes)
+    outside = 0 if support is None else int(np.count_nonzero((y < support[0]) | (y > support[1])))
+    if outside:
+        text = f"{outside} of {counted(len(y), 'calibration row')} {have(outside)} a target outside the support"
+        why = "such scores are infinite, so the statement stays valid and sets are larger."
+        notes.append(Note("outside-support", f"{text}: {why}", Message("Widen ⟨support⟩, or correct these targets.")))
+
+
 def note_unseen_labels(
     structure: Scored, y: AnyArray, thresholds: Mapping[Any, Threshold], statement: Statement, notes: list[Note]
 ) -> None:

@@ -60,6 +60,7 @@ class Certificate(Facts, ShownAsPrinted):
             )
         data.setdefault("groups", [])  # not in certificates of earlier versions
         wanted = {"statement", "assumption", *(entry.name for entry in fields(Facts))} - {"written"}
+        data.setdefault("support", None)  # certificates were written before it was
         data.setdefault("stability", None)  # certificates were written before this was stated
         if set(data) != wanted:
             missing, spare = sorted(wanted - set(data)), sorted(set(data) - wanted)
@@ -74,6 +75,11 @@ class Certificate(Facts, ShownAsPrinted):
                 values[name] = dict(data[name])
             for name in ("alpha", "delta", "tuning_threshold"):
                 values[name] = _from_plain(data[name])
+            if data["support"] is not None:
+                low, high = map(_from_plain, data["support"])
+                if low is None or high is None or not low < high:
+                    raise ValueError(f"support is {data['support']!r}")
+                values["support"] = low, high
             values["stability"] = _stability_from_plain(data["stability"])
             _check_types(values)
             written = {name: values.pop(name) for name in ("statement", "assumption")}

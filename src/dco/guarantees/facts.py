@@ -132,6 +132,7 @@ class Facts:
     seed: int | None
     versions: Mapping[str, str]
     voided_by: tuple[str, ...] = VOIDED_BY
+    support: tuple[float, float] | None = None  # where y lies, by what the caller knows: sets are cut to it
     format: int = FORMAT
     stability: Mapping[str, float | None] | None = None
     groups: tuple[tuple[str, int], ...] = ()  # those that overlap, with their calibration rows
@@ -198,6 +199,7 @@ def certified_facts(
         "seal_log": tuple(map(str, roles.sealed.log)),
         "seed": bench.seed,
         "versions": dict(versions()),
+        "support": bench.choosing.support,
         "stability": None if selection.stability is None else stability_facts(selection.stability),
     }
 

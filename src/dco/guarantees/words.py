@@ -115,6 +115,8 @@ def lines(facts: Facts) -> Iterator[str]:
     failed = f" ({len(facts.failed_candidates)} failed)" if facts.failed_candidates else ""
     chosen = f"chosen out of {facts.candidates}{failed} by {facts.selection}" if facts.selection else "the only candidate"
     yield f"Structure: {facts.candidate}, {chosen}"
+    if facts.support is not None:
+        yield f"Sets are cut to the support, {facts.support[0]:g} to {facts.support[1]:g}"
     if facts.stability is not None:
         yield f"Stability: {stability_in_words(facts.stability)}"
     yield "Rows: " + ", ".join(f"{count} {role}" for role, count in facts.rows.items())

@@ -10,15 +10,17 @@ if TYPE_CHECKING:
     from dco.models.mc_dropout import MCDropoutClassifier as MCDropoutClassifier
     from dco.models.quantile_pair import QuantilePair as QuantilePair
     from dco.models.residual_spread import ResidualSpread as ResidualSpread
+    from dco.models.transformed_target import TransformedTarget as TransformedTarget
 
 _MODULE_OF = {
     "MCDropoutClassifier": "dco.models.mc_dropout",
     "QuantilePair": "dco.models.quantile_pair",
     "ResidualSpread": "dco.models.residual_spread",
     "SparseBayesianRegression": "dco.models.bayesian_linear",
+    "TransformedTarget": "dco.models.transformed_target",
 }
 
-__all__ = ["MCDropoutClassifier", "QuantilePair", "ResidualSpread", "SparseBayesianRegression"]
+__all__ = ["MCDropoutClassifier", "QuantilePair", "ResidualSpread", "SparseBayesianRegression", "TransformedTarget"]
 
 
 def __getattr__(name: str) -> Any:

@@ -344,8 +344,11 @@ def _peel(model: Any, X: Any) -> tuple[Any, Any]:
 
 
 def named_models(models: Any) -> dict[str, Any]:
-    """{name: model}: the names given, in a dict or in pairs, or class names in lower case, numbered where they repeat."""
-    if models is None:
+    """{name: model}: the names given, in a dict or in pairs, or class names in lower case, numbered where they repeat.
+
+    None and names alone stand for default models, which are made when training rows are known: none are here.
+    """
+    if models is None or only_names(models):
         return {}
     if isinstance(models, Mapping):
         return {str(name): model for name, model in models.items()}
@@ -362,6 +365,11 @@ def named_models(models: Any) -> dict[str, Any]:
         seen[stem] = seen.get(stem, 0) + 1
         names.append(stem if stems.count(stem) == 1 else f"{stem}-{seen[stem]}")
     return dict(zip(names, listed, strict=True))
+
+
+def only_names(models: Any) -> bool:
+    """Whether it is a list of names, of default models."""
+    return isinstance(models, (list, tuple)) and bool(models) and all(isinstance(entry, str) for entry in models)
 
 
 def is_pair(entry: Any) -> bool:

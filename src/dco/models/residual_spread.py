@@ -28,8 +28,10 @@ class ResidualSpread(MadeOfRegressors):
     spread_estimator: any regressor; default: the same kind as `estimator`.
     cv: a number of folds, which are shuffled by `random_state`, or a scikit-learn splitter. The splitter gets `groups`.
     floor: the spread is at least this share of the mean absolute out-of-fold residual, so it is positive everywhere.
+    logs: whether the spread model learns log(residual + floor) instead, which a few large residuals do not rule; the spread
+        is the exponential of what it predicts, no larger than the largest residual.
 
-    Fitted: `estimator_`, `spread_estimator_`, `floor_` (in units of y).
+    Fitted: `estimator_`, `spread_estimator_`, `floor_` and `largest_` (in units of y).
     """
 
     fitted_as = "estimator_"
@@ -41,6 +43,7 @@ class ResidualSpread(MadeOfRegressors):
         *,
         cv: Any = 5,
         floor: float = 0.1,
+        logs: bool = False,
         n_jobs: int | None = None,
         random_state: int | None = 0,
     ) -> None:
@@ -48,6 +51,7 @@ class ResidualSpread(MadeOfRegressors):
         self.spread_estimator = spread_estimator
         self.cv = cv
         self.floor = floor
+        self.logs = logs
         self.n_jobs = n_jobs
         self.random_state = random_state
 
@@ -68,9 +72,11 @@ class ResidualSpread(MadeOfRegressors):
         options = {"groups": None if routing else groups, "params": for_folds, "n_jobs": self.n_jobs}
         held_out = cross_val_predict(clone(base), X, y, cv=self._folds(len(y)), **options)
         residuals = np.abs(y - held_out)
-        self.spread_estimator_ = clone(self._spread_base()).fit(X, residuals, **for_spread)
         smallest = float(np.sqrt(np.finfo(np.float64).tiny))  # all residuals 0: any positive constant will do
         self.floor_ = max(float(self.floor * residuals.mean()), smallest)
+        self.largest_ = float(residuals.max() + self.floor_)
+        learnt = np.log(residuals + self.floor_) if self.logs else residuals
+        self.spread_estimator_ = clone(self._spread_base()).fit(X, learnt, **for_spread)
         return self
 
     def predict(self, X: Any) -> Floats:
@@ -81,8 +87,10 @@ class ResidualSpread(MadeOfRegressors):
     def predict_distribution(self, X: Any) -> PointsWithSpread:
         """The prediction and its spread, the expected absolute residual."""
         check_is_fitted(self, "estimator_")
-        spread = np.maximum(self.spread_estimator_.predict(X), self.floor_)
-        return PointsWithSpread(self.predict(X), spread)
+        spread = self.spread_estimator_.predict(X)
+        if self.logs:
+            spread = np.exp(np.minimum(spread, np.log(self.largest_)))
+        return PointsWithSpread(self.predict(X), np.maximum(spread, self.floor_))
 
     def _parts(self) -> dict[str, Any]:
         return {"estimator": self._base(), "spread_estimator": self._spread_base()}

@@ -1,14 +1,17 @@
-"""What a regressor that is made of other regressors owes to scikit-learn: columns, metadata and tags of those inside."""
+"""What estimators made of other models owe to scikit-learn: parameters, columns, metadata and tags of those inside."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Mapping
 from typing import Any
 
 from sklearn.base import BaseEstimator, MetaEstimatorMixin, RegressorMixin
 from sklearn.utils import get_tags
 from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping
 from sklearn.utils.validation import check_is_fitted
+
+from dco.models.adapt import input_tags, named_models, with_model_param
 
 
 class MadeOfRegressors(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
@@ -45,4 +48,50 @@ class MadeOfRegressors(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
         tags.input_tags.allow_nan = all(part.input_tags.allow_nan for part in inner)
         tags.input_tags.sparse = all(part.input_tags.sparse for part in inner)
         tags.non_deterministic = any(part.non_deterministic for part in inner)
+        return tags
+
+
+class HoldsModels(BaseEstimator):
+    """An estimator with candidate models in `models`, and perhaps a `search` that proposes others."""
+
+    models: Any
+    search: Any
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Parameters by name; models in a list or a dict are reached as ``models__name`` and ``models__name__param``."""
+        params: dict[str, Any] = super().get_params(deep=deep)
+        if deep and isinstance(self.models, (list, tuple, Mapping)):
+            for name, model in named_models(self.models).items():
+                params[f"models__{name}"] = model
+                if hasattr(model, "get_params"):
+                    params |= {f"models__{name}__{key}": value for key, value in model.get_params().items()}
+        return params
+
+    def set_params(self, **params: Any) -> Any:
+        """Set parameters; ``models__name`` replaces a model of a list or a dict, ``models__name__param`` its parameter."""
+        if "models" in params:
+            self.models = params.pop("models")
+        if isinstance(self.models, (list, tuple, Mapping)):
+            own = {key: value for key, value in params.items() if key.startswith("models__")}
+            params = {key: value for key, value in params.items() if key not in own}
+            for key in sorted(own, key=lambda text: text.count("__")):
+                self.models = with_model_param(self.models, key.removeprefix("models__"), own[key])
+        super().set_params(**params)
+        return self
+
+    def get_metadata_routing(self) -> MetadataRouter:
+        """Fit parameters go to the models that ask for them."""
+        router = MetadataRouter(owner=type(self).__name__).add_self_request(self)
+        for name, model in named_models(self.models).items():
+            if hasattr(model, "get_metadata_routing"):
+                router.add(**{name: model}, method_mapping=MethodMapping().add(caller="fit", callee="fit"))
+        return router
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        inputs = [own for own in map(input_tags, named_models(self.models).values()) if own is not None]
+        # one that takes NaN is enough: others fail as candidates, with their own words; a search may propose any model
+        free = self.search is not None or not named_models(self.models)
+        tags.input_tags.allow_nan = free or any(own.allow_nan for own in inputs)
+        tags.input_tags.sparse = bool(inputs) and all(own.sparse for own in inputs)
         return tags

@@ -91,7 +91,7 @@ def by_fifth(points: Floats) -> Slicing | None:
     ends = [(points[codes == code].min(), points[codes == code].max()) for code in range(len(shown))]
     names = tuple(f"{number(float(low))} to {number(float(high))}" for low, high in ends)
     mend = (
-        'Let the search ask for evenness: objective="even", or dco fit --objective even; widths that follow the row help too '
-        "(quantile models, a model with a spread)."
+        'Let the search ask for evenness: objective="even", or dco fit --objective even. Widths that follow the row help '
+        "too (quantile models, a model with a spread)."
     )
     return Slicing(Parts(codes, names, 0), "fifth of the prediction", mend)

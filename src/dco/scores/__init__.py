@@ -31,6 +31,7 @@ _HOME = {
     "bayesian_classes": "AddOneIn PosteriorNLL",
     "never_empty": "NeverEmpty",
     "regression": "AbsoluteResidual EndThresholds NormalisedResidual QuantileResidual asymmetric_quantiles",
+    "transformed": "Transformed Within",
     "decision": "Actions DecisionScore RiskAverse RiskOptimal act",
     "density": "HighestDensityMass PredictiveDensity",
 }
@@ -58,6 +59,8 @@ __all__ = [
     "RiskOptimal",
     "Score",
     "TopK",
+    "Transformed",
+    "Within",
     "act",
     "asymmetric_quantiles",
     "register",

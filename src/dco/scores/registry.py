@@ -10,7 +10,16 @@ from dco.scores.score import Score
 
 _HOMES = [
     f"dco.scores.{name}"
-    for name in ("bayesian_classes", "classification", "never_empty", "decision", "regression", "density", "pointwise")
+    for name in (
+        "bayesian_classes",
+        "classification",
+        "never_empty",
+        "decision",
+        "regression",
+        "transformed",
+        "density",
+        "pointwise",
+    )
 ]
 
 
@@ -73,7 +82,7 @@ def short_names(*, classes: bool) -> dict[str, tuple[Score, ...]]:
     return {
         each.name: each.named
         for each in registrations()
-        if each.name is not None and issubclass(each.score.needs[0], ClassRecord) == classes
+        if each.name is not None and issubclass((each.named or (each.score,))[0].needs[0], ClassRecord) == classes
     }
 
 

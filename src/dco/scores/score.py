@@ -49,6 +49,10 @@ class Score(ABC):
         """The scores that this one is made of."""
         return ()
 
+    def fitted(self, y: ArrayLike) -> Score:
+        """The score with what it learns from training targets, before any other row is seen; most learn nothing."""
+        return self
+
     def sizes(self, prediction: Any, threshold: Cutoff) -> Floats | Integers:
         """The size of each set, (n,)."""
         return self.sets(prediction, threshold).sizes()

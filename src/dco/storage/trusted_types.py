@@ -68,11 +68,13 @@ OWN = _full_names("""
     dco.models.quantile_pair: QuantilePair
     dco.models.residual_spread: ResidualSpread
     dco.models.several: SeveralModels
+    dco.models.transformed_target: TransformedTarget
     dco.predictions: ClassDraws ClassProbabilities GaussianMixtures Points PointsWithSpread Quantiles Several
     dco.predictor: DecoupledPredictor Structure
     dco.rows.roles: Splits
     dco.rows.rows: KeptRows
     dco.tuning.objectives: DecisionLoss Even MeanSize P95Size
+    dco.scores.scales: QuantileScale
     dco.tuning.ranking: FailedCandidate Ranking RankingRow
     dco.tuning.strategies: Exhaustive Optuna Random
 """)

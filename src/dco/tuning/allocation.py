@@ -22,6 +22,7 @@ from dco.rows.fingerprints import codes_of_values
 from dco.rows.roles import Growth
 from dco.rows.rows import Rows
 from dco.scores.score import Score
+from dco.tuning.defaults import Defaults
 from dco.tuning.search import Candidates
 from dco.tuning.selection import Workbench, expand, fit_models, try_models
 from dco.tuning.stability import Stability, bootstrap_stability
@@ -129,7 +130,11 @@ def grow_tuning_split(
 
 
 def grow_tuning_rows(
-    models: Mapping[str, Any], scores: Mapping[str, Score] | None, bench: Workbench, statement: Any, growth: Growth
+    models: Mapping[str, Any] | Defaults,
+    scores: Mapping[str, Score] | None,
+    bench: Workbench,
+    statement: Any,
+    growth: Growth,
 ) -> tuple[Integers, Integers, Mapping[str, Any]]:
     """How `deal_roles` grows a tuning split: models fitted on training rows, then rows taken until the choice settles."""
     if bench.choosing.strategy is not None or statement.condition_on is not None:
@@ -150,10 +155,12 @@ def grow_tuning_rows(
 
 
 def growing_candidates(
-    models: Mapping[str, Any], scores: Mapping[str, Score] | None, bench: Workbench, rows: Rows
+    models: Mapping[str, Any] | Defaults, scores: Mapping[str, Score] | None, bench: Workbench, rows: Rows
 ) -> tuple[CandidatesOn, dict[str, Any]]:
     """For a tuning split that grows: models fitted once on training rows, and their candidates on any rows taken so far."""
-    candidates = expand(models, scores, bench.classes)
+    if isinstance(models, Defaults):
+        models, scores = models.on(bench.train, scores)
+    candidates = bench.scored(expand(models, scores, bench.classes))
     outcomes = fit_models(models, bench)
     fitted = {name: outcome.fits[0] for name, outcome in outcomes.items() if outcome.failure is None}
 

@@ -23,7 +23,7 @@ from dco.models.adapt import CLASS_RECORDS, holds_frozen, is_frozen, last_model,
 from dco.models.averaged import AveragedModel
 from dco.models.several import SeveralModels
 from dco.predictions import GaussianMixtures, Points, PointsWithSpread, Quantiles
-from dco.rows.conditions import LABEL_CLUSTERS, check_condition, condition_values, is_label
+from dco.rows.conditions import LABEL_CLUSTERS, condition_values, is_label
 from dco.rows.fingerprints import row_uniforms
 from dco.rows.roles import folds
 from dco.rows.rows import Rows
@@ -31,14 +31,17 @@ from dco.scores.never_empty import never_empty
 from dco.scores.registry import default_scores
 from dco.scores.regression import QuantileResidual
 from dco.scores.score import Score, named_scores
+from dco.scores.transformed import Within
+from dco.tuning.defaults import Defaults
 from dco.tuning.findings import notes_on
-from dco.tuning.objectives import MEAN_SIZE, Objective
+from dco.tuning.objectives import MEAN_SIZE, Objective, named_slices
 from dco.tuning.options import Conditions
 from dco.tuning.proposals import pointwise, searched, with_ensemble
 from dco.tuning.ranking import FailedCandidate, Ranking, failed_note
 from dco.tuning.search import Pieces, Rule, evaluate_pairs, rank_pairs
 from dco.tuning.stability import Stability, split_evaluated
 from dco.tuning.strategies import Strategy
+from dco.tuning.support import check_support, note_below_zero
 
 _FEW_ROWS = 20  # tuning rows of a pattern of groups
 
@@ -70,6 +73,7 @@ class Choosing:
     scheduler: str | None = None
     selection: str = "decoupled"  # "pointwise": each row takes the candidate with the smallest set there
     objective: Objective = MEAN_SIZE
+    support: tuple[float, float] | None = None  # where y lies: sets are cut to it
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,15 +109,11 @@ class Workbench:
         seen: dict[Any, int] = {}
         return np.asarray([seen.setdefault(name, len(seen)) for name in names.tolist()], dtype=np.int64)
 
-    def slices(self, conditions: Conditions | None) -> dict[str, Any] | None:
-        """The slices of the tuning rows that the caller names: conditions, and what the objective goes by."""
-        rows, found = self.tuning_rows(), dict[str, Any]()
-        for name in self.choosing.objective.columns:
-            check_condition(name, rows.X, parameter="by")
-            found[str(name)] = condition_values(name, rows.X, rows.y, parameter="by")
-        if conditions is not None and not isinstance(conditions, str):
-            found["condition"] = conditions
-        return found or None
+    def scored(self, candidates: Iterable[Candidate]) -> list[Candidate]:
+        """The candidates with scores that have learnt from training targets, and whose sets are cut to the support."""
+        y, support = (self.train if len(self.train) else self.tune).y, self.choosing.support
+        fitted = [replace(each, score=each.score.fitted(y)) for each in candidates]
+        return fitted if support is None else [replace(each, score=Within(each.score, *support)) for each in fitted]
 
     def pieces(self) -> list[tuple[Rows, Integers]]:
         """(rows to fit on, places of the tuning rows to predict), one pair, or one per fold."""
@@ -301,7 +301,7 @@ class Trials:
 
     def suitable(self, model_name: str, model: Any, scores: Mapping[str, Score]) -> list[Candidate]:
         """The candidates of a model that a search proposes."""
-        return suitable(model_name, model, scores, self.bench.classes)
+        return self.bench.scored(suitable(model_name, model, scores, self.bench.classes))
 
     def rank(self, candidates: Sequence[Candidate]) -> Ranking:
         """Exact search over the candidates whose model does not fail; models that are new are fitted first."""
@@ -317,7 +317,8 @@ class Trials:
             shape = f"n_samples={len(self.bench.train)}, n_features={self.bench.train.X.shape[1]}"
             raise ValueError(f"Every candidate failed on the training and tuning rows ({shape}). {reasons}")
         rows = self.bench.tuning_rows()
-        aim, slices = self.bench.choosing.objective, self.bench.slices(self.conditions)
+        aim = self.bench.choosing.objective
+        slices = named_slices(aim, rows.X, rows.y, self.conditions)
         rule = Rule.of(len(rows), self.alpha, conditions=self.conditions, groups=rows.clusters, slices=slices)
         return rank_pairs(found, rows.y, [replace(rule, objective=aim)], self.conditions)[0]
 
@@ -426,21 +427,29 @@ class Selection:
 
 
 def select(
-    models: Mapping[str, Any], scores: Mapping[str, Score] | None, bench: Workbench, statement: Aim, notes: list[Note]
+    models: Mapping[str, Any] | Defaults,
+    scores: Mapping[str, Score] | None,
+    bench: Workbench,
+    statement: Aim,
+    notes: list[Note],
 ) -> Selection:
     """Try the candidates on training and tuning rows and keep the one that the objective puts first."""
     if bench.n_folds is not None and not bench.choosing.refit:
         raise ValueError(Message("⟨tune_folds⟩ needs refit=True: no single model was fitted on all the rows that tuned."))
     if bench.choosing.selection not in ("decoupled", "pointwise"):
         raise ValueError(f'selection must be "decoupled" or "pointwise", got {bench.choosing.selection!r}.')
+    if isinstance(models, Defaults):
+        models, scores = models.on(bench.train, scores)
+    support, y = bench.choosing.support, bench.fitting_rows().y
+    if support is not None:
+        check_support(y, support)
     search, fitted_here = bench.choosing.strategy, not any(map(holds_frozen, models.values()))
-    candidates = expand(models, scores, bench.classes) if models else []
+    candidates = bench.scored(expand(models, scores, bench.classes)) if models else []
     if not len(bench.tuning_rows()):
         if statement.condition_on == LABEL_CLUSTERS:
-            text = (
-                "Clusters of labels are learnt on tuning rows, and there are none: raise ⟨tune_size⟩, or set ⟨tune_folds=5⟩."
+            raise ValueError(
+                Message("Clusters of labels are learnt on tuning rows: raise ⟨tune_size⟩ or set ⟨tune_folds=5⟩.")
             )
-            raise ValueError(Message(text))
         only = _the_only(candidates, alpha=statement.alpha, searched=search is not None)
         return replace(only, training_rows_known=fitted_here)
     named = statement.condition_on is not None
@@ -465,14 +474,17 @@ def select(
         notes.append(failed_note(lost))
     ranking = replace(ranking, failed=(*(FailedCandidate(*item) for item in failures.items()), *ranking.failed))
     reasons = {entry.name: entry.reason for entry in ranking.failed}
+    tried = trials.tried[winner.model_name]
+    pieces, threshold = tried.predictions[winner.kind], ranking.table[0].ranking_threshold
     if trials.conditions is None and ranking.table[0].feasible and bench.choosing.selection == "decoupled":
-        pieces, threshold = trials.tried[winner.model_name].predictions[winner.kind], ranking.table[0].ranking_threshold
         notes += notes_on(winner.score, pieces, bench.tuning_rows().y, threshold, alpha=statement.alpha)
-    fits = trials.tried[winner.model_name].fits
+        if support is None and bench.classes is None and y.min() >= 0:
+            notes += note_below_zero(winner.score, pieces, threshold)
+    fits = tried.fits
     fitted = fits[0] if len(fits) == 1 else None
     tuned = None
     if statement.condition_on == LABEL_CLUSTERS:
-        tuned = trials.tried[winner.model_name].predictions[winner.kind].observed(winner.score, bench.tuning_rows().y)
+        tuned = pieces.observed(winner.score, bench.tuning_rows().y)
     known = fitted_here and not holds_frozen(winner.model)
     return Selection(ranking, winner, fitted, len(candidates), reasons, known, stability, tuned)
 
@@ -481,13 +493,7 @@ def _the_only(candidates: Sequence[Candidate], *, alpha: Level, searched: bool) 
     """Without tuning rows there is nothing to choose by, so there must be nothing to choose from."""
     if searched or len(candidates) != 1:
         names = ", ".join(candidate.name for candidate in candidates[:3]) + (", ..." if len(candidates) > 3 else "")
-        found = (
-            "a search chooses by tuning rows" if searched else f"{len(candidates)} candidates are compared on them ({names})"
-        )
-        raise ValueError(
-            Message(
-                f"No row is left for tuning, but {found}: raise ⟨tune_size⟩, tune by folds with ⟨tune_folds=5⟩, or bring "
-                "one model and one score."
-            )
-        )
+        found = "a search chooses by them" if searched else f"{len(candidates)} candidates are compared on them ({names})"
+        advice = "raise ⟨tune_size⟩, tune by folds with ⟨tune_folds=5⟩, or bring one model and one score."
+        raise ValueError(Message(f"No row is left for tuning, but {found}: {advice}"))
     return Selection(Ranking((), (), float(as_rational(alpha)), 0), candidates[0], None, 1, {})

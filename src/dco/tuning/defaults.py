@@ -1,0 +1,192 @@
+"""The candidates of ``models=None`` and of ``dco fit``: named models with their own preparation, and the scores they try.
+
+Each model is a pipeline that imputes, scales and encodes. The preparation is fitted where the model is fitted, so it never
+sees a calibration row, and neither does the choice of candidates: it looks at training rows alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dco.foundations.arrays import Floats
+from dco.foundations.ranks import Level, as_rational
+from dco.models.adapt import records_of, seeded_models
+from dco.rows.rows import Rows, is_frame
+from dco.scores.regression import AbsoluteResidual, NormalisedResidual, QuantileResidual
+from dco.scores.score import Score, named_scores
+from dco.scores.transformed import Transformed
+
+# The models of each task, and those that are tried unless others are named (benchmarks/tables.py compares them).
+NAMES = {
+    "classification": ("linear", "forest", "boosting"),
+    "regression": ("linear", "linear-log", "forest", "boosting", "boosting-log", "quantiles", "spread"),
+}
+_MOST_CATEGORIES = 30  # of a column; rarer ones share one code, so that an identifier cannot flood a model
+FOLDS_BELOW = 400  # rows: a quarter of them would be too few to choose among so many candidates by
+_FOREST_UP_TO = 5_000  # training rows: beyond, a forest costs many times what boosting costs, and loses to it
+_SMALL = 5_000  # training rows: below, smaller trees and smaller steps
+
+
+@dataclass(frozen=True)
+class Defaults:
+    """The default candidates, to be made when training rows are known; `names` are those asked for, None for the usual."""
+
+    classes: bool
+    alpha: Level
+    seed: int
+    names: tuple[str, ...] | None = None
+
+    def on(self, rows: Rows, scores: Mapping[str, Score] | None) -> tuple[dict[str, Any], Mapping[str, Score] | None]:
+        """Models and scores for these training rows; a log of the target only where no target is negative."""
+        task = "classification" if self.classes else "regression"
+        scale = None if self.classes else log_scale(rows.y)
+        names, unknown = self.names, [name for name in self.names or () if name not in NAMES[task]]
+        if unknown:
+            raise ValueError(f"there is no default model {unknown[0]!r} for {task}: choose from {', '.join(NAMES[task])}.")
+        if names is None:
+            left_out = {"boosting-log"} | ({"linear-log"} if scale is None else set())  # "spread" is boosting of the log too
+            left_out |= {"forest"} if len(rows) > _FOREST_UP_TO else set()
+            names = tuple(name for name in NAMES[task] if name not in left_out)
+        maker = Maker(Columns.of(rows.X), self.classes, float(as_rational(self.alpha)), len(rows), scale)
+        models = seeded_models({name: maker.model(name) for name in names}, self.seed)
+        if scores is None and not self.classes:
+            scores = named_scores(regression_scores(scale))
+        if scores is None:
+            return models, None
+        kinds = {name: records_of(model) for name, model in models.items()}
+        suited = {name: model for name, model in models.items() if _reads(scores.values(), kinds[name])}
+        offered = [kind for own in kinds.values() for kind in own]
+        return suited or models, {name: score for name, score in scores.items() if _reads([score], offered)} or scores
+
+
+def _reads(scores: Any, kinds: Sequence[type]) -> bool:
+    """Whether one of the scores reads one of these records."""
+    return any(kind in score.needs for score in scores for kind in kinds)
+
+
+def log_scale(y: Floats) -> str | None:
+    """The log that suits these targets: "log", "log1p" where some are (nearly) 0, None where some are negative."""
+    least = float(np.min(y))
+    if least < 0:
+        return None
+    return "log" if least > 0 and least >= float(np.median(y)) / 1000 else "log1p"
+
+
+def regression_scores(scale: str | None) -> list[Score]:
+    """Residuals of every kind, on the scale of y and on scales that flatten towards large y."""
+    scales = ["quantile"] if scale is None else [scale, "sqrt"]
+    kinds = (AbsoluteResidual(), NormalisedResidual(), QuantileResidual())
+    own: list[Score] = [*kinds, QuantileResidual(kind="relative")]
+    return own + [Transformed(score, name) for score in kinds for name in scales]
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The names (or numbers) of columns by what they hold; `plain`: an array of numbers, which needs no encoding."""
+
+    numbers: tuple[Any, ...]
+    texts: tuple[Any, ...]
+    plain: bool = False
+
+    @classmethod
+    def of(cls, X: Any) -> Columns:
+        """Numbers by their dtype; anything else is a category, booleans included."""
+        if is_frame(X):
+            kinds = {name: _is_number(X[name].dtype) for name in X.columns}
+        else:
+            values = np.asarray(X) if not hasattr(X, "dtype") else X
+            if values.dtype.kind in "iufb":
+                return cls((), (), plain=True)
+            kinds = {place: not any(isinstance(cell, str) for cell in values[:, place]) for place in range(values.shape[1])}
+        numbers = tuple(name for name, number in kinds.items() if number)
+        return cls(numbers, tuple(name for name in kinds if name not in numbers))
+
+
+def _is_number(dtype: Any) -> bool:
+    return bool(dtype.is_numeric()) if hasattr(dtype, "is_numeric") else getattr(dtype, "kind", "O") in "iuf"
+
+
+@dataclass(frozen=True)
+class Maker:
+    """What models are made for: columns, task, level, how many training rows there are, and the log of the target."""
+
+    columns: Columns
+    classes: bool
+    alpha: float
+    n: int
+    scale: str | None = None
+
+    def model(self, name: str) -> Any:
+        """An unfitted pipeline."""
+        from sklearn.pipeline import Pipeline
+
+        steps = self._scaled() if name.startswith("linear") else self._ordinal()
+        return Pipeline([*steps, ("model", self._last(name))])
+
+    def _last(self, name: str) -> Any:
+        from sklearn import ensemble
+        from sklearn.linear_model import LogisticRegression, RidgeCV
+
+        from dco.models import QuantilePair, ResidualSpread, TransformedTarget
+
+        boosting = ensemble.HistGradientBoostingRegressor
+        if name.startswith("linear"):
+            last: Any = LogisticRegression(max_iter=2000) if self.classes else RidgeCV(alphas=(0.01, 0.1, 1.0, 10.0, 100.0))
+        elif name == "forest":
+            made = ensemble.RandomForestClassifier(200), ensemble.ExtraTreesRegressor(200, min_samples_leaf=2)
+            last = made[0] if self.classes else made[1]
+        elif self.classes:
+            last = ensemble.HistGradientBoostingClassifier()
+        elif name in ("boosting-log", "spread"):
+            small = {"learning_rate": 0.05, "max_leaf_nodes": 15} if self.n < _SMALL else {}
+            last = boosting(max_iter=200, **small)
+        else:
+            last = boosting()
+        if name.endswith("-log") or (name == "spread" and self.scale is not None):
+            last = TransformedTarget(last, self.scale or "log1p")
+        if name == "quantiles":
+            return QuantilePair(last, alpha=self.alpha)
+        if name == "spread":
+            return ResidualSpread(last, boosting(max_iter=60, max_leaf_nodes=8), cv=3, floor=0.05, logs=True)
+        return last
+
+    def _scaled(self) -> list[tuple[str, Any]]:
+        """Medians for missing numbers, unit variance, one column per category (a missing text is one of them)."""
+        from sklearn.compose import ColumnTransformer
+        from sklearn.impute import SimpleImputer
+        from sklearn.pipeline import Pipeline
+        from sklearn.preprocessing import OneHotEncoder, StandardScaler
+
+        imputer = SimpleImputer(strategy="median", keep_empty_features=True, add_indicator=False)
+        numbers = [("impute", imputer), ("scale", StandardScaler())]
+        if self.columns.plain:
+            return numbers
+        parts: list[tuple[str, Any, list[Any]]] = []
+        if self.columns.numbers:
+            parts.append(("numbers", Pipeline(numbers), list(self.columns.numbers)))
+        if self.columns.texts:
+            encoder = OneHotEncoder(
+                handle_unknown="infrequent_if_exist", max_categories=_MOST_CATEGORIES, sparse_output=False
+            )
+            parts.append(("texts", encoder, list(self.columns.texts)))
+        return [("columns", ColumnTransformer(parts))]
+
+    def _ordinal(self) -> list[tuple[str, Any]]:
+        """Trees handle missing numbers and need no scaling; categories become whole numbers, unknown ones -1."""
+        from sklearn.compose import ColumnTransformer
+        from sklearn.preprocessing import OrdinalEncoder
+
+        if self.columns.plain:
+            return []
+        parts: list[tuple[str, Any, list[Any]]] = []
+        if self.columns.numbers:
+            parts.append(("numbers", "passthrough", list(self.columns.numbers)))
+        if self.columns.texts:
+            codes: dict[str, Any] = {"unknown_value": -1, "encoded_missing_value": -2, "max_categories": _MOST_CATEGORIES}
+            encoder = OrdinalEncoder(handle_unknown="use_encoded_value", **codes)
+            parts.append(("texts", encoder, list(self.columns.texts)))
+        return [("columns", ColumnTransformer(parts))]

@@ -1,0 +1,112 @@
+"""The candidates of ``models=None``: one place for estimators and command line, chosen by training rows alone."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.dummy import DummyRegressor
+from sklearn.linear_model import Ridge
+
+import dco
+from dco.rows.rows import Rows
+from dco.tuning.defaults import Defaults
+
+NUMBERS = {"linear", "forest", "boosting", "quantiles", "spread"}
+
+
+def table(n=200, seed=0):
+    """Numbers with gaps, categories with gaps, truth values; targets are positive, with relative errors."""
+    rng = np.random.default_rng(seed)
+    frame = pd.DataFrame(
+        {
+            "a": rng.normal(size=n),
+            "b": np.where(rng.uniform(size=n) < 0.2, np.nan, rng.normal(size=n)),
+            "town": rng.choice(np.array(["x", "y", None], dtype=object), size=n),
+            "kind": pd.Categorical(rng.choice(["p", "q"], size=n)),
+            "flag": rng.uniform(size=n) < 0.5,
+        }
+    )
+    return frame, np.exp(2 + frame["a"].to_numpy() + frame["flag"] + 0.3 * rng.normal(size=n)).to_numpy()
+
+
+def models_of(est):
+    return {row.name.split(" / ")[0] for row in est.ranking_.table if not row.name.startswith("average of")}
+
+
+def test_a_regressor_without_models_takes_any_frame_and_finds_the_scale_of_the_errors():
+    X, y = table()
+    est = dco.DecoupledRegressor(random_state=0).fit(X, y)
+    assert models_of(est) == NUMBERS | {"linear-log"}
+    assert est.ranking_.failed == ()
+    plain = dco.DecoupledRegressor(["linear", "boosting"], dco.scores.AbsoluteResidual(), random_state=0).fit(X, y)
+    assert est.ranking_.table[0].mean_size < 0.8 * plain.ranking_.table[0].mean_size
+    assert np.isfinite(est.predict_set(X).sizes()).all()
+
+
+def test_a_classifier_without_models_takes_frames_and_arrays():
+    X, y = table(120)
+    labels = np.where(y > np.median(y), "high", "low")
+    for rows in (X, X[["a", "b"]].to_numpy(), X[["a", "town"]].to_numpy(dtype=object)):
+        est = dco.DecoupledClassifier(random_state=0, on_infeasible="raise").fit(rows, labels)
+        assert models_of(est) == {"linear", "forest", "boosting"}
+        assert est.ranking_.failed == ()
+
+
+def test_candidates_are_chosen_by_training_rows_alone():
+    """A negative target among calibration rows leaves the logarithms in; it scores +inf where they win."""
+    X, y = table()
+    given = X.iloc[:50], np.r_[-1.0, y[1:50]]
+    est = dco.DecoupledRegressor(["linear", "linear-log"], random_state=0).fit(X.iloc[50:], y[50:], calibrate=given)
+    assert "linear-log" in models_of(est)
+    assert "Transformed" in est.best_candidate_
+    assert np.isinf(est.predictor_.calibration.scores).sum() == 1
+
+
+@pytest.mark.parametrize(
+    ("n", "shift", "names", "log"),
+    [
+        (100, 0.0, NUMBERS | {"linear-log"}, "'log'"),
+        (100, -1e3, NUMBERS, "'quantile'"),
+        (6000, 0.0, (NUMBERS | {"linear-log"}) - {"forest"}, "'log'"),
+    ],
+)
+def test_what_cannot_pay_is_left_out(n, shift, names, log):
+    X, y = table(n)
+    models, scores = Defaults(False, 0.1, 0).on(Rows(X, y + shift), None)
+    assert set(models) == names
+    assert f"Transformed(score=AbsoluteResidual(), transform={log})" in scores
+
+
+def test_targets_at_zero_take_log1p_and_given_scores_keep_the_models_that_suit():
+    X, y = table(50)
+    _, scores = Defaults(False, 0.1, 0).on(Rows(X, np.where(y < 3, 0.0, y)), None)
+    assert "Transformed(score=AbsoluteResidual(), transform='log1p')" in scores
+    models, _ = Defaults(False, 0.1, 0).on(Rows(X, y), {"n": dco.scores.NormalisedResidual()})
+    assert set(models) == {"spread"}
+
+
+def test_names_that_are_not_offered_are_named():
+    with pytest.raises(ValueError, match=r"'bosting'.*boosting"):
+        dco.DecoupledRegressor(["bosting"]).fit(np.zeros((20, 1)), np.arange(20.0))
+
+
+@pytest.mark.parametrize(
+    ("n", "rows", "folds"),
+    [(24, {"train": 15, "tune": 0, "calibrate": 9}, True), (39, {"train": 19, "tune": 10, "calibrate": 10}, False)],
+)
+def test_few_rows_get_finite_sets_by_default(n, rows, folds):
+    """mtcars has 32 rows, and 24 of them are often what is left to fit on: a quarter is too few for a threshold."""
+    X, y = table(n)
+    est = dco.DecoupledRegressor([Ridge(), DummyRegressor()], random_state=0, on_infeasible="raise").fit(X[["a"]], y)
+    assert est.certificate_.rows == rows
+    assert ("folds" in est.certificate_.selection) == folds
+    assert np.isfinite(est.predict_set(X[["a"]]).sizes()).all()
+
+
+def test_sizes_that_are_given_stay_and_too_few_rows_are_noted():
+    X, y = table(24)
+    given = dco.DecoupledRegressor(Ridge(), tune_size=0.25, calibrate_size=10, random_state=0).fit(X[["a"]], y)
+    assert given.certificate_.rows == {"train": 8, "tune": 6, "calibrate": 10}
+    with pytest.warns(dco.InfeasibleLevelWarning, match="too few"):
+        dco.DecoupledRegressor(Ridge(), random_state=0).fit(X[["a"]][:10], y[:10])
