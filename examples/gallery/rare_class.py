@@ -4,12 +4,15 @@ The plain guarantee is about all rows together and can be met while the rare cla
 ``condition_on="label"`` promises 90 % for each class.
 """
 
+import warnings
+
 import numpy as np
 from matplotlib import pyplot as plt
 from sklearn.linear_model import LogisticRegression
 
 import dco
 
+warnings.filterwarnings("ignore", "On the tuning rows")  # fit sees the rare class and says so: here on purpose
 rng = np.random.default_rng(0)
 rare = rng.random(12000) < 0.08
 X = rng.normal(size=(12000, 2)) + 1.6 * rare[:, None]

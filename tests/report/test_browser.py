@@ -13,6 +13,7 @@ import pytest
 from sklearn.linear_model import LogisticRegression, Ridge
 
 from dco import DecoupledClassifier, DecoupledRegressor
+from dco.foundations.notes import NoteWarning
 from dco.report import page_html, report_numbers
 from dco.report.formats import level_percent, percent
 from dco.report.results import results_html
@@ -396,7 +397,8 @@ def test_a_rare_class_that_is_missed_is_named_with_what_mends_it(opened: Any) ->
     code = rng.choice(3, p=[0.7, 0.29, 0.01], size=3000)
     X = rng.normal(size=(3000, 3)) + np.where(code == 2, 0.0, 2.0)[:, None] * np.eye(3)[code]
     y = np.array(["common", "usual", "rare"])[code]
-    estimator = DecoupledClassifier(LogisticRegression(), random_state=0).fit(X[:1500], y[:1500])
+    with pytest.warns(NoteWarning, match="rare"):
+        estimator = DecoupledClassifier(LogisticRegression(), random_state=0).fit(X[:1500], y[:1500])
     window = opened(page_html(estimator, X=X[1500:], y=y[1500:]), width=390)
     note = window.page.locator(".slices .note").inner_text()
     assert "Covered less often than" in note

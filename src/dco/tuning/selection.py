@@ -448,7 +448,7 @@ def select(
     if not len(bench.tuning_rows()):
         if statement.condition_on == LABEL_CLUSTERS:
             raise ValueError(
-                Message("Clusters of labels are learnt on tuning rows: raise ⟨tune_size⟩ or set ⟨tune_folds=5⟩.")
+                Message("Clusters of labels are learnt on tuning rows: raise ⟨tune_size⟩, or use folds: ⟨tune_folds=5⟩.")
             )
         only = _the_only(candidates, alpha=statement.alpha, searched=search is not None)
         return replace(only, training_rows_known=fitted_here)
