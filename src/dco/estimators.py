@@ -71,7 +71,7 @@ class Decoupled(HoldsModels, ABC):
         condition_on: Any = None,
         simultaneous: bool = False,
         search: Any = None,
-        objective: Any = DEFAULT,
+        objective: Any = None,
         support: Any = None,
         selection: Literal["decoupled", "pointwise"] = "decoupled",
         stratify: bool = False,
@@ -140,6 +140,7 @@ class Decoupled(HoldsModels, ABC):
         roles = {role: new._rows(*role_parts(role, given), reset=False) for role, given in brought.items()}
         split = Split(*sizes, self.stratify, self.duplicates, frozen, roles.get("tune"), roles.get("calibrate"))
         support = None if self.support is None else support_of(self.support)
+        aim = self.objective or ("mean_size" if defaults is None else DEFAULT)
         new.predictor_ = fit_decoupled(
             defaults or seeded_models(self.models, seed),
             given_scores(self.scores, scores_called),
@@ -147,7 +148,7 @@ class Decoupled(HoldsModels, ABC):
             statement,
             classes=new._known_classes(rows, split) if isinstance(self, ClassifierMixin) else None,
             split=split,
-            choosing=Choosing(*work, objective_of(self.objective), support),
+            choosing=Choosing(*work, objective_of(aim), support),
             seed=seed,
         )
         show(new.predictor_.notes, raising=self.on_infeasible == "raise")
@@ -312,7 +313,8 @@ class DecoupledClassifier(ClassifierMixin, Decoupled):
         With "pac", delta holds for each group separately; `simultaneous` spends delta / G on each. With a list each value of
         each entry is a group: all are covered at once, though they overlap.
     search : None, dco.search.Random, dco.search.Optuna
-    objective : what the search minimises: "mean_size", "p95_size", "even", one of dco.objectives, or f(sets, y) -> float
+    objective : None, "mean_size", "p95_size", "even", "balanced", one of dco.objectives, or f(sets, y) -> float
+        What the search minimises. None is "balanced" for the default models, and the paper's "mean_size" for yours.
     support : None or (low, high)
         For numbers: where y lies by what you know of it, None for no end, as in (0, None). Sets are cut to it.
     selection : "decoupled", one candidate for all rows, or "pointwise", the one whose set is smallest at each x

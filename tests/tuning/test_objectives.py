@@ -131,6 +131,22 @@ def test_mean_size_leaves_slices_behind_and_even_does_not():
     assert worst["even"] > 0.82
 
 
+def test_balanced_pays_at_most_its_price_for_evenness():
+    """The even structure costs some 25 % here: it wins if the price allows that, and the smallest wins otherwise."""
+    x, y, scale = numbers(np.random.default_rng(3), 1000)
+    guess = 3 * x + 0.9 * scale * np.random.default_rng(4).normal(size=1000)
+    structures = {
+        "flat": (dco.scores.AbsoluteResidual(), dco.Points(3 * x)),
+        "even": (dco.scores.NormalisedResidual(), dco.PointsWithSpread(guess, scale)),
+    }
+    sizes = {row.name: row.mean_size for row in dco.tune(structures, y, alpha=0.1).table}
+    price = sizes["even"] / sizes["flat"] - 1
+    assert price > 0.05
+    for given, best in ((price + 0.01, "even"), (price - 0.01, "flat")):
+        assert dco.tune(structures, y, alpha=0.1, objective=dco.objectives.Balanced(price=given)).best == best
+    assert dco.tune(structures, y, alpha=0.1, objective="balanced").best == "flat"
+
+
 @pytest.mark.parametrize("objective", [*OBJECTIVES, lambda sets, y: -float(np.min(sets.sizes()))])
 def test_coverage_follows_its_beta_law_whatever_was_minimised(objective):
     """Two spreads; the coverage of a threshold is known in closed form for both candidates. 60 rows tune, 49 calibrate."""

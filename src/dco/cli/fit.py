@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +28,7 @@ _OUTPUTS = ("out", "report", "certificate")
 @opt.level_options()
 @opt.guarantee_options()
 @click.option("--scores", metavar="LIST", help="lac, aps, raps, saps, topk, margin; absolute, normalised, quantile.")
-@opt.objective_option
+@opt.objective_option("balanced")
 @click.option("--range", "support", type=float, nargs=2, metavar="LOW HIGH", help="Where the target lies, such as 0 inf.")
 @click.option(
     "--selection",
@@ -201,10 +201,10 @@ def _unfitted(layout: Layout, o: dict[str, Any]) -> Any:
     """The estimator that the options ask for."""
     from dco.cli.candidates import chosen_models, make_scores
     from dco.estimators import DecoupledClassifier, DecoupledRegressor
-    from dco.tuning.objectives import Even
+    from dco.tuning.objectives import OBJECTIVES, Even
 
     maker = DecoupledClassifier if layout.task == "classification" else DecoupledRegressor
-    by = () if o["by"] not in layout.order else (o["by"],)
+    by, aim = () if o["by"] not in layout.order else (o["by"],), OBJECTIVES[o["objective"]]
     return maker(
         chosen_models(o["models"], layout.task),
         make_scores(o["scores"], layout.task),
@@ -222,7 +222,7 @@ def _unfitted(layout: Layout, o: dict[str, Any]) -> Any:
                 "support",
             )
         },
-        objective=Even(by=by) if o["objective"] == "even" and by else o["objective"],
+        objective=replace(aim, by=by) if isinstance(aim, Even) and by else o["objective"],
         condition_on=_condition(layout),
         n_jobs=o["jobs"],
         random_state=o["seed"],

@@ -218,13 +218,17 @@ work_options = combined(
 force_option = click.option("--force", is_flag=True, help="Overwrite existing outputs.")
 resume_option = click.option("--resume", is_flag=True, help="Continue a stopped run; the options must be the same.")
 seed_option = click.option("--seed", type=WholeType(min=0), default=0, show_default=True, help="Seed of all random choices.")
-objective_option = click.option(
-    "--objective",
-    type=NameType("objective", _objectives),
-    default="mean_size",
-    show_default=True,
-    help="What the search minimises; even: mean size where no class, fifth of the prediction or --by value is left behind.",
-)
+
+
+def objective_option(default: str) -> Decorator:
+    """--objective, by name."""
+    said = "What the search minimises. even: mean size where no class, fifth of the prediction or --by value is left "
+    said += "behind. balanced: as even as a mean size near the smallest allows."
+    return click.option(
+        "--objective", type=NameType("objective", _objectives), default=default, show_default=True, help=said
+    )
+
+
 folds_option = click.option(
     "--tune-folds", type=WholeType(min=2), help="Rank candidates by folds; tuning then takes no rows."
 )
