@@ -71,8 +71,12 @@ class Objective(ABC):
         """The number to minimise."""
 
     def shortfall(self, at: Outcome) -> float:
-        """What the candidate lacks to qualify; candidates are compared by this first, and those that qualify by `value`."""
+        """What the candidate lacks to qualify."""
         return 0.0
+
+    def order(self, shortfall: float, value: float) -> tuple[float, float]:
+        """What candidates are compared by: the shortfall first, and those that qualify by the value."""
+        return shortfall, value
 
 
 @dataclass(frozen=True)
@@ -151,16 +155,20 @@ class Even(Objective):
 
 @dataclass(frozen=True)
 class Balanced(Even):
-    """The most even of the structures whose mean size is at most `price` above the smallest.
+    """Small sets and even ones: the smallest mean size x (1 + shortfall), among structures near the smallest mean size.
 
-    As `Even`, but evenness is not bought at any price: where no structure near the smallest size is even, the one among them
-    whose worst slice lacks least is best. The default for the default candidates, by measurement (benchmarks/tables.py).
+    A structure may be one percent larger for each percentage point by which its worst slice (see `Even`) lacks less, and at
+    most `price` larger than the smallest. The default for the default candidates (benchmarks/tables.py).
     """
 
-    price: float = 0.05
+    price: float = 0.1
 
     name = "balanced"
-    words = "most even structure near the smallest mean size"
+    words = "balance of mean size and worst slice"
+
+    def order(self, shortfall: float, value: float) -> tuple[float, float]:
+        """The product alone."""
+        return 0.0, value * (1 + shortfall)
 
 
 def _hits(at: Outcome, codes: Integers) -> tuple[Floats, Floats]:

@@ -392,8 +392,8 @@ def _ranked(
     rows.sort(
         key=lambda row: (
             0.0 if row.feasible else 1.0 + row.miscoverage,
-            math.inf if values[row.name] > dear else row.shortfall,
-            values[row.name],
+            values[row.name] > dear,
+            rule.objective.order(row.shortfall, values[row.name]),
             row.mean_size,
             row.p95_size,
             row.ranking_threshold,
