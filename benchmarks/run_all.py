@@ -15,6 +15,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 TITLES = {
+    "tables": "Real tables",
     "label_sets": "Label sets",
     "device": "Label sets on a GPU",
     "tuning_search": "Tuning",
@@ -27,6 +28,7 @@ TITLES = {
     "bayesian_engines": "Bayesian engines",
 }
 QUICK = {
+    "tables": "--splits 1 --rows 300 --only penguins",
     "label_sets": "--calibrate 1000 --test 2000 --classes 100 --repeats 2 --no-stages",
     "device": "--calibrate 100 --test 200 --classes 20 --rows 200 --batch 100 --repeats 1",
     "tuning_search": "--rows 500 --classes 100 --repeats 1",

@@ -358,7 +358,7 @@ def ours(split: Split, *, classes: bool) -> Outcome:
         fifths = np.asarray([covered[part].mean() for part in np.array_split(order, 5)])
         return Outcome(sizes, covered, winner=model.best_candidate_, fifths=fifths)
     flagged = " ".join(note.text for note in model.evaluate(X, y).notes)
-    by_class = {str(label): (float(covered[y == label].mean()), repr(label) in flagged) for label in np.unique(y)}
+    by_class = {str(label): (float(covered[y == label].mean()), f"{label} (" in flagged) for label in np.unique(y)}
     sizes = np.where(sizes == 0, len(model.classes_), sizes)
     return Outcome(sizes, covered, int((np.asarray(sets.sizes()) == 0).sum()), model.best_candidate_, classes=by_class)
 

@@ -217,7 +217,7 @@ def test_a_column_with_many_values_does_not_flood_the_terminal(dco, home, new, t
     assert len(dco.json(*evaluate)["by_group"]) == 96
     assert "and 66 more groups" in told
     assert [line.split()[:2] for line in told.splitlines()].count(["0", "10"]) == 1, "the largest group is shown"
-    assert len(told.splitlines()) < 60
+    assert len(told.splitlines()) < 75
 
 
 def test_evaluate_counts_labels_that_the_fit_does_not_know(dco, home, new, table):
@@ -302,8 +302,8 @@ def test_the_audit_knows_training_and_tuning_rows(dco, home, rows, table):
         for places in (splits[role], splits[role][:1]):
             changed = rows.copy()
             changed.loc[places, "outcome"] += 1
-            printed = dco(*audit, table(changed), status=1).output
-            assert f"FAILS  {word} rows" in printed
+            printed = " ".join(dco(*audit, table(changed), status=1).output.split())  # cells are wrapped
+            assert f"FAILS {word} rows" in printed
             assert f"its {word} rows have changed" in printed
             assert f"{len(places)} of {len(splits[role])} are not in" in printed
             others = "1 row that is" if len(places) == 1 else f"{len(places)} rows that are"
@@ -377,7 +377,7 @@ def test_a_copy_is_checked_against_the_model(dco, home, tmp_path):
     arguments = ("audit", home / "numbers.dco", "--data", home / "rows.csv", "--certificate", copy)
     assert dco.json(*arguments)["unchecked"] == {}
     copy.write_text(text.replace('"seed": 3', '"seed": 4'))
-    assert "the certificate says 4, the predictor's own says 3" in dco(*arguments, status=1).output
+    assert "the certificate says 4, the predictor's own says 3" in " ".join(dco(*arguments, status=1).output.split())
     assert "give the model file" in dco.refuses("audit", copy, "--data", home / "rows.csv")
 
 

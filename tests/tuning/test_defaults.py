@@ -75,13 +75,13 @@ def test_what_cannot_pay_is_left_out(n, shift, names, log):
     X, y = table(n)
     models, scores = Defaults(False, 0.1, 0).on(Rows(X, y + shift), None)
     assert set(models) == names
-    assert f"Transformed(score=AbsoluteResidual(), transform={log})" in scores
+    assert f"Transformed(AbsoluteResidual, transform={log})" in scores
 
 
 def test_targets_at_zero_take_log1p_and_given_scores_keep_the_models_that_suit():
     X, y = table(50)
     _, scores = Defaults(False, 0.1, 0).on(Rows(X, np.where(y < 3, 0.0, y)), None)
-    assert "Transformed(score=AbsoluteResidual(), transform='log1p')" in scores
+    assert "Transformed(AbsoluteResidual, transform='log1p')" in scores
     models, _ = Defaults(False, 0.1, 0).on(Rows(X, y), {"n": dco.scores.NormalisedResidual()})
     assert set(models) == {"spread"}
 

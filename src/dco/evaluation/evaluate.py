@@ -282,7 +282,7 @@ def _low_classes(slices: tuple[Slice, ...], *, most: int = 5) -> tuple[Note, ...
     shown = ", ".join(f"{row.value} ({100 * row.coverage:.0f} % of {counted(row.n, 'row')})" for row in low[:most])
     more = f" and {len(low) - most} more" if len(low) > most else ""
     many = "1 class is" if len(low) == 1 else f"{len(low)} classes are"
-    text = f"{many} covered in less than {100 * LOW:.0f} % of their rows: {shown}{more}."
+    text = f"{many} covered in less than {100 * LOW:.0f} % of rows: {shown}{more}."
     return (Note("low-classes", text, Message('⟨condition_on="label"⟩ gives each class a threshold of its own.')),)
 
 

@@ -12,7 +12,7 @@ from dco.foundations.arrays import AnyArray, Floats, Integers, as_labels
 from dco.predictions import Several, take
 from dco.scores.membership import AtMost
 from dco.scores.registry import register
-from dco.scores.score import Cutoff, Score, cutoff
+from dco.scores.score import LEAST, Cutoff, Score, cutoff
 from dco.sets.intervals import Intervals, IntervalUnions
 from dco.sets.labels import LabelSets, codes_of
 from dco.sets.prediction_sets import PredictionSets
@@ -93,7 +93,7 @@ class Level:
     """A continuous, increasing version of the distribution of some values; +-inf stay what they are."""
 
     def __init__(self, values: Floats) -> None:
-        finite = values[np.isfinite(values)]
+        finite = values[np.isfinite(values) & (values > LEAST)]  # the least float is a label that every set holds
         knots, counts = np.unique(finite if finite.size else np.zeros(1), return_counts=True)
         width = float(knots[-1] - knots[0]) or 1.0  # one more width is one more unit, on both sides
         heights = np.cumsum(counts) / counts.sum()
@@ -122,6 +122,7 @@ def _along(values: Floats, knots: Floats, heights: Floats) -> Floats:
     with np.errstate(over="ignore"):
         found = heights[place] + slope * (values - knots[place])
     inside = (values >= knots[0]) & (values <= knots[-1])
+    found = np.where(np.isfinite(values), np.clip(found, LEAST, -LEAST), found)
     return np.where(inside, np.clip(found, heights[place], heights[place + 1]), found)
 
 
