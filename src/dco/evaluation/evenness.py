@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from dco.foundations.arrays import AnyArray, Bools, Floats, Integers
+from dco.foundations.display import number
 from dco.rows.conditions import condition_names, rows_by_condition
 from dco.rows.fingerprints import codes_of_values
 
@@ -80,7 +81,7 @@ def slices_of(named: Mapping[str, AnyArray], covered: Bools, sizes: Floats) -> t
 def fifths_in_words(values: Floats, codes: Integers) -> AnyArray:
     """The fifth of each row as its range, "1: 0.2 to 3.5"."""
     ends = {code: (values[codes == code].min(), values[codes == code].max()) for code in np.unique(codes).tolist()}
-    names = {code: f"{code + 1}: {low:.4g} to {high:.4g}" for code, (low, high) in ends.items()}
+    names = {code: f"{code + 1}: {number(low)} to {number(high)}" for code, (low, high) in ends.items()}
     return condition_names([names[code] for code in codes.tolist()])
 
 

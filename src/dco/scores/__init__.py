@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         asymmetric_quantiles,
     )
     from dco.scores.score import Score
+    from dco.scores.transformed import Transformed, Within
 
 _HOME = {
     "score": "Score",
