@@ -328,6 +328,16 @@ def test_force_replaces_no_pipe(dco, home, tmp_path):
     assert pipe.is_fifo()
 
 
+def test_a_long_ranking_does_not_flood_the_terminal(dco, home, tmp_path):
+    models = ("--models", "linear,forest", "--out", tmp_path / "m.dco")
+    told = dco("fit", home / "rows.csv", "--target", "grade", *models).output
+    count = int(told.partition(" candidates on the tuning rows")[0].split()[-1])
+    assert count > 8
+    assert f"and {count - 8} more: --json lists them all." in told
+    assert len(told.splitlines()) < 45
+    assert max(map(len, told.partition("best first")[2].partition("and ")[0].splitlines())) <= 80
+
+
 def test_the_objective_is_an_option_of_fit_and_compare(dco, home, tmp_path):
     told = dco.json(
         *("fit", home / "rows.csv", "--target", "outcome", "--models", "linear", "--objective", "even"),
@@ -336,7 +346,7 @@ def test_the_objective_is_an_option_of_fit_and_compare(dco, home, tmp_path):
     assert told["certificate"]["selection"].startswith("smallest mean size among even structures")
     assert {"objective", "shortfall"} <= told["ranking"][0].keys()
     assert library.load(tmp_path / "m.dco").objective == library.objectives.Even(by=("site",))
-    assert "p95_size" in fit(dco, home / "rows.csv", tmp_path / "p.dco", "--objective", "p95_size").output
+    assert "smallest P95 size" in fit(dco, home / "rows.csv", tmp_path / "p.dco", "--objective", "p95_size").output
     assert "mean_size" in dco.refuses("fit", home / "rows.csv", "--target", "outcome", "--objective", "smallest")
     order = ("compare", home / "rows.csv", "--target", "outcome", "--models", "linear", "--splits", 1)
     assert dco.json(*order, "--objective", "p95_size", "--hold-out", 0.3, "--out", tmp_path / "c")["next"].endswith(

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 _FEWEST = 3  # rows: one each to train, tune and calibrate
 _OUTPUTS = ("out", "report", "certificate")
+_MOST_CANDIDATES = 8  # that are printed
 
 
 @click.command("fit", epilog=opt.example("dco fit patients.csv --target progression --alpha 0.1 --seed 0 --out model.dco"))
@@ -239,20 +240,27 @@ def _show(fitted: Fitted) -> None:
     from dco.cli.evaluate import print_evaluation
 
     say(fitted.why, fitted.layout.in_words())
-    rows, aim = fitted.ranking(), fitted.model.ranking_.objective
-    own = [] if aim == "mean_size" else [aim, "shortfall"]  # the mean size has its column already
+    rows = fitted.ranking()
     if rows:  # none if the only candidate went through without tuning rows
-        print_table(
-            ["candidate", "mean size", "P95 size", "miscoverage", "feasible", *own],
-            [
-                [r["name"], r["mean_size"], r["p95_size"], r["miscoverage"], "yes" if r["feasible"] else "no"]
-                + ([r["objective"], r["shortfall"]] if own else [])
-                for r in rows
-            ],
-            title=f"{counted(len(rows), 'candidate')} on the tuning rows, best first",
-            spare=["P95 size"] + (["feasible"] if all(r["feasible"] for r in rows) else []),
-        )
+        _show_ranking(rows, fitted.model.ranking_.objective)
     certificate = fitted.model.certificate_
     say(*str(certificate).splitlines())
     if fitted.rows is not None:
         print_evaluation(fitted.evaluation, certificate, title="Rows set aside", by=fitted.rows.by_name)
+
+
+def _show_ranking(rows: list[dict[str, Any]], aim: str) -> None:
+    """The best few; the mean size of an objective that is one has its column already."""
+    columns = {"candidate": "name", "mean size": "mean_size", "P95 size": "p95_size", "miscoverage": "miscoverage"}
+    if aim not in ("mean_size", "p95_size", "even", "balanced"):
+        columns[aim] = "objective"
+    if any(row["shortfall"] for row in rows):
+        columns["shortfall"] = "shortfall"
+    if not all(row["feasible"] for row in rows):
+        columns["feasible"] = "feasible"
+    shown = [{**row, "feasible": "yes" if row["feasible"] else "no"} for row in rows[:_MOST_CANDIDATES]]
+    cells = [[row[key] for key in columns.values()] for row in shown]
+    title = f"{counted(len(rows), 'candidate')} on the tuning rows, best first"
+    print_table(list(columns), cells, title=title, spare=["P95 size"])
+    if len(rows) > len(shown):
+        say(f"and {len(rows) - len(shown)} more: --json lists them all.")
