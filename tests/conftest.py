@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
@@ -22,6 +23,10 @@ settings.load_profile("fixed")
 # Hypothesis takes constants from the modules of dco that happen to be loaded, so that examples would depend on the tests
 # that ran before in the same worker.
 providers._get_local_constants = lambda: providers._local_constants
+
+
+QUIET = ["quic", "background-networking", "component-update", "sync"]
+BROWSER_ARGS = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", *(f"--disable-{name}" for name in QUIET)]
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
@@ -67,3 +72,16 @@ def lines_run() -> Callable[..., int]:
         return found
 
     return count
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    """The Chromium of this machine, started once in a process: Playwright refuses a second one beside it."""
+    found = next((path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None)
+    if found is None:
+        pytest.skip("no Chromium on this machine (looked for chromium, chromium-browser and google-chrome on PATH)")
+    playwright = pytest.importorskip("playwright.sync_api", reason="the package playwright is not installed")
+    with playwright.sync_playwright() as tools:
+        started = tools.chromium.launch(executable_path=found, args=BROWSER_ARGS, timeout=120_000)
+        yield started
+        started.close()

@@ -9,7 +9,6 @@ import importlib.util
 import os
 import re
 import runpy
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -23,7 +22,6 @@ import dco.report
 
 ROOT = Path(__file__).parents[1]
 HOOK = runpy.run_path(str(ROOT / "docs" / "theme" / "hook.py"))
-BROWSER_ARGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 
 
 def entries() -> set[str]:
@@ -101,22 +99,16 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def window(site: Path) -> Iterator[Any]:
-    """A Chromium on the site, which notes errors and every request that leaves the disk."""
-    found = next((path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None)
-    if found is None:
-        pytest.skip("no Chromium on this machine")
-    playwright = pytest.importorskip("playwright.sync_api")
-    with playwright.sync_playwright() as tools:
-        browser = tools.chromium.launch(executable_path=found, args=BROWSER_ARGS, timeout=120_000)
-        page = browser.new_page(viewport={"width": 1280, "height": 800})
-        page.set_default_timeout(120_000)
-        page.complaints = []
-        page.on("pageerror", lambda error: page.complaints.append(str(error)))
-        page.on("console", lambda message: page.complaints.append(message.text))
-        page.on("request", lambda sent: sent.url.startswith(("file:", "data:", "blob:")) or page.complaints.append(sent.url))
-        yield page
-        browser.close()
+def window(browser: Any) -> Iterator[Any]:
+    """A window of the browser, which notes errors and every request that leaves the disk."""
+    page = browser.new_page(viewport={"width": 1280, "height": 800})
+    page.set_default_timeout(120_000)
+    page.complaints = []
+    page.on("pageerror", lambda error: page.complaints.append(str(error)))
+    page.on("console", lambda message: page.complaints.append(message.text))
+    page.on("request", lambda sent: sent.url.startswith(("file:", "data:", "blob:")) or page.complaints.append(sent.url))
+    yield page
+    page.close()
 
 
 @pytest.mark.browser

@@ -1,8 +1,7 @@
-"""Fitted estimators with rows to show, and one browser for all tests of the page."""
+"""Fitted estimators with rows to show, and their pages in the browser."""
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -23,8 +22,6 @@ from dco.report import ReportNumbers, page_html, report_numbers
 HOSTILE = "</script><img src=x onerror=\"document.title='owned'\">"
 LABELS = np.array([HOSTILE, "b & c", "'quoted\" {{ 7 * 7 }}", "d\u2028e" + "long" * 30])
 
-QUIET = ["quic", "background-networking", "component-update", "sync"]
-BROWSER_ARGS = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", *(f"--disable-{name}" for name in QUIET)]
 PATIENCE = 120_000  # milliseconds; it only turns a browser that hangs into a failure
 
 
@@ -165,19 +162,6 @@ def numbers_of() -> Callable[[str], ReportNumbers]:
 def html_of() -> Callable[[str], str]:
     """The page of a case by name, made once."""
     return page_of
-
-
-@pytest.fixture(scope="session")
-def browser() -> Iterator[Any]:
-    """The Chromium of this machine, started once; without one the tests are skipped."""
-    found = next((path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None)
-    if found is None:
-        pytest.skip("no Chromium on this machine (looked for chromium, chromium-browser and google-chrome on PATH)")
-    playwright = pytest.importorskip("playwright.sync_api", reason="the package playwright is not installed")
-    with playwright.sync_playwright() as tools:
-        started = tools.chromium.launch(executable_path=found, args=BROWSER_ARGS, timeout=PATIENCE)
-        yield started
-        started.close()
 
 
 @dataclass(eq=False)
