@@ -397,8 +397,8 @@ def test_a_committed_split_comes_out_again(data_home):
     """The fixed head and the stronger class of one split.
 
     Here the head is trained by itself, in the run beside seven others, which rounds another way. The stronger class comes
-    out within a label or two of 2,000 rows on a processor of the same name and with the versions of the run (a name covers several
-    sets of instructions, which round differently); elsewhere its training rounds another way too.
+    out within a label or two of 2,000 rows with the versions of the run and on a processor of the same name (one name covers
+    several sets of instructions, which round differently); elsewhere its training rounds another way too.
     """
     if EXPERIMENTS[0].missing(Options((0.2,), data_home=data_home)) is not None:
         pytest.skip("the CIFAR-100 features are not here")

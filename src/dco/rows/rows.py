@@ -40,11 +40,6 @@ class Rows:
     def __len__(self) -> int:
         return len(self.y)
 
-    @property
-    def units(self) -> int:
-        """How many rows, or clusters of rows, can be dealt to roles."""
-        return len(self) if self.clusters is None else len(set(self.clusters.tolist()))
-
     def take(self, rows: Integers) -> Rows:
         """Some of the rows, in the order given."""
         return Rows(
