@@ -57,7 +57,7 @@ def command(
         rows = rows_with_targets(estimator, data, by=None, **options)
         found = monitor.update(rows.X, rows.y)
         if _known(state) != known:
-            raise ValueError(f"{state} was written by another call meanwhile, and is kept. Repeat this call: no row is lost.")
+            raise ValueError(f"{state} was written by another call meanwhile and is kept. Repeat this call: no row is lost.")
         with written_together():
             with written_beside(state, overwrite=True) as beside:
                 beside.write_text(json.dumps(monitor.state()) + "\n", encoding="utf-8")
