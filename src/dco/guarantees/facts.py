@@ -175,63 +175,53 @@ def certified_facts(
     by = f"{bench.choosing.objective.words} on"
     if bench.choosing.selection == "pointwise":
         by = "the smallest set at each x, compared by"
-    return (
-        statement_facts(statement, voided=voided)
-        | _calibrated_facts(statement, calibration, thresholds, roles.sealed)
-        | {
-            "distinct": roles.distinct,
-            "labels": None if structure.classes is None else len(structure.classes),
-            "candidate": structure.name,
-            "candidates": selection.candidates,
-            "failed_candidates": dict(selection.failures),
-            "model": describe(selection.winner.model),
-            "score": score_label(structure.score),
-            "condition_on": None if structure.condition_on is None else describe(structure.condition_on) + shared,
-            "tuning_threshold": selection.ranking.table[0].ranking_threshold if selection.ranking.table else None,
-            "selection": f"{by} {n_tuned} tuning rows{folds}" if n_tuned else "",
-            "refit": bench.choosing.refit and not is_frozen(selection.winner.model),
-            "rows": {"train": len(roles.train), "tune": len(roles.tune), "calibrate": len(calibration.scores)},
-            "row_fingerprints": dict(roles.fingerprints),
-            "repeats_shared": dict(roles.shared),
-            "training_rows_checked": selection.training_rows_known,
-            "structure_fingerprint": structure.fingerprint,
-            "model_fingerprint": model_fingerprint(structure.model),
-            "seed": bench.seed,
-            "support": bench.choosing.support,
-            "stability": None if selection.stability is None else stability_facts(selection.stability),
-        }
-    )
+    return statement_facts(statement, voided=voided) | {
+        "grouped": calibration.clusters is not None,
+        "distinct": roles.distinct,
+        "labels": None if structure.classes is None else len(structure.classes),
+        "thresholds": certified_thresholds(calibration, thresholds, statement),
+        "groups": tuple(group_sizes(calibration.parts).items()) if isinstance(statement.condition_on, list) else (),
+        "candidate": structure.name,
+        "candidates": selection.candidates,
+        "failed_candidates": dict(selection.failures),
+        "model": describe(selection.winner.model),
+        "score": score_label(structure.score),
+        "condition_on": None if structure.condition_on is None else describe(structure.condition_on) + shared,
+        "tuning_threshold": selection.ranking.table[0].ranking_threshold if selection.ranking.table else None,
+        "selection": f"{by} {n_tuned} tuning rows{folds}" if n_tuned else "",
+        "refit": bench.choosing.refit and not is_frozen(selection.winner.model),
+        "rows": {"train": len(roles.train), "tune": len(roles.tune), "calibrate": len(calibration.scores)},
+        "row_fingerprints": dict(roles.fingerprints),
+        "repeats_shared": dict(roles.shared),
+        "training_rows_checked": selection.training_rows_known,
+        "structure_fingerprint": structure.fingerprint,
+        "model_fingerprint": model_fingerprint(structure.model),
+        "scores_fingerprint": scores_fingerprint(calibration.scores),
+        "seal_opened": len(roles.sealed.log),
+        "seal_log": tuple(map(str, roles.sealed.log)),
+        "seed": bench.seed,
+        "versions": dict(versions()),
+        "support": bench.choosing.support,
+        "stability": None if selection.stability is None else stability_facts(selection.stability),
+    }
 
 
 def recalibrated_facts(
     before: Any, statement: Statement, calibration: Calibration, thresholds: Mapping[Any, Threshold], sealed: SealedRows
 ) -> dict[str, Any]:
     """What other calibration rows of the same structure change; `before` is the certificate that is replaced."""
-    return (
-        statement_facts(statement, voided=None)
-        | _calibrated_facts(statement, calibration, thresholds, sealed)
-        | {
-            "distinct": False,
-            "rows": {**before.rows, "calibrate": len(calibration.scores)},
-            "row_fingerprints": {**before.row_fingerprints, "calibrate": sealed.fingerprint},
-            "replaces": before.fingerprint,
-            "written": {},
-        }
-    )
-
-
-def _calibrated_facts(
-    statement: Statement, calibration: Calibration, thresholds: Mapping[Any, Threshold], sealed: SealedRows
-) -> dict[str, Any]:
-    """What follows from the calibration rows."""
-    return {
-        "grouped": calibration.clusters is not None,
+    return statement_facts(statement, voided=None) | {
+        "distinct": False,
         "thresholds": certified_thresholds(calibration, thresholds, statement),
         "groups": tuple(group_sizes(calibration.parts).items()) if isinstance(statement.condition_on, list) else (),
+        "rows": {**before.rows, "calibrate": len(calibration.scores)},
+        "row_fingerprints": {**before.row_fingerprints, "calibrate": sealed.fingerprint},
         "scores_fingerprint": scores_fingerprint(calibration.scores),
         "seal_opened": len(sealed.log),
         "seal_log": tuple(map(str, sealed.log)),
         "versions": dict(versions()),
+        "replaces": before.fingerprint,
+        "written": {},
     }
 
 
