@@ -65,14 +65,15 @@ class Certificate(Facts, ShownAsPrinted):
                 f"This certificate has format {data.get('format')!r}; this version reads format {FORMAT}: use the one that "
                 "wrote it, or fit again."
             )
-        data = {"groups": [], "support": None, "stability": None, "replaces": None} | data  # stated by later versions only
-        kinds: dict[str, Any] = {"statement": str, "assumption": str, **get_type_hints(Facts)}
+        later: dict[str, Any] = {"groups": [], "support": None, "stability": None, "replaces": None}  # not always stated
+        data = later | data
+        kinds = {"statement": str, "assumption": str, **get_type_hints(Facts)}
         wanted = kinds.keys() - {"written"}
         if set(data) != wanted:
             missing, spare = sorted(wanted - set(data)), sorted(set(data) - wanted)
             raise ValueError(f"This is not a certificate: missing fields {missing}, unknown fields {spare}.")
         try:
-            values: dict[str, Any] = {name: _read(kinds[name], value, name) for name, value in data.items()}
+            values = {name: _read(kinds[name], value, name) for name, value in data.items()}
             written = {name: values.pop(name) for name in ("statement", "assumption")}
             made = cls(**values)
             _check_entries(made)
