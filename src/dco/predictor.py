@@ -52,8 +52,7 @@ def fit_decoupled(
     """The paper's algorithm: choose, freeze, open once, certify. `classes` are the labels; None for numbers."""
     notes: list[Note] = []
     # 1. Roles first, before anything is fitted; the calibration rows are sealed.
-    nothing = rows.take(np.arange(0))
-    bench = Workbench(nothing, nothing, split.folds, classes, seed, choosing)
+    bench = Workbench(rows, rows, split.folds, classes, seed, choosing)  # which of them follows in step 2
     roles = deal_roles(rows, split, seed=seed, grow=partial(grow_tuning_rows, models, scores, bench, statement))
     notes += roles.notes
     # 2. Search freely: only training and tuning rows are visible.

@@ -397,7 +397,8 @@ def test_a_committed_split_comes_out_again(data_home):
     """The fixed head and the stronger class of one split.
 
     Here the head is trained by itself, in the run beside seven others, which rounds another way. The stronger class comes
-    out to float noise on the processor and with the versions of the run; elsewhere its training rounds another way too.
+    out within a label or two of 2,000 rows with the versions of the run and on a processor of the same name (one name covers
+    several sets of instructions, which round differently); elsewhere its training rounds another way too.
     """
     if EXPERIMENTS[0].missing(Options((0.2,), data_home=data_home)) is not None:
         pytest.skip("the CIFAR-100 features are not here")
@@ -424,8 +425,8 @@ def test_a_committed_split_comes_out_again(data_home):
     for row in found:
         before = strong[row["method"], row["alpha"]]
         assert row["rank"] == before["rank"]
-        assert row["coverage"] == pytest.approx(before["coverage"], abs=1e-9 if here else 0.005)
-        assert row["size"] == pytest.approx(before["size"], rel=1e-6 if here else 0.02)
+        assert row["coverage"] == pytest.approx(before["coverage"], abs=0.0011 if here else 0.005)
+        assert row["size"] == pytest.approx(before["size"], rel=0.001 if here else 0.02)
 
 
 def made_here(seed: int) -> bool:

@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from fractions import Fraction
 from functools import partial
-from itertools import pairwise
 from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
@@ -31,6 +30,7 @@ Seed: TypeAlias = int | np.integer[Any] | np.random.Generator | np.random.Random
 Size: TypeAlias = int | float | Fraction
 
 _NOTHING = np.empty(0, dtype=np.int64)
+_FOLDS = 5
 
 
 class Role(StrEnum):
@@ -112,6 +112,22 @@ class Split:
             raise ValueError(Message(f"⟨tune_folds⟩ must be at least 2, got {self.folds}."))
         if self.folds is not None and self.given_tune is not None:
             raise ValueError(Message("⟨tune_folds⟩ tunes on all rows but the calibration rows; leave tune= out."))
+
+
+def sizes_of_roles(
+    rows: Rows, tune: Any, calibrate: Any, folds: int | None, *, least: int, foldable: bool, enough: int = 0
+) -> tuple[Any, Any, int | None]:
+    """(tune, calibrate, folds) for n rows (or clusters), with what was not given (None) filled in.
+
+    A quarter each. Where a quarter is fewer than the `least` calibration rows with a finite threshold, and these leave as
+    many to train on, calibration gets them, as in a `plan`, and candidates are ranked by folds; below `enough` rows too.
+    """
+    n = len(rows) if rows.clusters is None else len(set(rows.clusters.tolist()))
+    short = calibrate is None and n + 2 < 4 * least <= 2 * n  # a share of n is rounded to floor(n share + 1/2)
+    if tune is None and folds is None and foldable and n >= 2 * _FOLDS and (short or n < enough):
+        folds = _FOLDS
+    calibrate = (least if short else 0.25) if calibrate is None else calibrate
+    return 0.25 if tune is None else tune, calibrate, folds
 
 
 @dataclass(frozen=True, eq=False)
@@ -346,23 +362,22 @@ def assign_roles(
         raise ValueError("there are no rows to assign to roles; give at least one.")
     number = as_seed(seed)
     order = random_order(total, groups=groups, stratify=stratify, seed=number)
-    unit = "row" if groups is None else "group"
+    units, unit = order.units, "row" if groups is None else "group"
     asked = {Role.CALIBRATE: calibrate, Role.TUNE: tune, Role.TEST: test}
-    cuts = [0]
-    wanted = Fraction(0)
+    cuts, wanted = [0], Fraction(0)
     for role, size in asked.items():
-        amount = _amount(size, order.units, role)
+        amount = _amount(size, units, role)
         wanted += amount
         cuts.append((2 * wanted.numerator + wanted.denominator) // (2 * wanted.denominator))  # floor(wanted + 1/2)
-        if wanted > order.units:
+        if wanted > units:
             raise ValueError(
                 f"the role {role} asks for more than there is: {calibrate} to calibrate, {tune} to tune and {test} to test, "
-                f"of {counted(order.units, unit)}. Ask for less, or give more {unit}s."
+                f"of {counted(units, unit)}. Ask for less, or give more {unit}s."
             )
         if amount and cuts[-1] == cuts[-2]:
-            few = f"{counted(order.units, unit)} {are(order.units)} too few"
+            few = f"{counted(units, unit)} {are(units)} too few"
             raise ValueError(f"{few}: the size {size} leaves the role {role} without a row.")
-    calibrated, tuned, tested, rest = (order.between(*cut) for cut in pairwise([*cuts, order.units]))
+    calibrated, tuned, tested, rest = order.cut(*cuts[1:])
     return Splits(rest, tuned, calibrated, tested, number, stratify is not None, groups is not None)
 
 
@@ -388,8 +403,8 @@ def folds(rows: int | Integers, k: int, *, groups: Any = None, seed: Seed = None
     if as_count(k, name="k") < 2 or k > order.units:
         unit = "rows" if groups is None else "groups"
         raise ValueError(f"k must lie between 2 and the number of {unit}, {order.units}; got {k}.")
-    cuts = [i * order.units // k for i in range(k + 1)]
-    return [(np.concatenate([order.first(a), order.rest(b)]), order.between(a, b)) for a, b in pairwise(cuts)]
+    cuts = [order.cut(i * order.units // k, (i + 1) * order.units // k) for i in range(k)]
+    return [(np.concatenate([before, after]), held_out) for before, held_out, after in cuts]
 
 
 @dataclass(frozen=True, eq=False)
@@ -408,19 +423,9 @@ class RowOrder:
         """How many units there are: rows, or groups."""
         return int(self.ends.size) - 1
 
-    def first(self, units: int) -> Integers:
-        """The rows of the first `units` units."""
-        return self.between(0, units)
-
-    def rest(self, units: int) -> Integers:
-        """The rows after the first `units` units."""
-        return self.between(units, self.units)
-
-    def between(self, start: int, stop: int) -> Integers:
-        """The rows of units start, ..., stop - 1."""
-        if not 0 <= start <= stop <= self.units:
-            raise ValueError(f"There are {self.units} units, so {max(start, stop)} cannot be taken.")
-        return self.rows[self.ends[start] : self.ends[stop]]
+    def cut(self, *units: int) -> list[Integers]:
+        """The rows before, between and after these numbers of units, which ascend."""
+        return np.split(self.rows, self.ends[list(units)])
 
 
 def random_order(rows: int | Integers, *, groups: Any = None, stratify: Any = None, seed: Seed = None) -> RowOrder:

@@ -40,11 +40,6 @@ class Rows:
     def __len__(self) -> int:
         return len(self.y)
 
-    @property
-    def units(self) -> int:
-        """How many rows, or clusters of rows, can be dealt to roles."""
-        return len(self) if self.clusters is None else len(set(self.clusters.tolist()))
-
     def take(self, rows: Integers | slice) -> Rows:
         """Some of the rows, in the order given; all of them in their order, or a slice, are not copied."""
         if not isinstance(rows, slice) and rows.size == len(self) and np.array_equal(rows, np.arange(len(self))):

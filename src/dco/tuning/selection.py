@@ -33,8 +33,7 @@ from dco.scores.regression import QuantileResidual
 from dco.scores.score import Score, named_scores
 from dco.scores.transformed import Within
 from dco.tuning.defaults import Defaults
-from dco.tuning.findings import notes_on
-from dco.tuning.objectives import MEAN_SIZE, Objective, named_slices
+from dco.tuning.objectives import MEAN_SIZE, Objective, named_slices, winner_notes
 from dco.tuning.options import Conditions
 from dco.tuning.proposals import pointwise, searched, with_ensemble
 from dco.tuning.ranking import FailedCandidate, Ranking, failed_note
@@ -476,17 +475,17 @@ def select(
     ranking = replace(ranking, failed=(*(FailedCandidate(*item) for item in failures.items()), *ranking.failed))
     reasons = {entry.name: entry.reason for entry in ranking.failed}
     tried = trials.tried[winner.model_name]
-    pieces, threshold = tried.predictions[winner.kind], ranking.table[0].ranking_threshold
+    pieces, threshold, tuned = tried.predictions[winner.kind], ranking.table[0].ranking_threshold, None
     if trials.conditions is None and ranking.table[0].feasible and bench.choosing.selection == "decoupled":
-        notes += notes_on(winner.score, pieces, bench.tuning_rows().y, threshold, alpha=statement.alpha)
+        target, alpha = bench.tuning_rows().y, float(as_rational(statement.alpha))
+        covered, sizes = pieces.observed(winner.score, target) <= threshold, pieces.sizes(winner.score, threshold)
+        notes += winner_notes(target, covered, sizes, pieces.centres(), alpha=alpha, labels=bench.classes is not None)
         if support is None and bench.classes is None and y.min() >= 0:
             notes += note_below_zero(winner.score, pieces, threshold)
-    fits = tried.fits
-    fitted = fits[0] if len(fits) == 1 else None
-    tuned = None
-    if statement.condition_on == LABEL_CLUSTERS:
+    elif statement.condition_on == LABEL_CLUSTERS:
         tuned = pieces.observed(winner.score, bench.tuning_rows().y)
-    known = fitted_here and not holds_frozen(winner.model)
+    fitted = tried.fits[0] if len(tried.fits) == 1 else None
+    known = fitted_here and (search is None or not holds_frozen(winner.model))
     return Selection(ranking, winner, fitted, len(candidates), reasons, known, stability, tuned)
 
 
