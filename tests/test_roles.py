@@ -59,6 +59,8 @@ def test_every_row_is_dealt_once_in_the_sizes_asked_for(split, expected) -> None
     assert tuple(sizes(roles).values()) == tuple(roles.splits.sizes.values())[:3] == expected
     assert np.sort(np.concatenate([X[:, 0] for X, _ in parts_of(roles).values()])).tolist() == list(range(100))
     assert roles.dealt_from == 100
+    again = deal_roles(rows_of(100), split, seed=1)
+    np.testing.assert_array_equal(again.splits.calibrate, roles.splits.calibrate)
 
 
 def test_training_and_tuning_rows_are_slices_of_one_copy_with_parameters_of_their_own() -> None:
@@ -74,8 +76,6 @@ def test_training_and_tuning_rows_are_slices_of_one_copy_with_parameters_of_thei
         assert part.params["name"] == "as it is"
     assert np.array_equal(roles.together.X, np.concatenate([roles.train.X, roles.tune.X]))
     assert deal_roles(rows_of(100), Split(given_tune=TUNE), seed=1).together is None
-    again = deal_roles(rows_of(100), split, seed=1)
-    np.testing.assert_array_equal(again.splits.calibrate, roles.splits.calibrate)
 
 
 @pytest.mark.parametrize(
