@@ -217,8 +217,8 @@ def try_models(candidates: Sequence[Candidate], bench: Workbench) -> dict[str, T
 
 def fit_models(models: Mapping[str, Any], bench: Workbench) -> dict[str, Tried]:
     """Fit every model on the training rows, in parallel, and predict nothing yet."""
-    every = [bench.train, np.arange(len(bench.train))] * 2
-    jobs = [Job(model, *every) for model in models.values()]
+    rows, every = bench.train, np.arange(len(bench.train))
+    jobs = [Job(model, rows, every, rows, every) for model in models.values()]
     return dict(zip(models, _run(jobs, bench), strict=True))
 
 
