@@ -228,7 +228,7 @@ def test_the_labels_of_an_axis_have_one_form(values: list[float], labels: list[s
 def test_a_law_without_an_upper_end_leaves_the_rest_of_the_picture_in_view() -> None:
     """Tied scores at some levels: the band leaves the picture there, and the axis is that of the other levels."""
     y = np.random.default_rng(0).normal(size=1200)
-    y[(0.5 < abs(y)) & (abs(y) < 0.7)] = 0.6
+    y[(abs(y) > 0.5) & (abs(y) < 0.7)] = 0.6
     model = DummyRegressor(strategy="constant", constant=0.0)
     est = dco.DecoupledRegressor(model, dco.scores.AbsoluteResidual(), random_state=0).fit(y[:600, None], y[:600])
     numbers = report_numbers(est, y[600:, None], y[600:])

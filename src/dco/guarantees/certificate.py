@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
+from hashlib import blake2b
 from html import escape
 from typing import Any
 
@@ -40,6 +41,11 @@ class Certificate(Facts, ShownAsPrinted):
         """Whether the rows of each model are known not to be calibration rows, in words."""
         return "checked" if self.training_rows_checked else "not checked: a frozen model's training rows are unknown"
 
+    @property
+    def fingerprint(self) -> str:
+        """A digest of all that the certificate says; a recalibration states it in ``replaces``."""
+        return blake2b(self.to_json(indent=None).encode(), digest_size=16).hexdigest()
+
     def to_json(self, *, indent: int | None = 2) -> str:
         """Strict JSON: no NaN, infinity written as the string "inf"."""
         return json.dumps(as_plain(self), indent=indent, allow_nan=False, ensure_ascii=False)
@@ -58,10 +64,9 @@ class Certificate(Facts, ShownAsPrinted):
                 f"This certificate has format {data.get('format')!r}; this version reads format {FORMAT}: use the one that "
                 "wrote it, or fit again."
             )
-        data.setdefault("groups", [])  # not in certificates of earlier versions
+        for name in ("groups", "support", "stability", "replaces"):  # certificates were written before these were stated
+            data.setdefault(name, [] if name == "groups" else None)
         wanted = {"statement", "assumption", *(entry.name for entry in fields(Facts))} - {"written"}
-        data.setdefault("support", None)  # certificates were written before it was
-        data.setdefault("stability", None)  # certificates were written before this was stated
         if set(data) != wanted:
             missing, spare = sorted(wanted - set(data)), sorted(set(data) - wanted)
             raise ValueError(f"This is not a certificate: missing fields {missing}, unknown fields {spare}.")
@@ -159,7 +164,7 @@ def _threshold_from_plain(entry: Any) -> CertifiedThreshold:
 
 _TYPES: dict[type | tuple[type, ...], str] = {
     str: "statement assumption rule guarantee candidate model score selection structure_fingerprint scores_fingerprint",
-    (str, type(None)): "reason condition_on model_fingerprint",
+    (str, type(None)): "reason condition_on model_fingerprint replaces",
     float: "alpha",
     (int, type(None)): "seed labels",
     int: "candidates seal_opened",
