@@ -342,7 +342,9 @@ class Trials:
             return None
         pairs = {c.name: (c.score, self.tried[c.model_name].predictions[c.kind]) for c in taken}
         rng = np.random.default_rng([self.bench.seed, 3])  # not the draws that dealt roles and clusters
-        return split_evaluated(evaluate_pairs(pairs, rows.y)[0], alpha=self.alpha, rng=rng)
+        aim, evaluated = self.bench.choosing.objective, evaluate_pairs(pairs, rows.y)[0]
+        slices = named_slices(aim, rows.X, rows.y, None)
+        return split_evaluated(evaluated, alpha=self.alpha, rng=rng, objective=aim, slices=slices)
 
 
 def fit_model(model: Any, rows: Rows) -> Any:
@@ -451,8 +453,7 @@ def select(
         candidates = with_ensemble(candidates, trials.tried, ranking)
         ranking = trials.rank(candidates)
     winner = next(candidate for candidate in candidates if candidate.name == ranking.table[0].name)
-    # re-splits compare mean sizes: they say nothing about another objective
-    one = len(ranking.table) < 2 or bench.choosing.selection == "pointwise" or bench.choosing.objective != MEAN_SIZE
+    one = len(ranking.table) < 2 or bench.choosing.selection == "pointwise" or bench.choosing.objective.reads_sets
     stability = None if one else trials.stability(candidates, ranking)
     if bench.choosing.selection == "pointwise":
         winner, ranking = pointwise(candidates, trials, ranking)
