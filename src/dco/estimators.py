@@ -21,6 +21,7 @@ from dco.foundations.ranks import Level
 from dco.guarantees.calibration import Statement
 from dco.guarantees.certificate import Certificate
 from dco.guarantees.planning import sizes_of_roles
+from dco.joint import fit_joint
 from dco.models.adapt import is_frozen, named_models, only_names, predict_record, seeded_models
 from dco.models.wrapping import HoldsModels
 from dco.predictions import ClassProbabilities
@@ -73,7 +74,7 @@ class Decoupled(HoldsModels, ABC):
         search: Any = None,
         objective: Any = None,
         support: Any = None,
-        selection: Literal["decoupled", "pointwise"] = "decoupled",
+        selection: Literal["decoupled", "pointwise", "joint"] = "decoupled",
         stratify: bool = False,
         duplicates: Literal["natural", "drop", "allow"] = "natural",
         n_jobs: int | None = None,
@@ -141,7 +142,8 @@ class Decoupled(HoldsModels, ABC):
         split = Split(*sizes, self.stratify, self.duplicates, frozen, roles.get("tune"), roles.get("calibrate"))
         support = None if self.support is None else support_of(self.support)
         aim = self.objective or ("mean_size" if defaults is None else DEFAULT)
-        new.predictor_ = fit_decoupled(
+        fit_rows: Any = fit_joint if self.selection == "joint" else fit_decoupled
+        new.predictor_ = fit_rows(
             defaults or seeded_models(self.models, seed),
             given_scores(self.scores, scores_called),
             rows,
@@ -317,7 +319,9 @@ class DecoupledClassifier(ClassifierMixin, Decoupled):
         What the search minimises. None is "balanced" for the default models, and the paper's "mean_size" for yours.
     support : None or (low, high)
         For numbers: where y lies by what you know of it, None for no end, as in (0, None). Sets are cut to it.
-    selection : "decoupled", one candidate for all rows, or "pointwise", the one whose set is smallest at each x
+    selection : "decoupled", "pointwise", "joint"
+        One candidate for all rows; the one whose set is smallest at each x; or no tuning rows at all: the calibration rows
+        choose for each new row, by mean size, and sets may be unions of several candidates' sets (marginal only).
     stratify : bool
         Balance the roles that are dealt from X over labels. If calibration is one of them, marginal coverage is
         approximate and the certificate says "none".

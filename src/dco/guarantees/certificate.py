@@ -62,6 +62,7 @@ class Certificate(Facts, ShownAsPrinted):
         wanted = {"statement", "assumption", *(entry.name for entry in fields(Facts))} - {"written"}
         data.setdefault("support", None)  # certificates were written before it was
         data.setdefault("stability", None)  # certificates were written before this was stated
+        data.setdefault("joint", False)
         if set(data) != wanted:
             missing, spare = sorted(wanted - set(data)), sorted(set(data) - wanted)
             raise ValueError(f"This is not a certificate: missing fields {missing}, unknown fields {spare}.")
@@ -101,6 +102,7 @@ class Certificate(Facts, ShownAsPrinted):
         """
         if self.guarantee == "none" or any(threshold.rank is None for threshold in self.thresholds):
             why = "groups overlap" if self.groups else "rows belong together in groups"
+            why = "the calibration rows choose among candidates" if self.joint else why
             why = "nothing is guaranteed" if self.guarantee == "none" else why
             raise ValueError(f"no bound is known for a level that is picked by its result: {why} (see the certificate).")
         own = None if self.delta is None else as_rational(self.delta, name="delta")
@@ -163,7 +165,7 @@ _TYPES: dict[type | tuple[type, ...], str] = {
     float: "alpha",
     (int, type(None)): "seed labels",
     int: "candidates seal_opened",
-    bool: "simultaneous grouped distinct refit training_rows_checked",
+    bool: "simultaneous grouped distinct refit training_rows_checked joint",
 }
 
 

@@ -136,6 +136,7 @@ class Facts:
     format: int = FORMAT
     stability: Mapping[str, float | None] | None = None
     groups: tuple[tuple[str, int], ...] = ()  # those that overlap, with their calibration rows
+    joint: bool = False  # the calibration rows chose, for each new row anew; thresholds are one for each candidate
     written: Mapping[str, str] = field(default_factory=dict)  # the words as they stand in a file, which may be edited
 
 
@@ -173,6 +174,7 @@ def certified_facts(
     by = f"{bench.choosing.objective.words} on"
     if bench.choosing.selection == "pointwise":
         by = "the smallest set at each x, compared by"
+    n_rows = len(calibration.scores) // (1 if calibration.seen is None else len(thresholds))
     return statement_facts(statement, voided=voided) | {
         "grouped": calibration.clusters is not None,
         "distinct": roles.distinct,
@@ -188,7 +190,7 @@ def certified_facts(
         "tuning_threshold": selection.ranking.table[0].ranking_threshold if selection.ranking.table else None,
         "selection": f"{by} {n_tuned} tuning rows{folds}" if n_tuned else "",
         "refit": bench.choosing.refit and not is_frozen(selection.winner.model),
-        "rows": {"train": len(roles.train), "tune": len(roles.tune), "calibrate": len(calibration.scores)},
+        "rows": {"train": len(roles.train), "tune": len(roles.tune), "calibrate": n_rows},
         "row_fingerprints": dict(roles.fingerprints),
         "repeats_shared": dict(roles.shared),
         "training_rows_checked": selection.training_rows_known,
@@ -201,6 +203,7 @@ def certified_facts(
         "versions": dict(versions()),
         "support": bench.choosing.support,
         "stability": None if selection.stability is None else stability_facts(selection.stability),
+        "joint": calibration.seen is not None,
     }
 
 
