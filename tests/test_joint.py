@@ -110,6 +110,15 @@ def test_what_was_changed_is_seen():
     assert not holds(seen=type(kept.seen)(tuple(wider)))
 
 
+def test_other_calibration_rows_are_another_certificate_of_the_same_candidates():
+    est, _, _ = fitted("numbers")
+    X, y = table("numbers", 90, np.random.default_rng(8))
+    again = dco.recalibrate(est, X, y)
+    assert (again.certificate_.joint, again.certificate_.rows["calibrate"]) == (True, 90)
+    assert again.certificate_.verify(X, y, predictor=again)
+    assert not est.certificate_.verify(X, y, predictor=est)
+
+
 class Column(RegressorMixin, BaseEstimator):
     """A model that says what one column says."""
 

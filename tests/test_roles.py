@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -60,6 +61,21 @@ def test_every_row_is_dealt_once_in_the_sizes_asked_for(split, expected) -> None
     assert roles.dealt_from == 100
     again = deal_roles(rows_of(100), split, seed=1)
     np.testing.assert_array_equal(again.splits.calibrate, roles.splits.calibrate)
+
+
+def test_training_and_tuning_rows_are_slices_of_one_copy_with_parameters_of_their_own() -> None:
+    """A parameter with one entry per row is cut; one that is as long as both roles by chance is passed on."""
+    rows = replace(rows_of(100), params={"weight": np.arange(100.0), "levels": list(range(75)), "name": "as it is"})
+    roles = deal_roles(rows, Split(), seed=1)
+    assert roles.together is not None
+    for part in (roles.train, roles.tune):
+        assert np.shares_memory(part.X, roles.together.X)
+        assert not np.shares_memory(part.X, rows.X)
+        np.testing.assert_array_equal(part.params["weight"], part.X[:, 0])
+        assert part.params["levels"] == list(range(75))
+        assert part.params["name"] == "as it is"
+    assert np.array_equal(roles.together.X, np.concatenate([roles.train.X, roles.tune.X]))
+    assert deal_roles(rows_of(100), Split(given_tune=TUNE), seed=1).together is None
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ from dco.models.several import SeveralModels
 from dco.predictions import Prediction, Several
 from dco.predictor import DecoupledPredictor, freeze
 from dco.rows.roles import Split, deal_roles
-from dco.rows.rows import KeptRows, Rows
+from dco.rows.rows import Rows
 from dco.scores.joint import Joint
 from dco.scores.score import Score
 from dco.sets import LabelSets
@@ -72,9 +72,8 @@ def fit_joint(
     thresholds = statement.thresholds(calibration)
     statement.note_infeasible(calibration, thresholds, notes, dealt_from=roles.dealt_from)
     certificate = Certificate(**certified_facts(statement, structure, selection, calibration, thresholds, roles, bench))
-    kept = KeptRows.of(roles.hashes, roles.complete)
     return JointPredictor(
-        structure, calibration, statement, certificate, ranking, kept, roles.splits, rounding, tuple(notes)
+        structure, calibration, statement, certificate, ranking, roles.kept, roles.splits, rounding, tuple(notes)
     )
 
 

@@ -122,6 +122,8 @@ def lines(facts: Facts) -> Iterator[str]:
     if facts.stability is not None:
         yield f"Stability: {stability_in_words(facts.stability)}"
     yield "Rows: " + ", ".join(f"{count} {role}" for role, count in facts.rows.items())
+    if facts.replaces is not None:
+        yield f"Recalibrated: the structure is that of certificate {facts.replaces}; the calibration rows are new"
     repeats = [f"{roles} share {count}" for roles, count in facts.repeats_shared.items() if count]
     if repeats:
         yield f"Repeats, taken to be natural: {', '.join(repeats)} rows"
