@@ -56,7 +56,7 @@ def fit_decoupled(
     roles = deal_roles(rows, split, seed=seed, grow=partial(grow_tuning_rows, models, scores, bench, statement))
     notes += roles.notes
     # 2. Search freely: only training and tuning rows are visible.
-    bench = replace(bench, train=roles.train, tune=roles.tune, prefitted=roles.prefitted)
+    bench = replace(bench, train=roles.train, tune=roles.tune, together=roles.together, prefitted=roles.prefitted)
     selection = select(models, scores, bench, statement, notes)
     # 3. Freeze one structure. Its tuning threshold stays behind.
     structure = freeze(selection, bench, statement, roles)
@@ -67,9 +67,8 @@ def fit_decoupled(
     note_targets(structure, y, thresholds, statement, choosing.support, notes)
     statement.note_infeasible(calibration, thresholds, notes, dealt_from=roles.dealt_from)
     certificate = Certificate(**certified_facts(statement, structure, selection, calibration, thresholds, roles, bench))
-    kept = KeptRows.of(roles.hashes, roles.complete)
     made = DecoupledPredictor(
-        structure, calibration, statement, certificate, selection.ranking, kept, roles.splits, rounding, tuple(notes)
+        structure, calibration, statement, certificate, selection.ranking, roles.kept, roles.splits, rounding, tuple(notes)
     )
     if certificate.guarantee != "none":
         made.known_thresholds[statement] = thresholds

@@ -23,7 +23,7 @@ from dco.reproduction.coverage_z import coverage_z
 from dco.reproduction.datasets.images import ImageFeatures
 from dco.reproduction.experiment import Options, SplitRecord
 from dco.reproduction.heads import BY_NAME, CANDIDATES, FIXED, SCORES, ScoreTable, Training, score_heads, train_heads
-from dco.reproduction.methods import METHODS, Rows
+from dco.reproduction.methods import METHODS, Given
 from dco.reproduction.records import machine, plain, unpacked, versions
 from dco.reproduction.tables import Measured
 
@@ -142,7 +142,7 @@ def test_selection_is_the_smallest_mean_size_by_brute_force():
     for _ in range(20):
         codes = rng.integers(6, size=40)
         tables = {name: ScoreTable(rng.normal(size=(40, 6)), codes) for name in "abcd"}
-        best = METHODS["dco_warmstart"](Rows(splits.by_role(tables, 30, 39), "a", 0.2)).candidate
+        best = METHODS["dco_warmstart"](Given(splits.by_role(tables, 30, 39), "a", 0.2)).candidate
         sizes = {}
         for name, table in tables.items():
             tune = table.rows(0, 30)
@@ -153,7 +153,7 @@ def test_selection_is_the_smallest_mean_size_by_brute_force():
 
 def deployed_rows(tables: dict[str, ScoreTable], tune: int, pool: int, *, alpha: float = 0.2) -> dict[str, dict]:
     roles = splits.by_role(tables, tune, pool)
-    return {row["method"]: row for row in splits.method_rows(Rows(roles, FIXED.name, alpha), roles, seed=0)}
+    return {row["method"]: row for row in splits.method_rows(Given(roles, FIXED.name, alpha), roles, seed=0)}
 
 
 @pytest.mark.parametrize("alpha", ALPHAS)

@@ -135,7 +135,7 @@ class Facts:
     voided_by: tuple[str, ...] = VOIDED_BY
     support: tuple[float, float] | None = None  # where y lies, by what the caller knows: sets are cut to it
     format: int = FORMAT
-    stability: Mapping[str, float | None] | None = None
+    stability: Mapping[str, int | float | None] | None = None
     groups: tuple[tuple[str, int], ...] = ()  # those that overlap, with their calibration rows
     replaces: str | None = None  # the fingerprint of the certificate of the same structure with the calibration rows before
     written: Mapping[str, str] = field(default_factory=dict)  # the words as they stand in a file, which may be edited

@@ -17,14 +17,14 @@ from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 
-from dco.foundations.arrays import AnyArray, Bools, Floats, Integers
+from dco.foundations.arrays import AnyArray, Floats, Integers
 from dco.foundations.display import are, counted
 from dco.foundations.errors import OverlappingRolesError
 from dco.foundations.notes import Message, Note
 from dco.foundations.ranks import as_count, as_rational
 from dco.rows.copies import Duplicates, check_overlap
-from dco.rows.fingerprints import Hashes, codes_of_values, drop_repeats, overlap, role_fingerprint, row_fingerprints
-from dco.rows.rows import Rows, SealedRows, missing_cells
+from dco.rows.fingerprints import codes_of_values, drop_repeats, overlap, role_fingerprint, row_fingerprints
+from dco.rows.rows import KeptRows, Rows, SealedRows, missing_cells
 
 Seed: TypeAlias = int | np.integer[Any] | np.random.Generator | np.random.RandomState | None
 Size: TypeAlias = int | float | Fraction
@@ -69,9 +69,8 @@ class Splits:
             if rows.ndim != 1 or rows.dtype.kind not in "iu" or rows.min(initial=0) < 0:
                 raise ValueError(f"{role} must list row positions, whole numbers from 0 on; got {self[role]!r:.200}.")
             object.__setattr__(self, role.value, rows)
-        rows = np.concatenate([self[role] for role in Role])
-        distinct, counts = np.unique(rows, return_counts=True)
-        shared = distinct[counts > 1]
+        rows = np.sort(np.concatenate([self[role] for role in Role]))
+        shared = np.unique(rows[1:][rows[1:] == rows[:-1]])
         if shared.size:
             raise OverlappingRolesError(
                 f"{counted(shared.size, 'row')} {'has' if shared.size == 1 else 'have'} two roles (first: row {shared[0]}); "
@@ -113,6 +112,17 @@ class Split:
             raise ValueError(Message(f"⟨tune_folds⟩ must be at least 2, got {self.folds}."))
         if self.folds is not None and self.given_tune is not None:
             raise ValueError(Message("⟨tune_folds⟩ tunes on all rows but the calibration rows; leave tune= out."))
+        given = self.given_tune is not None or self.given_calibrate is not None
+        if given and self.duplicates == "drop":
+            raise ValueError('duplicates="drop" is for roles made here; drop repeats before you cut the rows yourself.')
+        if given and self.tune == "auto":
+            raise ValueError(
+                Message("⟨tune_size=auto⟩ needs both tuning and calibration rows from X; leave tune= and calibrate= out.")
+            )
+        if self.stratify and self.tune == "auto" and self.folds is None:
+            raise ValueError(
+                Message("⟨tune_size=auto⟩ and stratify=True cannot be combined: the split grows along a random order.")
+            )
 
 
 def sizes_of_roles(
@@ -149,22 +159,22 @@ Grow: TypeAlias = Callable[[Growth], tuple[Integers, Integers, Mapping[str, Any]
 class Roles:
     """Rows by role, those for calibration under seal, with their fingerprints and how many repeats roles share.
 
-    `clusters` are those of the calibration rows. `distinct`: repeats were dropped before rows were dealt. `complete`: which
-    columns have no missing cell in any role. `notes` are about rows of the caller.
+    `clusters` are those of the calibration rows. `distinct`: repeats were dropped before rows were dealt. `kept`: what
+    knows these rows again. `notes` are about rows of the caller.
     """
 
     train: Rows
     tune: Rows
+    together: Rows | None  # training and tuning rows, of which both are slices; None if the caller brought tuning rows
     sealed: SealedRows
     clusters: AnyArray | None
     splits: Splits
-    hashes: Mapping[str, Hashes]
     fingerprints: Mapping[str, str]  # a digest of the rows of each role that has some
     shared: Mapping[str, int | str]
     dealt_from: int | None  # rows (or clusters) dealt to calibration and other roles; None if calibration rows were given
     prefitted: Mapping[str, Any]
     distinct: bool
-    complete: Bools
+    kept: KeptRows
     notes: tuple[Note, ...]
 
 
@@ -172,7 +182,11 @@ def deal_roles(rows: Rows, split: Split, *, seed: int, grow: Grow | None = None)
     """Rows by role, checked: dealt here by sizes and a seed, or brought by the caller. Repeats are counted, or dropped."""
     brought = {"tune": split.given_tune, "calibrate": split.given_calibrate}
     given = any(own is not None for own in brought.values())
-    _check_combination(len(rows), split, given=given)
+    uses = {"train": not split.frozen, "tune": split.tune != 0 or split.folds is not None, "calibrate": True}
+    *others, last = (use for use, needed in uses.items() if needed)
+    if not given and len(rows) <= len(others):
+        few = f"n_samples={len(rows)} is too few to {', '.join(others)} and {last}"
+        raise ValueError(f"{few}: give at least {len(others) + 1} rows.")
     kept = drop_repeats(rows.X, rows.y) if split.duplicates == "drop" else None
     rows = rows if kept is None else rows.take(kept)
     units = len(rows)
@@ -185,10 +199,10 @@ def deal_roles(rows: Rows, split: Split, *, seed: int, grow: Grow | None = None)
         splits, prefitted = _grown(rows, split, seed=seed, grow=grow)
     else:
         splits = _dealt(rows, split, seed=seed)
-    parts, every = {}, np.arange(len(rows))
-    for role in ("train", "tune", "calibrate"):  # all rows in their order are not copied
-        parts[role] = rows if np.array_equal(splits[role], every) else rows.take(splits[role])
-    parts |= {role: own for role, own in brought.items() if own is not None}
+    together = rows.take(np.concatenate([splits.train, splits.tune]))  # copied once: the two roles are slices of it
+    slices = {"train": slice(splits.train.size), "tune": slice(splits.train.size, None)}
+    parts = {role: replace(together.take(own), params=rows.params_of(splits[role])) for role, own in slices.items()}
+    parts |= {"calibrate": rows.take(splits.calibrate)} | {role: own for role, own in brought.items() if own is not None}
     if given:
         _check_clusters(parts)
     _check_not_empty(parts, split)
@@ -199,48 +213,30 @@ def deal_roles(rows: Rows, split: Split, *, seed: int, grow: Grow | None = None)
     filled = {role: own for role, own in parts.items() if len(own)}
     hashes = {role: row_fingerprints(own.X, own.y) for role, own in filled.items()}  # once
     fingerprints = {role: role_fingerprint(own) for role, own in hashes.items()}
+    known = KeptRows.of(hashes, np.sum([missing_cells(own.X) for own in filled.values()], axis=0) == 0)
     notes: list[Note] = []
     if given:
         shared = check_overlap(filled, hashes, duplicates=split.duplicates, notes=notes)
     else:
-        shared = {role: overlap(hashes["calibrate"], hashes[role]).size for role in hashes if role != "calibrate"}
+        others = [role for role in hashes if role != "calibrate"]
+        shared = {role: overlap(hashes["calibrate"], hashes[role]).size if known.repeated else 0 for role in others}
     calibrate = parts["calibrate"]
     positions: Any = {} if kept is None else {role: kept[splits[role]] for role in parts}
     return Roles(
         parts["train"],
         parts["tune"],
+        None if brought["tune"] is not None else together,
         SealedRows(calibrate.X, calibrate.y, fingerprint=fingerprints["calibrate"]),
         calibrate.clusters,
         replace(splits, **positions) if positions else splits,
-        hashes,
         fingerprints,
         {f"{role} and calibrate": count for role, count in shared.items()},
         units if splits.calibrate.size else None,
         prefitted,
         kept is not None,
-        np.sum([missing_cells(own.X) for own in filled.values()], axis=0) == 0,
+        known,
         tuple(notes),
     )
-
-
-def _check_combination(n: int, split: Split, *, given: bool) -> None:
-    """Refuse what cannot be combined, and fewer rows than roles."""
-    if given and split.duplicates == "drop":
-        raise ValueError('duplicates="drop" is for roles made here; drop repeats before you cut the rows yourself.')
-    if given and split.tune == "auto":
-        raise ValueError(
-            Message("⟨tune_size=auto⟩ needs both tuning and calibration rows from X; leave tune= and calibrate= out.")
-        )
-    if split.stratify and split.tune == "auto" and split.folds is None:
-        raise ValueError(
-            Message("⟨tune_size=auto⟩ and stratify=True cannot be combined: the split grows along a random order.")
-        )
-    uses = {"train": not split.frozen, "tune": split.tune != 0 or split.folds is not None, "calibrate": True}
-    *others, last = (use for use, needed in uses.items() if needed)
-    if not given and n <= len(others):
-        raise ValueError(
-            f"n_samples={n} is too few to {', '.join(others)} and {last}: give at least {len(others) + 1} rows."
-        )
 
 
 def _dealt(rows: Rows, split: Split, *, seed: int) -> Splits:

@@ -86,6 +86,7 @@ class Workbench:
     seed: int
     choosing: Choosing = Choosing()
     prefitted: Mapping[str, Any] = field(default_factory=dict)  # models that growing the tuning split has fitted already
+    together: Rows | None = None  # training and tuning rows in one, where they lie so already
 
     @cached_property
     def uniform_seed(self) -> int:
@@ -114,21 +115,21 @@ class Workbench:
         fitted = [replace(each, score=each.score.fitted(y)) for each in candidates]
         return fitted if support is None else [replace(each, score=Within(each.score, *support)) for each in fitted]
 
-    def pieces(self) -> list[tuple[Rows, Integers]]:
-        """(rows to fit on, places of the tuning rows to predict), one pair, or one per fold."""
+    def pieces(self) -> list[tuple[Rows, Integers, Integers]]:
+        """(rows, places of those to fit on, places of the tuning rows to predict), once, or once per fold."""
         if self.n_folds is None:
-            return [(self.train, np.arange(len(self.tune)))]
+            return [(self.train, np.arange(len(self.train)), np.arange(len(self.tune)))]
         pool = self.tuning_rows()
-        parts = folds(len(pool), self.n_folds, groups=pool.clusters, seed=self.fold_seed)
-        return [(pool.take(fit_on), held_out) for fit_on, held_out in parts]
+        return [(pool, *fold) for fold in folds(len(pool), self.n_folds, groups=pool.clusters, seed=self.fold_seed)]
 
     def tuning_rows(self) -> Rows:
-        """The rows on which candidates are ranked: the tuning split, or with folds everything but calibration rows."""
+        """The rows on which candidates are ranked: the tuning split, or with folds all but calibration rows."""
         return self.tune if self.n_folds is None else self.fitting_rows()
 
     def fitting_rows(self) -> Rows:
         """The rows on which the winner is refitted: all but calibration rows."""
-        return self.train.followed_by(self.tune) if len(self.tune) else self.train
+        apart = len(self.tune) and self.together is None
+        return self.train.followed_by(self.tune) if apart else self.together or self.train
 
 
 @dataclass(frozen=True, eq=False)
@@ -204,61 +205,49 @@ _SOURCES: dict[type, str] = {
 
 def try_models(candidates: Sequence[Candidate], bench: Workbench) -> dict[str, Tried]:
     """Fit the model of every candidate and predict the tuning rows, in parallel; a model that raises is a failed one."""
+    from sklearn import get_config
+
     pieces, own = bench.pieces(), dict[str, list[Candidate]]()
     for candidate in candidates:
         own.setdefault(candidate.model_name, []).append(candidate)
-    outcomes = _run([job for each in own.values() for job in _jobs(each, bench, pieces)], bench)
+    jobs = [job for each in own.values() for job in _jobs(each, bench, pieces)]
+    n_jobs, scheduler = bench.choosing.n_jobs, bench.choosing.scheduler
+    if len(jobs) == 1 and n_jobs is None and scheduler is None:
+        return {candidates[0].model_name: _fit_and_predict(jobs[0])}
+    fit = partial(_fit_and_predict, config=get_config())  # metadata routing, output of transformers: a worker has its own
+    outcomes = run_many(fit, jobs, n_jobs=n_jobs, scheduler=scheduler)
     if len(pieces) == 1:
         return dict(zip(own, outcomes, strict=True))
     following = iter(outcomes)
     return {name: _assemble([next(following) for _ in pieces], pieces) for name in own}
 
 
-def fit_models(models: Mapping[str, Any], bench: Workbench) -> dict[str, Tried]:
-    """Fit every model on the training rows, in parallel, and predict nothing yet."""
-    jobs = [Job(model, bench.train, bench.train) for model in models.values()]
-    return dict(zip(models, _run(jobs, bench), strict=True))
-
-
-def _run(jobs: list[Job], bench: Workbench) -> list[Tried]:
-    from sklearn import get_config
-
-    n_jobs, scheduler = bench.choosing.n_jobs, bench.choosing.scheduler
-    if len(jobs) == 1 and n_jobs is None and scheduler is None:
-        return [_fit_and_predict(jobs[0])]
-    config = get_config()  # metadata routing, the output of transformers: a worker has its own
-    return run_many(partial(_fit_and_predict, config=config), jobs, n_jobs=n_jobs, scheduler=scheduler)
-
-
 @dataclass(frozen=True, eq=False)
 class Job:
-    """A model to fit on some rows, unless `fitted` is there already, and to predict others, once for each kind of record."""
+    """A model to fit on some rows, unless `fitted` is there, and to predict others, once for each kind of record.
+
+    Rows are cut where they are used: those of all folds at once would be many times the table.
+    """
 
     model: Any
-    fit_rows: Rows
-    predict_rows: Rows
+    rows: Rows
+    fit_on: Integers
+    tuning: Rows
+    predicted: Integers
     kinds: tuple[type, ...] = ()
     uniforms: Floats | None = None
     classes: AnyArray | None = None
     fitted: Any = None
 
 
-def _jobs(own: Sequence[Candidate], bench: Workbench, pieces: list[tuple[Rows, Integers]]) -> list[Job]:
+def _jobs(own: Sequence[Candidate], bench: Workbench, pieces: list[tuple[Rows, Integers, Integers]]) -> list[Job]:
     """What is to be done for the model of these candidates: a fit and its predictions for each piece."""
     tuning, kinds = bench.tuning_rows(), tuple({candidate.kind: None for candidate in own})
-    randomised = any(candidate.score.randomised for candidate in own)
-    uniforms = row_uniforms(tuning.X, seed=bench.uniform_seed) if randomised else None
+    uniforms = row_uniforms(tuning.X, seed=bench.uniform_seed) if any(each.score.randomised for each in own) else None
+    model, fitted = own[0].model, bench.prefitted.get(own[0].model_name)
     return [
-        Job(
-            own[0].model,
-            fit_rows,
-            tuning.take(places),
-            kinds=kinds,
-            uniforms=None if uniforms is None else uniforms[places],
-            classes=bench.classes,
-            fitted=bench.prefitted.get(own[0].model_name),
-        )
-        for fit_rows, places in pieces
+        Job(model, rows, on, tuning, out, kinds, None if uniforms is None else uniforms[out], bench.classes, fitted)
+        for rows, on, out in pieces
     ]
 
 
@@ -267,9 +256,10 @@ def _fit_and_predict(job: Job, *, config: Mapping[str, Any] | None = None) -> Tr
 
     try:
         with config_context(**(config or {})):
-            fitted = fit_model(job.model, job.fit_rows) if job.fitted is None else job.fitted
+            fitted = fit_model(job.model, job.rows.take(job.fit_on)) if job.fitted is None else job.fitted
+            X = job.tuning.take(job.predicted).X
             predictions = {
-                kind: Pieces((predict_record(fitted, job.predict_rows.X, kind, uniforms=job.uniforms, classes=job.classes),))
+                kind: Pieces((predict_record(fitted, X, kind, uniforms=job.uniforms, classes=job.classes),))
                 for kind in job.kinds
             }
     except Exception as error:  # whatever a user's model raises: that candidate is reported and left out
@@ -277,12 +267,12 @@ def _fit_and_predict(job: Job, *, config: Mapping[str, Any] | None = None) -> Tr
     return Tried((fitted,), predictions)
 
 
-def _assemble(parts: Sequence[Tried], pieces: list[tuple[Rows, Integers]]) -> Tried:
+def _assemble(parts: Sequence[Tried], pieces: list[tuple[Rows, Integers, Integers]]) -> Tried:
     """One model tried on all folds, or the first failure."""
     failed = next((part for part in parts if part.failure is not None), None)
     if failed is not None:
         return failed
-    places = tuple(held_out for _, held_out in pieces)
+    places = tuple(held_out for *_, held_out in pieces)
     records = {kind: tuple(part.predictions[kind].records[0] for part in parts) for kind in parts[0].predictions}
     predictions = {kind: Pieces(each, places) for kind, each in records.items()}
     return Tried(tuple(part.fits[0] for part in parts), predictions)
@@ -332,8 +322,9 @@ class Trials:
             if parts[-1].failure is not None:
                 break
             pair = candidate.score, parts[-1].predictions[candidate.kind]
-            rule = replace(Rule.of(len(job.predict_rows), self.alpha), objective=self.bench.choosing.objective)
-            ranking = rank_pairs({candidate.name: pair}, job.predict_rows.y, [rule])[0]
+            y = self.bench.tuning_rows().y[job.predicted]
+            rule = replace(Rule.of(len(y), self.alpha), objective=self.bench.choosing.objective)
+            ranking = rank_pairs({candidate.name: pair}, y, [rule])[0]
             if report(step, ranking.table[0].steering):
                 return True
         self.tried[candidate.model_name] = _assemble(parts, pieces)
@@ -351,7 +342,9 @@ class Trials:
             return None
         pairs = {c.name: (c.score, self.tried[c.model_name].predictions[c.kind]) for c in taken}
         rng = np.random.default_rng([self.bench.seed, 3])  # not the draws that dealt roles and clusters
-        return split_evaluated(evaluate_pairs(pairs, rows.y)[0], alpha=self.alpha, rng=rng)
+        aim, evaluated = self.bench.choosing.objective, evaluate_pairs(pairs, rows.y)[0]
+        slices = named_slices(aim, rows.X, rows.y, None)
+        return split_evaluated(evaluated, alpha=self.alpha, rng=rng, objective=aim, slices=slices)
 
 
 def fit_model(model: Any, rows: Rows) -> Any:
@@ -460,8 +453,7 @@ def select(
         candidates = with_ensemble(candidates, trials.tried, ranking)
         ranking = trials.rank(candidates)
     winner = next(candidate for candidate in candidates if candidate.name == ranking.table[0].name)
-    # re-splits compare mean sizes: they say nothing about another objective
-    one = len(ranking.table) < 2 or bench.choosing.selection == "pointwise" or bench.choosing.objective != MEAN_SIZE
+    one = len(ranking.table) < 2 or bench.choosing.selection == "pointwise" or bench.choosing.objective.reads_sets
     stability = None if one else trials.stability(candidates, ranking)
     if bench.choosing.selection == "pointwise":
         winner, ranking = pointwise(candidates, trials, ranking)
