@@ -49,9 +49,7 @@ def shift_hints(est: Decoupled, X_before: Any, X_after: Any) -> ShiftHints:
     tables = [as_table(X, "X") for X in (X_before, X_after)]
     names = list(X_before.columns) if is_frame(X_before) else range(tables[0].shape[1])
     names = [] if any(map(issparse, tables)) else names  # of a sparse table only the sets are compared
-    found = {
-        str(name): _differs(*(plain_column(column_of(table, place)) for table in tables)) for place, name in enumerate(names)
-    }
+    found = {str(name): _differs(*(_cells(column_of(table, place)) for table in tables)) for place, name in enumerate(names)}
     found["set size"] = _differs(*(np.asarray(est.predict_set(X).sizes(), dtype=np.float64) for X in (X_before, X_after)))
     corrected = {name: min(1.0, len(found) * p) for name, p in sorted(found.items(), key=lambda entry: entry[1])}
     return ShiftHints((n_rows(X_before), n_rows(X_after)), corrected)
