@@ -143,7 +143,9 @@ def _joint_in_words(facts: Facts) -> Iterator[str]:
 def stability_in_words(found: Mapping[str, float | None]) -> str:
     """How often the winner won when half of the tuning rows chose, and what the others would have cost."""
     won, times, cost = found["won"], found["of"], found["others_cost"]
-    others = "" if cost is None else f"; the others would have cost {100 * cost:.2g} % in size"
+    others = (
+        "" if cost is None else f"; the others would have {'cost' if cost >= 0 else 'saved'} {100 * abs(cost):.2g} % in size"
+    )
     return f"it won in {won} of {times} re-splits of the tuning rows{others}"
 
 

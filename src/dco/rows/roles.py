@@ -23,7 +23,7 @@ from dco.foundations.errors import OverlappingRolesError
 from dco.foundations.notes import Message, Note
 from dco.foundations.ranks import as_count, as_rational
 from dco.rows.copies import Duplicates, check_overlap
-from dco.rows.fingerprints import Hashes, codes_of_values, drop_repeats, overlap, role_fingerprint, row_fingerprints
+from dco.rows.fingerprints import codes_of_values, drop_repeats, overlap, role_fingerprint, row_fingerprints
 from dco.rows.rows import KeptRows, Rows, SealedRows, missing_cells
 
 Seed: TypeAlias = int | np.integer[Any] | np.random.Generator | np.random.RandomState | None
@@ -112,6 +112,17 @@ class Split:
             raise ValueError(Message(f"⟨tune_folds⟩ must be at least 2, got {self.folds}."))
         if self.folds is not None and self.given_tune is not None:
             raise ValueError(Message("⟨tune_folds⟩ tunes on all rows but the calibration rows; leave tune= out."))
+        given = self.given_tune is not None or self.given_calibrate is not None
+        if given and self.duplicates == "drop":
+            raise ValueError('duplicates="drop" is for roles made here; drop repeats before you cut the rows yourself.')
+        if given and self.tune == "auto":
+            raise ValueError(
+                Message("⟨tune_size=auto⟩ needs both tuning and calibration rows from X; leave tune= and calibrate= out.")
+            )
+        if self.stratify and self.tune == "auto" and self.folds is None:
+            raise ValueError(
+                Message("⟨tune_size=auto⟩ and stratify=True cannot be combined: the split grows along a random order.")
+            )
 
 
 def sizes_of_roles(
@@ -158,7 +169,6 @@ class Roles:
     sealed: SealedRows
     clusters: AnyArray | None
     splits: Splits
-    hashes: Mapping[str, Hashes]
     fingerprints: Mapping[str, str]  # a digest of the rows of each role that has some
     shared: Mapping[str, int | str]
     dealt_from: int | None  # rows (or clusters) dealt to calibration and other roles; None if calibration rows were given
@@ -172,7 +182,11 @@ def deal_roles(rows: Rows, split: Split, *, seed: int, grow: Grow | None = None)
     """Rows by role, checked: dealt here by sizes and a seed, or brought by the caller. Repeats are counted, or dropped."""
     brought = {"tune": split.given_tune, "calibrate": split.given_calibrate}
     given = any(own is not None for own in brought.values())
-    _check_combination(len(rows), split, given=given)
+    uses = {"train": not split.frozen, "tune": split.tune != 0 or split.folds is not None, "calibrate": True}
+    *others, last = (use for use, needed in uses.items() if needed)
+    if not given and len(rows) <= len(others):
+        few = f"n_samples={len(rows)} is too few to {', '.join(others)} and {last}"
+        raise ValueError(f"{few}: give at least {len(others) + 1} rows.")
     kept = drop_repeats(rows.X, rows.y) if split.duplicates == "drop" else None
     rows = rows if kept is None else rows.take(kept)
     units = len(rows)
@@ -215,7 +229,6 @@ def deal_roles(rows: Rows, split: Split, *, seed: int, grow: Grow | None = None)
         SealedRows(calibrate.X, calibrate.y, fingerprint=fingerprints["calibrate"]),
         calibrate.clusters,
         replace(splits, **positions) if positions else splits,
-        hashes,
         fingerprints,
         {f"{role} and calibrate": count for role, count in shared.items()},
         units if splits.calibrate.size else None,
@@ -224,26 +237,6 @@ def deal_roles(rows: Rows, split: Split, *, seed: int, grow: Grow | None = None)
         known,
         tuple(notes),
     )
-
-
-def _check_combination(n: int, split: Split, *, given: bool) -> None:
-    """Refuse what cannot be combined, and fewer rows than roles."""
-    if given and split.duplicates == "drop":
-        raise ValueError('duplicates="drop" is for roles made here; drop repeats before you cut the rows yourself.')
-    if given and split.tune == "auto":
-        raise ValueError(
-            Message("⟨tune_size=auto⟩ needs both tuning and calibration rows from X; leave tune= and calibrate= out.")
-        )
-    if split.stratify and split.tune == "auto" and split.folds is None:
-        raise ValueError(
-            Message("⟨tune_size=auto⟩ and stratify=True cannot be combined: the split grows along a random order.")
-        )
-    uses = {"train": not split.frozen, "tune": split.tune != 0 or split.folds is not None, "calibrate": True}
-    *others, last = (use for use, needed in uses.items() if needed)
-    if not given and n <= len(others):
-        raise ValueError(
-            f"n_samples={n} is too few to {', '.join(others)} and {last}: give at least {len(others) + 1} rows."
-        )
 
 
 def _dealt(rows: Rows, split: Split, *, seed: int) -> Splits:

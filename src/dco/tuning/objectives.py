@@ -66,6 +66,7 @@ class Objective(ABC):
     name: ClassVar[str]
     words: ClassVar[str]  # as the certificate says it
     columns: tuple[Any, ...] = ()  # columns or functions of X whose values are slices
+    reads_sets: ClassVar[bool] = False
     price: float = math.inf  # candidates whose value is larger than the smallest by more than this share come last
 
     @abstractmethod
@@ -203,6 +204,7 @@ class DecisionLoss(Objective):
     labels: tuple[Any, ...] | None = None
 
     name = "decision_loss"
+    reads_sets = True
     words = "smallest decision loss"
 
     def __init__(self, loss_matrix: ArrayLike, labels: Sequence[Any] | None = None) -> None:
@@ -229,6 +231,7 @@ class Custom(Objective):
     function: Callable[[PredictionSets, AnyArray], float]
 
     name = "custom"
+    reads_sets = True
 
     @property
     def words(self) -> str:  # type: ignore[override]

@@ -205,31 +205,21 @@ _SOURCES: dict[type, str] = {
 
 def try_models(candidates: Sequence[Candidate], bench: Workbench) -> dict[str, Tried]:
     """Fit the model of every candidate and predict the tuning rows, in parallel; a model that raises is a failed one."""
+    from sklearn import get_config
+
     pieces, own = bench.pieces(), dict[str, list[Candidate]]()
     for candidate in candidates:
         own.setdefault(candidate.model_name, []).append(candidate)
-    outcomes = _run([job for each in own.values() for job in _jobs(each, bench, pieces)], bench)
+    jobs = [job for each in own.values() for job in _jobs(each, bench, pieces)]
+    n_jobs, scheduler = bench.choosing.n_jobs, bench.choosing.scheduler
+    if len(jobs) == 1 and n_jobs is None and scheduler is None:
+        return {candidates[0].model_name: _fit_and_predict(jobs[0])}
+    fit = partial(_fit_and_predict, config=get_config())  # metadata routing, output of transformers: a worker has its own
+    outcomes = run_many(fit, jobs, n_jobs=n_jobs, scheduler=scheduler)
     if len(pieces) == 1:
         return dict(zip(own, outcomes, strict=True))
     following = iter(outcomes)
     return {name: _assemble([next(following) for _ in pieces], pieces) for name in own}
-
-
-def fit_models(models: Mapping[str, Any], bench: Workbench) -> dict[str, Tried]:
-    """Fit every model on the training rows, in parallel, and predict nothing yet."""
-    rows, every = bench.train, np.arange(len(bench.train))
-    jobs = [Job(model, rows, every, rows, every) for model in models.values()]
-    return dict(zip(models, _run(jobs, bench), strict=True))
-
-
-def _run(jobs: list[Job], bench: Workbench) -> list[Tried]:
-    from sklearn import get_config
-
-    n_jobs, scheduler = bench.choosing.n_jobs, bench.choosing.scheduler
-    if len(jobs) == 1 and n_jobs is None and scheduler is None:
-        return [_fit_and_predict(jobs[0])]
-    config = get_config()  # metadata routing, the output of transformers: a worker has its own
-    return run_many(partial(_fit_and_predict, config=config), jobs, n_jobs=n_jobs, scheduler=scheduler)
 
 
 @dataclass(frozen=True, eq=False)
@@ -352,7 +342,9 @@ class Trials:
             return None
         pairs = {c.name: (c.score, self.tried[c.model_name].predictions[c.kind]) for c in taken}
         rng = np.random.default_rng([self.bench.seed, 3])  # not the draws that dealt roles and clusters
-        return split_evaluated(evaluate_pairs(pairs, rows.y)[0], alpha=self.alpha, rng=rng)
+        aim, evaluated = self.bench.choosing.objective, evaluate_pairs(pairs, rows.y)[0]
+        slices = named_slices(aim, rows.X, rows.y, None)
+        return split_evaluated(evaluated, alpha=self.alpha, rng=rng, objective=aim, slices=slices)
 
 
 def fit_model(model: Any, rows: Rows) -> Any:
@@ -461,8 +453,7 @@ def select(
         candidates = with_ensemble(candidates, trials.tried, ranking)
         ranking = trials.rank(candidates)
     winner = next(candidate for candidate in candidates if candidate.name == ranking.table[0].name)
-    # re-splits compare mean sizes: they say nothing about another objective
-    one = len(ranking.table) < 2 or bench.choosing.selection == "pointwise" or bench.choosing.objective != MEAN_SIZE
+    one = len(ranking.table) < 2 or bench.choosing.selection == "pointwise" or bench.choosing.objective.reads_sets
     stability = None if one else trials.stability(candidates, ranking)
     if bench.choosing.selection == "pointwise":
         winner, ranking = pointwise(candidates, trials, ranking)
