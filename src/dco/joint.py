@@ -39,7 +39,7 @@ from dco.tuning.defaults import Defaults
 from dco.tuning.objectives import DEFAULT, MEAN_SIZE, objective_of
 from dco.tuning.ranking import FailedCandidate, failed_note
 from dco.tuning.search import Pieces, Rule, rank_pairs
-from dco.tuning.selection import Candidate, Choosing, Selection, Workbench, expand, fit_models
+from dco.tuning.selection import Candidate, Choosing, Selection, Tried, Workbench, expand, try_models
 
 
 def fit_joint(
@@ -104,7 +104,9 @@ def _candidates(
         models, scores = models.on(bench.train, scores)
     every = bench.scored(expand(models, scores, bench.classes))
     suited = [each for each in every if bench.classes is not None or sizes_are_known(each.score)]
-    tried = fit_models({each.model_name: each.model for each in suited}, bench)
+    tried = {each.model_name: Tried((each.model,), {}) for each in suited}  # frozen ones leave no training rows
+    if len(bench.train):
+        tried = try_models(suited, replace(bench, tune=bench.train.take(np.arange(1))))  # which predict something, at least
     lost = {name: own.failure for name, own in tried.items() if own.failure is not None}
     taken = [each for each in suited if each.model_name not in lost]
     if lost:
