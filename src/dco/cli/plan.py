@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from dco.cli import options as opt
-from dco.cli.printing import as_json, note, print_json, print_table, say, spare_width
+from dco.cli.printing import as_json, print_json, print_table, say, spare_width
 
 _FACTORS = (0.25, 0.5, 1, 2, 4)
 _BAR = 25  # characters of a drawing, if there is room
@@ -55,7 +55,7 @@ def command(rows: int, plot: Path | None, force: bool, as_json: bool, **wish: An
     _print_outlooks(outlooks, answer.alpha)
     say(*answer.notes, f"To fit with these sizes: {fit}")
     if plot is not None:
-        note(f"Wrote {plot}.")
+        say(f"Wrote {plot}.", err=True)
 
 
 def fit_command(answer: Any, tune_folds: int | None) -> str:

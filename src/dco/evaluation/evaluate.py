@@ -118,7 +118,8 @@ class Evaluation(ShownAsPrinted):
         where = (
             "on these rows" if None in laws else f"in {first_few(broken)}" if broken else f"in each of {len(laws)} groups"
         )
-        return f"The promise {'did not hold' if broken else 'held'} {where}: {seen}."
+        chance = "; chance explains the difference" if not broken and self.coverage < promised else ""
+        return f"The promise {'did not hold' if broken else 'held'} {where}: {seen}{chance}."
 
     @property
     def advice(self) -> str:
@@ -192,7 +193,7 @@ class Evaluation(ShownAsPrinted):
             lines += [
                 f"expected coverage  {self.consistency.expected_coverage:.4f}"
                 f" (90 % of the time between {self.consistency.low:.4f} and {self.consistency.high:.4f})",
-                f"verdict            {self.consistency.verdict} (p = {self.consistency.p_value:.3g})",
+                f"verdict            {self.verdict}: {self.consistency.verdict} (p = {self.consistency.p_value:.3g})",
             ]
         elif self.no_verdict is not None:
             lines.append(f"verdict            none: {self.no_verdict}")

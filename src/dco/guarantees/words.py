@@ -120,9 +120,11 @@ def lines(facts: Facts) -> Iterator[str]:
     if facts.stability is not None:
         yield f"Stability: {stability_in_words(facts.stability)}"
     yield "Rows: " + ", ".join(f"{count} {role}" for role, count in facts.rows.items())
-    repeats = [f"{roles} share {count}" for roles, count in facts.repeats_shared.items() if count]
+    repeats = [
+        f"{roles} share {count} row{'' if count == 1 else 's'}" for roles, count in facts.repeats_shared.items() if count
+    ]
     if repeats:
-        yield f"Repeats, taken to be natural: {', '.join(repeats)} rows"
+        yield f"Repeats, taken to be natural: {', '.join(repeats)}"
 
 
 def stability_in_words(found: Mapping[str, float | None]) -> str:
