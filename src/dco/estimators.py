@@ -20,13 +20,12 @@ from dco.foundations.notes import Message, Note, show
 from dco.foundations.ranks import Level
 from dco.guarantees.calibration import Statement
 from dco.guarantees.certificate import Certificate
-from dco.guarantees.planning import sizes_of_roles
-from dco.models.adapt import is_frozen, named_models, only_names, predict_record, seeded_models
+from dco.models.adapt import input_tags, is_frozen, named_models, predict_record, seeded_models
 from dco.models.wrapping import HoldsModels
 from dco.predictions import ClassProbabilities
 from dco.predictor import DecoupledPredictor, fit_decoupled
 from dco.rows.conditions import check_condition, is_label
-from dco.rows.roles import Split, Splits, as_seed
+from dco.rows.roles import Split, Splits, as_seed, sizes_of_roles
 from dco.rows.rows import (
     Rows,
     check_label_kinds,
@@ -128,7 +127,7 @@ class Decoupled(HoldsModels, ABC):
         defaults, statement = self._defaults(seed), Statement(*wanted)
         frozen = defaults is None and self.search is None and all(map(is_frozen, named_models(self.models).values()))
         sizes = sizes_of_roles(
-            rows.units,
+            rows,
             self.tune_size,
             self.calibrate_size,
             self.tune_folds,
@@ -151,7 +150,8 @@ class Decoupled(HoldsModels, ABC):
             choosing=Choosing(*work, objective_of(aim), support),
             seed=seed,
         )
-        show(new.predictor_.notes, raising=self.on_infeasible == "raise")
+        if new.predictor_.notes:
+            show(new.predictor_.notes, raising=self.on_infeasible == "raise")
         self.__dict__ = new.__dict__
         return self
 
@@ -231,8 +231,6 @@ class Decoupled(HoldsModels, ABC):
             raise ValueError(Message("⟨groups=⟩ and ⟨condition_on=⟩ cannot be combined: no threshold is valid for both."))
         if self.search is not None and not hasattr(self.search, "search"):
             raise ValueError(f"search must be None, dco.search.Random(...) or dco.search.Optuna(...), got {self.search!r}.")
-        if not named_models(self.models) and self.search is None and self._defaults(0) is None:
-            raise ValueError("models is empty: pass an estimator, a list or a dict of them, or None for the default ones.")
         if isinstance(self, RegressorMixin) and self.condition_on is not None and is_label(self.condition_on):
             raise ValueError(
                 f'condition_on="{self.condition_on}" is for classes; a regression takes a column or a callable.'
@@ -246,9 +244,11 @@ class Decoupled(HoldsModels, ABC):
 
     def _defaults(self, seed: int) -> Defaults | None:
         """The default models, all or those named, unless the caller brings models or a search."""
-        if self.search is not None or not (self.models is None or only_names(self.models)):
+        if self.search is not None or named_models(self.models):
             return None
         names = None if self.models is None else tuple(self.models)
+        if names == ():
+            raise ValueError("models is empty: pass an estimator, a list or a dict of them, or None for the default ones.")
         return Defaults(isinstance(self, DecoupledClassifier), self.alpha, seed, names)
 
     def _features(self, X: Any) -> Any:
@@ -270,6 +270,15 @@ class Decoupled(HoldsModels, ABC):
         texts = kind in "US" or (kind == "O" and any(isinstance(cell, str) for cell in X.flat))
         kinds: Any = {"accept_sparse": "csr", "ensure_all_finite": finite, "dtype": None if texts else "numeric"}
         return validate_data(self, X, reset=reset, **kinds)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        inputs = [own for own in map(input_tags, named_models(self.models).values()) if own is not None]
+        # one that takes NaN is enough: others fail as candidates, with their own words; a search may propose any model
+        free = self.search is not None or not named_models(self.models)
+        tags.input_tags.allow_nan = free or any(own.allow_nan for own in inputs)
+        tags.input_tags.sparse = bool(inputs) and all(own.sparse for own in inputs)
+        return tags
 
     def _rows(self, X: Any, y: Any, groups: Any, params: Mapping[str, Any], *, reset: bool) -> Rows:
         if y is None:

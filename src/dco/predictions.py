@@ -30,6 +30,7 @@ from dco.foundations.arrays import (
 from dco.sets.labels import codes_of
 
 Record = TypeVar("Record", bound="Prediction")
+_set = object.__setattr__  # records are frozen once they are made
 
 
 class Prediction(ABC):
@@ -401,10 +402,6 @@ def on_host(prediction: Record) -> Record:
         part = getattr(prediction, name)
         _set(there, name, None if part is None else to_numpy(part))
     return there
-
-
-def _set(record: object, name: str, value: object) -> None:
-    object.__setattr__(record, name, value)
 
 
 def _floats(values: ArrayLike, name: str) -> Floats:

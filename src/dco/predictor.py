@@ -52,12 +52,11 @@ def fit_decoupled(
     """The paper's algorithm: choose, freeze, open once, certify. `classes` are the labels; None for numbers."""
     notes: list[Note] = []
     # 1. Roles first, before anything is fitted; the calibration rows are sealed.
-    nothing = rows.take(np.arange(0))
-    bench = Workbench(nothing, nothing, split.folds, classes, seed, choosing)
+    bench = Workbench(rows, rows, split.folds, classes, seed, choosing)  # which of them follows in step 2
     roles = deal_roles(rows, split, seed=seed, grow=partial(grow_tuning_rows, models, scores, bench, statement))
     notes += roles.notes
     # 2. Search freely: only training and tuning rows are visible.
-    bench = replace(bench, train=roles.train, tune=roles.tune, prefitted=roles.prefitted)
+    bench = replace(bench, train=roles.train, tune=roles.tune, together=roles.together, prefitted=roles.prefitted)
     selection = select(models, scores, bench, statement, notes)
     # 3. Freeze one structure. Its tuning threshold stays behind.
     structure = freeze(selection, bench, statement, roles)
@@ -68,9 +67,8 @@ def fit_decoupled(
     note_targets(structure, y, thresholds, statement, choosing.support, notes)
     statement.note_infeasible(calibration, thresholds, notes, dealt_from=roles.dealt_from)
     certificate = Certificate(**certified_facts(statement, structure, selection, calibration, thresholds, roles, bench))
-    kept = KeptRows.of(roles.hashes, roles.complete)
     made = DecoupledPredictor(
-        structure, calibration, statement, certificate, selection.ranking, kept, roles.splits, rounding, tuple(notes)
+        structure, calibration, statement, certificate, selection.ranking, roles.kept, roles.splits, rounding, tuple(notes)
     )
     if certificate.guarantee != "none":
         made.known_thresholds[statement] = thresholds

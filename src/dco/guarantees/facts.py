@@ -24,6 +24,7 @@ from dco.models.adapt import is_frozen
 from dco.rows.conditions import group_sizes
 from dco.rows.fingerprints import object_fingerprint
 from dco.rows.roles import Roles
+from dco.rows.rows import SealedRows
 from dco.scores.score import score_label
 from dco.tuning.selection import Selection, Workbench
 from dco.tuning.stability import Stability
@@ -134,8 +135,9 @@ class Facts:
     voided_by: tuple[str, ...] = VOIDED_BY
     support: tuple[float, float] | None = None  # where y lies, by what the caller knows: sets are cut to it
     format: int = FORMAT
-    stability: Mapping[str, float | None] | None = None
+    stability: Mapping[str, int | float | None] | None = None
     groups: tuple[tuple[str, int], ...] = ()  # those that overlap, with their calibration rows
+    replaces: str | None = None  # the fingerprint of the certificate of the same structure with the calibration rows before
     written: Mapping[str, str] = field(default_factory=dict)  # the words as they stand in a file, which may be edited
 
 
@@ -201,6 +203,25 @@ def certified_facts(
         "versions": dict(versions()),
         "support": bench.choosing.support,
         "stability": None if selection.stability is None else stability_facts(selection.stability),
+    }
+
+
+def recalibrated_facts(
+    before: Any, statement: Statement, calibration: Calibration, thresholds: Mapping[Any, Threshold], sealed: SealedRows
+) -> dict[str, Any]:
+    """What other calibration rows of the same structure change; `before` is the certificate that is replaced."""
+    return statement_facts(statement, voided=None) | {
+        "distinct": False,
+        "thresholds": certified_thresholds(calibration, thresholds, statement),
+        "groups": tuple(group_sizes(calibration.parts).items()) if isinstance(statement.condition_on, list) else (),
+        "rows": {**before.rows, "calibrate": len(calibration.scores)},
+        "row_fingerprints": {**before.row_fingerprints, "calibrate": sealed.fingerprint},
+        "scores_fingerprint": scores_fingerprint(calibration.scores),
+        "seal_opened": len(sealed.log),
+        "seal_log": tuple(map(str, sealed.log)),
+        "versions": dict(versions()),
+        "replaces": before.fingerprint,
+        "written": {},
     }
 
 

@@ -120,9 +120,10 @@ def lines(facts: Facts) -> Iterator[str]:
     if facts.stability is not None:
         yield f"Stability: {stability_in_words(facts.stability)}"
     yield "Rows: " + ", ".join(f"{count} {role}" for role, count in facts.rows.items())
-    repeats = [
-        f"{roles} share {count} row{'' if count == 1 else 's'}" for roles, count in facts.repeats_shared.items() if count
-    ]
+    if facts.replaces is not None:
+        yield f"Recalibrated: the structure is that of certificate {facts.replaces}; the calibration rows are new"
+    shared = {roles: count for roles, count in facts.repeats_shared.items() if count}
+    repeats = [f"{roles} share {count} row{'' if count == 1 else 's'}" for roles, count in shared.items()]
     if repeats:
         yield f"Repeats, taken to be natural: {', '.join(repeats)}"
 
@@ -130,7 +131,9 @@ def lines(facts: Facts) -> Iterator[str]:
 def stability_in_words(found: Mapping[str, float | None]) -> str:
     """How often the winner won when half of the tuning rows chose, and what the others would have cost."""
     won, times, cost = found["won"], found["of"], found["others_cost"]
-    others = "" if cost is None else f"; the others would have cost {100 * cost:.2g} % in size"
+    others = (
+        "" if cost is None else f"; the others would have {'cost' if cost >= 0 else 'saved'} {100 * abs(cost):.2g} % in size"
+    )
     return f"it won in {won} of {times} re-splits of the tuning rows{others}"
 
 

@@ -205,7 +205,9 @@ def _gaps(live: Live, numbers: ReportNumbers) -> dict[str, Any]:
         [100 * (share - 1 + level.alpha) for share in level.coverage_and_range() if share is not None]
         for level in numbers.levels
     ]
-    every = [0.5, -0.5, *(gap for at in gaps for gap in at)]
+    # where scores are tied the law has no upper end: the band leaves the picture there, and everything else stays in view
+    bounded = (gap for alpha, at in zip(alphas, gaps, strict=True) for gap in at if gap < 100 * alpha - 1e-9)
+    every = [0.5, -0.5, *bounded]
     air = 0.06 * (max(every) - min(every))
     up = plots.upwards(min(every) - air, max(every) + air)
     for alpha, at in zip(alphas, gaps, strict=True):
