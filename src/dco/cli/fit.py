@@ -23,6 +23,17 @@ if TYPE_CHECKING:
 
 _FEWEST = 3  # rows: one each to train, tune and calibrate
 _OUTPUTS = ("out", "report", "certificate")
+_PASSED_ON = [
+    "alpha",
+    "guarantee",
+    "delta",
+    "tune_size",
+    "calibrate_size",
+    "tune_folds",
+    "scheduler",
+    "selection",
+    "support",
+]
 _MOST_CANDIDATES = 8  # that are printed
 
 
@@ -213,20 +224,7 @@ def _unfitted(layout: Layout, o: dict[str, Any]) -> Any:
     return maker(
         chosen_models(o["models"], layout.task),
         make_scores(o["scores"], layout.task),
-        **{
-            name: o[name]
-            for name in (
-                "alpha",
-                "guarantee",
-                "delta",
-                "tune_size",
-                "calibrate_size",
-                "tune_folds",
-                "scheduler",
-                "selection",
-                "support",
-            )
-        },
+        **{name: o[name] for name in _PASSED_ON},
         objective=replace(aim, by=by) if isinstance(aim, Even) and by else o["objective"],
         condition_on=_condition(layout),
         n_jobs=o["jobs"],

@@ -51,7 +51,9 @@ def command(rows: int, plot: Path | None, force: bool, as_json: bool, **wish: An
     if as_json:
         print_json(answer.to_dict() | {"outlooks": [vars(entry) for entry in outlooks], "fit": fit})
         return
-    _print_roles(answer)
+    level = f"alpha = {answer.alpha:g}" + ("" if answer.delta is None else f", delta = {answer.delta:g}")
+    title = f"{answer.n} rows, {answer.guarantee} guarantee, {level}"
+    print_table(["role", "rows", "why"], [[row.role, row.rows, row.reason] for row in answer.rows], title=title)
     _print_outlooks(outlooks, answer.alpha)
     say(*answer.notes, f"To fit with these sizes: {fit}")
     if plot is not None:
@@ -85,15 +87,6 @@ def _outlooks(rows: int, wish: dict[str, Any]) -> list[Any]:
         with suppress(InfeasibleLevelError):
             outlooks.append(plan(round(factor * rows), **wish).now)
     return outlooks
-
-
-def _print_roles(answer: Any) -> None:
-    level = f"alpha = {answer.alpha:g}" + ("" if answer.delta is None else f", delta = {answer.delta:g}")
-    print_table(
-        ["role", "rows", "why"],
-        [[row.role, row.rows, row.reason] for row in answer.rows],
-        title=f"{answer.n} rows, {answer.guarantee} guarantee, {level}",
-    )
 
 
 def _print_outlooks(outlooks: list[Any], alpha: float) -> None:

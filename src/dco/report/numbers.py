@@ -17,7 +17,6 @@ from dco.foundations.notes import Note, show
 from dco.foundations.ranks import Level, as_rational, size_quantile
 from dco.guarantees.certificate import Certificate
 from dco.guarantees.facts import CertifiedThreshold, certified_thresholds
-from dco.guarantees.theory import coverage_consistency
 from dco.predictor import DecoupledPredictor, Structure
 from dco.report.formats import number
 from dco.report.slices import MOST_PARTS, Parts, Slicing, by_class, by_fifth, own_thresholds
@@ -243,37 +242,25 @@ def _level(predictor: DecoupledPredictor, alpha: Level, rows: GivenRows | None) 
     sets = rows.sets(alpha)
     # rows of a cluster are not independent: their coverage has no law
     threshold = found.get(None) if predictor.calibration.clusters is None else None
-    tied = any(not entry.expected_is_exact for entry in certified)
+    tied = {name for name, entry in entry_of.items() if not entry.expected_is_exact}
     evaluation = evaluate(sets, rows.y, threshold=threshold, tied=tied)
     seen: dict[Any, GroupEvaluation] = {}
-    if rows.conditions is not None:
-        seen = rows.conditions.by_name(evaluate(sets, rows.y, groups=rows.conditions.codes).by_group)
+    if (parts := rows.conditions) is not None:
+        laws = {code: found[name] for code, name in enumerate(parts.names)}
+        codes = [code for code, name in enumerate(parts.names) if name in tied]
+        seen = parts.by_name(evaluate(sets, rows.y, groups=parts.codes, thresholds=laws, tied=codes).by_group)
     hits = np.asarray(sets.contains(rows.y), dtype=bool)
     return LevelNumbers(
         value,
         certified,
         bound,
-        tuple(_condition(entry_of[name], seen.get(name)) for name in shown),
+        tuple(ConditionNumbers(entry_of[name], seen.get(name)) for name in shown),
         evaluation,
         tuple(size_counts(sets.sizes(), rows.size_edges).tolist()),
         tuple(example_set(sets, example.row, hits, example.places) for example in rows.examples),
         tuple(slicing.parts.evaluated(sets, rows.y) for slicing in rows.slicings),
         None if predictor.structure.classes is not None else middle_range(rows.y, alpha=value),
     )
-
-
-def _condition(entry: CertifiedThreshold, found: GroupEvaluation | None) -> ConditionNumbers:
-    if found is not None and entry.rank is not None and found.n > found.unknown_labels:
-        law = coverage_consistency(
-            round(found.coverage * found.n),
-            found.n - found.unknown_labels,
-            rank=entry.n + 1 if entry.value == math.inf else entry.rank,  # full sets, as in `evaluate`
-            n_cal=entry.n,
-            tied=not entry.expected_is_exact,
-            unknown_labels=found.unknown_labels,
-        )
-        found = replace(found, consistency=law)
-    return ConditionNumbers(entry, found)
 
 
 def _largest_conditions(predictor: DecoupledPredictor) -> tuple[Any, ...]:
