@@ -114,6 +114,16 @@ def rows_with_targets(
     return KnownRows(X, y, labels(table, by), by, row_names(table, key), layout.target, _was_fitted_on(model, X, y))
 
 
+def rows_without_targets(model: Any, path: Path, *, ignore_new: bool, decimal: str | None = None, **_: Any) -> Any:
+    """The features of a table as the model needs them; a target that is there is not read."""
+    from dco.cli.reading import column_names, read_table
+
+    names = column_names(path)
+    layout = layout_of(model, names, target=None, path=path, decimal=decimal)
+    table = read_table(path, layout.columns_to_read(path, names, ignore_new=ignore_new))
+    return model_features(model, table, layout, path=path)
+
+
 def _was_fitted_on(model: Any, X: Any, y: AnyArray) -> bool:
     """Whether these are, row by row, the rows of the fit: decided by the calibration rows among them."""
     stored = getattr(model, "table_", None)
