@@ -220,10 +220,10 @@ class DecoupledPredictor:
             names = np.asarray([called.get(name, str(name)) for name in names.tolist()])
         return self.structure.scores(X, labels) + self.rounding, names
 
-    def is_tied(self, statement: Statement | None = None) -> bool:
-        """Whether calibration scores are tied: coverage is then at least the law, not equal to it."""
-        rule, parts = (statement or self.statement).rule, self.calibration.parts
-        return any(self.calibration.is_tied(parts[name], entry, rule) for name, entry in self.thresholds(statement).items())
+    def tied(self, statement: Statement | None = None) -> set[Any]:
+        """The conditions whose calibration scores are tied: coverage is then at least the law, not equal to it."""
+        own, rule, found = self.calibration, (statement or self.statement).rule, self.thresholds(statement)
+        return {name for name, entry in found.items() if own.is_tied(own.parts[name], entry, rule)}
 
     def new_conditions(self, X: Any) -> Counter[Any]:
         """How many rows of X fall under each condition without calibration rows: their sets are full."""
