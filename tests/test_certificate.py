@@ -259,7 +259,7 @@ def test_verify_with_the_predictor_sees_an_edit_of_any_field(some) -> None:
         report = other.verify(predictor=some)
         assert not report.holds, (path, value)
         failed = [check.name for check in report.checks if not check.holds]
-        assert len(failed) == len(set(failed)), f"one line a mismatch: {failed}"
+        assert len(failed) == len(set(failed)), f"one line per mismatch: {failed}"
     assert tried == set(json.loads(certificate.to_json()))
     allowed = {"groups", "stability", "support"}  # entries that are a pair, numbers, a pair of numbers
     assert refused - allowed == {"format"}
