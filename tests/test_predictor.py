@@ -21,7 +21,6 @@ from sklearn.neighbors import KNeighborsClassifier
 
 import dco
 from dco.foundations.errors import SealBrokenError
-from dco.foundations.notes import Note
 from dco.foundations.ranks import smallest_pac_n
 from dco.guarantees.calibration import Calibration, Statement, calibrate
 from dco.rows.fingerprints import row_uniforms
@@ -334,6 +333,6 @@ def test_groups_at_once_need_more_rows_each():
 
 @pytest.mark.parametrize(("rows", "advice"), [(10, "and there are 10 in all"), (11, "pass calibrate_size=9")])
 def test_rows_to_calibrate_are_advised_where_two_are_left_to_fit_with(rows, advice):
-    calibration, statement, notes = Calibration(np.arange(5.0)), Statement(0.1), list[Note]()
-    statement.note_infeasible(calibration, statement.thresholds(calibration), notes, dealt_from=rows)
-    assert advice in str(notes[0])
+    calibration, statement = Calibration(np.arange(5.0)), Statement(0.1)
+    (note,) = statement.note_infeasible(calibration, statement.thresholds(calibration), dealt_from=rows)
+    assert advice in str(note)

@@ -64,8 +64,8 @@ def fit_decoupled(
     calibration, y, rounding = calibrate(structure, roles.sealed, clusters=roles.clusters, seed=seed)
     # 5. One order statistic for each condition, and what it certifies.
     thresholds = statement.thresholds(calibration)
-    note_targets(structure, y, thresholds, statement, choosing.support, notes)
-    statement.note_infeasible(calibration, thresholds, notes, dealt_from=roles.dealt_from)
+    notes += note_targets(structure, y, thresholds, statement, choosing.support)
+    notes += statement.note_infeasible(calibration, thresholds, dealt_from=roles.dealt_from)
     certificate = Certificate(**certified_facts(statement, structure, selection, calibration, thresholds, roles, bench))
     made = DecoupledPredictor(
         structure, calibration, statement, certificate, selection.ranking, roles.kept, roles.splits, rounding, tuple(notes)
@@ -241,7 +241,7 @@ class DecoupledPredictor:
         notes: list[Note] = []
         for statement in statements:
             if statement != self.statement:
-                statement.note_infeasible(self.calibration, self.thresholds(statement), notes)
+                notes += statement.note_infeasible(self.calibration, self.thresholds(statement))
         new, gaps = self.new_conditions(X), self.kept.gaps(X)
         if new:
             notes += note_new_conditions(new, counted(n_rows(X), "row"))
