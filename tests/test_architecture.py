@@ -29,6 +29,7 @@ tuning search
 guarantees
 evaluation
 predictor
+joint
 estimators
 storage
 reproduction

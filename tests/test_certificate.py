@@ -731,6 +731,7 @@ def test_fields_that_are_missing_are_named(fitted) -> None:
     for name in data.keys() - {
         "format",
         "groups",
+        "joint",
         "replaces",
         "stability",
         "support",

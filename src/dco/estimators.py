@@ -20,6 +20,7 @@ from dco.foundations.notes import Message, Note, show
 from dco.foundations.ranks import Level
 from dco.guarantees.calibration import Statement
 from dco.guarantees.certificate import Certificate
+from dco.joint import fit_joint
 from dco.models.adapt import input_tags, is_frozen, named_models, predict_record, seeded_models
 from dco.models.wrapping import HoldsModels
 from dco.predictions import ClassProbabilities
@@ -72,7 +73,7 @@ class Decoupled(HoldsModels, ABC):
         search: Any = None,
         objective: Any = None,
         support: Any = None,
-        selection: Literal["decoupled", "pointwise"] = "decoupled",
+        selection: Literal["decoupled", "pointwise", "joint"] = "decoupled",
         stratify: bool = False,
         duplicates: Literal["natural", "drop", "allow"] = "natural",
         n_jobs: int | None = None,
@@ -140,7 +141,7 @@ class Decoupled(HoldsModels, ABC):
         split = Split(*sizes, self.stratify, self.duplicates, frozen, roles.get("tune"), roles.get("calibrate"))
         support = None if self.support is None else support_of(self.support)
         aim = self.objective or ("mean_size" if defaults is None else DEFAULT)
-        new.predictor_ = fit_decoupled(
+        new.predictor_ = (fit_joint if self.selection == "joint" else fit_decoupled)(
             defaults or seeded_models(self.models, seed),
             given_scores(self.scores, scores_called),
             rows,
@@ -326,7 +327,8 @@ class DecoupledClassifier(ClassifierMixin, Decoupled):
         What the search minimises. None is "balanced" for the default models, and the paper's "mean_size" for yours.
     support : None or (low, high)
         For numbers: where y lies by what you know of it, None for no end, as in (0, None). Sets are cut to it.
-    selection : "decoupled", one candidate for all rows, or "pointwise", the one whose set is smallest at each x
+    selection : "decoupled", one candidate for all rows; "pointwise", the one whose set is smallest at each x; or "joint"
+        No tuning rows: calibration rows choose for each new row, by mean size; sets may be unions (marginal only).
     stratify : bool
         Balance the roles that are dealt from X over labels. If calibration is one of them, marginal coverage is
         approximate and the certificate says "none".
@@ -407,11 +409,10 @@ class DecoupledRegressor(RegressorMixin, Decoupled):
         try:
             values: AnyArray = check_array(column, ensure_2d=False, input_name="y", dtype=np.float64)
         except ValueError:
-            text = next((value for value in column.tolist() if isinstance(value, str)), None)
-            if text is None:
-                raise
-            said = f"y holds text ({text!r}), and a regressor needs numbers. Classes: DecoupledClassifier."
-            raise ValueError(said) from None
+            if text := next((value for value in column.tolist() if isinstance(value, str)), None):
+                said = f"y holds text ({text!r}), and a regressor needs numbers. Classes: DecoupledClassifier."
+                raise ValueError(said) from None
+            raise
         return values
 
     def _known_targets(self, y: Any, notes: list[Note]) -> AnyArray:

@@ -33,10 +33,10 @@ _MOST_CANDIDATES = 8  # that are printed
 @click.option("--range", "support", type=float, nargs=2, metavar="LOW HIGH", help="Where the target lies, such as 0 inf.")
 @click.option(
     "--selection",
-    type=click.Choice(["decoupled", "pointwise"]),
+    type=click.Choice(["decoupled", "pointwise", "joint"]),
     default="decoupled",
     show_default=True,
-    help="One candidate for all rows, or for each row the one whose set is smallest.",
+    help="One candidate for all rows; the smallest set of each row; joint: no tuning rows, calibration rows choose too.",
 )
 @click.option(
     "--condition-on",
@@ -242,14 +242,14 @@ def _show(fitted: Fitted) -> None:
     say(fitted.why, fitted.layout.in_words())
     rows = fitted.ranking()
     if rows:  # none if the only candidate went through without tuning rows
-        _show_ranking(rows, fitted.model.ranking_.objective)
+        _show_ranking(rows, fitted.model.ranking_.objective, "calibration" if fitted.model.certificate_.joint else "tuning")
     certificate = fitted.model.certificate_
     say(*str(certificate).splitlines())
     if fitted.rows is not None:
         print_evaluation(fitted.evaluation, certificate, title="Rows set aside", by=fitted.rows.by_name)
 
 
-def _show_ranking(rows: list[dict[str, Any]], aim: str) -> None:
+def _show_ranking(rows: list[dict[str, Any]], aim: str, where: str) -> None:
     """The best few; the mean size of an objective that is one has its column already."""
     columns = {"candidate": "name", "mean size": "mean_size", "P95 size": "p95_size", "miscoverage": "miscoverage"}
     if aim not in ("mean_size", "p95_size", "even", "balanced"):
@@ -260,7 +260,7 @@ def _show_ranking(rows: list[dict[str, Any]], aim: str) -> None:
         columns["feasible"] = "feasible"
     shown = [{**row, "feasible": "yes" if row["feasible"] else "no"} for row in rows[:_MOST_CANDIDATES]]
     cells = [[row[key] for key in columns.values()] for row in shown]
-    title = f"{counted(len(rows), 'candidate')} on the tuning rows, best first"
+    title = f"{counted(len(rows), 'candidate')} on the {where} rows, best first"
     print_table(list(columns), cells, title=title, spare=["P95 size"])
     if len(rows) > len(shown):
         say(f"and {len(rows) - len(shown)} more: --json lists them all.")

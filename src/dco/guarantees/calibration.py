@@ -24,6 +24,7 @@ from dco.predictions import Prediction
 from dco.rows.conditions import group_marks, group_sizes, is_label, rows_by_condition
 from dco.rows.fingerprints import codes_of_values
 from dco.rows.rows import SealedRows, take_features
+from dco.scores.joint import Joint
 from dco.scores.score import Score, check_inverse, is_ours
 
 
@@ -76,6 +77,8 @@ class Statement:
         for name, rows in calibration.parts.items():
             scores, clusters = calibration.used(rows, self.rule)
             found[name] = self.rule.threshold(scores, clusters=clusters, alpha=self.alpha, delta=delta)
+        if calibration.seen is not None:  # cut-offs of candidates: by itself none has the law of its rank
+            found = {name: replace(threshold, rank=None) for name, threshold in found.items()}
         return found
 
     def pattern_thresholds(self, calibration: Calibration, patterns: Iterable[str]) -> dict[Any, Threshold]:
@@ -104,6 +107,8 @@ class Statement:
         infinite = {name: entry for name, entry in thresholds.items() if math.isinf(entry.value)}
         if not infinite:
             return
+        if calibration.seen is not None:  # candidates, all on the same rows
+            infinite = thresholds = {None: next(iter(infinite.values()))}
         smallest = self.smallest_n(len(thresholds))
         short = {name: entry for name, entry in infinite.items() if entry.n < smallest}
         unit = "row" if calibration.clusters is None else "group"
@@ -162,13 +167,15 @@ class Calibration:
 
     `conditions` gives the condition of each row: each has a threshold of its own. `clusters` says which rows belong
     together: the marginal threshold then weighs every cluster the same, and a PAC threshold uses `one_per_cluster`, rows
-    that were picked by seed before any score was seen.
+    that were picked by seed before any score was seen. After joint selection `scores` are those of every candidate, one
+    after the other, `conditions` name the candidates, and `seen` holds what they predict for the rows.
     """
 
     scores: Floats
     conditions: AnyArray | None = None
     clusters: AnyArray | None = None
     one_per_cluster: Integers | None = None
+    seen: Any = None
 
     @cached_property
     def parts(self) -> dict[Any, Integers]:
@@ -363,11 +370,13 @@ def calibrate(
     if not is_ours(structure.score):  # ours are compared in the tests
         check_inverse(structure.score, structure.prediction(X), y, scores)
     _check_repeatable(structure, X, y, scores)
-    rounding = 0.0 if len(np.unique(scores)) == len(scores) else batch_rounding(structure.scores, X, y, scores)
+    rounding = 0.0 if len(np.unique(scores)) == scores.size else batch_rounding(structure.scores, X, y, scores)
     try:
-        kept = checked_scores(scores + rounding)
+        kept = checked_scores((scores + rounding).ravel("F"))  # by candidate, after joint selection
     except ValueError as error:  # once the seal is open there is no other structure to fall back to
         raise type(error)(f"The chosen structure ({structure.name}) cannot be calibrated: {error}") from None
+    if isinstance(structure.score, Joint):
+        return Calibration(kept, np.repeat(structure.score.names, len(y)), seen=structure.prediction(X)), y, rounding
     return Calibration(kept, structure.conditions(X, y), clusters, one_per_cluster), y, rounding
 
 

@@ -137,6 +137,7 @@ class Facts:
     format: int = FORMAT
     stability: Mapping[str, int | float | None] | None = None
     groups: tuple[tuple[str, int], ...] = ()  # those that overlap, with their calibration rows
+    joint: bool = False  # the calibration rows chose, for each new row anew; thresholds are one for each candidate
     replaces: str | None = None  # the fingerprint of the certificate of the same structure with the calibration rows before
     written: Mapping[str, str] = field(default_factory=dict)  # the words as they stand in a file, which may be edited
 
@@ -175,6 +176,7 @@ def certified_facts(
     by = f"{bench.choosing.objective.words} on"
     if bench.choosing.selection == "pointwise":
         by = "the smallest set at each x, compared by"
+    n_rows = len(calibration.scores) // (1 if calibration.seen is None else len(thresholds))
     return statement_facts(statement, voided=voided) | {
         "grouped": calibration.clusters is not None,
         "distinct": roles.distinct,
@@ -190,7 +192,7 @@ def certified_facts(
         "tuning_threshold": selection.ranking.table[0].ranking_threshold if selection.ranking.table else None,
         "selection": f"{by} {n_tuned} tuning rows{folds}" if n_tuned else "",
         "refit": bench.choosing.refit and not is_frozen(selection.winner.model),
-        "rows": {"train": len(roles.train), "tune": len(roles.tune), "calibrate": len(calibration.scores)},
+        "rows": {"train": len(roles.train), "tune": len(roles.tune), "calibrate": n_rows},
         "row_fingerprints": dict(roles.fingerprints),
         "repeats_shared": dict(roles.shared),
         "training_rows_checked": selection.training_rows_known,
@@ -203,6 +205,7 @@ def certified_facts(
         "versions": dict(versions()),
         "support": bench.choosing.support,
         "stability": None if selection.stability is None else stability_facts(selection.stability),
+        "joint": calibration.seen is not None,
     }
 
 
@@ -214,7 +217,7 @@ def recalibrated_facts(
         "distinct": False,
         "thresholds": certified_thresholds(calibration, thresholds, statement),
         "groups": tuple(group_sizes(calibration.parts).items()) if isinstance(statement.condition_on, list) else (),
-        "rows": {**before.rows, "calibrate": len(calibration.scores)},
+        "rows": {**before.rows, "calibrate": len(sealed)},
         "row_fingerprints": {**before.row_fingerprints, "calibrate": sealed.fingerprint},
         "scores_fingerprint": scores_fingerprint(calibration.scores),
         "seal_opened": len(sealed.log),

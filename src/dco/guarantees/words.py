@@ -82,13 +82,15 @@ def words(facts: Facts) -> dict[str, str]:
             alpha=facts.alpha,
             delta=facts.delta,
             simultaneous=facts.simultaneous,
-            conditional=any(entry.group is not None for entry in facts.thresholds),
+            conditional=not facts.joint and any(entry.group is not None for entry in facts.thresholds),
             overlapping=len(facts.groups),
             grouped=facts.grouped,
             distinct=facts.distinct,
         )
     frozen, labels = not facts.training_rows_checked, facts.labels is not None
     assumption = assumption_in_words(facts.rule, grouped=facts.grouped, frozen=frozen, labels=labels)
+    if facts.joint:
+        assumption = assumption.replace("training and tuning rows", "training rows")
     return {"statement": statement, "assumption": assumption}
 
 
@@ -108,13 +110,13 @@ def lines(facts: Facts) -> Iterator[str]:
         yield f"Assumption: {assumption}"
     if facts.reason and facts.reason not in statement:
         yield f"Why no guarantee: {facts.reason}"
-    for entry in facts.thresholds if not facts.groups else ():
+    for entry in facts.thresholds if not (facts.groups or facts.joint) else ():
         yield threshold_in_words(entry, certified=certified)
     if facts.groups:
         yield from _groups_in_words(facts, certified=certified)
     failed = f" ({len(facts.failed_candidates)} failed)" if facts.failed_candidates else ""
     chosen = f"chosen out of {facts.candidates}{failed} by {facts.selection}" if facts.selection else "the only candidate"
-    yield f"Structure: {facts.candidate}, {chosen}"
+    yield from _joint_in_words(facts) if facts.joint else [f"Structure: {facts.candidate}, {chosen}"]
     if facts.support is not None:
         yield f"Sets are cut to the support, {facts.support[0]:g} to {facts.support[1]:g}"
     if facts.stability is not None:
@@ -125,6 +127,17 @@ def lines(facts: Facts) -> Iterator[str]:
     repeats = [f"{roles} share {count}" for roles, count in facts.repeats_shared.items() if count]
     if repeats:
         yield f"Repeats, taken to be natural: {', '.join(repeats)} rows"
+
+
+def _joint_in_words(facts: Facts) -> Iterator[str]:
+    """The cut-offs of the candidates, and what choosing by the calibration rows means for sets."""
+    cuts, n = facts.thresholds, facts.rows["calibrate"]
+    rank = RULES[facts.rule].rank(n, alpha=facts.alpha)
+    for entry in cuts:
+        yield f"cut-off {entry.value:.6g}, rank {rank} of {n}: {entry.group}"
+    failed = f" ({facts.candidates - len(cuts)} more took no part)" if facts.candidates > len(cuts) else ""
+    yield f"Structure: {len(cuts)} candidates{failed}; for each new row the calibration rows and that row choose among them"
+    yield "Sets may be unions of sets of several candidates; their coverage has no law beyond the level"
 
 
 def stability_in_words(found: Mapping[str, float | None]) -> str:

@@ -97,6 +97,7 @@ class LevelNumbers:
     examples: tuple[ExampleSet, ...] = ()
     slices: tuple[tuple[GroupEvaluation, ...], ...] = ()  # for each slicing of the rows
     target_range: float | None = None  # the length of the middle 1 - alpha of the targets, for numbers
+    joint: bool = False  # `thresholds` has the cut-off of the candidate that comes first
 
     @property
     def threshold(self) -> CertifiedThreshold | None:
@@ -234,15 +235,20 @@ def picked_bound(certificate: Certificate, alpha: float) -> float | None:
 def _level(predictor: DecoupledPredictor, alpha: Level, rows: GivenRows | None) -> LevelNumbers:
     statement, value = predictor.stated(alpha), float(as_rational(alpha))
     found = predictor.thresholds(statement)
+    if joint := predictor.calibration.seen is not None:  # of the candidates' cut-offs that of the first
+        found = {predictor.ranking.best: found[predictor.ranking.best]}
     certified = certified_thresholds(predictor.calibration, found, statement)
+    if joint:
+        found, certified = {None: found[predictor.ranking.best]}, (replace(certified[0], group=None),)
     entry_of = dict(zip(found, certified, strict=True))
     shown = () if None in found else _largest_conditions(predictor)
     bound = picked_bound(predictor.certificate, value)
     if rows is None:
-        return LevelNumbers(value, certified, bound, tuple(ConditionNumbers(entry_of[name]) for name in shown))
+        shown_numbers = tuple(ConditionNumbers(entry_of[name]) for name in shown)
+        return LevelNumbers(value, certified, bound, shown_numbers, joint=joint)
     sets = rows.sets(alpha)
     # rows of a cluster are not independent: their coverage has no law
-    threshold = found.get(None) if predictor.calibration.clusters is None else None
+    threshold = found.get(None) if predictor.calibration.clusters is None and not joint else None
     tied = any(not entry.expected_is_exact for entry in certified)
     evaluation = evaluate(sets, rows.y, threshold=threshold, tied=tied)
     seen: dict[Any, GroupEvaluation] = {}
@@ -259,6 +265,7 @@ def _level(predictor: DecoupledPredictor, alpha: Level, rows: GivenRows | None) 
         tuple(example_set(sets, example.row, hits, example.places) for example in rows.examples),
         tuple(slicing.parts.evaluated(sets, rows.y) for slicing in rows.slicings),
         None if predictor.structure.classes is not None else float(np.ptp(np.quantile(rows.y, [value / 2, 1 - value / 2]))),
+        joint,
     )
 
 
@@ -279,6 +286,8 @@ def _condition(entry: CertifiedThreshold, found: GroupEvaluation | None) -> Cond
 def _largest_conditions(predictor: DecoupledPredictor) -> tuple[Any, ...]:
     """The conditions with the most calibration rows; (None,) where there are none."""
     parts = predictor.calibration.parts
+    if predictor.calibration.seen is not None:
+        return (predictor.ranking.best,)
     return tuple(sorted(parts, key=lambda name: -parts[name].size)[:MOST_PARTS])
 
 
@@ -418,5 +427,6 @@ def _score_histograms(predictor: DecoupledPredictor) -> tuple[Floats, tuple[Scor
     found = []
     for name in _largest_conditions(predictor):
         counts = size_counts(scores[parts[name]], edges)
-        found.append(ScoreHistogram(called[name], int(parts[name].size), counts[:-1], int(counts[-1])))
+        condition = None if predictor.calibration.seen is not None else called[name]
+        found.append(ScoreHistogram(condition, int(parts[name].size), counts[:-1], int(counts[-1])))
     return edges, tuple(found)

@@ -70,7 +70,7 @@ class Choosing:
     refit: bool = True
     n_jobs: int | None = None
     scheduler: str | None = None
-    selection: str = "decoupled"  # "pointwise": each row takes the candidate with the smallest set there
+    selection: str = "decoupled"  # "pointwise": the smallest set at each x; "joint": the calibration rows choose
     objective: Objective = MEAN_SIZE
     support: tuple[float, float] | None = None  # where y lies: sets are cut to it
 
@@ -429,7 +429,7 @@ def select(
     if bench.n_folds is not None and not bench.choosing.refit:
         raise ValueError(Message("⟨tune_folds⟩ needs refit=True: no single model was fitted on all the rows that tuned."))
     if bench.choosing.selection not in ("decoupled", "pointwise"):
-        raise ValueError(f'selection must be "decoupled" or "pointwise", got {bench.choosing.selection!r}.')
+        raise ValueError(f'selection must be "decoupled", "pointwise" or "joint", got {bench.choosing.selection!r}.')
     if isinstance(models, Defaults):
         models, scores = models.on(bench.train, scores)
     support, y = bench.choosing.support, np.concatenate([bench.train.y, bench.tune.y])
