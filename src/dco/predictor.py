@@ -64,8 +64,8 @@ def fit_decoupled(
     calibration, y, rounding = calibrate(structure, roles.sealed, statement.weights, clusters=roles.clusters, seed=seed)
     # 5. One order statistic for each condition, and what it certifies.
     thresholds = statement.thresholds(calibration)
-    note_targets(structure, y, thresholds, statement, choosing.support, notes)
-    statement.note_infeasible(calibration, thresholds, notes, dealt_from=roles.dealt_from)
+    notes += note_targets(structure, y, thresholds, statement, choosing.support)
+    notes += statement.note_infeasible(calibration, thresholds, dealt_from=roles.dealt_from)
     certificate = Certificate(**certified_facts(statement, structure, selection, calibration, thresholds, roles, bench))
     made = DecoupledPredictor(
         structure, calibration, statement, certificate, selection.ranking, roles.kept, roles.splits, rounding, tuple(notes)
@@ -222,10 +222,10 @@ class DecoupledPredictor:
             names = np.asarray([called.get(name, str(name)) for name in names.tolist()])
         return self.structure.scores(X, labels) + self.rounding, names
 
-    def is_tied(self, statement: Statement | None = None) -> bool:
-        """Whether calibration scores are tied: coverage is then at least the law, not equal to it."""
-        rule, parts = (statement or self.statement).rule, self.calibration.parts
-        return any(self.calibration.is_tied(parts[name], entry, rule) for name, entry in self.thresholds(statement).items())
+    def tied(self, statement: Statement | None = None) -> set[Any]:
+        """The conditions whose calibration scores are tied: coverage is then at least the law, not equal to it."""
+        own, rule, found = self.calibration, (statement or self.statement).rule, self.thresholds(statement)
+        return {name for name, entry in found.items() if own.is_tied(own.parts[name], entry, rule)}
 
     def new_conditions(self, X: Any) -> Counter[Any]:
         """How many rows of X fall under each condition without calibration rows: their sets are full."""
@@ -243,7 +243,7 @@ class DecoupledPredictor:
         notes: list[Note] = []
         for statement in statements:
             if statement != self.statement:
-                statement.note_infeasible(self.calibration, self.thresholds(statement), notes)
+                notes += statement.note_infeasible(self.calibration, self.thresholds(statement))
         new, gaps = self.new_conditions(X), self.kept.gaps(X)
         if new:
             notes += note_new_conditions(new, counted(n_rows(X), "row"))

@@ -32,7 +32,7 @@ def printed(monkeypatch, width, *arguments, show=print_table, **options):
     """What a terminal of this width shows."""
     page = io.StringIO()
     terminal = Console(file=page, width=width, force_terminal=True, color_system=None, markup=False, highlight=False)
-    monkeypatch.setattr(printing, "_console", lambda: terminal)
+    monkeypatch.setattr(printing, "_console", lambda file: terminal)
     show(*arguments, **options)
     return page.getvalue().splitlines()
 

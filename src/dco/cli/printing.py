@@ -31,16 +31,11 @@ def print_json(value: Any) -> None:
     click.echo(json.dumps(plain(value), indent=2, allow_nan=False, ensure_ascii=False, default=str))
 
 
-def say(*sentences: str) -> None:
-    """Sentences to standard output, wrapped on a terminal only."""
-    console = _console()
+def say(*sentences: str, err: bool = False) -> None:
+    """Sentences to standard output, or beside the result to standard error, wrapped on a terminal only."""
+    console = _console(sys.stderr if err else sys.stdout)
     for sentence in sentences:
         console.print(printable(sentence), soft_wrap=not console.is_terminal)
-
-
-def note(sentence: str) -> None:
-    """A sentence beside the result, to standard error."""
-    click.echo(printable(" ".join(sentence.split())), err=True)
 
 
 def print_table(
@@ -55,7 +50,7 @@ def print_table(
     from rich.table import Table
     from rich.text import Text
 
-    console, body = _console(), list(rows)
+    console, body = _console(sys.stdout), list(rows)
     every = found = [_Column.of(name, [row[place] for row in body]) for place, name in enumerate(columns)]
     left_out: list[str] = []
     if not console.is_terminal:
@@ -103,7 +98,7 @@ def _print_blocks(console: Any, columns: Sequence[_Column]) -> None:
 
 def spare_width(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, most: int) -> int:
     """How wide one more column of a table may be, up to `most`."""
-    body, console = list(rows), _console()
+    body, console = list(rows), _console(sys.stdout)
     taken = sum(_Column.of(name, [row[place] for row in body]).least + _GAP for place, name in enumerate(columns))
     return max(0, min(most, (console.width if console.is_terminal else _PIPED) - taken - _GAP))
 
@@ -160,8 +155,8 @@ def progress(description: str, total: int | None, *, quiet: bool = False) -> Ite
 
 
 @contextmanager
-def collected_notes() -> Iterator[list[str]]:
-    """Yields a list that holds, at the end, each note and warning once, as a sentence that names options."""
+def collected_notes(target: str | None = None) -> Iterator[list[str]]:
+    """Yields a list that holds, at the end, each note and warning once, as a sentence that names options and the target."""
     notes: list[str] = []
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -169,21 +164,20 @@ def collected_notes() -> Iterator[list[str]]:
     for warning in caught:
         if not issubclass(warning.category, (DeprecationWarning, PendingDeprecationWarning, ResourceWarning)):
             assert isinstance(warning.message, Warning)
-            text = " ".join(spelled(warning.message).split())
+            text = " ".join(spelled(warning.message, target=target).split())
             notes += [text] if text not in notes else []
 
 
 def print_notes(notes: Iterable[str]) -> None:
     """Notes beside the result, to standard error."""
     for sentence in notes:
-        note(f"Note: {sentence}")
+        say(f"Note: {' '.join(sentence.split())}", err=True)
 
 
-def _console() -> Any:
+def _console(file: Any) -> Any:
     from rich.console import Console
 
-    terminal = sys.stdout.isatty()
-    return Console(file=sys.stdout, highlight=False, markup=False, emoji=False, width=None if terminal else _WIDE)
+    return Console(file=file, highlight=False, markup=False, emoji=False, width=None if file.isatty() else _WIDE)
 
 
 _NUMBER = r"[-−+]?(\d+(\.\d*)?(e[-+]?\d+)?|inf)( ?%)?"

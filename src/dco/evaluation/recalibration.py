@@ -54,8 +54,8 @@ def _recalibrated(own: DecoupledPredictor, rows: Rows, weights: Any) -> Decouple
     seed = own.certificate.seed or 0
     calibration, y, rounding = calibrate(structure, sealed, statement.weights, clusters=rows.clusters, seed=seed)
     thresholds = statement.thresholds(calibration)
-    note_targets(structure, y, thresholds, statement, own.certificate.support, notes)
-    statement.note_infeasible(calibration, thresholds, notes)
+    notes += note_targets(structure, y, thresholds, statement, own.certificate.support)
+    notes += statement.note_infeasible(calibration, thresholds)
     facts = recalibrated_facts(own.certificate, statement, calibration, thresholds, sealed)
     labels = None if structure.classes is None else len(structure.classes)
     fresh = KeptRows.of({"calibrate": hashes}, own.kept.complete & (missing_cells(rows.X) == 0))

@@ -138,9 +138,10 @@ def lines(facts: Facts) -> Iterator[str]:
     yield "Rows: " + ", ".join(f"{count} {role}" for role, count in facts.rows.items())
     if facts.replaces is not None:
         yield f"Recalibrated: the structure is that of certificate {facts.replaces}; the calibration rows are new"
-    repeats = [f"{roles} share {count}" for roles, count in facts.repeats_shared.items() if count]
+    shared = {roles: count for roles, count in facts.repeats_shared.items() if count}
+    repeats = [f"{roles} share {count} row{'' if count == 1 else 's'}" for roles, count in shared.items()]
     if repeats:
-        yield f"Repeats, taken to be natural: {', '.join(repeats)} rows"
+        yield f"Repeats, taken to be natural: {', '.join(repeats)}"
 
 
 def _joint_in_words(facts: Facts) -> Iterator[str]:
