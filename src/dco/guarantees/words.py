@@ -26,7 +26,6 @@ def statement_in_words(
     overlapping: int = 0,
     grouped: bool = False,
     distinct: bool = False,
-    weighted: bool = False,
 ) -> str:
     """The guarantee of a rule in one plain sentence.
 
@@ -38,7 +37,7 @@ def statement_in_words(
     if grouped:  # a group weighs the same whatever its size, so this is not a share of all rows
         group = "new group" + (f" of rows{like}" if distinct else "")
         who, many = f"a row picked at random from a {group}", f"rows picked at random, one from each {group}"
-    where = ", given the stated weights" if weighted else ""
+    where = ""
     if conditional:
         where = ", whichever of the groups it belongs to"
         if overlapping:
@@ -95,8 +94,9 @@ def words(facts: Facts) -> dict[str, str]:
             overlapping=len(facts.groups),
             grouped=facts.grouped,
             distinct=facts.distinct,
-            weighted=facts.weights is not None,
         )
+    if facts.reason is None and facts.weights is not None:
+        statement = statement.removesuffix(".") + ", given the stated weights."
     frozen, labels = not facts.training_rows_checked, facts.labels is not None
     weights = "" if facts.weights is None else facts.weights.of
     assumption = assumption_in_words(facts.rule, grouped=facts.grouped, frozen=frozen, labels=labels, weights=weights)
