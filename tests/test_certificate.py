@@ -259,9 +259,9 @@ def test_verify_with_the_predictor_sees_an_edit_of_any_field(some) -> None:
         report = other.verify(predictor=some)
         assert not report.holds, (path, value)
         failed = [check.name for check in report.checks if not check.holds]
-        assert len(failed) == len(set(failed)), f"one line a mismatch: {failed}"
+        assert len(failed) == len(set(failed)), f"one line per mismatch: {failed}"
     assert tried == set(json.loads(certificate.to_json()))
-    allowed = {"groups", "stability", "support"}  # entries that are a pair, numbers, a pair of numbers
+    allowed = {"groups", "stability", "support", "weights"}  # entries that are a pair, numbers, a pair of numbers, a record
     assert refused - allowed == {"format"}
 
 
@@ -735,6 +735,7 @@ def test_fields_that_are_missing_are_named(fitted) -> None:
         "replaces",
         "stability",
         "support",
+        "weights",
     }:  # earlier versions wrote none but the first
         with pytest.raises(ValueError, match=rf"missing fields \['{name}'\], unknown fields \[\]"):
             dco.Certificate.from_json(json.dumps({key: value for key, value in data.items() if key != name}))

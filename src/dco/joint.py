@@ -82,6 +82,7 @@ def _check(rows: Rows, statement: Statement, split: Split, choosing: Choosing) -
     refused = {
         "groups=": rows.clusters is not None,
         "⟨condition_on⟩": statement.condition_on is not None,
+        "⟨weights⟩": statement.weights is not None,
         f"⟨guarantee={statement.guarantee}⟩": statement.guarantee != "marginal",
         "search=": choosing.strategy is not None,
         "⟨support⟩": choosing.support is not None,

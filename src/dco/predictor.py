@@ -61,7 +61,7 @@ def fit_decoupled(
     # 3. Freeze one structure. Its tuning threshold stays behind.
     structure = freeze(selection, bench, statement, roles)
     # 4. Break the seal, once, for this structure.
-    calibration, y, rounding = calibrate(structure, roles.sealed, clusters=roles.clusters, seed=seed)
+    calibration, y, rounding = calibrate(structure, roles.sealed, statement.weights, clusters=roles.clusters, seed=seed)
     # 5. One order statistic for each condition, and what it certifies.
     thresholds = statement.thresholds(calibration)
     notes += note_targets(structure, y, thresholds, statement, choosing.support)
@@ -179,6 +179,8 @@ class DecoupledPredictor:
         return sets
 
     def _cutoffs(self, X: Any, record: Any, statement: Statement) -> Any:
+        if statement.weights is not None:
+            return statement.weights.cutoffs(self.calibration, self.structure, X, record, alpha=statement.alpha)
         thresholds = self.thresholds(statement)
         if None in thresholds:
             return thresholds[None]
@@ -195,8 +197,8 @@ class DecoupledPredictor:
 
     def p_values(self, X: Any, y: ArrayLike | None = None) -> Floats:
         """Conformal p-values: of every label (n, K) for classes, of the given y (n,) otherwise."""
-        if isinstance(self.structure.condition_on, list):
-            raise ValueError("p-values are not known for groups that overlap: ask for sets, at each level that matters.")
+        if isinstance(self.structure.condition_on, list) or self.statement.weights is not None:
+            raise ValueError("p-values are not known for groups that overlap or weights: ask for sets, at each level.")
         record: Any = self.structure.prediction(X)
         if y is not None:
             labels = np.asarray(y)

@@ -19,6 +19,7 @@ from dco.foundations.notes import Message, Note
 from dco.foundations.ranks import Level, Threshold, as_rational, checked_scores
 from dco.guarantees.rules.grouped import one_row_per_group
 from dco.guarantees.rules.rule import RULES, Rule
+from dco.guarantees.shift import ShiftWeights
 from dco.guarantees.theory import ranks_near_threshold
 from dco.predictions import Prediction
 from dco.rows.conditions import group_marks, group_sizes, is_label, rows_by_condition
@@ -40,14 +41,20 @@ class Statement:
     simultaneous: bool = False
     condition_on: Any = field(default=None, hash=False)  # a list has no hash
     on_infeasible: Literal["warn", "raise"] = "warn"
+    weights: Any = field(default=None, hash=False)  # ShiftWeights, or what they are made of
 
     def __post_init__(self) -> None:
+        if self.weights is not None and not isinstance(self.weights, ShiftWeights):
+            object.__setattr__(self, "weights", ShiftWeights(self.weights))
         as_rational(self.alpha)
         as_rational(self.delta, name="delta")
         for name, offered in (("guarantee", tuple(RULES)), ("on_infeasible", ("warn", "raise"))):
             if getattr(self, name) not in offered:
                 known = " or ".join(f'"{value}"' for value in offered)
                 raise ValueError(f"{name} must be {known}, got {getattr(self, name)!r}.")
+        if self.weights is not None and (self.condition_on is not None or not self.rule.weighs):
+            other = f'⟨guarantee="{self.guarantee}"⟩' if self.condition_on is None else "⟨condition_on⟩"
+            raise ValueError(Message(f"⟨weights⟩ cannot be combined with {other}: no threshold is known for both."))
         if isinstance(self.condition_on, list) and not self.rule.overlaps:
             text = f"No {self.guarantee.upper()} statement is known for groups that overlap"
             raise ValueError(Message(f"{text}: use ⟨guarantee=marginal⟩, or name one condition in ⟨condition_on⟩."))
@@ -73,6 +80,8 @@ class Statement:
         """The threshold of each condition, or one under the key None; of groups that overlap, one for each pattern."""
         if isinstance(self.condition_on, list):
             return self.pattern_thresholds(calibration, calibration.parts)
+        if self.weights is not None:
+            return {None: self.weights.threshold(calibration, alpha=self.alpha, certifies=self.rule.certifies)}
         delta, found = as_rational(self.delta, name="delta"), {}
         if self.simultaneous:  # each condition may fail by its share
             delta /= len(calibration.parts)
@@ -155,6 +164,7 @@ class Calibration:
     clusters: AnyArray | None = None
     one_per_cluster: Integers | None = None
     seen: Any = None
+    weights: Floats | None = None
 
     @cached_property
     def parts(self) -> dict[Any, Integers]:
@@ -314,7 +324,7 @@ class Scored(Protocol):
 
 
 def calibrate(
-    structure: Scored, sealed: SealedRows, *, clusters: AnyArray | None, seed: int
+    structure: Scored, sealed: SealedRows, weights: ShiftWeights | None = None, *, clusters: AnyArray | None, seed: int
 ) -> tuple[Calibration, AnyArray, float]:
     """Open the calibration rows for this structure, score them, and check that the scores are those of a fixed function.
 
@@ -347,7 +357,8 @@ def calibrate(
         raise type(error)(f"The chosen structure ({structure.name}) cannot be calibrated: {error}") from None
     if isinstance(structure.score, Joint):
         return Calibration(kept, np.repeat(structure.score.names, len(y)), seen=structure.prediction(X)), y, rounding
-    return Calibration(kept, structure.conditions(X, y), clusters, one_per_cluster), y, rounding
+    weighed = None if weights is None else weights.of_rows(X, y)
+    return Calibration(kept, structure.conditions(X, y), clusters, one_per_cluster, weights=weighed), y, rounding
 
 
 def _check_repeatable(structure: Scored, X: Any, y: AnyArray, scores: Floats, n: int = 256) -> None:
