@@ -143,7 +143,7 @@ class Decoupled(HoldsModels, ABC):
         roles = {role: new._rows(*role_parts(role, given), reset=False) for role, given in brought.items()}
         split = Split(*sizes, self.stratify, self.duplicates, frozen, roles.get("tune"), roles.get("calibrate"))
         support = None if self.support is None else support_of(self.support)
-        aim = self.objective or ("mean_size" if defaults is None else DEFAULT)
+        aim = self.objective or (DEFAULT if defaults and not defaults.classes and self.selection != "joint" else "mean_size")
         new.predictor_ = (fit_joint if self.selection == "joint" else fit_decoupled)(
             defaults or seeded_models(self.models, seed),
             given_scores(self.scores, scores_called),
@@ -329,8 +329,8 @@ class DecoupledClassifier(ClassifierMixin, Decoupled):
     weights : None, a function of X, {label: ratio} or dco.ShiftWeights
         How much more frequent rows (labels) are among new rows than in calibration, where that is known.
     search : None, dco.search.Random, dco.search.Optuna
-    objective : None, "mean_size", "p95_size", "even", "balanced", one of dco.objectives, or f(sets, y) -> float
-        What the search minimises. None is "balanced" for the default models, and the paper's "mean_size" for yours.
+    objective : None, "mean_size", "p95_size", "even", one of dco.objectives, or f(sets, y) -> float
+        What the search minimises. None is "even" for the default models of numbers, otherwise the paper's "mean_size".
     support : None or (low, high)
         For numbers: where y lies by what you know of it, None for no end, as in (0, None). Sets are cut to it.
     selection : "decoupled", one candidate for all rows; "pointwise", the one whose set is smallest at each x; or "joint"

@@ -385,13 +385,11 @@ def ranked(
         raise all_failed(lost)
     # the sort is stable, so the order of candidates decides last; infeasible ones are the paper's fallback
     values = {row.name: row.mean_size if row.objective is None else row.objective for row in rows}
-    price, smallest = rule.objective.price, min((values[row.name] for row in rows if row.feasible), default=math.inf)
-    dear = math.inf if math.isinf(price) else smallest * (1 + price)
     rows.sort(
         key=lambda row: (
             0.0 if row.feasible else 1.0 + row.miscoverage,
-            values[row.name] > dear,
-            rule.objective.order(row.shortfall, values[row.name]),
+            row.shortfall,
+            values[row.name],
             row.mean_size,
             row.p95_size,
             row.ranking_threshold,
@@ -451,7 +449,9 @@ def exact_mean(values: Floats, weights: Floats | None = None) -> float:
     """The mean, summed exactly, so that the order of rows cannot change it (nor break a tie)."""
     if weights is None:
         whole = values.size and bool(np.all(values == np.rint(values))) and float(np.abs(values).max()) * len(values) < 2**53
-        return float(values.sum() if whole else math.fsum(values)) / len(values)  # whole numbers add up without rounding
+        with suppress(OverflowError):
+            return float(values.sum() if whole else math.fsum(values)) / len(values)  # whole numbers add up without rounding
+        return math.inf
     inside = weights > 0  # 0 times an infinite size is nothing
     return math.fsum(values[inside] * weights[inside])
 

@@ -35,7 +35,7 @@ from dco.scores.transformed import Within
 from dco.tuning.defaults import Defaults
 from dco.tuning.objectives import MEAN_SIZE, Objective, named_slices, winner_notes
 from dco.tuning.options import Conditions
-from dco.tuning.proposals import pointwise, searched, with_ensemble
+from dco.tuning.proposals import pointwise, searched, with_ensemble, with_levelled
 from dco.tuning.ranking import FailedCandidate, Ranking, failed_note
 from dco.tuning.search import Pieces, Rule, evaluate_pairs, rank_pairs
 from dco.tuning.stability import Stability, split_evaluated
@@ -433,6 +433,7 @@ def select(
         raise ValueError(Message("⟨tune_folds⟩ needs refit=True: no single model was fitted on all the rows that tuned."))
     if bench.choosing.selection not in ("decoupled", "pointwise"):
         raise ValueError(f'selection must be "decoupled", "pointwise" or "joint", got {bench.choosing.selection!r}.')
+    levelled = isinstance(models, Defaults) and scores is None and bench.classes is None
     if isinstance(models, Defaults):
         models, scores = models.on(bench.train, scores)
     support, y = bench.choosing.support, np.concatenate([bench.train.y, bench.tune.y])
@@ -452,8 +453,9 @@ def select(
     if search is not None:
         candidates = searched(search, candidates, trials)
     ranking = trials.rank(candidates)
-    if bench.choosing.ensemble:
-        candidates = with_ensemble(candidates, trials.tried, ranking)
+    if levelled or bench.choosing.ensemble:
+        candidates = with_ensemble(candidates, trials.tried, ranking) if bench.choosing.ensemble else candidates
+        candidates = with_levelled(candidates, trials) if levelled else candidates
         ranking = trials.rank(candidates)
     winner = next(candidate for candidate in candidates if candidate.name == ranking.table[0].name)
     one = len(ranking.table) < 2 or bench.choosing.selection == "pointwise" or bench.choosing.objective.reads_sets
