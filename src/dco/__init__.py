@@ -52,6 +52,7 @@ if TYPE_CHECKING:
         split_conformal,
         weighted_conformal,
     )
+    from dco.guarantees.shift import ShiftWeights
     from dco.models.grid import grid
     from dco.predictions import (
         ClassDraws,
@@ -82,6 +83,7 @@ _HOME = {
     "dco.evaluation.recalibration": "recalibrate",
     "dco.models.grid": "grid",
     "dco.guarantees.joint_selection": "JointSelection joint_selection select_and_calibrate",
+    "dco.guarantees.shift": "ShiftWeights",
     "dco.guarantees.planning": "Plan plan",
     "dco.predictions": "ClassDraws ClassProbabilities GaussianMixtures Points PointsWithSpread Quantiles",
     "dco.foundations.ranks": "conformal_rank pac_rank",

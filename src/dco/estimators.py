@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from dataclasses import fields
 from typing import Any, Literal
 
 import numpy as np
@@ -70,6 +71,7 @@ class Decoupled(HoldsModels, ABC):
         ensemble: bool = False,
         condition_on: Any = None,
         simultaneous: bool = False,
+        weights: Any = None,
         search: Any = None,
         objective: Any = None,
         support: Any = None,
@@ -93,6 +95,7 @@ class Decoupled(HoldsModels, ABC):
         self.ensemble = ensemble
         self.condition_on = condition_on
         self.simultaneous = simultaneous
+        self.weights = weights
         self.search = search
         self.objective = objective
         self.support = support
@@ -116,7 +119,7 @@ class Decoupled(HoldsModels, ABC):
         self._check_parameters(groups)
         if params and get_config().get("enable_metadata_routing") and self.search is None:
             process_routing(self, "fit", **params)  # an unset or unknown request is an error here, not a failed candidate
-        wanted = self.alpha, self.guarantee, self.delta, self.simultaneous, self.condition_on, self.on_infeasible
+        wanted = [getattr(self, entry.name) for entry in fields(Statement)]
         ensemble = self.ensemble or (self.search is None and not named_models(self.models))
         work = self.search, ensemble, self.refit, self.n_jobs, self.scheduler, self.selection
         new: Any = object.__new__(type(self))  # takes what is fitted, until all of it is
@@ -228,8 +231,9 @@ class Decoupled(HoldsModels, ABC):
     # ------------------------------------------------------------------------------------------ what callers bring
 
     def _check_parameters(self, groups: Any) -> None:
-        if groups is not None and self.condition_on is not None:
-            raise ValueError(Message("⟨groups=⟩ and ⟨condition_on=⟩ cannot be combined: no threshold is valid for both."))
+        for other in ("condition_on", "weights"):
+            if groups is not None and getattr(self, other) is not None:
+                raise ValueError(Message(f"⟨groups=⟩ and ⟨{other}=⟩ cannot be combined: no threshold is valid for both."))
         if self.search is not None and not hasattr(self.search, "search"):
             raise ValueError(f"search must be None, dco.search.Random(...) or dco.search.Optuna(...), got {self.search!r}.")
         if isinstance(self, RegressorMixin) and self.condition_on is not None and is_label(self.condition_on):
@@ -322,6 +326,8 @@ class DecoupledClassifier(ClassifierMixin, Decoupled):
         One threshold for each group (Mondrian); "label-clusters": rare labels share one with labels whose scores are alike.
         With "pac", delta holds for each group separately; `simultaneous` spends delta / G on each. With a list each value of
         each entry is a group: all are covered at once, though they overlap.
+    weights : None, a function of X, {label: ratio} or dco.ShiftWeights
+        How much more frequent rows (labels) are among new rows than in calibration, where that is known.
     search : None, dco.search.Random, dco.search.Optuna
     objective : None, "mean_size", "p95_size", "even", "balanced", one of dco.objectives, or f(sets, y) -> float
         What the search minimises. None is "balanced" for the default models, and the paper's "mean_size" for yours.

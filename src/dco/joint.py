@@ -70,7 +70,7 @@ def fit_joint(
     ranking, lead = _ranking(structure.score, calibration, y, statement.alpha, selection)
     structure = replace(structure, model=structure.model.led_by(lead))
     thresholds = statement.thresholds(calibration)
-    statement.note_infeasible(calibration, thresholds, notes, dealt_from=roles.dealt_from)
+    notes += statement.note_infeasible(calibration, thresholds, dealt_from=roles.dealt_from)
     certificate = Certificate(**certified_facts(statement, structure, selection, calibration, thresholds, roles, bench))
     return JointPredictor(
         structure, calibration, statement, certificate, ranking, roles.kept, roles.splits, rounding, tuple(notes)
@@ -82,6 +82,7 @@ def _check(rows: Rows, statement: Statement, split: Split, choosing: Choosing) -
     refused = {
         "groups=": rows.clusters is not None,
         "⟨condition_on⟩": statement.condition_on is not None,
+        "⟨weights⟩": statement.weights is not None,
         f"⟨guarantee={statement.guarantee}⟩": statement.guarantee != "marginal",
         "search=": choosing.strategy is not None,
         "⟨support⟩": choosing.support is not None,

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -21,6 +23,17 @@ if TYPE_CHECKING:
 
 _FEWEST = 3  # rows: one each to train, tune and calibrate
 _OUTPUTS = ("out", "report", "certificate")
+_PASSED_ON = [
+    "alpha",
+    "guarantee",
+    "delta",
+    "tune_size",
+    "calibrate_size",
+    "tune_folds",
+    "scheduler",
+    "selection",
+    "support",
+]
 _MOST_CANDIDATES = 8  # that are printed
 
 
@@ -80,12 +93,12 @@ def command(data: Path, as_json: bool, **options: Any) -> None:
         raise click.UsageError("--tune-folds ranks candidates on the training rows: leave --tune-size out.")
     if options["by"] is not None and options["test_size"] == 0:
         raise click.UsageError("--by evaluates rows set aside, and --test-size 0 sets none aside: leave one of them out.")
-    with progress("Fitting", None, quiet=as_json), collected_notes() as notes:
+    with progress("Fitting", None, quiet=as_json), collected_notes(options["target"]) as notes:
         opt.note_large(options["alpha"])
         fitted = fit_table(data, options)
     told = [note for note in fitted.model.notes_ if note.kind in QUIET]
     told += [] if fitted.evaluation is None else fitted.evaluation.notes
-    notes = [*notes, *(note.spelled(opt.option) for note in told)]
+    notes = [*notes, *(note.spelled(partial(opt.option, target=options["target"])) for note in told)]
     _write(fitted, data, options)
     if as_json:
         written = {name: None if options[name] is None else str(options[name]) for name in ("out", "report")}
@@ -94,6 +107,8 @@ def command(data: Path, as_json: bool, **options: Any) -> None:
     _show(fitted)
     print_notes(notes)
     say(" ".join(f"Wrote {options[name]}." for name in _OUTPUTS if options[name] is not None))
+    if fitted.rows is None:
+        say(f"Next, check the promise on new rows: dco evaluate {quote(str(options['out']))} NEW_ROWS.csv")
 
 
 def _check_outputs(data: Path, options: dict[str, Any]) -> None:
@@ -209,20 +224,7 @@ def _unfitted(layout: Layout, o: dict[str, Any]) -> Any:
     return maker(
         chosen_models(o["models"], layout.task),
         make_scores(o["scores"], layout.task),
-        **{
-            name: o[name]
-            for name in (
-                "alpha",
-                "guarantee",
-                "delta",
-                "tune_size",
-                "calibrate_size",
-                "tune_folds",
-                "scheduler",
-                "selection",
-                "support",
-            )
-        },
+        **{name: o[name] for name in _PASSED_ON},
         objective=replace(aim, by=by) if isinstance(aim, Even) and by else o["objective"],
         condition_on=_condition(layout),
         n_jobs=o["jobs"],
@@ -264,3 +266,5 @@ def _show_ranking(rows: list[dict[str, Any]], aim: str, where: str) -> None:
     print_table(list(columns), cells, title=title, spare=["P95 size"])
     if len(rows) > len(shown):
         say(f"and {len(rows) - len(shown)} more: --json lists them all.")
+    if "shortfall" in columns:
+        say("shortfall: how far the worst class or fifth of the prediction falls below the promise, beyond chance.")

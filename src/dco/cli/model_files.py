@@ -14,7 +14,7 @@ from dco.cli.options import chosen_delta, note_large
 from dco.foundations.arrays import AnyArray
 from dco.foundations.errors import UntrustedTypeError
 from dco.foundations.extras import require
-from dco.foundations.notes import Note, show
+from dco.foundations.notes import show
 from dco.rows.conditions import is_label
 from dco.rows.fingerprints import role_fingerprint, row_fingerprints
 from dco.rows.rows import take_features
@@ -155,9 +155,7 @@ def stated(model: Any, asked: Mapping[str, Any], *, noting: bool = False) -> dic
     statement = predictor.stated(**asked)
     if noting:
         note_large(asked["alpha"])
-        notes: list[Note] = []
-        statement.note_infeasible(predictor.calibration, predictor.thresholds(statement), notes)
-        show(notes)
+        show(statement.note_infeasible(predictor.calibration, predictor.thresholds(statement)))
     return {
         "alpha": float(statement.alpha),
         "guarantee": "none" if model.certificate_.guarantee == "none" else statement.guarantee,

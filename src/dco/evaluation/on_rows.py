@@ -49,7 +49,7 @@ def evaluate_on_rows(
             threshold=thresholds.get(None),
             groups=conditions if slices is None else slices,
             thresholds=thresholds if slices is None else None,
-            tied=own.is_tied(statement),
+            tied=own.tied(statement),
             centres=prediction.centres,
         )
         slab, risk = conditional_coverage(X, prediction.centres, sets.contains(y), alpha=float(as_rational(statement.alpha)))

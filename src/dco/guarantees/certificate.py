@@ -66,7 +66,7 @@ class Certificate(Facts, ShownAsPrinted):
                 "wrote it, or fit again."
             )
         later: dict[str, Any] = {"groups": [], "joint": False}  # not always stated
-        data = later | dict.fromkeys(("support", "stability", "replaces")) | data
+        data = later | dict.fromkeys(("support", "stability", "replaces", "weights")) | data
         kinds = {"statement": str, "assumption": str, **get_type_hints(Facts)}
         wanted = kinds.keys() - {"written"}
         if set(data) != wanted:

@@ -20,6 +20,7 @@ from scipy.special import betaincinv
 from dco.foundations.extras import installed
 from dco.foundations.ranks import Guarantee, Threshold, as_rational
 from dco.guarantees.calibration import Calibration, Statement
+from dco.guarantees.shift import ESTIMATED, WeightFacts
 from dco.models.adapt import is_frozen
 from dco.rows.conditions import group_sizes
 from dco.rows.fingerprints import object_fingerprint
@@ -139,11 +140,14 @@ class Facts:
     groups: tuple[tuple[str, int], ...] = ()  # those that overlap, with their calibration rows
     joint: bool = False  # the calibration rows chose, for each new row anew; thresholds are one for each candidate
     replaces: str | None = None  # the fingerprint of the certificate of the same structure with the calibration rows before
+    weights: WeightFacts | None = None  # what is known of the mix of new rows
     written: Mapping[str, str] = field(default_factory=dict)  # the words as they stand in a file, which may be edited
 
 
 def statement_facts(statement: Statement, *, voided: str | None) -> dict[str, Any]:
     """What the certificate says of the statement."""
+    if voided is None and statement.weights is not None and statement.weights.estimated:
+        voided = ESTIMATED
     return {
         "rule": statement.guarantee,
         "guarantee": statement.rule.certifies if voided is None else "none",
@@ -201,6 +205,7 @@ def certified_facts(
         "scores_fingerprint": scores_fingerprint(calibration.scores),
         "seal_opened": len(roles.sealed.log),
         "seal_log": tuple(map(str, roles.sealed.log)),
+        "weights": None if statement.weights is None else weight_facts(statement, calibration),
         "seed": bench.seed,
         "versions": dict(versions()),
         "support": bench.choosing.support,
@@ -223,9 +228,16 @@ def recalibrated_facts(
         "seal_opened": len(sealed.log),
         "seal_log": tuple(map(str, sealed.log)),
         "versions": dict(versions()),
+        "weights": weight_facts(statement, calibration),
         "replaces": before.fingerprint,
         "written": {},
     }
+
+
+def weight_facts(statement: Statement, calibration: Calibration) -> WeightFacts | None:
+    """What is stated of weights, if there are any."""
+    weights, held = statement.weights, calibration.weights
+    return None if weights is None or held is None else weights.facts(held, describe(weights.given))
 
 
 def stability_facts(found: Stability) -> dict[str, float | None]:

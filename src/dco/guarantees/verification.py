@@ -28,6 +28,7 @@ from dco.guarantees.facts import (
     scores_fingerprint,
     statement_facts,
     structure_digest,
+    weight_facts,
 )
 from dco.guarantees.rules.rule import RULES
 from dco.guarantees.words import as_plain, words
@@ -45,7 +46,7 @@ def verify(certificate: Facts, X_cal: Any = None, y_cal: Any = None, *, predicto
     own: Scorer | None = getattr(predictor, "predictor_", predictor)
     checks = [*_arithmetic(certificate)]
     if own is not None:
-        failed = {check.name for check in checks if not check.holds}  # one line a mismatch
+        failed = {check.name for check in checks if not check.holds}  # one line per mismatch
         checks += [check for check in _predictor_checks(certificate, own) if check.name not in failed]
         checks += _other_fields(certificate, own, {check.name for check in checks if not check.holds})
     if X_cal is not None:
@@ -160,9 +161,13 @@ def _wrong_levels(certificate: Facts) -> list[Check]:
 def _law_checks(certificate: Facts, entry: CertifiedThreshold) -> Iterator[Check]:
     name = "rank" if entry.group is None else f"rank of group {entry.group}"
     rule = RULES[certificate.rule]
-    unranked = bool(certificate.groups) or certificate.joint or (certificate.grouped and not rule.one_per_cluster)
+    unranked = (
+        bool(certificate.groups or certificate.weights)
+        or certificate.joint
+        or (certificate.grouped and not rule.one_per_cluster)
+    )
     if (entry.rank is None) != unranked:
-        why = "only thresholds of groups that overlap, of joint selection, and of rows that belong together have no rank"
+        why = "only thresholds of overlapping groups, joint selection, weights, and rows that belong together have no rank"
         yield Check(name, False, why)
     elif entry.rank is not None:
         delta = None if certificate.delta is None else as_rational(certificate.delta, name="delta")
@@ -215,6 +220,9 @@ def _predictor_checks(certificate: Facts, own: Scorer) -> Iterator[Check]:
     yield _same("simultaneous", certificate.simultaneous, stated["simultaneous"], "all groups at once")
     yield _same("grouped", certificate.grouped, own.calibration.clusters is not None, "rows belong together")
     labels = None if structure.classes is None else len(structure.classes)
+    if certificate.weights is not None or asked.weights is not None:
+        found_weights = weight_facts(asked, own.calibration)
+        yield _same("weights", certificate.weights, found_weights, "weights that the predictor has")
     yield _same("labels", certificate.labels, labels, "number of labels that the predictor knows")
     yield _same("candidate", certificate.candidate, structure.name, "name of the structure")
     tuned = None if own.calibration.seen is not None else own.ranking.threshold_of(structure.name)
@@ -380,7 +388,7 @@ def _agree(a: Any, b: Any, slack: float) -> bool:
 _FOLLOWS = {"rule", "alpha", "delta", "simultaneous", "seal_opened", "voided_by"}
 _REST_ON_FACTS = {"statement", "assumption", "guarantee"}  # such as `reason` and `distinct`, which no number shows
 _TOLD = {"thresholds", "candidate", "tuning_threshold", "structure_fingerprint", "model_fingerprint", "scores_fingerprint"}
-_TOLD |= {"grouped", "groups", "labels"}
+_TOLD |= {"grouped", "groups", "labels", "weights"}
 
 
 def _unchecked(certificate: Facts, own: Scorer | None, *, rows: bool) -> dict[str, str]:
