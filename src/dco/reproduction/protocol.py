@@ -9,7 +9,7 @@ chain of 600 warm-up steps. Splits, priors, scores and ranks are those of `regre
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,8 @@ from dco.reproduction.regression_tables import PRIOR_SCALES, STUDIES, Study
 from dco.reproduction.tables import Cell, Measured, ResultTable, standard_errors
 from dco.rows.roles import Splits
 from dco.sets.intervals import Intervals
-from dco.tuning import EvaluatedCandidate, rank_evaluated
+from dco.tuning import EvaluatedCandidate
+from dco.tuning.search import Rule, ranked
 
 LEVELS = {"diabetes": (0.2,), "california": (0.2, 0.1, 0.05), "concrete": (0.2, 0.1, 0.05)}
 RESPONSES = {"diabetes": 400, "california": 300, "concrete": 300}
@@ -111,7 +112,7 @@ def _rows(
             )
             for name, own in records.items()
         ]
-        best = rank_evaluated(tuning, alpha=alpha, grid=thresholds).best
+        best = winner(tuning, alpha=alpha, grid=thresholds)
         chosen = {
             "BQ": (FIXED, bayesian_quadrature(pool, alpha=alpha, delta=0.05)),
             "DCO-Warmstart": (best, split_conformal(scores[best]["calibrate"], alpha=alpha)),
@@ -125,6 +126,11 @@ def _rows(
                 "threshold": threshold.value, "coverage": float(np.mean(covered)), "width": width,
             })  # fmt: skip
     return found
+
+
+def winner(tuning: Sequence[EvaluatedCandidate], *, alpha: float, grid: int | None) -> str:
+    """The candidate with the smallest mean size at tuning risk <= alpha, by so many thresholds each, or by all."""
+    return ranked(tuning, {}, Rule.of(len(tuning[0]), alpha, grid)).best
 
 
 def _widths(record: Prediction, cut: Any, grid: Floats | None) -> Floats:

@@ -29,9 +29,8 @@ from dco.reproduction.experiment import Experiment, Options, Records, needs_file
 from dco.reproduction.heads import BY_NAME
 from dco.reproduction.methods import Choice
 from dco.reproduction.paper_values import CIFAR100 as PRINTED
-from dco.reproduction.protocol import THRESHOLDS
+from dco.reproduction.protocol import THRESHOLDS, winner
 from dco.reproduction.tables import Cell, Measured, ResultTable, standard_errors
-from dco.tuning import rank_evaluated
 
 VARIANTS: dict[str, int | None] = {"exact thresholds": None, f"{THRESHOLDS} thresholds": THRESHOLDS}
 
@@ -46,7 +45,7 @@ def protocol_split(seed: int, options: Options) -> list[dict[str, Any]]:
         candidates = by_role(tables, sizes.tune, sizes.pool)
         for alpha in options.alphas:
             for variant, grid in VARIANTS.items():
-                best = rank_evaluated([parts["tune"] for parts in candidates.values()], alpha=alpha, grid=grid).best
+                best = winner([parts["tune"] for parts in candidates.values()], alpha=alpha, grid=grid)
                 threshold = split_conformal(candidates[best]["calibrate"].scores, alpha=alpha)
                 row = deployed("DCO-Warmstart", Choice(best, threshold, candidates[best]))
                 found.append({"features": features, "variant": variant, **row})
