@@ -46,7 +46,7 @@ def verify(certificate: Facts, X_cal: Any = None, y_cal: Any = None, *, predicto
     own: Scorer | None = getattr(predictor, "predictor_", predictor)
     checks = [*_arithmetic(certificate)]
     if own is not None:
-        failed = {check.name for check in checks if not check.holds}  # one line a mismatch
+        failed = {check.name for check in checks if not check.holds}  # one line per mismatch
         checks += [check for check in _predictor_checks(certificate, own) if check.name not in failed]
         checks += _other_fields(certificate, own, {check.name for check in checks if not check.holds})
     if X_cal is not None:
