@@ -12,7 +12,6 @@ from types import SimpleNamespace
 
 import pytest
 
-import dco
 from dco.foundations.errors import MissingExtraError
 from dco.foundations.extras import require
 
@@ -76,10 +75,3 @@ def test_sentences_are_folded_into_the_changelog_as_often_as_needed(tmp_path: Pa
         assert list(told.iterdir()) == []
     new = "### New things\n- `b` is there.\n- `c` too.\n- `d` as well.\n- `e` at last.\n"
     assert log.read_text() == f"# What changed\n\n## 0.2.0\n\n{new}\n## 0.1.0\n\n### Old\n- `a` is there.\n"
-
-
-def test_the_changelog_has_a_section_for_this_version() -> None:
-    newest = re.search(r"^## (\S+)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
-    assert newest is not None
-    assert newest[1] == dco.__version__
-    assert f"version: {dco.__version__}\n" in (ROOT / "CITATION.cff").read_text()
