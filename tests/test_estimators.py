@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 
-import dask.dataframe as dask_frames
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -1400,13 +1399,6 @@ def test_a_group_column_of_a_frame_is_not_looked_for_in_an_array() -> None:
     est = dco.DecoupledRegressor(Ridge(), condition_on="d", random_state=0).fit(frame, y)
     with pytest.raises(ValueError, match="column 'd', but X is an array"), pytest.warns(UserWarning, match="feature names"):
         est.predict_set(frame.to_numpy(float))
-
-
-def test_a_frame_of_dask_is_refused_by_name() -> None:
-    X, y = regression_rows()
-    frame = dask_frames.from_pandas(pd.DataFrame(X), npartitions=2)
-    with pytest.raises(ValueError, match=r"of Dask, whose rows are not there yet: pass X\.compute\(\)"):
-        dco.DecoupledRegressor(Ridge()).fit(frame, y)
 
 
 @pytest.mark.parametrize("model", [ResidualSpread(cv=2), QuantilePair()])

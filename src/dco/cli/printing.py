@@ -17,6 +17,7 @@ import click
 from dco.cli.options import spelled
 from dco.foundations import display
 from dco.foundations.files import plain
+from dco.foundations.parallel import followed
 
 _WIDE = 100_000  # not a terminal: sentences are not wrapped
 _PIPED = 80  # columns of a table that is not on a terminal
@@ -140,7 +141,10 @@ def printable(text: str) -> str:
 
 @contextmanager
 def progress(description: str, total: int | None, *, quiet: bool = False) -> Iterator[Callable[[int], None]]:
-    """A progress bar on standard error, on terminals only; yields ``reached(steps)``. Without a total, a running clock."""
+    """A progress bar on standard error, on terminals only; yields ``reached(steps)``. Without a total, a running clock.
+
+    What long work tells of itself stands beside it.
+    """
     if quiet or not sys.stderr.isatty():
         yield lambda steps: None
         return
@@ -151,7 +155,14 @@ def progress(description: str, total: int | None, *, quiet: bool = False) -> Ite
     columns += [TimeElapsedColumn()] if total is None else [TaskProgressColumn(), TimeRemainingColumn()]
     with Progress(*columns, console=Console(file=sys.stderr), transient=True) as bar:
         task = bar.add_task(description, total=total)
-        yield lambda steps: bar.update(task, completed=steps)
+        with followed(lambda *facts: bar.update(task, description=f"{description}: {search_in_words(*facts)}")):
+            yield lambda steps: bar.update(task, completed=steps)
+
+
+def search_in_words(candidates: int, models: Sequence[str], done: int, total: int) -> str:
+    """How many candidates there are, how many fits are done, and which model is fitted now."""
+    now = models[done] if done < total else "the winner"
+    return f"{candidates} candidates, {done} of {total} fits done, now {now}"
 
 
 @contextmanager
