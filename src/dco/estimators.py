@@ -234,7 +234,7 @@ class Decoupled(HoldsModels, ABC):
                 raise ValueError(Message(f"⟨groups=⟩ and ⟨{other}=⟩ cannot be combined: no threshold is valid for both."))
         if self.search is not None and not hasattr(self.search, "search"):
             raise ValueError(f"search must be None, dco.search.Random(...) or dco.search.Optuna(...), got {self.search!r}.")
-        if isinstance(self, RegressorMixin) and is_label(self.condition_on):
+        if isinstance(self, RegressorMixin) and self.condition_on is not None and is_label(self.condition_on):
             raise ValueError(f'condition_on="{self.condition_on}" is for classes; a regression takes columns or callables.')
         if isinstance(self, RegressorMixin) and self.stratify:
             raise ValueError("stratify=True is for classes.")
