@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 
 from dco.evaluation.evenness import ExcessRisk, Slab, Slice, fifths_in_words, share_interval, slices_of
 from dco.foundations.arrays import AnyArray, Bools, Floats, as_labels, real_numbers
-from dco.foundations.display import ShownAsPrinted, counted, first_few, html_table, number
+from dco.foundations.display import ShownAsPrinted, counted, first_few, html_table, number, p_in_words
 from dco.foundations.notes import Message, Note
 from dco.foundations.ranks import Threshold, size_quantile
 from dco.guarantees.theory.coverage import DOUBTFUL, Consistency, coverage_consistency
@@ -126,10 +126,10 @@ class Evaluation(ShownAsPrinted):
         """What to do where the promise did not hold; empty where it did."""
         if not self.broken:
             return ""
-        p = min(law.p_value for law in self.laws.values())
+        p = p_in_words(min(law.p_value for law in self.laws.values()))
         return (
-            f"These rows are not like the calibration rows (p = {p:.2g}): look for a change in time, place or labels, and "
-            "calibrate again on rows like these."
+            f"These rows are not like the calibration rows ({p}): look for a change in time, place or labels, and calibrate "
+            "again on rows like these, with dco recalibrate."
         )
 
     def in_words(self, *, promised: float) -> str:
@@ -265,7 +265,7 @@ def evaluate(
         **_measures(hits, known, sizes, threshold, tied=_is_tied(tied, None)),
         mean_finite_size=float(finite.mean()) if finite.size else math.nan,
         empty=float(np.mean(sets.is_empty())),
-        full=float(np.mean(_is_full(sets))),
+        full=float(np.mean(is_full(sets))),
         infinite=float(np.mean(np.isinf(sizes))),
         by_group=() if groups is None else _by_group(hits, known, sizes, as_labels(groups), thresholds or {}, tied=tied),
         no_verdict=None if known.any() else "no row has a label that a set can hold",
@@ -317,7 +317,8 @@ def _is_tied(tied: bool | Collection[Any], name: Any) -> bool:
     return tied if isinstance(tied, bool) else name in tied
 
 
-def _is_full(sets: PredictionSets) -> Bools:
+def is_full(sets: PredictionSets) -> Bools:
+    """Which sets rule nothing out."""
     if isinstance(sets, LabelSets):
         return sets.is_full()
     if isinstance(sets, Intervals):
@@ -363,14 +364,18 @@ class PairedComparison:
 
 
 def paired_wilcoxon(a: ArrayLike, b: ArrayLike) -> float:
-    """The two-sided p-value of Wilcoxon's signed-rank test of a against b, by scipy's defaults; 1 if all pairs are equal.
+    """The two-sided p-value of Wilcoxon's signed-rank test of a against b; 1 if all pairs are equal.
+
+    Equal pairs are left out, as Wilcoxon did: SciPy does too, but one of them makes it fall back to a normal approximation.
+    It is exact for up to 50 other pairs without ties.
 
     Repeated splits of one table are not independent samples of the population: the p-value speaks of splits of this table.
     """
     from scipy.stats import wilcoxon
 
     difference = _differences(a, b)
-    return 1.0 if not np.any(difference) else float(wilcoxon(difference).pvalue)
+    unequal = difference[difference != 0]
+    return float(wilcoxon(unequal).pvalue) if unequal.size else 1.0
 
 
 def paired_comparison(a: ArrayLike, b: ArrayLike) -> PairedComparison:
