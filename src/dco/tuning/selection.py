@@ -430,9 +430,11 @@ def select(
         raise ValueError(Message("⟨tune_folds⟩ needs refit=True: no single model was fitted on all the rows that tuned."))
     if bench.choosing.selection not in ("decoupled", "pointwise"):
         raise ValueError(f'selection must be "decoupled" or "pointwise", got {bench.choosing.selection!r}.')
-    if isinstance(models, Defaults):
-        models, scores = models.on(bench.train, scores)
     support, y = bench.choosing.support, np.concatenate([bench.train.y, bench.tune.y])
+    if isinstance(models, Defaults):
+        if models.scale(y) != models.scale(bench.train.y):
+            bench = replace(bench, prefitted={})  # tuning rows have taken the log away that these were fitted on
+        models, scores = models.on(bench.train, scores, y)
     if support is not None:
         check_support(y, support)
     search, fitted_here = bench.choosing.strategy, not any(map(holds_frozen, models.values()))

@@ -223,7 +223,7 @@ def _keys(entry: EvaluatedCandidate, counts: Integers, held: Integers, alpha: Le
     for part in np.array_split(visited, -(-len(visited) // _AT_ONCE)):
         for threshold, sizes in zip(part, curve(part), strict=True):
             rows = np.flatnonzero(thresholds == threshold)
-            with np.errstate(invalid="ignore"):
+            with np.errstate(invalid="ignore", over="ignore"):
                 totals = np.where(counts[rows] > 0, counts[rows] * sizes, 0.0).sum(axis=1)
             keys[rows, 0] = totals / held[rows]
             keys[rows, 1] = _p95(sizes, counts[rows], held[rows])
