@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from dataclasses import fields
 from typing import Any, Literal
 
 import numpy as np
@@ -20,6 +21,7 @@ from dco.foundations.notes import Message, Note, show
 from dco.foundations.ranks import Level
 from dco.guarantees.calibration import Statement
 from dco.guarantees.certificate import Certificate
+from dco.joint import fit_joint
 from dco.models.adapt import input_tags, is_frozen, named_models, predict_record, seeded_models
 from dco.models.wrapping import HoldsModels
 from dco.predictions import ClassProbabilities
@@ -69,10 +71,11 @@ class Decoupled(HoldsModels, ABC):
         ensemble: bool = False,
         condition_on: Any = None,
         simultaneous: bool = False,
+        weights: Any = None,
         search: Any = None,
         objective: Any = None,
         support: Any = None,
-        selection: Literal["decoupled", "pointwise"] = "decoupled",
+        selection: Literal["decoupled", "pointwise", "joint"] = "decoupled",
         stratify: bool = False,
         duplicates: Literal["natural", "drop", "allow"] = "natural",
         n_jobs: int | None = None,
@@ -92,6 +95,7 @@ class Decoupled(HoldsModels, ABC):
         self.ensemble = ensemble
         self.condition_on = condition_on
         self.simultaneous = simultaneous
+        self.weights = weights
         self.search = search
         self.objective = objective
         self.support = support
@@ -115,7 +119,7 @@ class Decoupled(HoldsModels, ABC):
         self._check_parameters(groups)
         if params and get_config().get("enable_metadata_routing") and self.search is None:
             process_routing(self, "fit", **params)  # an unset or unknown request is an error here, not a failed candidate
-        wanted = self.alpha, self.guarantee, self.delta, self.simultaneous, self.condition_on, self.on_infeasible
+        wanted = [getattr(self, entry.name) for entry in fields(Statement)]
         ensemble = self.ensemble or (self.search is None and not named_models(self.models))
         work = self.search, ensemble, self.refit, self.n_jobs, self.scheduler, self.selection
         new: Any = object.__new__(type(self))  # takes what is fitted, until all of it is
@@ -140,7 +144,7 @@ class Decoupled(HoldsModels, ABC):
         split = Split(*sizes, self.stratify, self.duplicates, frozen, roles.get("tune"), roles.get("calibrate"))
         support = None if self.support is None else support_of(self.support)
         aim = self.objective or ("mean_size" if defaults is None else DEFAULT)
-        new.predictor_ = fit_decoupled(
+        new.predictor_ = (fit_joint if self.selection == "joint" else fit_decoupled)(
             defaults or seeded_models(self.models, seed),
             given_scores(self.scores, scores_called),
             rows,
@@ -227,8 +231,9 @@ class Decoupled(HoldsModels, ABC):
     # ------------------------------------------------------------------------------------------ what callers bring
 
     def _check_parameters(self, groups: Any) -> None:
-        if groups is not None and self.condition_on is not None:
-            raise ValueError(Message("⟨groups=⟩ and ⟨condition_on=⟩ cannot be combined: no threshold is valid for both."))
+        for other in ("condition_on", "weights"):
+            if groups is not None and getattr(self, other) is not None:
+                raise ValueError(Message(f"⟨groups=⟩ and ⟨{other}=⟩ cannot be combined: no threshold is valid for both."))
         if self.search is not None and not hasattr(self.search, "search"):
             raise ValueError(f"search must be None, dco.search.Random(...) or dco.search.Optuna(...), got {self.search!r}.")
         if isinstance(self, RegressorMixin) and self.condition_on is not None and is_label(self.condition_on):
@@ -321,12 +326,15 @@ class DecoupledClassifier(ClassifierMixin, Decoupled):
         One threshold for each group (Mondrian); "label-clusters": rare labels share one with labels whose scores are alike.
         With "pac", delta holds for each group separately; `simultaneous` spends delta / G on each. With a list each value of
         each entry is a group: all are covered at once, though they overlap.
+    weights : None, a function of X, {label: ratio} or dco.ShiftWeights
+        How much more frequent rows (labels) are among new rows than in calibration, where that is known.
     search : None, dco.search.Random, dco.search.Optuna
     objective : None, "mean_size", "p95_size", "even", "balanced", one of dco.objectives, or f(sets, y) -> float
         What the search minimises. None is "balanced" for the default models, and the paper's "mean_size" for yours.
     support : None or (low, high)
         For numbers: where y lies by what you know of it, None for no end, as in (0, None). Sets are cut to it.
-    selection : "decoupled", one candidate for all rows, or "pointwise", the one whose set is smallest at each x
+    selection : "decoupled", one candidate for all rows; "pointwise", the one whose set is smallest at each x; or "joint"
+        No tuning rows: calibration rows choose for each new row, by mean size; sets may be unions (marginal only).
     stratify : bool
         Balance the roles that are dealt from X over labels. If calibration is one of them, marginal coverage is
         approximate and the certificate says "none".
@@ -407,11 +415,10 @@ class DecoupledRegressor(RegressorMixin, Decoupled):
         try:
             values: AnyArray = check_array(column, ensure_2d=False, input_name="y", dtype=np.float64)
         except ValueError:
-            text = next((value for value in column.tolist() if isinstance(value, str)), None)
-            if text is None:
-                raise
-            said = f"y holds text ({text!r}), and a regressor needs numbers. Classes: DecoupledClassifier."
-            raise ValueError(said) from None
+            if text := next((value for value in column.tolist() if isinstance(value, str)), None):
+                said = f"y holds text ({text!r}), and a regressor needs numbers. Classes: DecoupledClassifier."
+                raise ValueError(said) from None
+            raise
         return values
 
     def _known_targets(self, y: Any, notes: list[Note]) -> AnyArray:

@@ -282,10 +282,7 @@ class PointsWithSpread(Prediction):
 
 @dataclass(frozen=True, eq=False)
 class Quantiles(Prediction):
-    """A lower and an upper predicted quantile per row, and the median where a score asks for it.
-
-    Crossed quantiles (lower > upper) are sorted.
-    """
+    """A lower and an upper predicted quantile per row (sorted if crossed), and the median where a score asks for it."""
 
     lower: Floats
     upper: Floats
@@ -363,6 +360,11 @@ class Several(Prediction):
     def n_classes(self) -> int:
         """That of the first record."""
         return self.records[0].n_classes
+
+    @property
+    def centres(self) -> Floats:
+        """Those of the first record."""
+        return self.records[0].centres
 
     def labels(self) -> AnyArray | None:
         """Those of the first record, in its order."""

@@ -139,6 +139,19 @@ def test_after_an_alarm_a_model_is_recalibrated_on_later_rows(dco, home, rows):
     assert "Recalibrated" in dco("recalibrate", home / "numbers.dco", later, "--out", new, "--force").output
 
 
+def test_rows_without_labels_give_hints(dco, home, rows):
+    pd.read_csv(rows / "week0.csv").drop(columns="outcome").to_csv(rows / "calm.csv", index=False)
+    moved = pd.read_csv(rows / "week0.csv").drop(columns=["outcome", "grade"])
+    moved["dose"] *= 3
+    moved.to_csv(rows / "moved.csv", index=False)
+    told = dco.json("watch", home / "numbers.dco", rows / "moved.csv", "--hints", home / "rows.csv")
+    assert next(iter(told["p_values"])) == "dose"
+    assert "no test of the promise" in dco(
+        "watch", home / "numbers.dco", rows / "calm.csv", "--hints", home / "rows.csv"
+    ).output.replace("\n", " ")
+    assert "Give --state" in dco.refuses("watch", home / "numbers.dco", rows / "calm.csv")
+
+
 def test_a_call_that_fails_leaves_the_state_as_it_was(dco, home, rows, fails_at):
     state = rows / "watch.json"
     dco("watch", home / "numbers.dco", rows / "week0.csv", "--state", state)

@@ -38,6 +38,12 @@ class BadInputError(click.ClickException):
         text = " ".join(message.split())
         super().__init__(text if len(text) <= _LONGEST else f"{text[:_LONGEST]} ...")  # it may quote a whole damaged file
 
+    def show(self, file: Any = None) -> None:
+        """To standard error, wrapped on a terminal."""
+        from dco.cli.printing import say
+
+        say(f"Error: {self.message}", err=True)
+
 
 class Commands(click.Group):
     """The commands by name, imported when asked for. Every error ends as one sentence."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,7 +16,7 @@ from dco.cli.options import chosen_delta, note_large
 from dco.foundations.arrays import AnyArray
 from dco.foundations.errors import UntrustedTypeError
 from dco.foundations.extras import require
-from dco.foundations.notes import Note, show
+from dco.foundations.notes import show
 from dco.rows.conditions import is_label
 from dco.rows.fingerprints import role_fingerprint, row_fingerprints
 from dco.rows.rows import take_features
@@ -40,6 +42,18 @@ def open_model(path: Path, trust: Sequence[str] = ()) -> Any:
             f"{path} contains a {type(model).__name__}, not a calibrated model; give the file that `dco fit` wrote."
         )
     return model
+
+
+def opened_once(path: str, trust: tuple[str, ...]) -> Any:
+    """The model of a file for a worker, which reads it once for all its files and says nothing about it."""
+    return _opened(path, Path(path).stat().st_mtime_ns, trust)
+
+
+@functools.lru_cache(maxsize=1)
+def _opened(path: str, modified: int, trust: tuple[str, ...]) -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # noted when the run began
+        return open_model(Path(path), trust)
 
 
 def layout_of(model: Any, names: Sequence[str], *, target: str | None, path: Path, decimal: str | None = None) -> Layout:
@@ -114,6 +128,16 @@ def rows_with_targets(
     return KnownRows(X, y, labels(table, by), by, row_names(table, key), layout.target, _was_fitted_on(model, X, y))
 
 
+def rows_without_targets(model: Any, path: Path, *, ignore_new: bool, decimal: str | None = None, **_: Any) -> Any:
+    """The features of a table as the model needs them; a target that is there is not read."""
+    from dco.cli.reading import column_names, read_table
+
+    names = column_names(path)
+    layout = layout_of(model, names, target=None, path=path, decimal=decimal)
+    table = read_table(path, layout.columns_to_read(path, names, ignore_new=ignore_new))
+    return model_features(model, table, layout, path=path)
+
+
 def _was_fitted_on(model: Any, X: Any, y: AnyArray) -> bool:
     """Whether these are, row by row, the rows of the fit: decided by the calibration rows among them."""
     stored = getattr(model, "table_", None)
@@ -145,9 +169,7 @@ def stated(model: Any, asked: Mapping[str, Any], *, noting: bool = False) -> dic
     statement = predictor.stated(**asked)
     if noting:
         note_large(asked["alpha"])
-        notes: list[Note] = []
-        statement.note_infeasible(predictor.calibration, predictor.thresholds(statement), notes)
-        show(notes)
+        show(statement.note_infeasible(predictor.calibration, predictor.thresholds(statement)))
     return {
         "alpha": float(statement.alpha),
         "guarantee": "none" if model.certificate_.guarantee == "none" else statement.guarantee,

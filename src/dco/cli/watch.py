@@ -16,7 +16,8 @@ from dco.foundations.display import counted
 @click.command("watch", epilog=example("dco watch model.dco new_patients.csv --state watch.json"))
 @click.argument("model", type=FILE)
 @click.argument("data", type=FILE)
-@click.option("--state", type=FILE, required=True, help="What is known so far; made by the first call, then continued.")
+@click.option("--state", type=FILE, help="What is known so far; made by the first call, then continued.")
+@click.option("--hints", type=FILE, metavar="OLD", help="DATA has no labels: only compare its rows with this earlier table.")
 @click.option("--error-rate", type=LEVEL, default="0.05", show_default=True, help="P(ever a false alarm) is at most this.")
 @click.option("--run-length", type=click.IntRange(1), default=10_000, show_default=True, help="Rows between false changes.")
 @click.option(
@@ -30,7 +31,14 @@ from dco.foundations.display import counted
 @target_options
 @as_json
 def command(
-    model: Path, data: Path, state: Path, report: Path | None, trust: tuple[str, ...], as_json: bool, **options: Any
+    model: Path,
+    data: Path,
+    state: Path | None,
+    hints: Path | None,
+    report: Path | None,
+    trust: tuple[str, ...],
+    as_json: bool,
+    **options: Any,
 ) -> None:
     """Watch MODEL on the rows of DATA, in their order, and go on from earlier calls. Exit status 1 on an alarm.
 
@@ -45,6 +53,13 @@ def command(
     from dco.foundations.extras import require
     from dco.foundations.files import written_beside, written_together
 
+    if (state is None) == (hints is None):
+        raise click.UsageError(
+            "Give --state to watch labelled rows, or --hints with an earlier table for rows without labels."
+        )
+    if state is None:
+        _hint(model, data, hints, trust, as_json=as_json, **options)
+        return
     asked = {name: options.pop(name) for name in ("error_rate", "run_length", "duplicates")}
     if report is not None:
         check_output(report, force=True, inputs=[model, data, state])
@@ -73,6 +88,23 @@ def command(
         print_notes(notes)
     if found.alarm:
         raise click.exceptions.Exit(1)
+
+
+def _hint(model: Path, data: Path, earlier: Path | None, trust: tuple[str, ...], *, as_json: bool, **options: Any) -> None:
+    """Compare rows without labels with those of an earlier table."""
+    from dco.cli.model_files import open_model, rows_without_targets
+    from dco.evaluation.hints import shift_hints
+
+    assert earlier is not None, "checked by the command"
+    with progress("Comparing", None, quiet=as_json), collected_notes() as notes:
+        estimator = open_model(model, trust)
+        found = shift_hints(estimator, *(rows_without_targets(estimator, path, **options) for path in (earlier, data)))
+    if as_json:
+        print_json({"rows": found.rows, "p_values": found.p_values, "said": str(found), "notes": notes})
+    else:
+        say(str(found))
+        print_table(["column", "p-value"], [[name, f"{p:.2g}"] for name, p in found.p_values.items()])
+        print_notes(notes)
 
 
 def _known(path: Path) -> Any:

@@ -36,10 +36,10 @@ _POINTS = 200  # of a curve over rows
 _PARTS, _LEAST_PART = 24, 25  # of rows in time, and how many rows each has at least
 
 
-def plain_name(name: Any) -> str:
+def plain_name(name: Any, longest: int = _LONGEST) -> str:
     """A name as plain text: matplotlib would read dollar signs as mathematics."""
     text = str(name)
-    return (text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…").replace("$", r"\$")
+    return (text if len(text) <= longest else text[: longest - 1] + "…").replace("$", r"\$")
 
 
 class Display:
@@ -274,7 +274,8 @@ class RankingDisplay(Display):
         places = np.arange(len(rows))
         ax.barh(places, [row.mean_size for row in rows], color=[BLUE] + [PALE] * (len(rows) - 1), label="mean size")
         ax.plot([row.p95_size for row in rows], places, "|", color=INK, markersize=12, label="P95 size")
-        ax.set_yticks(places, [plain_name(row.name) for row in rows])
+        names = ["\n".join(plain_name(part, 52) for part in row.name.split(" / ", 1)) for row in rows]  # model, score
+        ax.set_yticks(places, names, fontsize=7)
         ax.set_ylim(len(rows) - 0.5, -0.5)
         ax.set_xlabel(f"set size on {self.ranking.n} tuning rows")
         ax.legend(**_ABOVE, ncols=2)

@@ -20,30 +20,31 @@ if TYPE_CHECKING:
     from dco.predictor import DecoupledPredictor
 
 
-def recalibrate(est: Decoupled, X: Any, y: Any, *, groups: Any = None) -> Any:
+def recalibrate(est: Decoupled, X: Any, y: Any, *, groups: Any = None, weights: Any = None) -> Any:
     """A copy of a fitted estimator whose structure is calibrated on new rows; `est` stays as it is.
 
     Nothing is fitted and nothing is chosen: the structure was frozen before it saw these rows, so the statement of the fit
     holds for rows exchangeable with them. The new certificate has the fingerprint of the old one in ``replaces``. Rows that
     trained or tuned the structure are refused. Which rows are taken, and when, must not depend on how their sets did: after
-    an alarm, take rows that came later. `groups` is needed if the fit had it.
+    an alarm, take rows that came later. `groups` is needed if the fit had it. `weights`, as of the estimator, say how the
+    mix of rows to come differs from that of these rows; weights of the fit no longer count.
     """
     from sklearn.utils.validation import check_is_fitted
 
     check_is_fitted(est, "predictor_")
     own, new = est.predictor_, object.__new__(type(est))
     rows = est._rows(X, y, groups, {}, reset=False)
-    new.__dict__ |= est.__dict__ | {"predictor_": _recalibrated(own, rows)}
+    new.__dict__ |= est.__dict__ | {"predictor_": _recalibrated(own, rows, weights), "weights": weights}
     show(new.predictor_.notes, raising=est.on_infeasible == "raise")
     return new
 
 
-def _recalibrated(own: DecoupledPredictor, rows: Rows) -> DecoupledPredictor:
+def _recalibrated(own: DecoupledPredictor, rows: Rows, weights: Any) -> DecoupledPredictor:
     """The predictor with the calibration of these rows."""
     if (rows.clusters is None) != (own.calibration.clusters is None):
         had = "had" if rows.clusters is None else "had no"
         raise ValueError(f"The fit {had} groups=, and its statement is about such rows: recalibrate in the same way.")
-    structure, statement, notes = own.structure, own.statement, list[Note]()
+    structure, statement, notes = own.structure, replace(own.statement, weights=weights), list[Note]()
     if structure.classes is not None:  # a label that the model never saw scores +inf
         check_label_kinds({"the fit": structure.classes, "the new rows": rows.y})
         structure = replace(structure, classes=np.union1d(structure.classes, rows.y))
@@ -51,10 +52,10 @@ def _recalibrated(own: DecoupledPredictor, rows: Rows) -> DecoupledPredictor:
     shared = _shared(own.kept, hashes)
     sealed = SealedRows(rows.X, rows.y, fingerprint=role_fingerprint(hashes))
     seed = own.certificate.seed or 0
-    calibration, y, rounding = calibrate(structure, sealed, clusters=rows.clusters, seed=seed)
+    calibration, y, rounding = calibrate(structure, sealed, statement.weights, clusters=rows.clusters, seed=seed)
     thresholds = statement.thresholds(calibration)
-    note_targets(structure, y, thresholds, statement, own.certificate.support, notes)
-    statement.note_infeasible(calibration, thresholds, notes)
+    notes += note_targets(structure, y, thresholds, statement, own.certificate.support)
+    notes += statement.note_infeasible(calibration, thresholds)
     facts = recalibrated_facts(own.certificate, statement, calibration, thresholds, sealed)
     labels = None if structure.classes is None else len(structure.classes)
     fresh = KeptRows.of({"calibrate": hashes}, own.kept.complete & (missing_cells(rows.X) == 0))
@@ -63,6 +64,7 @@ def _recalibrated(own: DecoupledPredictor, rows: Rows) -> DecoupledPredictor:
         own,
         structure=structure,
         calibration=calibration,
+        statement=statement,
         certificate=replace(own.certificate, **facts, labels=labels, repeats_shared=shared),
         kept=replace(own.kept, hashes={**own.kept.hashes, **fresh.hashes}, complete=fresh.complete),
         splits=replace(own.splits, calibrate=nothing, test=nothing, seed=None),

@@ -65,8 +65,8 @@ class Certificate(Facts, ShownAsPrinted):
                 f"This certificate has format {data.get('format')!r}; this version reads format {FORMAT}: use the one that "
                 "wrote it, or fit again."
             )
-        later: dict[str, Any] = {"groups": [], "support": None, "stability": None, "replaces": None}  # not always stated
-        data = later | data
+        later: dict[str, Any] = {"groups": [], "joint": False}  # not always stated
+        data = later | dict.fromkeys(("support", "stability", "replaces", "weights")) | data
         kinds = {"statement": str, "assumption": str, **get_type_hints(Facts)}
         wanted = kinds.keys() - {"written"}
         if set(data) != wanted:
@@ -94,6 +94,7 @@ class Certificate(Facts, ShownAsPrinted):
         """
         if self.guarantee == "none" or any(threshold.rank is None for threshold in self.thresholds):
             why = "groups overlap" if self.groups else "rows belong together in groups"
+            why = "the calibration rows choose among candidates" if self.joint else why
             why = "nothing is guaranteed" if self.guarantee == "none" else why
             raise ValueError(f"no bound is known for a level that is picked by its result: {why} (see the certificate).")
         own = None if self.delta is None else as_rational(self.delta, name="delta")

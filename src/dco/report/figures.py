@@ -13,6 +13,7 @@ from dco.foundations.display import number
 from dco.foundations.extras import require
 from dco.foundations.files import written_beside
 from dco.report.numbers import ConditionNumbers, ReportNumbers
+from dco.report.words import size_name
 
 FORMATS = ("svg", "png")
 _STYLE = {
@@ -92,7 +93,7 @@ def size_against_alpha(numbers: ReportNumbers) -> Any:
         panel.axvline(numbers.own.alpha, **DASHED)
         panel.set_ylim(bottom=0)
         panel.set_xlabel("α")
-        panel.set_ylabel(_size_name(numbers))
+        panel.set_ylabel(size_name(numbers))
         panel.legend(**SMALL)
     return figure
 
@@ -132,7 +133,3 @@ def empty_figure(*, width: float = 4.6, height: float = 2.6, panels: int = 1) ->
 def drawing_style() -> Any:
     """The settings of matplotlib that all figures are drawn and written with."""
     return require("matplotlib", extra="report").rc_context(_STYLE)
-
-
-def _size_name(numbers: ReportNumbers) -> str:
-    return "length of the set" if numbers.classes is None else "labels in the set"

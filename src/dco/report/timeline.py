@@ -60,10 +60,11 @@ def timeline_figure(monitor: Monitor) -> Any:
         MonitorDisplay.from_monitor(monitor, ax=above)
         above.set_xlabel("")
         seen, rate = monitor.timeline(), monitor.error_rate
-        rows = np.arange(1, len(seen["covered"]) + 1)
         for name, colour, label in (("p_value", SEEN, "coverage (alarm)"), ("drift_p_value", BLUE, "scores (drift)")):
-            below.step(rows, np.maximum(seen[name], _LEAST), where="post", color=colour, label=label)
+            values = np.maximum(seen[name], _LEAST)
+            steps = np.unique([0, *np.flatnonzero(np.diff(values)) + 1, values.size - 1])
+            below.step(steps + 1, values[steps], where="post", color=colour, label=label)
         below.axhline(rate, **DASHED, label=f"alarm at p = {rate:g}")
         below.set(yscale="log", ylim=(_LEAST / 2, 2), xlabel="rows", ylabel="p-value at any time")
-        below.legend(**SMALL, loc="lower left")
+        below.legend(**SMALL, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3)
     return figure

@@ -14,7 +14,7 @@ from dco.report import plots, words
 from dco.report.formats import decimals_for, fixed, label, level_percent, number, percent, shortened
 from dco.report.numbers import GivenRows, LevelNumbers, ReportNumbers, coverage_range
 
-MOST_CANDIDATES = 30
+MOST_CANDIDATES, FIRST_CANDIDATES = 30, 8  # in all, and before the rest is unfolded
 
 
 @dataclass(frozen=True)
@@ -85,6 +85,7 @@ def build_view(numbers: ReportNumbers, names: Sequence[str] | None = None) -> tu
     """Words and geometry for every level, and what is the same at all; `names` is what the rows are called."""
     live = Live(numbers.start)
     parts: dict[str, Any] = {"box": plots, "candidates": numbers.ranking.table[:MOST_CANDIDATES]}
+    parts |= {"first_candidates": FIRST_CANDIDATES, "size_name": words.size_name(numbers), "slicings": []}
     for section in (_words, _scores, _law, _conditions, _gaps):
         parts |= section(live, numbers)
     if numbers.rows is not None:

@@ -205,9 +205,6 @@ def rank_evaluated(
     evaluated: Sequence[EvaluatedCandidate],
     *,
     alpha: Level,
-    grid: Grid | None = None,
-    risk_margin: Level = 0,
-    rank_matching: tuple[SupportsIndex, SupportsIndex] | None = None,
     groups: ArrayLike | None = None,
     objective: Aimed = "mean_size",
 ) -> Ranking:
@@ -216,7 +213,7 @@ def rank_evaluated(
         raise ValueError("there is no candidate to rank.")
     if len({len(entry) for entry in evaluated}) != 1:
         raise ValueError("all candidates must be evaluated on the same tuning rows.")
-    rule = Rule.of(len(evaluated[0]), alpha, grid, risk_margin, rank_matching, None, groups)
+    rule = Rule.of(len(evaluated[0]), alpha, groups=groups)
     return ranked(evaluated, {}, replace(rule, objective=objective_of(objective)))
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from dco.foundations.arrays import AnyArray, Floats, Integers
 from dco.foundations.errors import IncompatibleScoreError
 from dco.foundations.notes import Message, Note
-from dco.foundations.parallel import run_many
+from dco.foundations.parallel import FOLLOWER, run_many
 from dco.foundations.ranks import Level, as_rational
 from dco.models.adapt import CLASS_RECORDS, holds_frozen, is_frozen, last_model, predict_record, records_of
 from dco.models.averaged import AveragedModel
@@ -70,7 +70,7 @@ class Choosing:
     refit: bool = True
     n_jobs: int | None = None
     scheduler: str | None = None
-    selection: str = "decoupled"  # "pointwise": each row takes the candidate with the smallest set there
+    selection: str = "decoupled"  # "pointwise": the smallest set at each x; "joint": the calibration rows choose
     objective: Objective = MEAN_SIZE
     support: tuple[float, float] | None = None  # where y lies: sets are cut to it
 
@@ -211,11 +211,14 @@ def try_models(candidates: Sequence[Candidate], bench: Workbench) -> dict[str, T
     for candidate in candidates:
         own.setdefault(candidate.model_name, []).append(candidate)
     jobs = [job for each in own.values() for job in _jobs(each, bench, pieces)]
-    n_jobs, scheduler = bench.choosing.n_jobs, bench.choosing.scheduler
+    n_jobs, scheduler, follower = bench.choosing.n_jobs, bench.choosing.scheduler, FOLLOWER.get()
+    told = None if follower is None else partial(follower, len(candidates), [name for name in own for _ in pieces])
+    if told is not None:
+        told(0, len(jobs))
     if len(jobs) == 1 and n_jobs is None and scheduler is None:
         return {candidates[0].model_name: _fit_and_predict(jobs[0])}
     fit = partial(_fit_and_predict, config=get_config())  # metadata routing, output of transformers: a worker has its own
-    outcomes = run_many(fit, jobs, n_jobs=n_jobs, scheduler=scheduler)
+    outcomes = run_many(fit, jobs, n_jobs=n_jobs, scheduler=scheduler, progress=told)
     if len(pieces) == 1:
         return dict(zip(own, outcomes, strict=True))
     following = iter(outcomes)
@@ -429,7 +432,7 @@ def select(
     if bench.n_folds is not None and not bench.choosing.refit:
         raise ValueError(Message("⟨tune_folds⟩ needs refit=True: no single model was fitted on all the rows that tuned."))
     if bench.choosing.selection not in ("decoupled", "pointwise"):
-        raise ValueError(f'selection must be "decoupled" or "pointwise", got {bench.choosing.selection!r}.')
+        raise ValueError(f'selection must be "decoupled", "pointwise" or "joint", got {bench.choosing.selection!r}.')
     support, y = bench.choosing.support, np.concatenate([bench.train.y, bench.tune.y])
     if isinstance(models, Defaults):
         if models.scale(y) != models.scale(bench.train.y):

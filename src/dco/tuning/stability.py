@@ -124,11 +124,11 @@ def split_evaluated(
         raise ValueError(f"share must lie strictly between 0 and 1, got {share!r}.")
     n, times = _n_rows(evaluated), _repetitions(repetitions)
     kept = max(1, round(share * n))
-    held = [rng.permutation(n)[:kept] for _ in range(times)]
+    held = (rng.permutation(n)[:kept] for _ in range(times))
     if objective != MEAN_SIZE:
         rule = replace(Rule.of(n, alpha, slices=slices), objective=objective)
-        return _summary(evaluated, ranked(evaluated, {}, rule), _winners_by(evaluated, rule, held))
-    counts = np.zeros((times, n), dtype=np.int64)
+        return _summary(evaluated, ranked(evaluated, {}, rule), _winners_by(evaluated, rule, list(held)))
+    counts = np.zeros((times, n), dtype=np.uint8)
     for row, part in zip(counts, held, strict=True):
         row[part] = 1
     return stability_of(evaluated, counts, alpha=alpha)
@@ -207,27 +207,36 @@ def winners_of(evaluated: Sequence[EvaluatedCandidate], counts: Integers, *, alp
     held = counts.sum(axis=1)
     if np.any(held == 0):
         raise ValueError("every repetition must hold at least one row.")
-    keys = np.stack([_keys(entry, counts, held, alpha) for entry in evaluated])  # (C, B, 3)
-    order = np.lexsort((keys[..., 2].T, keys[..., 1].T, keys[..., 0].T), axis=-1)  # stable: candidate order decides last
+    ranks = np.array([tuning_rank(int(total), alpha=alpha) for total in held])
+    visited = np.stack([_order_statistics(entry.scores, counts, ranks) for entry in evaluated])  # (C, B)
+    curves = [_curve(entry, np.unique(own)) for entry, own in zip(evaluated, visited, strict=True)]
+    means = np.stack([_measured(_mean, curve, own, counts) for curve, own in zip(curves, visited, strict=True)])
+    p95, tied = np.zeros(means.shape), means == means.min(axis=0)
+    for place, rows in enumerate(map(np.flatnonzero, tied & (tied.sum(axis=0) > 1))):  # it decides only where means tie
+        p95[place, rows] = _measured(_p95, curves[place], visited[place, rows], counts[rows])
+    order = np.lexsort((visited.T, p95.T, means.T), axis=-1)  # stable: candidate order decides last
     return np.asarray(order[:, 0])
 
 
-def _keys(entry: EvaluatedCandidate, counts: Integers, held: Integers, alpha: Level) -> Floats:
-    """Mean size, P95 size and threshold of one candidate in each repetition, (B, 3)."""
-    ranks = np.array([tuning_rank(int(total), alpha=alpha) for total in held])
-    thresholds = _order_statistics(entry.scores, counts, ranks)
-    keys = np.empty((len(counts), 3))
-    keys[:, 2] = thresholds
-    visited = np.unique(thresholds)
-    curve = _curve(entry, visited)
-    for part in np.array_split(visited, -(-len(visited) // _AT_ONCE)):
+def _measured(
+    measure: Callable[[Floats, Integers], Floats], curve: Callable[[Floats], Floats], thresholds: Floats, counts: Integers
+) -> Floats:
+    """What is measured on the sizes of each repetition at its own threshold, (B,)."""
+    result, visited = np.empty(len(thresholds)), np.unique(thresholds)
+    for start in range(0, len(visited), _AT_ONCE):
+        part = visited[start : start + _AT_ONCE]
         for threshold, sizes in zip(part, curve(part), strict=True):
             rows = np.flatnonzero(thresholds == threshold)
-            with np.errstate(invalid="ignore", over="ignore"):
-                totals = np.where(counts[rows] > 0, counts[rows] * sizes, 0.0).sum(axis=1)
-            keys[rows, 0] = totals / held[rows]
-            keys[rows, 1] = _p95(sizes, counts[rows], held[rows])
-    return keys
+            result[rows] = measure(sizes, counts[rows])
+    return result
+
+
+def _mean(sizes: Floats, counts: Integers) -> Floats:
+    """The mean size of each resample, (B,)."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        if np.all(np.isfinite(sizes)):
+            return np.asarray((counts * sizes).sum(axis=1) / counts.sum(axis=1))
+        return np.asarray(np.where(counts > 0, counts * sizes, 0.0).sum(axis=1) / counts.sum(axis=1))
 
 
 def _curve(entry: EvaluatedCandidate, visited: Floats) -> Callable[[Floats], Floats]:
@@ -250,9 +259,9 @@ def _curve(entry: EvaluatedCandidate, visited: Floats) -> Callable[[Floats], Flo
     return between
 
 
-def _p95(sizes: Floats, counts: Integers, held: Integers) -> Floats:
+def _p95(sizes: Floats, counts: Integers) -> Floats:
     """The P95 size of each resample, (B,), as the ranking reports it."""
-    places = [linear_quantile_places(int(total), 0.95) for total in held]
+    places = [linear_quantile_places(int(total), 0.95) for total in counts.sum(axis=1)]
     below = _order_statistics(sizes, counts, np.array([low for low, _, _ in places]))
     above = _order_statistics(sizes, counts, np.array([high for _, high, _ in places]))
     return np.array([interpolated(a, b, share) for a, b, (_, _, share) in zip(below, above, places, strict=True)])
@@ -261,8 +270,8 @@ def _p95(sizes: Floats, counts: Integers, held: Integers) -> Floats:
 def _order_statistics(values: Floats, counts: Integers, ranks: Integers) -> Floats:
     """The ranks[b]-th smallest value of each resample b, (B,)."""
     order = np.argsort(values, kind="stable")
-    reached = np.cumsum(counts[:, order], axis=1) >= ranks[:, None]
-    return np.asarray(values[order][np.argmax(reached, axis=1)], dtype=np.float64)
+    places = [np.searchsorted(np.cumsum(own[order]), rank) for own, rank in zip(counts, ranks, strict=True)]
+    return np.asarray(values[order[places]], dtype=np.float64)
 
 
 def _relative(regret: float, size: float) -> float:
