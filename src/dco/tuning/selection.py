@@ -89,6 +89,11 @@ class Workbench:
     together: Rows | None = None  # training and tuning rows in one, where they lie so already
 
     @cached_property
+    def seen_classes(self) -> AnyArray | None:
+        """The labels of training and tuning rows: how many more the calibration rows hold is not for a search to know."""
+        return None if self.classes is None else np.unique(np.concatenate([self.train.y, self.tune.y]))
+
+    @cached_property
     def uniform_seed(self) -> int:
         """The seed of randomised scores."""
         return int(np.random.SeedSequence(self.seed).generate_state(2)[0])
@@ -249,7 +254,7 @@ def _jobs(own: Sequence[Candidate], bench: Workbench, pieces: list[tuple[Rows, I
     uniforms = row_uniforms(tuning.X, seed=bench.uniform_seed) if any(each.score.randomised for each in own) else None
     model, fitted = own[0].model, bench.prefitted.get(own[0].model_name)
     return [
-        Job(model, rows, on, tuning, out, kinds, None if uniforms is None else uniforms[out], bench.classes, fitted)
+        Job(model, rows, on, tuning, out, kinds, None if uniforms is None else uniforms[out], bench.seen_classes, fitted)
         for rows, on, out in pieces
     ]
 
