@@ -89,9 +89,9 @@ class Workbench:
     together: Rows | None = None  # training and tuning rows in one, where they lie so already
 
     @cached_property
-    def seen_classes(self) -> AnyArray | None:
+    def seen_classes(self) -> AnyArray:
         """The labels of training and tuning rows: how many more the calibration rows hold is not for a search to know."""
-        return None if self.classes is None else np.unique(np.concatenate([self.train.y, self.tune.y]))
+        return np.unique(np.concatenate([self.train.y, self.tune.y]))
 
     @cached_property
     def uniform_seed(self) -> int:
@@ -252,9 +252,10 @@ def _jobs(own: Sequence[Candidate], bench: Workbench, pieces: list[tuple[Rows, I
     """What is to be done for the model of these candidates: a fit and its predictions for each piece."""
     tuning, kinds = bench.tuning_rows(), tuple({candidate.kind: None for candidate in own})
     uniforms = row_uniforms(tuning.X, seed=bench.uniform_seed) if any(each.score.randomised for each in own) else None
-    model, fitted = own[0].model, bench.prefitted.get(own[0].model_name)
+    model, classes = own[0].model, None if bench.classes is None else bench.seen_classes
+    fitted = bench.prefitted.get(own[0].model_name)
     return [
-        Job(model, rows, on, tuning, out, kinds, None if uniforms is None else uniforms[out], bench.seen_classes, fitted)
+        Job(model, rows, on, tuning, out, kinds, None if uniforms is None else uniforms[out], classes, fitted)
         for rows, on, out in pieces
     ]
 
@@ -440,8 +441,7 @@ def select(
         raise ValueError(f'selection must be "decoupled", "pointwise" or "joint", got {bench.choosing.selection!r}.')
     support, y = bench.choosing.support, np.concatenate([bench.train.y, bench.tune.y])
     if isinstance(models, Defaults):
-        if models.scale(y) != models.scale(bench.train.y):
-            bench = replace(bench, prefitted={})  # tuning rows have taken the log away that these were fitted on
+        bench = bench if models.scale(y) == models.scale(bench.train.y) else replace(bench, prefitted={})  # another log
         models, scores = models.on(bench.train, scores, y)
     if support is not None:
         check_support(y, support)
