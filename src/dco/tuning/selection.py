@@ -89,6 +89,11 @@ class Workbench:
     together: Rows | None = None  # training and tuning rows in one, where they lie so already
 
     @cached_property
+    def seen_classes(self) -> AnyArray:
+        """The labels of training and tuning rows: how many more the calibration rows hold is not for a search to know."""
+        return np.unique(np.concatenate([self.train.y, self.tune.y]))
+
+    @cached_property
     def uniform_seed(self) -> int:
         """The seed of randomised scores."""
         return int(np.random.SeedSequence(self.seed).generate_state(2)[0])
@@ -247,9 +252,10 @@ def _jobs(own: Sequence[Candidate], bench: Workbench, pieces: list[tuple[Rows, I
     """What is to be done for the model of these candidates: a fit and its predictions for each piece."""
     tuning, kinds = bench.tuning_rows(), tuple({candidate.kind: None for candidate in own})
     uniforms = row_uniforms(tuning.X, seed=bench.uniform_seed) if any(each.score.randomised for each in own) else None
-    model, fitted = own[0].model, bench.prefitted.get(own[0].model_name)
+    model, classes = own[0].model, None if bench.classes is None else bench.seen_classes
+    fitted = bench.prefitted.get(own[0].model_name)
     return [
-        Job(model, rows, on, tuning, out, kinds, None if uniforms is None else uniforms[out], bench.classes, fitted)
+        Job(model, rows, on, tuning, out, kinds, None if uniforms is None else uniforms[out], classes, fitted)
         for rows, on, out in pieces
     ]
 
@@ -434,9 +440,10 @@ def select(
     if bench.choosing.selection not in ("decoupled", "pointwise"):
         raise ValueError(f'selection must be "decoupled", "pointwise" or "joint", got {bench.choosing.selection!r}.')
     levelled = isinstance(models, Defaults) and scores is None and bench.classes is None
-    if isinstance(models, Defaults):
-        models, scores = models.on(bench.train, scores)
     support, y = bench.choosing.support, np.concatenate([bench.train.y, bench.tune.y])
+    if isinstance(models, Defaults):
+        bench = bench if models.scale(y) == models.scale(bench.train.y) else replace(bench, prefitted={})  # another log
+        models, scores = models.on(bench.train, scores, y)
     if support is not None:
         check_support(y, support)
     search, fitted_here = bench.choosing.strategy, not any(map(holds_frozen, models.values()))
@@ -446,8 +453,7 @@ def select(
             raise ValueError(
                 Message("Clusters of labels are learnt on tuning rows: raise ⟨tune_size⟩, or use folds: ⟨tune_folds=5⟩.")
             )
-        only = _the_only(candidates, alpha=statement.alpha, searched=search is not None)
-        return replace(only, training_rows_known=fitted_here)
+        return _the_only(candidates, alpha=statement.alpha, searched=search is not None, known=fitted_here)
     named = statement.condition_on is not None
     trials = Trials(bench, statement.alpha, bench.conditions(statement.condition_on) if named else None)
     if search is not None:
@@ -485,11 +491,11 @@ def select(
     return Selection(ranking, winner, fitted, len(candidates), reasons, known, stability, tuned)
 
 
-def _the_only(candidates: Sequence[Candidate], *, alpha: Level, searched: bool) -> Selection:
+def _the_only(candidates: Sequence[Candidate], *, alpha: Level, searched: bool, known: bool) -> Selection:
     """Without tuning rows there is nothing to choose by, so there must be nothing to choose from."""
     if searched or len(candidates) != 1:
         names = ", ".join(candidate.name for candidate in candidates[:3]) + (", ..." if len(candidates) > 3 else "")
         found = "a search chooses by them" if searched else f"{len(candidates)} candidates are compared on them ({names})"
         advice = "raise ⟨tune_size⟩, tune by folds with ⟨tune_folds=5⟩, or bring one model and one score."
         raise ValueError(Message(f"No row is left for tuning, but {found}: {advice}"))
-    return Selection(Ranking((), (), float(as_rational(alpha)), 0), candidates[0], None, 1, {})
+    return Selection(Ranking((), (), float(as_rational(alpha)), 0), candidates[0], None, 1, {}, known)
