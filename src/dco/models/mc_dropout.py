@@ -3,12 +3,14 @@
 A head is Linear-ReLU-Dropout for each hidden layer and a last Linear. Its `passes` dropout masks are drawn once and frozen:
 the passes are then T fixed networks, the score is one fixed function of a row, and calibration rows and test rows stay
 exchangeable. Weights and masks are NumPy arrays; JAX (extra `bayes`) trains and predicts, on whatever device it finds.
+On a GPU it also standardises the features and draws the first weights and the batches, so that only rows go there and only
+weights come back: heads follow the same law as those of a CPU, but are not the same heads.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import pairwise
 from numbers import Real
@@ -21,7 +23,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from dco.foundations.arrays import AnyArray, Bools, Floats, Integers
+from dco.foundations.arrays import AnyArray, Floats, Integers
 from dco.foundations.extras import require
 from dco.foundations.ranks import as_count, as_positive
 from dco.predictions import ClassDraws
@@ -65,7 +67,7 @@ class MCDropoutClassifier(ClassifierMixin, BaseEstimator):
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Train on these rows. Labels that are not among them have no column: `classes_` lists those that are."""
-        _train([(self, self._prepare(X, y))])
+        _train([(self, self._prepare(self._checked(X, y)))])
         return self
 
     @classmethod
@@ -79,18 +81,17 @@ class MCDropoutClassifier(ClassifierMixin, BaseEstimator):
         """Train a clone of every head on every (X, y); `result[i][j]` is data set i with head j.
 
         Heads of one shape on data of one shape train side by side in one compiled program, in groups that need at most
-        `memory` bytes beside the rows (by default 256 MiB on a CPU and 1 GiB on a GPU: larger groups gain next to nothing).
+        `memory` bytes beside the rows (by default 256 MiB on a CPU, where more gains nothing, and a quarter of a GPU's).
         Each is the head that `fit` would give, up to rounding, which on a GPU is that of JAX's default matrix precision.
         """
         fits: list[list[MCDropoutClassifier]] = []
         tasks: list[tuple[MCDropoutClassifier, _Task]] = []
         for X, y in datasets:
             fits.append([clone(head) for head in heads])
-            shared: dict[bool, _Features] = {}  # heads on the same rows share them
+            rows = None  # checked by the first head, shared by all
             for head in fits[-1]:
-                task = head._prepare(X, y, features=shared.get(bool(head.standardise)))
-                shared[bool(head.standardise)] = task.features
-                tasks.append((head, task))
+                rows = head._checked(X, y, rows)
+                tasks.append((head, head._prepare(rows)))
         _train(tasks, memory=memory)
         return fits
 
@@ -137,39 +138,40 @@ class MCDropoutClassifier(ClassifierMixin, BaseEstimator):
                 result[..., start : start + len(here), :] = np.asarray(program(*layers, block))[..., : len(here), :]
         return result
 
-    def _prepare(self, X: ArrayLike, y: ArrayLike, *, features: _Features | None = None) -> _Task:
-        """Check the input, and draw from `random_state` all that training needs, in an order that no batching changes."""
+    def _checked(self, X: ArrayLike, y: ArrayLike, known: _Rows | None = None) -> _Rows:
+        """The input, checked unless another head has done it; sets what scikit-learn wants to know of a fitted estimator."""
         self._check_parameters()
-        rows, labels = validate_data(self, X, y, dtype=np.float32)
-        check_classification_targets(labels)
-        self.classes_, codes = np.unique(labels, return_inverse=True)
-        if features is None:
-            features = _Features.of(rows, standardise=self.standardise)
+        if known is None:
+            rows, labels = validate_data(self, X, y, dtype=np.float32)
+            check_classification_targets(labels)
+            names = getattr(self, "feature_names_in_", None)
+            known = _Rows(rows, *np.unique(labels, return_inverse=True), names)
+        self.classes_, self.n_features_in_ = known.classes, known.values.shape[1]
+        if known.names is not None:
+            self.feature_names_in_ = known.names
+        return known
+
+    def _prepare(self, rows: _Rows) -> _Task:
+        """Draw from `random_state` all that training needs, in an order that no batching changes."""
+        features = rows.features(bool(self.standardise))
         self.feature_mean_, self.feature_scale_ = features.mean, features.scale
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         start, order, frozen, noise = np.random.SeedSequence(seed).spawn(4)
-        widths = (rows.shape[1], *(int(width) for width in self.hidden), len(self.classes_))
-        rng = np.random.default_rng(start)
-        weights, biases = [], []
-        for fan_in, fan_out in pairwise(widths):
-            bound = 1 / np.sqrt(fan_in)  # torch's default for a linear layer
-            weights.append(rng.uniform(-bound, bound, (fan_in, fan_out)).astype(np.float32))
-            biases.append(rng.uniform(-bound, bound, fan_out).astype(np.float32))
+        widths = (rows.values.shape[1], *(int(width) for width in self.hidden), len(self.classes_))
         rng = np.random.default_rng(frozen)
         keep = 1.0 - float(self.dropout)
         self.masks_ = [
             rng.random((self.passes, width)) < keep if self.passes else np.ones((1, width), dtype=bool)
             for width in widths[1:-1]
         ]
-        return _Task(
-            features=features,
-            codes=codes.astype(np.int32),
-            widths=widths,
-            weights=weights,
-            biases=biases,
-            batches=_batches(np.random.default_rng(order), len(rows), int(self.batch_size), int(self.epochs)),
-            noise_seed=int(noise.generate_state(1)[0]),
-        )
+        size = min(int(self.batch_size), len(rows.codes))
+        drawn: dict[str, Any] = {"start": start.generate_state(1)[0], "order": order.generate_state(1)[0]}
+        if _trains_on_host():
+            weights, biases = _first_layers(np.random.default_rng(start), widths)
+            batches = _batches(np.random.default_rng(order), len(rows.codes), size, int(self.epochs))
+            drawn = {"weights": weights, "biases": biases, "rows": batches}
+        drawn["noise"] = noise.generate_state(1)[0]
+        return _Task(features, rows.codes.astype(np.int32), widths, int(self.epochs), size, drawn)
 
     def _check_parameters(self) -> None:
         if not isinstance(self.hidden, Sequence) or not self.hidden:
@@ -186,18 +188,40 @@ class MCDropoutClassifier(ClassifierMixin, BaseEstimator):
 
 
 @dataclass(frozen=True, eq=False)
-class _Features:
-    """One data set's features in single precision, standardised or as they are, and the way there."""
+class _Rows:
+    """One data set, checked: what heads on the same rows share."""
 
-    rows: Floats
+    values: Floats
+    classes: AnyArray
+    codes: Integers
+    names: AnyArray | None
+    known: dict[bool, _Features] = field(default_factory=dict)
+
+    def features(self, standardise: bool) -> _Features:
+        """The features, standardised or as they are."""
+        if standardise not in self.known:
+            self.known[standardise] = _Features.of(self.values, standardise=standardise)
+        return self.known[standardise]
+
+
+@dataclass(frozen=True, eq=False)
+class _Features:
+    """One data set's features in single precision where heads train, standardised or as they are, and the way there."""
+
+    rows: Any
     mean: Floats
     scale: Floats
 
     @classmethod
-    def of(cls, rows: Floats, *, standardise: bool) -> _Features:
-        width = rows.shape[1]
+    def of(cls, rows: Any, *, standardise: bool) -> _Features:
+        width, on_host = rows.shape[1], _trains_on_host()
+        if not on_host:
+            rows = require("jax", extra="bayes").device_put(rows)
         if not standardise:
             return cls(rows, np.zeros(width, np.float32), np.ones(width, np.float32))
+        if not on_host:
+            rows, mean, scale = _standardising_program()(rows)
+            return cls(rows, np.asarray(mean), np.asarray(scale))
         mean, spread = rows.mean(axis=0, dtype=np.float64), rows.std(axis=0, dtype=np.float64)
         scale = np.where(spread > 1e-6 * np.abs(mean), spread, np.inf)  # dividing by inf: a constant feature stays 0
         mean, scale = mean.astype(np.float32), scale.astype(np.float32)
@@ -211,29 +235,60 @@ class _Task:
     features: _Features
     codes: Integers
     widths: tuple[int, ...]
-    weights: list[Floats]
-    biases: list[Floats]
-    batches: tuple[Integers, Bools]  # (steps, batch) row numbers, and which of them are real
-    noise_seed: int
+    epochs: int
+    batch: int  # rows of one
+    drawn: dict[str, Any]  # first weights and biases, and the rows of each batch; for a GPU the seeds of both
 
 
-def _batches(rng: np.random.Generator, n: int, size: int, epochs: int) -> tuple[Integers, Bools]:
-    """Row numbers of every step, (epochs · ceil(n / size), min(size, n)): shuffled each epoch, the last batch padded."""
-    size = min(size, n)
-    per_epoch = -(-n // size)
-    rows = np.zeros((epochs, per_epoch * size), dtype=np.int32)
-    for epoch in rows:
-        epoch[:n] = rng.permutation(n)
-    real = np.broadcast_to(np.arange(per_epoch * size) < n, rows.shape)
-    return rows.reshape(-1, size), real.reshape(-1, size)
+def _device() -> Any:
+    """Where JAX trains."""
+    (device,) = require("jax", extra="bayes").device_put(0).devices()
+    return device
+
+
+def _trains_on_host() -> bool:
+    return bool(_device().platform == "cpu")
+
+
+def _first_layers(rng: np.random.Generator, widths: tuple[int, ...]) -> tuple[list[Floats], list[Floats]]:
+    """Weights and biases, uniform within 1 / sqrt(fan_in): torch's default for a linear layer."""
+    weights, biases = [], []
+    for fan_in, fan_out in pairwise(widths):
+        bound = 1 / np.sqrt(fan_in)
+        weights.append(rng.uniform(-bound, bound, (fan_in, fan_out)).astype(np.float32))
+        biases.append(rng.uniform(-bound, bound, fan_out).astype(np.float32))
+    return weights, biases
+
+
+def _first_layers_there(key: Any, widths: tuple[int, ...]) -> tuple[list[Any], list[Any]]:
+    """The same law, drawn by JAX."""
+    random = require("jax.random", extra="bayes")
+    layers = []
+    for place, (fan_in, fan_out) in enumerate(pairwise(widths)):
+        bound = 1 / np.sqrt(fan_in)
+        layers.append(random.uniform(random.fold_in(key, place), (fan_in + 1, fan_out), minval=-bound, maxval=bound))
+    return [both[:-1] for both in layers], [both[-1] for both in layers]
+
+
+def _batches(rng: np.random.Generator, n: int, size: int, epochs: int) -> Integers:
+    """Row numbers of every step, (epochs · ceil(n / size), size): shuffled each epoch, the last batch padded."""
+    orders = np.stack([rng.permutation(n) for _ in range(epochs)]).astype(np.int32)
+    return np.pad(orders, ((0, 0), (0, -n % size))).reshape(-1, size)
+
+
+def _batches_there(key: Any, n: int, size: int, epochs: int) -> Any:
+    """The same law, drawn by JAX."""
+    jax, jnp = require("jax", extra="bayes"), require("jax.numpy", extra="bayes")
+    orders = jax.vmap(lambda each: jax.random.permutation(each, n))(jax.random.split(key, epochs))
+    return jnp.pad(orders, ((0, 0), (0, -n % size))).reshape(-1, size)
 
 
 def _train(tasks: Sequence[tuple[MCDropoutClassifier, _Task]], *, memory: float | None = None) -> None:
     """Train every head, those of one shape together in groups, and hand each its weights."""
     shapes: dict[tuple[Any, ...], list[tuple[MCDropoutClassifier, _Task]]] = {}
     for head, task in tasks:
-        shapes.setdefault((task.widths, len(task.codes), task.batches[0].shape), []).append((head, task))
-    for (widths, _, (_, batch)), alike in shapes.items():
+        shapes.setdefault((task.widths, len(task.codes), task.epochs, task.batch), []).append((head, task))
+    for (widths, _, _, batch), alike in shapes.items():
         size = _group_size(widths, batch, memory)
         for start in range(0, len(alike), size):
             group = alike[start : start + size]
@@ -253,34 +308,48 @@ def _group_size(widths: tuple[int, ...], batch: int, memory: float | None) -> in
     weights = sum(a * b + b for a, b in pairwise(widths))
     need = 4 * (6 * weights + 6 * batch * sum(widths))
     if memory is None:
-        (device,) = require("jax", extra="bayes").device_put(0).devices()  # where training will run
-        memory = 2**28 if device.platform == "cpu" else 2**30
+        memory = 2**28 if _trains_on_host() else (_device().memory_stats() or {}).get("bytes_limit", 2**32) / 4
     return max(1, int(memory // need))
 
 
 def _run_training(group: Sequence[tuple[MCDropoutClassifier, _Task]]) -> tuple[list[Any], list[Any]]:
+    jax = require("jax", extra="bayes")
     tasks = [task for _, task in group]
-    tables: dict[int, tuple[int, Floats, Integers]] = {}
+    tables: dict[int, tuple[int, Any, Integers]] = {}
     for task in tasks:  # heads on the same rows share them
         tables.setdefault(id(task.features), (len(tables), task.features.rows, task.codes))
-    # NumPy arrays throughout: stacking them in JAX would compile a small program for each shape.
-    per_head: dict[str, Any] = {
-        "table": np.asarray([tables[id(task.features)][0] for task in tasks], dtype=np.int32),
-        "weights": [np.stack(layer) for layer in zip(*(task.weights for task in tasks), strict=True)],
-        "biases": [np.stack(layer) for layer in zip(*(task.biases for task in tasks), strict=True)],
-        "rows": np.stack([task.batches[0] for task in tasks]),
-        "seed": np.asarray([task.noise_seed for task in tasks], dtype=np.uint32),
-    }
+    # NumPy arrays where they are: stacking them in JAX would compile a small program for each shape.
+    per_head = jax.tree.map(lambda *parts: np.stack(parts), *(task.drawn for task in tasks))
+    per_head["table"] = np.asarray([tables[id(task.features)][0] for task in tasks], dtype=np.int32)
     for name in ("dropout", "learning_rate", "weight_decay"):
         per_head[name] = np.asarray([getattr(head, name) for head, _ in group], dtype=np.float32)
-    features = np.stack([rows for _, rows, _ in tables.values()])
+    stack = np.stack if _trains_on_host() else jax.numpy.stack
+    features = stack([rows for _, rows, _ in tables.values()])
     codes = np.stack([codes for _, _, codes in tables.values()])
-    weights, biases = _training_program()(features, codes, tasks[0].batches[1], per_head)
+    first = tasks[0]
+    real = np.tile(np.arange(-(-len(first.codes) // first.batch) * first.batch) < len(first.codes), first.epochs)
+    program = _training_program(first.widths, first.epochs)
+    weights, biases = program(features, codes, real.reshape(-1, first.batch), per_head)
     return [np.asarray(w) for w in weights], [np.asarray(b) for b in biases]
 
 
 @lru_cache(maxsize=1)
-def _training_program() -> Any:
+def _standardising_program() -> Any:
+    """Rows to standardised rows, their mean and scale; from the first row on, so that a constant feature is exactly 0."""
+    jax, jnp = require("jax", extra="bayes"), require("jax.numpy", extra="bayes")
+
+    def run(rows: Any) -> Any:
+        shifted = rows - rows[0]
+        middle, spread = shifted.mean(axis=0), shifted.std(axis=0)
+        mean = rows[0] + middle
+        scale = jnp.where(spread > 1e-6 * jnp.abs(mean), spread, jnp.inf)
+        return (rows - mean) / scale, mean, scale
+
+    return jax.jit(run)
+
+
+@lru_cache(maxsize=32)
+def _training_program(widths: tuple[int, ...], epochs: int) -> Any:
     """One compiled program for each shape; JAX keeps them for the process (and on disk, if the caller has set its cache)."""
     jax, jnp, optax = (require(name, extra="bayes") for name in ("jax", "jax.numpy", "optax"))
 
@@ -310,10 +379,14 @@ def _training_program() -> Any:
             change, moments = adam.update(gradient, moments, layers)
             return (optax.apply_updates(layers, change), moments), None
 
-        noise = jax.random.key(head["seed"])
-        layers = (head["weights"], head["biases"])
-        numbers = jnp.arange(len(head["rows"]))
-        (layers, _), _ = jax.lax.scan(step, (layers, adam.init(layers)), (numbers, head["rows"], real))
+        if "weights" in head:
+            layers, batches = (head["weights"], head["biases"]), head["rows"]
+        else:
+            layers = _first_layers_there(jax.random.key(head["start"]), widths)
+            batches = _batches_there(jax.random.key(head["order"]), codes.shape[1], real.shape[1], epochs)
+        noise = jax.random.key(head["noise"])
+        numbers = jnp.arange(len(batches))
+        (layers, _), _ = jax.lax.scan(step, (layers, adam.init(layers)), (numbers, batches, real))
         return layers
 
     return jax.jit(jax.vmap(train, in_axes=(None, None, None, 0)))
