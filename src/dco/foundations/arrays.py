@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+from collections.abc import Sequence
 from contextlib import suppress
 from decimal import Decimal, InvalidOperation
 from fractions import Fraction
@@ -26,11 +27,13 @@ def where_they_are(values: Any) -> Any:
     """
     if isinstance(values, np.ndarray):
         return values
-    is_torch = type(values).__module__.partition(".")[0] == "torch"  # told by its name: torch is not imported here
-    if not (is_torch or hasattr(values, "__array_namespace__")) or isinstance(values, np.generic):
-        return to_numpy(values)
-    if is_torch:
+    library = type(values).__module__.partition(".")[0]  # told by its name: neither torch nor CuPy is imported here
+    if library == "torch":
         return values.detach() if values.device.type != "mps" else to_numpy(values)
+    if library == "cupy":
+        return values
+    if not hasattr(values, "__array_namespace__") or isinstance(values, np.generic):
+        return to_numpy(values)
     floats = namespace(values).__array_namespace_info__().dtypes(kind="real floating")
     return values if "float64" in floats else to_numpy(values)
 
@@ -78,11 +81,29 @@ def doubles(array: Any) -> NDArray[np.float64]:
     return copied
 
 
+def softmax(logits: Any, *, temperature: float) -> Any:
+    """The softmax of each row of logits / temperature; a row with NaN, with +inf or without a finite number becomes NaN."""
+    xp, in_one_pass = namespace(logits), hasattr(logits, "softmax")  # torch
+    with np.errstate(invalid="ignore"):
+        if temperature != 1 or not in_one_pass:
+            logits = (logits - xp.max(logits, axis=1, keepdims=True)) / temperature
+        if in_one_pass:
+            return logits.softmax(1)
+        weights = xp.exp(logits)
+        weights /= xp.sum(weights, axis=1, keepdims=True)
+    return weights
+
+
+def joined(parts: Sequence[Any], *, axis: int = 0) -> Any:
+    """The parts, one after the other."""
+    return parts[0] if len(parts) == 1 else namespace(parts[0]).concat(parts, axis=axis)
+
+
 def sums_from_zero(counts: Any) -> Any:
     """0 and the sums of the first 1, 2, ... numbers of (n,) counts or marks, in int64."""
     if not isinstance(counts, np.ndarray):
         xp = namespace(counts)
-        return xp.cumulative_sum(xp.astype(counts, xp.int64), include_initial=True)
+        return xp.cumulative_sum(xp.astype(counts, xp.int64, copy=False), include_initial=True)
     sums = np.zeros(counts.size + 1, dtype=np.int64)
     np.cumsum(counts, out=sums[1:])
     return sums

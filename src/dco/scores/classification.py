@@ -23,7 +23,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dco.foundations.arrays import Bools, Floats, Integers, beside, doubles, namespace, one_number, whole_numbers
+from dco.foundations.arrays import Bools, Floats, Integers, beside, doubles, joined, namespace, one_number, whole_numbers
 from dco.foundations.ranks import as_count
 from dco.predictions import ClassDraws, ClassProbabilities, ClassRecord, on_host
 from dco.scores.ranks import (
@@ -44,6 +44,7 @@ from dco.scores.ranks import (
     negated_falling,
     picked,
     place_of,
+    replaced,
     rounded,
     running_sums,
     two_largest,
@@ -57,6 +58,7 @@ _SHORT_CHUNK = 2**16  # of short rows, which pass through more arrays of the sam
 _DEVICE_CHUNK = 2**26  # of other libraries: enough to keep a GPU busy, a few gigabytes with all that is made of it
 _SHORT_ROW = 256  # labels; up to here a whole row is sorted by a fixed network, which nothing beats
 _SAMPLED = 8  # rows of a chunk that are sorted whole, to see which values the sets of the others may reach
+_HEAD = 4  # on a device, where ranks are cheap to sort and dear to score, a quarter of them is scored first
 _MARGIN = 0.75  # of the smallest such value: so few other rows reach further that sorting those whole costs little
 
 
@@ -93,18 +95,18 @@ class LabelScore(Score):
         """The score of the label that happened, (n,); +inf for a label that the model has never seen."""
         score, record = self.bound(prediction)
         codes = record.codes(y)
-        xp, known = namespace(codes), codes < record.n_known
-        columns = codes if record.unseen is None else xp.where(known, codes, 0)
+        xp, known = namespace(codes), None if record.unseen is None else codes < record.n_known
+        columns = codes if known is None else xp.where(known, codes, 0)
         parts = [score._observed(record, rows, columns[rows], uniforms) for rows, uniforms in score._chunks(record)]
-        scores: Doubles = xp.concat(parts)
-        return scores if record.unseen is None else xp.where(known, scores, np.inf)
+        scores: Doubles = joined(parts)
+        return scores if known is None else xp.where(known, scores, np.inf)
 
     def every_label(self, prediction: ClassRecord) -> Doubles:
         """The score of every label, (n, K); labels that the model has never seen come last and have +inf."""
         score, record = self.bound(prediction)
         chunks = score._chunks(record)
         parts = [score.row_scores(score._probabilities(record, rows), uniforms) for rows, uniforms in chunks]
-        scores: Doubles = namespace(parts[0]).concat(parts)
+        scores: Doubles = joined(parts)
         if record.unseen is None:
             return scores
         never = beside(np.full((len(record), len(record.unseen)), np.inf), scores)
@@ -121,8 +123,7 @@ class LabelScore(Score):
             some, size = codes_of_members(_with_unseen(members, unseen, record.n_classes))
             codes.append(some)
             sizes.append(size)
-        xp = namespace(codes[0])
-        return LabelSets.of_sizes(xp.concat(sizes), xp.concat(codes), record.n_classes, record.labels())
+        return LabelSets.of_sizes(joined(sizes), joined(codes), record.n_classes, record.labels())
 
     def sizes(self, prediction: ClassRecord, threshold: Cutoff) -> Integers:
         """How many labels each set holds, (n,), without making the sets."""
@@ -144,7 +145,7 @@ class LabelScore(Score):
                 extra = (count_true(xp.broadcast_to(beside(unseen, sizes[0]), shape)) for _, unseen in parts)
                 sizes = [size + more for size, more in zip(sizes, extra, strict=True)]
             chunks.append(xp.stack(sizes))
-        return xp.concat(chunks, axis=1)  # type: ignore[no-any-return]
+        return joined(chunks, axis=1)  # type: ignore[no-any-return]
 
     def bound(self, prediction: Any) -> tuple[LabelScore, ClassRecord]:
         """The score, and the prediction in the form that `_probabilities` reads: draws are averaged here, once."""
@@ -262,7 +263,7 @@ class RankScore(LabelScore):
             return super().row_members(probabilities, uniforms, threshold)
         if not is_long(probabilities):
             falling = falling_values(probabilities)
-            count = count_true(self._rank_scores(falling, uniforms) <= threshold)
+            (count,) = self._counts(falling, uniforms, [threshold])
             return first_labels(probabilities, partial(picked, falling), count)
         members = np.empty(probabilities.shape, dtype=bool)
         for rows, negated, lengths in self._sorted_parts(probabilities, uniforms, [threshold]):
@@ -276,14 +277,29 @@ class RankScore(LabelScore):
         if not all(_is_by_row(threshold) for threshold in thresholds):
             return super().row_sizes(probabilities, uniforms, thresholds)
         if not is_long(probabilities):
-            scores = self._rank_scores(falling_values(probabilities), uniforms)
-            return [count_true(scores <= threshold) for threshold in thresholds]
+            return self._counts(falling_values(probabilities), uniforms, thresholds)
         if not self.uses_mass:
             return list(self._lengths(Ranks.along(probabilities, False), uniforms, thresholds))
         sizes = np.empty((len(thresholds), len(probabilities)), dtype=np.int64)
         for rows, _, lengths in self._sorted_parts(probabilities, uniforms, thresholds):
             sizes[:, rows] = lengths
         return list(sizes)
+
+    def _counts(self, falling: Floats, uniforms: Doubles, thresholds: Sequence[float | Doubles]) -> list[Integers]:
+        """How many ranks score at most each threshold; of long rows on a device the rest of a row only if its head does."""
+        k, xp = int(falling.shape[1]), namespace(falling)
+        width = k if isinstance(falling, np.ndarray) or k <= _SHORT_ROW else k // _HEAD
+        scores = self._rank_scores(falling[:, :width], uniforms)
+        counts = [count_true(scores <= threshold) for threshold in thresholds]
+        if width == k:
+            return counts
+        beyond = xp.any(xp.stack(counts) == width, axis=0)
+        (rows,) = xp.nonzero(beyond)
+        if rows.shape[0]:
+            scores = self._rank_scores(xp.take(falling, rows, axis=0), _some(uniforms, rows))
+            whole = (count_true(scores <= _some(threshold, rows)) for threshold in thresholds)
+            counts = [replaced(count, beyond, more) for count, more in zip(counts, whole, strict=True)]
+        return counts
 
     def _rank_scores(self, falling: Floats, uniforms: Doubles) -> Doubles:
         """The scores at every rank, (rows, K), of probabilities in descending order."""
@@ -446,7 +462,9 @@ def _is_by_row(limits: float | Doubles) -> bool:
 
 
 def _some(limits: Any, rows: Any) -> Any:
-    return limits if isinstance(limits, float) or limits.shape[0] == 1 else limits[rows]
+    if isinstance(limits, float) or limits.shape[0] == 1:
+        return limits
+    return limits[rows, :] if isinstance(rows, slice) else namespace(limits).take(limits, rows, axis=0)
 
 
 def _with_unseen(members: Bools, unseen: Bools, n_classes: int) -> Bools:
