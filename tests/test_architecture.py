@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import sys
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
@@ -11,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sklearn.linear_model import Ridge
+from sklearn.linear_model import LogisticRegression, Ridge
 
 import dco
 
@@ -29,6 +30,7 @@ tuning search
 guarantees
 evaluation
 predictor
+joint
 estimators
 storage
 reproduction
@@ -107,11 +109,11 @@ def test_files_functions_and_the_top_level_are_small() -> None:
     lines = {name: len(path.read_text().splitlines()) for name, path in MODULES.items()}
     assert {name: n for name, n in lines.items() if n > 500} == {}
     assert lines["dco.predictor"] <= 250
-    assert lines["dco.estimators"] <= 420
+    assert lines["dco.estimators"] <= 426
     assert len([path for path in SOURCE.iterdir() if path.suffix == ".py"]) <= 8
     own = sum(n for name, n in lines.items() if not name.startswith("dco.reproduction"))
     print(f"\n{sum(lines.values())} lines in {len(lines)} modules, {own} without the reproduction")
-    assert own <= 25_920  # the aim is 17,000
+    assert own <= 27_100  # the aim is 17,000
 
 
 def parameters(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
@@ -138,12 +140,12 @@ def test_no_module_is_called_utils() -> None:
     assert not [path for path in MODULES.values() if any(word in path.stem for word in ("util", "helper", "common"))]
 
 
-def traced(call: Callable[[], Any]) -> tuple[set[tuple[str, str]], int]:
-    """The functions of dco that a call runs, with their files, and how often the file changes.
+def traced(call: Callable[[], Any]) -> tuple[Counter[tuple[str, str]], int]:
+    """How often a call runs each function of dco, by file and name, and how often the file changes.
 
     Comprehensions and lambdas belong to the function that they are written in.
     """
-    found: set[tuple[str, str]] = set()
+    found: Counter[tuple[str, str]] = Counter()
     switches, last = 0, ""
 
     def profile(frame: FrameType, event: str, argument: Any) -> None:
@@ -151,7 +153,7 @@ def traced(call: Callable[[], Any]) -> tuple[set[tuple[str, str]], int]:
         file = frame.f_code.co_filename
         if event != "call" or not file.startswith(str(SOURCE)) or frame.f_code.co_name == "<module>":
             return
-        found.add((file, frame.f_code.co_qualname.split(".<locals>.<")[0]))
+        found[file, frame.f_code.co_qualname.split(".<locals>.<")[0]] += 1
         switches, last = switches + (file != last), file
 
     sys.setprofile(profile)
@@ -170,11 +172,26 @@ def test_the_path_is_short() -> None:
     est = dco.DecoupledRegressor(Ridge(), dco.scores.AbsoluteResidual(), random_state=0)
     est.fit(X, y).predict_set(X)  # loads what is loaded on first use
     for name, call, most, most_files in (
-        ("fit", lambda: est.fit(X, y), 167, 20),  # the aim is 120 functions in 15 modules
-        ("predict_set", lambda: est.predict_set(X[:50]), 38, 9),
+        ("fit", lambda: est.fit(X, y), 157, 16),  # the aim is 120 functions in 15 modules
+        ("predict_set", lambda: est.predict_set(X[:50]), 36, 8),
     ):
         found, switches = traced(call)
         files = {Path(file).relative_to(SOURCE) for file, _ in found}
         print(f"\n{name}: {len(found)} functions in {len(files)} modules, {switches} switches")
         assert len(found) <= most
         assert len(files) <= most_files, sorted(map(str, files))
+
+
+def test_no_work_is_done_twice() -> None:
+    """A fit predicts tuning rows, calibration rows, and two batches of these again; what it takes of them is kept."""
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(600, 4)), rng.integers(3, size=600)
+    est = dco.DecoupledClassifier(LogisticRegression(), dco.scores.LAC(), random_state=0).fit(X[:400], y[:400])
+    for call, thresholds, records in (
+        (lambda: est.fit(X[:400], y[:400]), 1, 4),
+        (lambda: est.predict_set(X[400:]), 0, 1),
+        (lambda: est.evaluate(X[400:], y[400:]), 0, 1),
+    ):
+        times = {name: count for (_, name), count in traced(call)[0].items()}
+        assert times.get("Statement.thresholds", 0) == thresholds
+        assert times["ClassProbabilities.__init__"] == records

@@ -14,7 +14,6 @@ from scipy.stats import beta, binom
 import dco
 from dco.foundations.arrays import AnyArray, Floats
 from dco.foundations.errors import InfeasibleLevelWarning
-from dco.foundations.notes import Note
 from dco.guarantees.calibration import Calibration, Statement, note_new_conditions
 from dco.guarantees.rules.rule import RULES
 from dco.guarantees.theory import coverage_consistency, ranks_near_threshold
@@ -192,10 +191,10 @@ def test_verdicts_keep_their_level_whatever_atoms_the_scores_have(
 
 def told(scores: Floats, conditions: AnyArray | None = None, *, alpha: float) -> str:
     """What is said about thresholds that are infinite."""
-    calibration, statement, notes = Calibration(scores, conditions), Statement(alpha), list[Note]()
-    statement.note_infeasible(calibration, statement.thresholds(calibration), notes)
-    assert [note.kind for note in notes] == ["infeasible"]
-    return str(notes[0])
+    calibration, statement = Calibration(scores, conditions), Statement(alpha)
+    (note,) = statement.note_infeasible(calibration, statement.thresholds(calibration))
+    assert note.kind == "infeasible"
+    return str(note)
 
 
 def test_one_row_is_counted_as_one() -> None:

@@ -124,6 +124,8 @@ def test_a_ranking_is_drawn_best_first(regression, ax):
     rows = est.ranking_.table[:3]
     assert [bar.get_width() for bar in ax.patches] == [row.mean_size for row in rows]
     assert line(ax, "P95 size").get_xdata().tolist() == [row.p95_size for row in rows]
+    shown = [label.get_text() for label in ax.get_yticklabels()]
+    assert shown == [row.name.replace(" / ", "\n") for row in rows]  # whole names, so that two scores can be told apart
 
 
 def test_a_monitor_shows_its_coverage_interval_and_alarm(regression, ax):

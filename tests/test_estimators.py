@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 
-import dask.dataframe as dask_frames
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -14,7 +13,7 @@ from sklearn import config_context
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, clone
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.compose import make_column_transformer
-from sklearn.datasets import load_iris, load_wine, make_classification, make_regression
+from sklearn.datasets import load_iris, make_classification, make_regression
 from sklearn.ensemble import HistGradientBoostingRegressor, RandomForestClassifier, RandomForestRegressor, VotingClassifier
 from sklearn.exceptions import FitFailedWarning, NotFittedError, UnsetMetadataPassedError
 from sklearn.frozen import FrozenEstimator
@@ -24,14 +23,13 @@ from sklearn.model_selection import GridSearchCV, KFold, cross_validate
 from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
-from sklearn.svm import LinearSVC
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import dco
 from dco.models import QuantilePair, ResidualSpread
 from dco.models.averaged import AveragedModel
 from dco.rows.fingerprints import row_fingerprints
-from dco.scores import APS, LAC, RAPS, AbsoluteResidual, NormalisedResidual, QuantileResidual
+from dco.scores import APS, LAC, AbsoluteResidual, NormalisedResidual, QuantileResidual
 
 CONTRACT = [dco.DecoupledClassifier(LogisticRegression()), dco.DecoupledRegressor(Ridge())]
 
@@ -101,16 +99,6 @@ class NanLater(RegressorMixin, BaseEstimator):
 
 
 # ---------------------------------------------------------------------------------------------------- contract
-
-
-def test_a_clone_has_the_same_parameters() -> None:
-    est = dco.DecoupledClassifier(
-        {"lr": LogisticRegression(C=2), "rf": RandomForestClassifier(5)}, [LAC(), APS()], alpha=0.2
-    )
-    copy = clone(est)
-    assert copy is not est
-    assert copy.get_params()["models__lr__C"] == 2
-    assert copy.scores == [LAC(), APS()]
 
 
 @pytest.mark.parametrize("models", [{"a": Ridge(), "b": BayesianRidge()}, [Ridge(), BayesianRidge()]])
@@ -277,12 +265,6 @@ def test_models_and_scores_that_do_not_meet_are_named() -> None:
         dco.DecoupledRegressor([pair, Ridge()], [QuantileResidual(), AbsoluteResidual(), NormalisedResidual()]).fit(X, y)
 
 
-def test_classifiers_without_probabilities_work() -> None:
-    X, y = load_wine(return_X_y=True)
-    est = dco.DecoupledClassifier(make_pipeline(StandardScaler(), LinearSVC()), random_state=1).fit(X, y)
-    assert est.predict_set(X).sizes().mean() < 2
-
-
 def test_a_search_reaches_the_models_that_it_proposes() -> None:
     X, y = regression_rows(200)
     many = dco.grid(Ridge(), alpha=[0.01, 1.0, 100.0, 10000.0])
@@ -423,21 +405,12 @@ def test_a_calibration_row_in_another_role_is_refused(role) -> None:
     assert est.certificate_.repeats_shared[f"{role} and calibrate"] == 2
 
 
-NEAR_COPIES = {
-    "float32": lambda X, y, rng: (X.astype("float32"), y.astype("float32").astype(float)),
-    "another target": lambda X, y, rng: (X, y + 1e-6),
-    "noise": lambda X, y, rng: (X + 1e-9 * X.std().to_numpy() * rng.normal(size=X.shape), y),
-}
-
-
-@pytest.mark.parametrize("how", NEAR_COPIES)
 @pytest.mark.parametrize("role", ["train", "tune"])
-def test_near_copies_of_calibration_rows_are_refused(how, role) -> None:
+def test_near_copies_of_calibration_rows_are_refused(role) -> None:
     """A nearest neighbour knows each of these rows: coverage was 0 with a certificate that said 90 %."""
     rng = np.random.default_rng(0)
-    X = pd.DataFrame(rng.normal(size=(400, 3)), columns=["a", "b", "c"])
-    y = rng.normal(size=400)
-    near, other = NEAR_COPIES[how](X[200:], y[200:], rng), (X[:200], y[:200])
+    X, y = rng.normal(size=(400, 3)), rng.normal(size=400)
+    near, other = (X[200:] * (1 + 1e-9), y[200:] + 1e-6), (X[:200], y[:200])
     train, tune = (near, other) if role == "train" else (other, near)
     est = dco.DecoupledRegressor(KNeighborsRegressor(1), random_state=0)
     with pytest.raises(dco.OverlappingRolesError, match=rf"{role} and calibrate share the features of [0-9]{{2,3}} rows"):
@@ -894,12 +867,6 @@ def test_missing_labels_are_named_by_their_row(wrap, missing) -> None:
         est.evaluate(X, wrap(labels))
 
 
-def test_a_target_too_few_is_refused() -> None:
-    X, y = regression_rows(100)
-    with pytest.raises(ValueError, match=r"100 rows .* 99|inconsistent"):
-        dco.DecoupledRegressor(Ridge()).fit(X, y[:99])
-
-
 @pytest.mark.parametrize(
     ("name", "value", "says"),
     [
@@ -917,7 +884,7 @@ def test_a_target_too_few_is_refused() -> None:
         ("scores", {"r": AbsoluteResidual}, r"the class AbsoluteResidual: make a score of it, AbsoluteResidual\("),
         ("condition_on", "age", "column number below 4 or a callable, as X is an array; got 'age'"),
         ("condition_on", 5, "got 5"),
-        ("condition_on", {0}, "condition_on must be a column, a callable or a list of these, got set"),
+        ("condition_on", "label", 'condition_on="label" is for classes'),
         ("tune_folds", 1, "tune_folds must be at least 2, got 1"),
         ("tune_folds", "five", "tune_folds must be a whole number, got 'five'"),
         ("n_jobs", 0, "n_jobs"),
@@ -1023,36 +990,6 @@ def test_constant_scores_are_valid_and_said_to_be_tied() -> None:
     assert not entry.expected_is_exact
     assert entry.coverage_high is None
     assert est.predict_set(X).contains(np.zeros(200)).all()
-
-
-def test_another_number_of_columns_is_refused() -> None:
-    X, y = regression_rows(100)
-    est = dco.DecoupledRegressor(Ridge(), random_state=0).fit(X, y)
-    with pytest.raises(ValueError, match="features"):
-        est.predict_set(X[:, :2])
-
-
-def test_a_classifier_needs_labels_and_a_regressor_has_none_to_condition_on() -> None:
-    X, y = class_rows(100)
-    with pytest.raises(ValueError, match="label"):
-        dco.DecoupledRegressor(Ridge(), condition_on="label").fit(X, y.astype(float))
-
-
-class Coin(ClassifierMixin, BaseEstimator):
-    """Predicts one class with certainty: saturated probabilities, heavily tied scores."""
-
-    def fit(self, X, y):
-        self.classes_ = np.unique(y)
-        return self
-
-    def predict(self, X):
-        return np.full(len(X), self.classes_[0])
-
-
-def test_a_classifier_that_only_predicts_labels_works() -> None:
-    X, y = class_rows(400)
-    est = dco.DecoupledClassifier(Coin(), [LAC(), RAPS(penalty=0.1, rank_free=1)], random_state=0).fit(X[:300], y[:300])
-    assert est.evaluate(X[300:], y[300:]).coverage > 0.8
 
 
 # ------------------------------------------------------------------------------- frames, groups, routing: harder cases
@@ -1161,13 +1098,6 @@ def test_frozen_models_leave_all_rows_to_a_tuning_split_that_grows() -> None:
     rows = est.certificate_.rows
     assert rows["train"] == 0
     assert rows["tune"] + rows["calibrate"] == 500
-
-
-def test_targets_of_a_frame_can_be_evaluated() -> None:
-    X, y = regression_rows(300)
-    est = dco.DecoupledRegressor(Ridge(), random_state=0).fit(X, y)
-    X = X + 1.0
-    assert est.evaluate(X, pd.DataFrame({"y": y})).coverage == est.evaluate(X.tolist(), y.tolist()).coverage
 
 
 def test_missing_values_in_an_array_reach_the_models_that_can_take_them() -> None:
@@ -1461,8 +1391,6 @@ def test_models_may_be_left_to_a_search() -> None:
     X, y = regression_rows()
     search = dco.search.Optuna(lambda trial: (Ridge(trial.suggest_float("alpha", 0.1, 1)), AbsoluteResidual()), 2, seed=0)
     assert "Ridge" in dco.DecoupledRegressor(None, search=search, random_state=0).fit(X, y).best_candidate_
-    with pytest.raises(ValueError, match="models is empty"):
-        dco.DecoupledRegressor([]).fit(X, y)
 
 
 def test_a_group_column_of_a_frame_is_not_looked_for_in_an_array() -> None:
@@ -1471,13 +1399,6 @@ def test_a_group_column_of_a_frame_is_not_looked_for_in_an_array() -> None:
     est = dco.DecoupledRegressor(Ridge(), condition_on="d", random_state=0).fit(frame, y)
     with pytest.raises(ValueError, match="column 'd', but X is an array"), pytest.warns(UserWarning, match="feature names"):
         est.predict_set(frame.to_numpy(float))
-
-
-def test_a_frame_of_dask_is_refused_by_name() -> None:
-    X, y = regression_rows()
-    frame = dask_frames.from_pandas(pd.DataFrame(X), npartitions=2)
-    with pytest.raises(ValueError, match=r"of Dask, whose rows are not there yet: pass X\.compute\(\)"):
-        dco.DecoupledRegressor(Ridge()).fit(frame, y)
 
 
 @pytest.mark.parametrize("model", [ResidualSpread(cv=2), QuantilePair()])

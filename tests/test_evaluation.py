@@ -323,6 +323,8 @@ def test_the_verdict_is_about_low_coverage_alone(hits: int, verdict: str) -> Non
     sets = Intervals(np.zeros(1000), np.ones(1000))
     found = evaluate(sets, np.where(np.arange(1000) < hits, 0.5, 2.0), threshold=threshold)
     assert found.verdict == found.to_dict()["verdict"] == verdict
+    assert f"\nverdict            {verdict}: " in str(found)
+    assert ("chance explains" in found.in_words(promised=0.9)) == (hits == 880)
     assert evaluate(sets, np.zeros(1000)).verdict == "unchecked"
 
 

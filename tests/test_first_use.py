@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import typing
 
+import dask.dataframe as dask_frames
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -224,6 +225,8 @@ def test_tables_that_must_be_collected_or_converted_are_told_so():
     est.fit(frame, NUMBERS)
     with pytest.raises(ValueError, match=r"X is a LazyFrame, .*X\.collect\(\)"):
         est.predict_set(frame.lazy())
+    with pytest.raises(ValueError, match=r"of Dask, whose rows are not there yet: pass X\.compute\(\)"):
+        est.fit(dask_frames.from_pandas(FRAME[columns], npartitions=2), NUMBERS)
     pyarrow = pytest.importorskip("pyarrow")
     table = pyarrow.table(FRAME[columns].to_dict("list"))
     with pytest.raises(ValueError, match=r"X is a Table of Arrow, .*to_pandas\(\)"):

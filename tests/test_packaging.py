@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+import runpy
+import sys
 import tomllib
 from fnmatch import fnmatch
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -34,9 +37,23 @@ def test_the_sdist_has_every_file_that_the_readme_and_the_pages_link() -> None:
 
 def test_the_version_is_written_once() -> None:
     assert "version" not in PROJECT["project"]
-    assert PROJECT["project"]["dynamic"] == ["version"]
+    assert "version" in PROJECT["project"]["dynamic"]
     path = ROOT / PROJECT["tool"]["hatch"]["version"]["path"]
     assert len(re.findall(r'^__version__ = "\d+\.\d+\.\d+"$', path.read_text(), re.MULTILINE)) == 1
+
+
+@pytest.mark.parametrize("address", [None, "https://example.org/dco"])
+def test_a_package_index_shows_no_link_that_leads_nowhere(monkeypatch: pytest.MonkeyPatch, address: str | None) -> None:
+    """hatchling is there when a package is built, and not needed for this."""
+    monkeypatch.setitem(sys.modules, "hatchling.metadata.plugin.interface", SimpleNamespace(MetadataHookInterface=object))
+    hook = runpy.run_path(str(ROOT / "hatch_build.py"))["Readme"]()
+    hook.root, metadata = str(ROOT), {} if address is None else {"urls": {"Source": address}}
+    hook.update(metadata)
+    text, links = metadata["readme"]["text"], LINK.findall((ROOT / "README.md").read_text())
+    assert LINK.findall(text) == []
+    assert "docs/images/decoupled.svg" in links
+    assert text.count(f"]({address}/") == (0 if address is None else len(links))
+    assert ("](https://example.org/dco/raw/HEAD/docs/images/decoupled.svg)" in text) == (address is not None)
 
 
 def test_a_missing_package_is_named_with_the_extra_that_brings_it() -> None:

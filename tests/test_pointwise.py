@@ -182,5 +182,5 @@ def test_an_estimator_fits_saves_certifies_and_is_checked(task, options, tmp_pat
 
 def test_other_selections_are_refused():
     X, y = table("numbers", 60, np.random.default_rng(0))
-    with pytest.raises(ValueError, match='selection must be "decoupled" or "pointwise", got \'best\''):
+    with pytest.raises(ValueError, match='selection must be "decoupled", "pointwise" or "joint", got \'best\''):
         dco.DecoupledRegressor(Ridge(), selection="best").fit(X, y)

@@ -21,7 +21,6 @@ from sklearn.neighbors import KNeighborsClassifier
 
 import dco
 from dco.foundations.errors import SealBrokenError
-from dco.foundations.notes import Note
 from dco.foundations.ranks import smallest_pac_n
 from dco.guarantees.calibration import Calibration, Statement, calibrate
 from dco.rows.fingerprints import row_uniforms
@@ -268,14 +267,14 @@ def test_balanced_roles_void_every_statement_but_the_one_by_label(rule):
     assert est.evaluate(X[:50] + [0.5, 0.5, 0], y[:50]).consistency is None
 
 
-def test_one_tied_group_is_enough_to_be_tied():
+def test_the_tied_groups_are_named():
     rng = np.random.default_rng(0)
     X = np.column_stack([rng.normal(size=400), rng.integers(0, 2, size=400)])
     y = np.where(X[:, 1] == 0, rng.normal(size=400), np.sign(rng.normal(size=400)))
     zero = DummyRegressor(strategy="constant", constant=0.0)
     est = dco.DecoupledRegressor(zero, [AbsoluteResidual()], alpha=0.2, condition_on=1, random_state=0).fit(X, y)
     assert [entry.expected_is_exact for entry in est.certificate_.thresholds] == [True, False]
-    assert est.predictor_.is_tied()
+    assert est.predictor_.tied() == {1.0}
 
 
 def test_which_row_speaks_for_its_group_does_not_follow_from_the_roles():
@@ -334,6 +333,6 @@ def test_groups_at_once_need_more_rows_each():
 
 @pytest.mark.parametrize(("rows", "advice"), [(10, "and there are 10 in all"), (11, "pass calibrate_size=9")])
 def test_rows_to_calibrate_are_advised_where_two_are_left_to_fit_with(rows, advice):
-    calibration, statement, notes = Calibration(np.arange(5.0)), Statement(0.1), list[Note]()
-    statement.note_infeasible(calibration, statement.thresholds(calibration), notes, dealt_from=rows)
-    assert advice in str(notes[0])
+    calibration, statement = Calibration(np.arange(5.0)), Statement(0.1)
+    (note,) = statement.note_infeasible(calibration, statement.thresholds(calibration), dealt_from=rows)
+    assert advice in str(note)

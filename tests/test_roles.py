@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from dco.foundations.errors import OverlappingRolesError
-from dco.rows.fingerprints import row_fingerprints
+from dco.rows.fingerprints import role_fingerprint, row_fingerprints
 from dco.rows.roles import Growth, Roles, Split, deal_roles
 from dco.rows.rows import Rows
 
@@ -32,9 +33,8 @@ def parts_of(roles: Roles) -> dict[str, Any]:
     parts = {"train": (roles.train.X, roles.train.y), "tune": (roles.tune.X, roles.tune.y)}
     parts["calibrate"] = roles.sealed.open_for("a test")
     assert sizes(roles) == {name: len(y) for name, (_, y) in parts.items()}
-    assert set(roles.hashes) == set(roles.fingerprints) == {name for name, size in sizes(roles).items() if size}
-    for name, hashes in roles.hashes.items():
-        np.testing.assert_array_equal(hashes, row_fingerprints(*parts[name]))
+    filled = {name: part for name, part in parts.items() if len(part[1])}
+    assert roles.fingerprints == {name: role_fingerprint(row_fingerprints(*part)) for name, part in filled.items()}
     return parts
 
 
@@ -60,6 +60,21 @@ def test_every_row_is_dealt_once_in_the_sizes_asked_for(split, expected) -> None
     assert roles.dealt_from == 100
     again = deal_roles(rows_of(100), split, seed=1)
     np.testing.assert_array_equal(again.splits.calibrate, roles.splits.calibrate)
+
+
+def test_training_and_tuning_rows_are_slices_of_one_copy_with_parameters_of_their_own() -> None:
+    """A parameter with one entry per row is cut; one that is as long as both roles by chance is passed on."""
+    rows = replace(rows_of(100), params={"weight": np.arange(100.0), "levels": list(range(75)), "name": "as it is"})
+    roles = deal_roles(rows, Split(), seed=1)
+    assert roles.together is not None
+    for part in (roles.train, roles.tune):
+        assert np.shares_memory(part.X, roles.together.X)
+        assert not np.shares_memory(part.X, rows.X)
+        np.testing.assert_array_equal(part.params["weight"], part.X[:, 0])
+        assert part.params["levels"] == list(range(75))
+        assert part.params["name"] == "as it is"
+    assert np.array_equal(roles.together.X, np.concatenate([roles.train.X, roles.tune.X]))
+    assert deal_roles(rows_of(100), Split(given_tune=TUNE), seed=1).together is None
 
 
 @pytest.mark.parametrize(
@@ -144,9 +159,6 @@ def test_a_split_grows_along_an_order_that_is_fixed_beforehand_by_the_seed() -> 
         (30, Split(1.0, 0.25, given_calibrate=CALIBRATE), "no row is left for the role train"),
         (30, Split(0.01, 0.25, given_calibrate=CALIBRATE), "leaves the role tune without a row"),
         (100, Split(10, 20, frozen=True), "leave 70 rows over, and frozen models need none for training"),
-        (30, Split(duplicates="drop", given_calibrate=CALIBRATE), 'duplicates="drop" is for roles made here'),
-        (30, Split("auto", given_calibrate=CALIBRATE), "tune_size=auto needs both"),
-        (99, Split("auto", stratify=True), "tune_size=auto and stratify=True cannot be combined"),
         (99, Split(stratify=True, given_tune=TUNE, given_calibrate=CALIBRATE), "no effect here: .* to the role train"),
         (99, Split(stratify=True, given_calibrate=CALIBRATE, folds=5), "no effect here: .* to the role train"),
         (99, Split(0, stratify=True, given_calibrate=CALIBRATE), "no effect here: .* to the role train"),
@@ -154,9 +166,22 @@ def test_a_split_grows_along_an_order_that_is_fixed_beforehand_by_the_seed() -> 
         (99, Split(0, stratify=True, frozen=True), "no effect here: .* to the role calibrate"),
     ],
 )
-def test_what_leaves_a_role_empty_or_cannot_be_combined_is_refused(n, split, match) -> None:
+def test_what_leaves_a_role_empty_is_refused(n, split, match) -> None:
     with pytest.raises(ValueError, match=match):
-        deal_roles(rows_of(n), split, seed=0, grow=lambda growth: pytest.fail("grown"))
+        deal_roles(rows_of(n), split, seed=0)
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"duplicates": "drop", "given_calibrate": CALIBRATE}, 'duplicates="drop" is for roles made here'),
+        ({"tune": "auto", "given_calibrate": CALIBRATE}, "tune_size=auto needs both"),
+        ({"tune": "auto", "stratify": True}, "tune_size=auto and stratify=True cannot be combined"),
+    ],
+)
+def test_what_cannot_be_combined_is_refused(options, match) -> None:
+    with pytest.raises(ValueError, match=match):
+        Split(**options)
 
 
 def test_as_few_rows_as_there_are_roles_are_enough() -> None:

@@ -140,7 +140,7 @@ def test_whole_groups_go_to_one_role_fold_and_step(labels, seed):
     order = random_order(groups.size, groups=groups, seed=seed)
     assert order.units == count
     for j in range(count + 1):
-        first, rest = order.first(j), order.rest(j)
+        first, rest = order.cut(j)
         assert sorted([*first, *rest]) == list(range(groups.size))
         assert len(set(groups[first])) == j
         assert not set(groups[first]) & set(groups[rest])
@@ -159,10 +159,9 @@ def test_growth_takes_rows_in_one_order_fixed_in_advance():
     assert order.units == 6
     assert sorted(order.rows) == pool.tolist()
     for j in range(6):
-        assert order.first(j + 1)[:j].tolist() == order.first(j).tolist()
-        assert order.between(j, j + 1).tolist() == order.rest(j)[:1].tolist()
-    with pytest.raises(ValueError, match="6 units, so 7"):
-        order.first(7)
+        before, own, after = order.cut(j, j + 1)
+        assert [*before, *own, *after] == order.rows.tolist()
+        assert (len(before), own.tolist()) == (j, [order.rows[j]])
     grouped = random_order(pool, groups=["a", "b", "a", "c", "b", "a"], seed=0)
     assert sorted(np.diff(grouped.ends).tolist()) == [1, 2, 3]
 

@@ -20,10 +20,13 @@ known, new = slice(0, 2500), slice(2500, None)
 
 plain = dco.DecoupledRegressor(HistGradientBoostingRegressor(), dco.scores.AbsoluteResidual(), random_state=0)
 default = dco.DecoupledRegressor(support=(0, None), random_state=0)
-for shift, name, est in ((-0.2, "one width", plain), (0.2, "default candidates", default)):
+for shift, colour, name, est in (
+    (-0.2, "#bcd4ee", "one width", plain),
+    (0.2, "#1d5a9e", "default candidates", default),
+):
     found = est.fit(X[known], price[known]).evaluate(X[new], price[new])
     fifths = [row.coverage for row in found.slices if row.by == "fifth"]
-    plt.bar(np.arange(1, 6) + shift, fifths, 0.38, label=f"{name}, mean width {found.mean_size:,.0f}")
+    plt.bar(np.arange(1, 6) + shift, fifths, 0.38, color=colour, label=f"{name}, mean width {found.mean_size:,.0f}")
 plt.axhline(0.9, color="0.2", linestyle="--")
 plt.xlabel("fifth of the prediction, cheap to dear")
 plt.ylabel("coverage")

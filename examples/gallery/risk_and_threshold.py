@@ -23,8 +23,9 @@ rules = {
     "RCPS by betting": dco.risk_controlling(losses, thresholds, alpha=0.1, delta=0.05),
 }
 for (name, rule), colour in zip(rules.items(), ("#1d5a9e", "#3a7d44", "#a8420f"), strict=True):
-    plt.axvline(rule.value, color=colour, label=f"{name}: {rule.value:.2f} ({rule.guarantee})")
+    plt.axvline(rule.value, ymax=0.65, color=colour, label=f"{name}: {rule.value:.2f} ({rule.guarantee})")
 plt.xlim(0.2, 0.8)
-plt.ylim(0, 0.45)
+plt.ylim(0, 0.6)
 plt.xlabel("threshold")
-plt.legend(frameon=False)
+plt.ylabel("mean loss")
+plt.legend(frameon=False, loc="upper right")

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from dco.evaluation import scoring
     from dco.evaluation.displays import CoverageDisplay, MonitorDisplay, RankingDisplay, SetsDisplay, SizeDisplay
     from dco.evaluation.evaluate import Evaluation, evaluate, paired_comparison, paired_wilcoxon
+    from dco.evaluation.hints import ShiftHints, shift_hints
     from dco.evaluation.monitor import Monitor, MonitorReport
+    from dco.evaluation.recalibration import recalibrate
     from dco.foundations.errors import (
         CorruptModelError,
         DcoError,
@@ -50,6 +52,7 @@ if TYPE_CHECKING:
         split_conformal,
         weighted_conformal,
     )
+    from dco.guarantees.shift import ShiftWeights
     from dco.models.grid import grid
     from dco.predictions import (
         ClassDraws,
@@ -75,9 +78,12 @@ _HOME = {
     "dco.estimators": "DecoupledClassifier DecoupledRegressor",
     "dco.evaluation.displays": "CoverageDisplay MonitorDisplay RankingDisplay SetsDisplay SizeDisplay",
     "dco.evaluation.evaluate": "Evaluation evaluate paired_comparison paired_wilcoxon",
+    "dco.evaluation.hints": "ShiftHints shift_hints",
     "dco.evaluation.monitor": "Monitor MonitorReport",
+    "dco.evaluation.recalibration": "recalibrate",
     "dco.models.grid": "grid",
     "dco.guarantees.joint_selection": "JointSelection joint_selection select_and_calibrate",
+    "dco.guarantees.shift": "ShiftWeights",
     "dco.guarantees.planning": "Plan plan",
     "dco.predictions": "ClassDraws ClassProbabilities GaussianMixtures Points PointsWithSpread Quantiles",
     "dco.foundations.ranks": "conformal_rank pac_rank",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from dataclasses import fields
 from typing import Any, Literal
 
 import numpy as np
@@ -20,13 +21,13 @@ from dco.foundations.notes import Message, Note, show
 from dco.foundations.ranks import Level
 from dco.guarantees.calibration import Statement
 from dco.guarantees.certificate import Certificate
-from dco.guarantees.planning import sizes_of_roles
-from dco.models.adapt import is_frozen, named_models, only_names, predict_record, seeded_models
+from dco.joint import fit_joint
+from dco.models.adapt import input_tags, is_frozen, named_models, predict_record, seeded_models
 from dco.models.wrapping import HoldsModels
 from dco.predictions import ClassProbabilities
 from dco.predictor import DecoupledPredictor, fit_decoupled
 from dco.rows.conditions import check_condition, is_label
-from dco.rows.roles import Split, Splits, as_seed
+from dco.rows.roles import Split, Splits, as_seed, sizes_of_roles
 from dco.rows.rows import (
     Rows,
     check_label_kinds,
@@ -70,10 +71,11 @@ class Decoupled(HoldsModels, ABC):
         ensemble: bool = False,
         condition_on: Any = None,
         simultaneous: bool = False,
+        weights: Any = None,
         search: Any = None,
         objective: Any = None,
         support: Any = None,
-        selection: Literal["decoupled", "pointwise"] = "decoupled",
+        selection: Literal["decoupled", "pointwise", "joint"] = "decoupled",
         stratify: bool = False,
         duplicates: Literal["natural", "drop", "allow"] = "natural",
         n_jobs: int | None = None,
@@ -93,6 +95,7 @@ class Decoupled(HoldsModels, ABC):
         self.ensemble = ensemble
         self.condition_on = condition_on
         self.simultaneous = simultaneous
+        self.weights = weights
         self.search = search
         self.objective = objective
         self.support = support
@@ -116,7 +119,7 @@ class Decoupled(HoldsModels, ABC):
         self._check_parameters(groups)
         if params and get_config().get("enable_metadata_routing") and self.search is None:
             process_routing(self, "fit", **params)  # an unset or unknown request is an error here, not a failed candidate
-        wanted = self.alpha, self.guarantee, self.delta, self.simultaneous, self.condition_on, self.on_infeasible
+        wanted = [getattr(self, entry.name) for entry in fields(Statement)]
         ensemble = self.ensemble or (self.search is None and not named_models(self.models))
         work = self.search, ensemble, self.refit, self.n_jobs, self.scheduler, self.selection
         new: Any = object.__new__(type(self))  # takes what is fitted, until all of it is
@@ -128,7 +131,7 @@ class Decoupled(HoldsModels, ABC):
         defaults, statement = self._defaults(seed), Statement(*wanted)
         frozen = defaults is None and self.search is None and all(map(is_frozen, named_models(self.models).values()))
         sizes = sizes_of_roles(
-            rows.units,
+            rows,
             self.tune_size,
             self.calibrate_size,
             self.tune_folds,
@@ -141,7 +144,7 @@ class Decoupled(HoldsModels, ABC):
         split = Split(*sizes, self.stratify, self.duplicates, frozen, roles.get("tune"), roles.get("calibrate"))
         support = None if self.support is None else support_of(self.support)
         aim = self.objective or ("mean_size" if defaults is None else DEFAULT)
-        new.predictor_ = fit_decoupled(
+        new.predictor_ = (fit_joint if self.selection == "joint" else fit_decoupled)(
             defaults or seeded_models(self.models, seed),
             given_scores(self.scores, scores_called),
             rows,
@@ -151,7 +154,8 @@ class Decoupled(HoldsModels, ABC):
             choosing=Choosing(*work, objective_of(aim), support),
             seed=seed,
         )
-        show(new.predictor_.notes, raising=self.on_infeasible == "raise")
+        if new.predictor_.notes:
+            show(new.predictor_.notes, raising=self.on_infeasible == "raise")
         self.__dict__ = new.__dict__
         return self
 
@@ -227,12 +231,11 @@ class Decoupled(HoldsModels, ABC):
     # ------------------------------------------------------------------------------------------ what callers bring
 
     def _check_parameters(self, groups: Any) -> None:
-        if groups is not None and self.condition_on is not None:
-            raise ValueError(Message("⟨groups=⟩ and ⟨condition_on=⟩ cannot be combined: no threshold is valid for both."))
+        for other in ("condition_on", "weights"):
+            if groups is not None and getattr(self, other) is not None:
+                raise ValueError(Message(f"⟨groups=⟩ and ⟨{other}=⟩ cannot be combined: no threshold is valid for both."))
         if self.search is not None and not hasattr(self.search, "search"):
             raise ValueError(f"search must be None, dco.search.Random(...) or dco.search.Optuna(...), got {self.search!r}.")
-        if not named_models(self.models) and self.search is None and self._defaults(0) is None:
-            raise ValueError("models is empty: pass an estimator, a list or a dict of them, or None for the default ones.")
         if isinstance(self, RegressorMixin) and self.condition_on is not None and is_label(self.condition_on):
             raise ValueError(
                 f'condition_on="{self.condition_on}" is for classes; a regression takes a column or a callable.'
@@ -246,9 +249,11 @@ class Decoupled(HoldsModels, ABC):
 
     def _defaults(self, seed: int) -> Defaults | None:
         """The default models, all or those named, unless the caller brings models or a search."""
-        if self.search is not None or not (self.models is None or only_names(self.models)):
+        if self.search is not None or named_models(self.models):
             return None
         names = None if self.models is None else tuple(self.models)
+        if names == ():
+            raise ValueError("models is empty: pass an estimator, a list or a dict of them, or None for the default ones.")
         return Defaults(isinstance(self, DecoupledClassifier), self.alpha, seed, names)
 
     def _features(self, X: Any) -> Any:
@@ -270,6 +275,15 @@ class Decoupled(HoldsModels, ABC):
         texts = kind in "US" or (kind == "O" and any(isinstance(cell, str) for cell in X.flat))
         kinds: Any = {"accept_sparse": "csr", "ensure_all_finite": finite, "dtype": None if texts else "numeric"}
         return validate_data(self, X, reset=reset, **kinds)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        inputs = [own for own in map(input_tags, named_models(self.models).values()) if own is not None]
+        # one that takes NaN is enough: others fail as candidates, with their own words; a search may propose any model
+        free = self.search is not None or not named_models(self.models)
+        tags.input_tags.allow_nan = free or any(own.allow_nan for own in inputs)
+        tags.input_tags.sparse = bool(inputs) and all(own.sparse for own in inputs)
+        return tags
 
     def _rows(self, X: Any, y: Any, groups: Any, params: Mapping[str, Any], *, reset: bool) -> Rows:
         if y is None:
@@ -312,12 +326,15 @@ class DecoupledClassifier(ClassifierMixin, Decoupled):
         One threshold for each group (Mondrian); "label-clusters": rare labels share one with labels whose scores are alike.
         With "pac", delta holds for each group separately; `simultaneous` spends delta / G on each. With a list each value of
         each entry is a group: all are covered at once, though they overlap.
+    weights : None, a function of X, {label: ratio} or dco.ShiftWeights
+        How much more frequent rows (labels) are among new rows than in calibration, where that is known.
     search : None, dco.search.Random, dco.search.Optuna
     objective : None, "mean_size", "p95_size", "even", "balanced", one of dco.objectives, or f(sets, y) -> float
         What the search minimises. None is "balanced" for the default models, and the paper's "mean_size" for yours.
     support : None or (low, high)
         For numbers: where y lies by what you know of it, None for no end, as in (0, None). Sets are cut to it.
-    selection : "decoupled", one candidate for all rows, or "pointwise", the one whose set is smallest at each x
+    selection : "decoupled", one candidate for all rows; "pointwise", the one whose set is smallest at each x; or "joint"
+        No tuning rows: calibration rows choose for each new row, by mean size; sets may be unions (marginal only).
     stratify : bool
         Balance the roles that are dealt from X over labels. If calibration is one of them, marginal coverage is
         approximate and the certificate says "none".
@@ -398,11 +415,10 @@ class DecoupledRegressor(RegressorMixin, Decoupled):
         try:
             values: AnyArray = check_array(column, ensure_2d=False, input_name="y", dtype=np.float64)
         except ValueError:
-            text = next((value for value in column.tolist() if isinstance(value, str)), None)
-            if text is None:
-                raise
-            said = f"y holds text ({text!r}), and a regressor needs numbers. Classes: DecoupledClassifier."
-            raise ValueError(said) from None
+            if text := next((value for value in column.tolist() if isinstance(value, str)), None):
+                said = f"y holds text ({text!r}), and a regressor needs numbers. Classes: DecoupledClassifier."
+                raise ValueError(said) from None
+            raise
         return values
 
     def _known_targets(self, y: Any, notes: list[Note]) -> AnyArray:

@@ -31,6 +31,7 @@ from dco.foundations.arrays import (
 from dco.sets.labels import codes_of
 
 Record = TypeVar("Record", bound="Prediction")
+_set = object.__setattr__  # records are frozen once they are made
 
 
 class Prediction(ABC):
@@ -284,10 +285,7 @@ class PointsWithSpread(Prediction):
 
 @dataclass(frozen=True, eq=False)
 class Quantiles(Prediction):
-    """A lower and an upper predicted quantile per row, and the median where a score asks for it.
-
-    Crossed quantiles (lower > upper) are sorted.
-    """
+    """A lower and an upper predicted quantile per row (sorted if crossed), and the median where a score asks for it."""
 
     lower: Floats
     upper: Floats
@@ -366,6 +364,11 @@ class Several(Prediction):
         """That of the first record."""
         return self.records[0].n_classes
 
+    @property
+    def centres(self) -> Floats:
+        """Those of the first record."""
+        return self.records[0].centres
+
     def labels(self) -> AnyArray | None:
         """Those of the first record, in its order."""
         return self.records[0].labels()
@@ -404,10 +407,6 @@ def on_host(prediction: Record) -> Record:
         part = getattr(prediction, name)
         _set(there, name, None if part is None else to_numpy(part))
     return there
-
-
-def _set(record: object, name: str, value: object) -> None:
-    object.__setattr__(record, name, value)
 
 
 def _floats(values: ArrayLike, name: str) -> Floats:

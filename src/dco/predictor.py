@@ -52,25 +52,23 @@ def fit_decoupled(
     """The paper's algorithm: choose, freeze, open once, certify. `classes` are the labels; None for numbers."""
     notes: list[Note] = []
     # 1. Roles first, before anything is fitted; the calibration rows are sealed.
-    nothing = rows.take(np.arange(0))
-    bench = Workbench(nothing, nothing, split.folds, classes, seed, choosing)
+    bench = Workbench(rows, rows, split.folds, classes, seed, choosing)  # which of them follows in step 2
     roles = deal_roles(rows, split, seed=seed, grow=partial(grow_tuning_rows, models, scores, bench, statement))
     notes += roles.notes
     # 2. Search freely: only training and tuning rows are visible.
-    bench = replace(bench, train=roles.train, tune=roles.tune, prefitted=roles.prefitted)
+    bench = replace(bench, train=roles.train, tune=roles.tune, together=roles.together, prefitted=roles.prefitted)
     selection = select(models, scores, bench, statement, notes)
     # 3. Freeze one structure. Its tuning threshold stays behind.
     structure = freeze(selection, bench, statement, roles)
     # 4. Break the seal, once, for this structure.
-    calibration, y, rounding = calibrate(structure, roles.sealed, clusters=roles.clusters, seed=seed)
+    calibration, y, rounding = calibrate(structure, roles.sealed, statement.weights, clusters=roles.clusters, seed=seed)
     # 5. One order statistic for each condition, and what it certifies.
     thresholds = statement.thresholds(calibration)
-    note_targets(structure, y, thresholds, statement, choosing.support, notes)
-    statement.note_infeasible(calibration, thresholds, notes, dealt_from=roles.dealt_from)
+    notes += note_targets(structure, y, thresholds, statement, choosing.support)
+    notes += statement.note_infeasible(calibration, thresholds, dealt_from=roles.dealt_from)
     certificate = Certificate(**certified_facts(statement, structure, selection, calibration, thresholds, roles, bench))
-    kept = KeptRows.of(roles.hashes, roles.complete)
     made = DecoupledPredictor(
-        structure, calibration, statement, certificate, selection.ranking, kept, roles.splits, rounding, tuple(notes)
+        structure, calibration, statement, certificate, selection.ranking, roles.kept, roles.splits, rounding, tuple(notes)
     )
     if certificate.guarantee != "none":
         made.known_thresholds[statement] = thresholds
@@ -181,6 +179,8 @@ class DecoupledPredictor:
         return sets
 
     def _cutoffs(self, X: Any, record: Any, statement: Statement) -> Any:
+        if statement.weights is not None:
+            return statement.weights.cutoffs(self.calibration, self.structure, X, record, alpha=statement.alpha)
         thresholds = self.thresholds(statement)
         if None in thresholds:
             return thresholds[None]
@@ -197,8 +197,8 @@ class DecoupledPredictor:
 
     def p_values(self, X: Any, y: ArrayLike | None = None) -> Floats:
         """Conformal p-values: of every label (n, K) for classes, of the given y (n,) otherwise."""
-        if isinstance(self.structure.condition_on, list):
-            raise ValueError("p-values are not known for groups that overlap: ask for sets, at each level that matters.")
+        if isinstance(self.structure.condition_on, list) or self.statement.weights is not None:
+            raise ValueError("p-values are not known for groups that overlap or weights: ask for sets, at each level.")
         record: Any = self.structure.prediction(X)
         if y is not None:
             labels = np.asarray(y)
@@ -222,10 +222,10 @@ class DecoupledPredictor:
             names = np.asarray([called.get(name, str(name)) for name in names.tolist()])
         return self.structure.scores(X, labels) + self.rounding, names
 
-    def is_tied(self, statement: Statement | None = None) -> bool:
-        """Whether calibration scores are tied: coverage is then at least the law, not equal to it."""
-        rule, parts = (statement or self.statement).rule, self.calibration.parts
-        return any(self.calibration.is_tied(parts[name], entry, rule) for name, entry in self.thresholds(statement).items())
+    def tied(self, statement: Statement | None = None) -> set[Any]:
+        """The conditions whose calibration scores are tied: coverage is then at least the law, not equal to it."""
+        own, rule, found = self.calibration, (statement or self.statement).rule, self.thresholds(statement)
+        return {name for name, entry in found.items() if own.is_tied(own.parts[name], entry, rule)}
 
     def new_conditions(self, X: Any) -> Counter[Any]:
         """How many rows of X fall under each condition without calibration rows: their sets are full."""
@@ -243,7 +243,7 @@ class DecoupledPredictor:
         notes: list[Note] = []
         for statement in statements:
             if statement != self.statement:
-                statement.note_infeasible(self.calibration, self.thresholds(statement), notes)
+                notes += statement.note_infeasible(self.calibration, self.thresholds(statement))
         new, gaps = self.new_conditions(X), self.kept.gaps(X)
         if new:
             notes += note_new_conditions(new, counted(n_rows(X), "row"))

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import io
 
+import numpy as np
 import pytest
 from rich.console import Console
+from sklearn.dummy import DummyRegressor
+from sklearn.linear_model import LinearRegression
 
+import dco as library
 from dco.cli import printing
 from dco.cli.comparison import shown
 from dco.cli.plan import _print_outlooks
 from dco.cli.printing import print_table
 from dco.cli.reproduce import _spare
+from dco.foundations.parallel import followed
 from dco.guarantees.planning import plan
 from dco.reproduction.tables import Measured, ResultTable
 
@@ -32,7 +37,7 @@ def printed(monkeypatch, width, *arguments, show=print_table, **options):
     """What a terminal of this width shows."""
     page = io.StringIO()
     terminal = Console(file=page, width=width, force_terminal=True, color_system=None, markup=False, highlight=False)
-    monkeypatch.setattr(printing, "_console", lambda: terminal)
+    monkeypatch.setattr(printing, "_console", lambda file: terminal)
     show(*arguments, **options)
     return page.getvalue().splitlines()
 
@@ -123,3 +128,17 @@ def test_deviations_have_two_digits_and_means_the_same_decimals():
     table = ResultTable("t", "c", tuple("abcdefg"), (tuple(cells),), digits=4)
     found = shown(table).rows[0]
     assert found == ("211 ± 18", "0.913 ± 0.043", "1234 ± 321", "2.5", "3 ± 0", "–", "0.03125")
+
+
+def test_a_fit_says_how_many_candidates_there_are_and_what_runs_now():
+    rng, told = np.random.default_rng(0), []
+    X = rng.normal(size=(300, 2))
+    models = {"flat": DummyRegressor(), "line": LinearRegression()}
+    est = library.DecoupledRegressor(models, tune_folds=2, random_state=0)
+    with followed(lambda *facts: told.append(printing.search_in_words(*facts))):
+        est.fit(X, X[:, 0] + rng.normal(size=300))
+    count = len(est.ranking_.table)
+    now = ["flat", "flat", "line", "line", "the winner"]
+    assert told == [f"{count} candidates, {done} of 4 fits done, now {name}" for done, name in enumerate(now)]
+    est.fit(X, X[:, 0])
+    assert len(told) == 5, "nobody follows any more"

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
 
 import pandas as pd
 import pytest
@@ -36,6 +39,117 @@ def test_watching_goes_on_counts_rows_once_and_ends_with_status_1_on_an_alarm(dc
     alarm = dco("watch", model, rows / "week3.csv", "--state", state, status=1)
     assert "Alarm: new rows are covered less often" in " ".join(alarm.output.split())
     assert dco.json("watch", model, rows / "week3.csv", "--state", state, status=1)["since"] > 400
+
+
+KILLED = """
+import os, signal, sys
+import dco.evaluation.monitor as monitor
+import dco.foundations.files as files
+from dco.cli.main import main
+
+owner, name = {place}
+whole = getattr(owner, name)
+
+def killed(*arguments, **options):
+    if {before}:
+        os.kill(os.getpid(), signal.SIGKILL)
+    whole(*arguments, **options)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+setattr(owner, name, killed)
+main(sys.argv[1:])
+"""
+
+
+@pytest.mark.parametrize(
+    ("place", "before", "counted"),
+    [("(monitor.Monitor, 'update')", False, 0), ("(files.os, 'replace')", True, 0), ("(files.os, 'replace')", False, 150)],
+)
+def test_a_killed_call_is_repeated_and_no_row_is_lost_or_counted_twice(dco, home, rows, place, before, counted):
+    """Killed after the work, before and after the new state takes its place: the state is the old or the new one, whole."""
+    state, words = rows / "watch.json", ["watch", home / "numbers.dco", rows / "week1.csv", "--state", rows / "watch.json"]
+    dco("watch", home / "numbers.dco", rows / "week0.csv", "--state", state)
+    code = KILLED.format(place=place, before=before)
+    run = subprocess.run([sys.executable, "-c", code, *map(str, words)], capture_output=True, check=False)
+    assert run.returncode == -signal.SIGKILL, run.stderr
+    assert len(json.loads(state.read_text())["covered"]) == 150 + counted
+    told = dco.json(*words)
+    assert (told["rows"], told["new_rows"]) == (300, 150 - counted)
+    straight = rows / "straight.json"
+    for week in range(2):
+        dco("watch", home / "numbers.dco", rows / f"week{week}.csv", "--state", straight)
+    assert state.read_bytes() == straight.read_bytes()
+
+
+def test_two_calls_at_once_lose_no_rows(dco, home, rows, monkeypatch):
+    """The second call ends while the first is at work."""
+    from dco.evaluation.monitor import Monitor
+
+    state, whole = rows / "watch.json", Monitor.update
+
+    def interrupted(self, X, y):
+        monkeypatch.setattr(Monitor, "update", whole)
+        dco("watch", home / "numbers.dco", rows / "week1.csv", "--state", state)
+        return whole(self, X, y)
+
+    dco("watch", home / "numbers.dco", rows / "week0.csv", "--state", state)
+    monkeypatch.setattr(Monitor, "update", interrupted)
+    words = ("watch", home / "numbers.dco", rows / "week2.csv", "--state", state)
+    assert "was written by another call meanwhile" in dco.refuses(*words)
+    assert dco.json(*words)["rows"] == 450
+
+
+def test_the_page_shows_the_timeline_and_comes_with_the_state_or_not_at_all(dco, home, rows, fails_at):
+    state, page = rows / "watch.json", rows / "timeline.html"
+    words = ("watch", home / "numbers.dco", rows / "week3.csv", "--state", state, "--report", page)
+    with fails_at(files.os, "replace", 1, OSError(28, "No space left on device")):
+        assert "no space left" in dco.refuses(*words)
+    assert not page.exists()
+    assert not state.exists()
+    dco(*words, status=1)
+    text = page.read_text(encoding="utf-8")
+    assert "outcome by numbers.dco, in service" in text
+    assert "Alarm: new rows are covered less often" in text
+    assert text.count("data:image/svg+xml;base64,") == 1
+    dco(*words, status=1)  # written again by every call
+    assert "must end in .html" in dco.refuses(*words[:-1], rows / "timeline.pdf")
+    assert "is read by this command" in dco.refuses(*words[:-1], rows / "week3.csv")
+
+
+def test_after_an_alarm_a_model_is_recalibrated_on_later_rows(dco, home, rows):
+    from dco.storage.saving import load
+
+    later, new = rows / "later.csv", rows / "new.dco"
+    frame = table(400, 20)
+    frame["outcome"] += 4 * (frame["dose"] - frame["dose"].mean()).round(4)
+    frame[:250].to_csv(later, index=False)
+    frame[250:].to_csv(rows / "after.csv", index=False)
+    told = dco.json("recalibrate", home / "numbers.dco", later, "--out", new, "--certificate", rows / "copy.json")
+    assert told["replaces"] == load(home / "numbers.dco").certificate_.fingerprint
+    assert told["certificate"]["rows"]["calibrate"] == 250
+    assert dco.json("audit", new, "--data", later, "--certificate", rows / "copy.json")["holds"]
+    assert not dco.json("watch", new, rows / "after.csv", "--state", rows / "new.json")["alarm"]
+    assert "is of a monitor of another fit" in dco.refuses(
+        "watch", home / "numbers.dco", rows / "after.csv", "--state", rows / "new.json"
+    )
+    assert "exists already" in dco.refuses("recalibrate", home / "numbers.dco", later, "--out", new)
+    assert "took part in the fit" in dco.refuses(
+        "recalibrate", home / "numbers.dco", home / "rows.csv", "--out", rows / "other.dco"
+    )
+    assert "Recalibrated" in dco("recalibrate", home / "numbers.dco", later, "--out", new, "--force").output
+
+
+def test_rows_without_labels_give_hints(dco, home, rows):
+    pd.read_csv(rows / "week0.csv").drop(columns="outcome").to_csv(rows / "calm.csv", index=False)
+    moved = pd.read_csv(rows / "week0.csv").drop(columns=["outcome", "grade"])
+    moved["dose"] *= 3
+    moved.to_csv(rows / "moved.csv", index=False)
+    told = dco.json("watch", home / "numbers.dco", rows / "moved.csv", "--hints", home / "rows.csv")
+    assert next(iter(told["p_values"])) == "dose"
+    assert "no test of the promise" in dco(
+        "watch", home / "numbers.dco", rows / "calm.csv", "--hints", home / "rows.csv"
+    ).output.replace("\n", " ")
+    assert "Give --state" in dco.refuses("watch", home / "numbers.dco", rows / "calm.csv")
 
 
 def test_a_call_that_fails_leaves_the_state_as_it_was(dco, home, rows, fails_at):

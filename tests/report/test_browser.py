@@ -400,10 +400,14 @@ def test_a_rare_class_that_is_missed_is_named_with_what_mends_it(opened: Any) ->
     with pytest.warns(NoteWarning, match="rare"):
         estimator = DecoupledClassifier(LogisticRegression(), random_state=0).fit(X[:1500], y[:1500])
     window = opened(page_html(estimator, X=X[1500:], y=y[1500:]), width=390)
+    shown = window.page.locator("header, main > section").all_inner_texts()
+    told = f"rare is covered in {100 * estimator.evaluate(X[1500:], y[1500:], by='label').by_group[1].coverage:.1f}"
+    assert "Not for every class: " + told in shown[0].replace("\u00a0", " ")  # beside the verdict
+    assert shown[2].startswith("By class")  # before sizes and examples
     note = window.page.locator(".slices .note").inner_text()
     assert "Covered less often than" in note
     assert "rare" in note
-    assert 'condition_on="label"' in note
+    assert 'condition_on="label", or dco fit --condition-on target.' in note
     rows = window.page.locator(".slices tbody tr")
     assert rows.first.locator("th").inner_text() == "rare"
     assert rows.first.locator(".low").inner_text() == "too low"

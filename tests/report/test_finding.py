@@ -32,7 +32,9 @@ def paired(*rows: tuple[str, str, float, float, float]) -> Any:
 def test_one_target_is_said_with_its_interval(numbers: tuple[float, float, float], said: str) -> None:
     (found,) = paired(("0.8", "DCO-PAC", *numbers))
     assert found.title == "Wine"
-    assert found.sentences == (f"At the same guarantee as BQ (PAC, for this one calibration), DCO's sets are {said}.",)
+    assert found.sentences == (
+        f"With the same promise as Bayesian quadrature (BQ: coverage for this one calibration), DCO's sets are {said}.",
+    )
 
 
 @pytest.mark.parametrize(
@@ -72,8 +74,8 @@ def test_every_method_is_explained_and_other_names_are_not() -> None:
 def test_the_page_of_make_run_opens_with_the_finding(opened: Callable[..., Any]) -> None:
     window = opened(results_html(RESULTS / "diabetes"))
     texts = window.page.locator("header p.finding, table").all_text_contents()
-    assert texts[0].startswith("At the same guarantee as BQ")
-    assert texts[1].startswith("At a weaker guarantee")
+    assert texts[0].startswith("With the same promise as Bayesian quadrature")
+    assert texts[1].startswith("With the usual, weaker promise")
     hovered = window.page.locator("td abbr, th abbr").first
     assert hovered.text_content() == "BQ"
     assert "PAC guarantee" in hovered.get_attribute("title")

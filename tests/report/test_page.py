@@ -16,12 +16,15 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy.stats import beta
+from sklearn.dummy import DummyRegressor
 
+import dco
 from dco.guarantees.certificate import Certificate
 from dco.guarantees.facts import certified_threshold
 from dco.report import page_html, plots, report_numbers, write_page
 from dco.report.formats import level_percent, percent, shortened
 from dco.report.rendering import render_template, strict_json, write_text
+from dco.report.view import build_view
 
 ALL = ["classification", "pac classification", "by label", "regression", "by sign", "infeasible", "no rows"]
 ALL += ["clusters", "nothing guaranteed", "conditions without rows"]
@@ -220,6 +223,19 @@ def test_the_axis_of_coverage_ends_at_all_and_at_nothing() -> None:
 )
 def test_the_labels_of_an_axis_have_one_form(values: list[float], labels: list[str]) -> None:
     assert plots.tick_labels(values) == labels
+
+
+def test_a_law_without_an_upper_end_leaves_the_rest_of_the_picture_in_view() -> None:
+    """Tied scores at some levels: the band leaves the picture there, and the axis is that of the other levels."""
+    y = np.random.default_rng(0).normal(size=1200)
+    y[(abs(y) > 0.5) & (abs(y) < 0.7)] = 0.6
+    model = DummyRegressor(strategy="constant", constant=0.0)
+    est = dco.DecoupledRegressor(model, dco.scores.AbsoluteResidual(), random_state=0).fit(y[:600, None], y[:600])
+    numbers = report_numbers(est, y[600:, None], y[600:])
+    ends = {level.alpha: level.coverage_and_range()[2] for level in numbers.levels}
+    assert [alpha for alpha, end in ends.items() if end == 1 and alpha > 0.2], "otherwise nothing is tested here"
+    ticks = build_view(numbers)[1]["gap_ticks"]
+    assert max(float(tick.label.replace("−", "-")) for tick in ticks) <= 20
 
 
 def test_bars_are_as_high_as_their_shares() -> None:

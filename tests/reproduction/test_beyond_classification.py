@@ -17,7 +17,7 @@ from dco.reproduction.coverage_z import coverage_sd, own_law
 from dco.reproduction.datasets.images import ImageFeatures
 from dco.reproduction.experiment import Options, SplitRecord
 from dco.reproduction.heads import ScoreTable
-from dco.reproduction.methods import METHODS, Rows
+from dco.reproduction.methods import METHODS, Given
 from dco.tuning.stability import bootstrap_evaluated
 
 SMALL = splits.Sizes(train=150, tune=60, calibrate=120, test=100)
@@ -235,7 +235,7 @@ def test_coverage_after_the_auto_split_follows_the_law_of_what_it_left():
         pool = {name: table.rows(0, 160) for name, table in tables.items()}
         n_tune = splits.settled_tuning_rows(pool, alphas=ALPHAS).n_tune
         for alpha in ALPHAS:
-            choice = METHODS["dco_warmstart"](Rows(splits.by_role(tables, n_tune, 160), "a", alpha))
+            choice = METHODS["dco_warmstart"](Given(splits.by_role(tables, n_tune, 160), "a", alpha))
             row = {"rank": choice.threshold.rank, "n": choice.threshold.n, "n_test": 100, "alpha": alpha}
             found[alpha].append({**row, **splits.measured(choice.deployed["test"], choice.threshold.value)})
     for rows in found.values():

@@ -103,7 +103,7 @@ def test_a_quantile_pair_is_trained_for_its_level():
     fits = beyond.Fits(table.X, table.y, table.X, {}, seed=0)
     inside = []
     for alpha in (0.5, 0.1):
-        _, pair = fits.predict(beyond.Structure(()), alpha=alpha)
+        _, pair = fits.predict(beyond.Average(()), alpha=alpha)
         inside.append(np.mean((pair.lower <= table.y) & (table.y <= pair.upper)))
     assert inside == [pytest.approx(0.5, abs=0.1), pytest.approx(0.9, abs=0.07)]
 

@@ -23,7 +23,7 @@ from dco.reproduction.coverage_z import coverage_z
 from dco.reproduction.datasets.images import ImageFeatures
 from dco.reproduction.experiment import Options, SplitRecord
 from dco.reproduction.heads import BY_NAME, CANDIDATES, FIXED, SCORES, ScoreTable, Training, score_heads, train_heads
-from dco.reproduction.methods import METHODS, Rows
+from dco.reproduction.methods import METHODS, Given
 from dco.reproduction.records import machine, plain, unpacked, versions
 from dco.reproduction.tables import Measured
 
@@ -142,7 +142,7 @@ def test_selection_is_the_smallest_mean_size_by_brute_force():
     for _ in range(20):
         codes = rng.integers(6, size=40)
         tables = {name: ScoreTable(rng.normal(size=(40, 6)), codes) for name in "abcd"}
-        best = METHODS["dco_warmstart"](Rows(splits.by_role(tables, 30, 39), "a", 0.2)).candidate
+        best = METHODS["dco_warmstart"](Given(splits.by_role(tables, 30, 39), "a", 0.2)).candidate
         sizes = {}
         for name, table in tables.items():
             tune = table.rows(0, 30)
@@ -153,7 +153,7 @@ def test_selection_is_the_smallest_mean_size_by_brute_force():
 
 def deployed_rows(tables: dict[str, ScoreTable], tune: int, pool: int, *, alpha: float = 0.2) -> dict[str, dict]:
     roles = splits.by_role(tables, tune, pool)
-    return {row["method"]: row for row in splits.method_rows(Rows(roles, FIXED.name, alpha), roles, seed=0)}
+    return {row["method"]: row for row in splits.method_rows(Given(roles, FIXED.name, alpha), roles, seed=0)}
 
 
 @pytest.mark.parametrize("alpha", ALPHAS)
@@ -397,7 +397,8 @@ def test_a_committed_split_comes_out_again(data_home):
     """The fixed head and the stronger class of one split.
 
     Here the head is trained by itself, in the run beside seven others, which rounds another way. The stronger class comes
-    out to float noise on the processor and with the versions of the run; elsewhere its training rounds another way too.
+    out within a label or two of 2,000 rows with the versions of the run and on a processor of the same name (one name covers
+    several sets of instructions, which round differently); elsewhere its training rounds another way too.
     """
     if EXPERIMENTS[0].missing(Options((0.2,), data_home=data_home)) is not None:
         pytest.skip("the CIFAR-100 features are not here")
@@ -424,8 +425,8 @@ def test_a_committed_split_comes_out_again(data_home):
     for row in found:
         before = strong[row["method"], row["alpha"]]
         assert row["rank"] == before["rank"]
-        assert row["coverage"] == pytest.approx(before["coverage"], abs=1e-9 if here else 0.005)
-        assert row["size"] == pytest.approx(before["size"], rel=1e-6 if here else 0.02)
+        assert row["coverage"] == pytest.approx(before["coverage"], abs=0.0011 if here else 0.005)
+        assert row["size"] == pytest.approx(before["size"], rel=0.001 if here else 0.02)
 
 
 def made_here(seed: int) -> bool:

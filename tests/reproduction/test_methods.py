@@ -12,7 +12,7 @@ from dco.foundations.ranks import conformal_rank, pac_rank
 from dco.guarantees.rules import bayesian_quadrature_risk, conformal_risk_control, learn_then_test, risk_controlling
 from dco.losses import miscoverage
 from dco.predictions import ClassProbabilities, Points, Quantiles
-from dco.reproduction.methods import METHODS, Rows, evaluated_roles
+from dco.reproduction.methods import METHODS, Given, evaluated_roles
 from dco.scores.classification import APS, LAC
 from dco.scores.decision import RiskAverse, RiskOptimal
 from dco.scores.regression import AbsoluteResidual, QuantileResidual
@@ -45,7 +45,7 @@ def run(method, candidates, labels, *, alpha=0.1, delta=0.05, fixed=None):
         role: {name: (entry[0], entry[place]) for name, entry in candidates.items()} for role, (place, _) in places.items()
     }
     roles = evaluated_roles(on, {role: labels[name] for role, (_, name) in places.items()})
-    return METHODS[method](Rows(roles, fixed or next(iter(roles)), alpha, delta, structures=on["tune"]))
+    return METHODS[method](Given(roles, fixed or next(iter(roles)), alpha, delta, structures=on["tune"]))
 
 
 GENERAL = [name for name in METHODS if name not in ("rocp", "cqr")]
@@ -210,7 +210,7 @@ def test_the_registry_and_the_estimators_deploy_the_same(method, guarantee):
         for role, rows in places.items()
     }
     roles = evaluated_roles(on, {role: y[rows] for role, rows in places.items()})
-    choice = METHODS[method](Rows(roles, "line", 0.1))
+    choice = METHODS[method](Given(roles, "line", 0.1))
     frozen = {name: FrozenEstimator(model) for name, model in models.items()}
     fitted = dco.DecoupledRegressor(frozen, AbsoluteResidual(), alpha=0.1, guarantee=guarantee, refit=False).fit(
         X[:200], y[:200], tune=(X[200:300], y[200:300]), calibrate=(X[300:400], y[300:400])

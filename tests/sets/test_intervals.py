@@ -98,7 +98,7 @@ def test_lists_and_whole_numbers_are_taken():
     ("make", "words"),
     [
         (lambda: Intervals(np.zeros(2), np.zeros(3)), r"shapes \(2,\) and \(3,\)"),
-        (lambda: Intervals(np.zeros((2, 1)), np.zeros((2, 1))), "one number an interval"),
+        (lambda: Intervals(np.zeros((2, 1)), np.zeros((2, 1))), "one number per interval"),
         (lambda: Intervals([0.0, np.nan], [1.0, 1.0]), "lower is NaN in place 1"),
         (lambda: Intervals(["a"], ["b"]), "real numbers"),
         (lambda: Intervals([0.0], [1.0]).contains(["a"]), "y must be real numbers"),

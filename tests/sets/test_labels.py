@@ -56,6 +56,15 @@ def test_a_label_of_another_kind_than_the_classes_is_not_among_them():
     assert codes_of(np.array([2.0, 2.5]), np.array([1, 2])).tolist() == [1, -1]
 
 
+@pytest.mark.parametrize("classes", [[3, 4, 5], [5, 3, 4], [-128, -127, -126], [7]])
+def test_whole_numbers_in_a_row_have_the_places_that_a_search_finds(classes):
+    """From the ends of int8 too, where differences would wrap."""
+    for kind in (np.int8, np.int64):
+        y = np.arange(-128, 128).astype(kind)
+        expected = [classes.index(label) if label in classes else -1 for label in y.tolist()]
+        assert codes_of(y, np.array(classes, dtype=np.int8)).tolist() == expected
+
+
 def test_unseen_labels_of_another_kind_stay_what_they_are():
     record = ClassProbabilities([[0.5, 0.5]], classes=["a", "b"], unseen=[7])
     assert record.labels().tolist() == ["a", "b", 7]

@@ -10,7 +10,7 @@ from scipy.stats import binom
 from sklearn.linear_model import LogisticRegression, Ridge
 
 import dco
-from dco.tuning.findings import winner_notes
+from dco.tuning.objectives import winner_notes
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(2000, 3))

@@ -9,9 +9,12 @@ import numpy as np
 import pytest
 from scipy.stats import binom, hypergeom
 
-from dco.predictions import ClassProbabilities
+from dco.predictions import ClassProbabilities, PointsWithSpread, take
 from dco.scores.classification import APS, LAC, TopK
-from dco.tuning import EvaluatedCandidate, bootstrap_stability, rank_evaluated, split_stability
+from dco.scores.regression import AbsoluteResidual, NormalisedResidual
+from dco.tuning import EvaluatedCandidate, bootstrap_stability, rank_evaluated, split_stability, tune
+from dco.tuning.objectives import objective_of
+from dco.tuning.search import checked_pairs, evaluate_pairs
 from dco.tuning.stability import bootstrap_evaluated, split_evaluated, stability_of, winners_of
 
 
@@ -44,6 +47,40 @@ def test_winners_equal_the_search_on_rows_written_out():
             rows = np.repeat(np.arange(n), count)
             written = [looked_up(f"c{i}", matrix[rows], y[rows]) for i, matrix in enumerate(matrices)]
             assert rank_evaluated(written, alpha=0.2).best == f"c{winner}"
+
+
+@pytest.mark.parametrize("objective", ["p95_size", "even", "balanced"])
+def test_re_splits_by_another_objective_equal_the_search_on_the_rows_of_each_part(objective):
+    """Labels and numbers, with slices of the caller's: the same winners as `tune` on the rows alone."""
+    rng, n = np.random.default_rng(3), 60
+    y, sides = rng.normal(size=n), rng.integers(2, size=n)
+    points = {f"m{j}": PointsWithSpread(rng.normal(0.8 * y, 0.7), rng.uniform(0.2, 2.0, n)) for j in range(3)}
+    numbers = {name: (score, each) for name, each in points.items() for score in [NormalisedResidual(floor=0.3)]}
+    numbers |= {f"plain {name}": (AbsoluteResidual(), each) for name, each in points.items()}
+    labels = rng.integers(3, size=n)
+    chances = [rng.dirichlet(np.ones(3), n) + 0.5 * np.eye(3)[labels] for _ in range(3)]
+    named = {f"c{j}": ClassProbabilities(each / each.sum(axis=1, keepdims=True)) for j, each in enumerate(chances)}
+    classes = {f"{score} {name}": (score, each) for name, each in named.items() for score in (LAC(), APS())}
+    winners = set()
+    for candidates, target in ((numbers, y), (classes, labels)):
+        evaluated = evaluate_pairs(checked_pairs(candidates), target)[0]
+        found = split_evaluated(
+            evaluated,
+            alpha=0.2,
+            rng=np.random.default_rng(4),
+            repetitions=20,
+            objective=objective_of(objective),
+            slices={"side": sides},
+        )
+        again, wins = np.random.default_rng(4), dict.fromkeys(candidates, 0)
+        for _ in range(20):
+            rows = again.permutation(n)[: n // 2]
+            part = {name: (score, take(each, rows)) for name, (score, each) in candidates.items()}
+            wins[tune(part, target[rows], alpha=0.2, objective=objective, slices={"side": sides[rows]}).best] += 1
+        assert found.wins == wins
+        assert found.best == tune(candidates, target, alpha=0.2, objective=objective, slices={"side": sides}).best
+        winners |= {name for name, count in wins.items() if count}
+    assert len(winners) > 3, "otherwise nothing is tested here"
 
 
 def test_a_tie_flips_by_its_binomial_law_and_costs_nothing():

@@ -26,8 +26,7 @@ from dco.foundations.display import counted
 from dco.foundations.files import Written, plain, take_places, written_beside, written_together
 from dco.models.adapt import predict_record
 from dco.reproduction.experiment import Experiment, Options
-from dco.reproduction.methods import METHODS, evaluated_roles
-from dco.reproduction.methods import Rows as Given
+from dco.reproduction.methods import METHODS, Given, evaluated_roles
 from dco.reproduction.records import run_splits
 from dco.reproduction.tables import Measured, ResultTable
 from dco.rows.fingerprints import role_fingerprint, row_fingerprints

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ def command(model: Path, data: Path, by: str | None, trust: tuple[str, ...], as_
     The rows of DATA must be new: if some of them trained, tuned or calibrated the model, there is no verdict.
     """
     from dco.cli.model_files import condition_columns, open_model, rows_with_targets, stated
+    from dco.evaluation.usefulness import middle_range, point_in_words, size_in_words
 
     least = options.pop("fail_below")
     asked = {"alpha": chosen_alpha(options.pop("alpha"), options.pop("confidence"), default=None)}
@@ -39,7 +41,10 @@ def command(model: Path, data: Path, by: str | None, trust: tuple[str, ...], as_
         promise = stated(estimator, asked, noting=True)
         own = by is None or by in condition_columns(estimator)  # the estimator then takes the groups that it calibrated
         evaluation = estimator.evaluate(rows.X, rows.y, by=None if own else rows.by, **asked)
-    certificate, notes = estimator.certificate_, [*notes, *(note.spelled(option) for note in evaluation.notes)]
+    certificate, notes = (
+        estimator.certificate_,
+        [*notes, *(note.spelled(partial(option, target=rows.target)) for note in evaluation.notes)],
+    )
     own_statement = all(value is None for value in asked.values())
     if as_json:
         no_law = not evaluation.laws and evaluation.no_verdict is None
@@ -52,6 +57,9 @@ def command(model: Path, data: Path, by: str | None, trust: tuple[str, ...], as_
         level = f"alpha = {promise['alpha']:g}" + ("" if promise["delta"] is None else f", delta = {promise['delta']:g}")
         title += f", {promise['guarantee']} guarantee, {level}"
     print_evaluation(evaluation, certificate, title=title, by=None if own else by)
+    labels, alpha = evaluation.single is not None, promise["alpha"]
+    beside = "" if labels else size_in_words(evaluation.mean_size, middle_range(rows.y, alpha=alpha), alpha=alpha)
+    say(*filter(None, [point_in_words(rows.y, estimator.predict(rows.X), labels=labels), beside]))
     if own_statement:
         say(certificate.statement)
     print_notes(notes)
@@ -126,7 +134,12 @@ def _print_slices(evaluation: Any) -> None:
         interval = f"{slab.coverage_low:.4f} to {slab.coverage_high:.4f}"
         rows.append([f"worst slab: {slab.where}", slab.n, f"{slab.coverage:.4f}", interval, None])
     if rows:
-        title = "By class and by fifth of the prediction (intervals hold for all at once; no promise is about one of them)"
+        named, kinds = (
+            {"class": "class", "fifth": "fifth of the prediction"},
+            dict.fromkeys(row.by for row in evaluation.slices),
+        )
+        by = " and ".join(named[kind] for kind in kinds if kind in named)
+        title = f"By {by} (intervals hold for all at once; no promise is about one of them)"
         print_table(["slice", "rows", "coverage", "95 % interval", "mean size"], rows, title=title, spare=["mean size"])
     if (risk := evaluation.excess_risk) is not None:
         say(

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -21,6 +23,17 @@ if TYPE_CHECKING:
 
 _FEWEST = 3  # rows: one each to train, tune and calibrate
 _OUTPUTS = ("out", "report", "certificate")
+_PASSED_ON = [
+    "alpha",
+    "guarantee",
+    "delta",
+    "tune_size",
+    "calibrate_size",
+    "tune_folds",
+    "scheduler",
+    "selection",
+    "support",
+]
 _MOST_CANDIDATES = 8  # that are printed
 
 
@@ -33,10 +46,10 @@ _MOST_CANDIDATES = 8  # that are printed
 @click.option("--range", "support", type=float, nargs=2, metavar="LOW HIGH", help="Where the target lies, such as 0 inf.")
 @click.option(
     "--selection",
-    type=click.Choice(["decoupled", "pointwise"]),
+    type=click.Choice(["decoupled", "pointwise", "joint"]),
     default="decoupled",
     show_default=True,
-    help="One candidate for all rows, or for each row the one whose set is smallest.",
+    help="One candidate for all rows; the smallest set of each row; joint: no tuning rows, calibration rows choose too.",
 )
 @click.option(
     "--condition-on",
@@ -80,12 +93,12 @@ def command(data: Path, as_json: bool, **options: Any) -> None:
         raise click.UsageError("--tune-folds ranks candidates on the training rows: leave --tune-size out.")
     if options["by"] is not None and options["test_size"] == 0:
         raise click.UsageError("--by evaluates rows set aside, and --test-size 0 sets none aside: leave one of them out.")
-    with progress("Fitting", None, quiet=as_json), collected_notes() as notes:
+    with progress("Fitting", None, quiet=as_json), collected_notes(options["target"]) as notes:
         opt.note_large(options["alpha"])
         fitted = fit_table(data, options)
     told = [note for note in fitted.model.notes_ if note.kind in QUIET]
     told += [] if fitted.evaluation is None else fitted.evaluation.notes
-    notes = [*notes, *(note.spelled(opt.option) for note in told)]
+    notes = [*notes, *(note.spelled(partial(opt.option, target=options["target"])) for note in told)]
     _write(fitted, data, options)
     if as_json:
         written = {name: None if options[name] is None else str(options[name]) for name in ("out", "report")}
@@ -94,6 +107,8 @@ def command(data: Path, as_json: bool, **options: Any) -> None:
     _show(fitted)
     print_notes(notes)
     say(" ".join(f"Wrote {options[name]}." for name in _OUTPUTS if options[name] is not None))
+    if fitted.rows is None:
+        say(f"Next, check the promise on new rows: dco evaluate {quote(str(options['out']))} NEW_ROWS.csv")
 
 
 def _check_outputs(data: Path, options: dict[str, Any]) -> None:
@@ -209,20 +224,7 @@ def _unfitted(layout: Layout, o: dict[str, Any]) -> Any:
     return maker(
         chosen_models(o["models"], layout.task),
         make_scores(o["scores"], layout.task),
-        **{
-            name: o[name]
-            for name in (
-                "alpha",
-                "guarantee",
-                "delta",
-                "tune_size",
-                "calibrate_size",
-                "tune_folds",
-                "scheduler",
-                "selection",
-                "support",
-            )
-        },
+        **{name: o[name] for name in _PASSED_ON},
         objective=replace(aim, by=by) if isinstance(aim, Even) and by else o["objective"],
         condition_on=_condition(layout),
         n_jobs=o["jobs"],
@@ -242,14 +244,14 @@ def _show(fitted: Fitted) -> None:
     say(fitted.why, fitted.layout.in_words())
     rows = fitted.ranking()
     if rows:  # none if the only candidate went through without tuning rows
-        _show_ranking(rows, fitted.model.ranking_.objective)
+        _show_ranking(rows, fitted.model.ranking_.objective, "calibration" if fitted.model.certificate_.joint else "tuning")
     certificate = fitted.model.certificate_
     say(*str(certificate).splitlines())
     if fitted.rows is not None:
         print_evaluation(fitted.evaluation, certificate, title="Rows set aside", by=fitted.rows.by_name)
 
 
-def _show_ranking(rows: list[dict[str, Any]], aim: str) -> None:
+def _show_ranking(rows: list[dict[str, Any]], aim: str, where: str) -> None:
     """The best few; the mean size of an objective that is one has its column already."""
     columns = {"candidate": "name", "mean size": "mean_size", "P95 size": "p95_size", "miscoverage": "miscoverage"}
     if aim not in ("mean_size", "p95_size", "even", "balanced"):
@@ -260,7 +262,9 @@ def _show_ranking(rows: list[dict[str, Any]], aim: str) -> None:
         columns["feasible"] = "feasible"
     shown = [{**row, "feasible": "yes" if row["feasible"] else "no"} for row in rows[:_MOST_CANDIDATES]]
     cells = [[row[key] for key in columns.values()] for row in shown]
-    title = f"{counted(len(rows), 'candidate')} on the tuning rows, best first"
+    title = f"{counted(len(rows), 'candidate')} on the {where} rows, best first"
     print_table(list(columns), cells, title=title, spare=["P95 size"])
     if len(rows) > len(shown):
         say(f"and {len(rows) - len(shown)} more: --json lists them all.")
+    if "shortfall" in columns:
+        say("shortfall: how far the worst class or fifth of the prediction falls below the promise, beyond chance.")

@@ -19,6 +19,7 @@ COMMANDS = {
     "predict": "Write prediction sets for a table of any size.",
     "evaluate": "Measure coverage and sizes on rows with known targets.",
     "watch": "Take labelled rows as they arrive; say whether the promise still holds.",
+    "recalibrate": "Give a model new calibration rows and a new certificate; nothing is fitted.",
     "compare": "Compare the methods of the paper on your own table, over repeated splits.",
     "audit": "Recompute what a model's certificate claims.",
     "report": "Write an HTML page about a model, or about the results of compare or reproduce.",
@@ -36,6 +37,12 @@ class BadInputError(click.ClickException):
     def __init__(self, message: str) -> None:
         text = " ".join(message.split())
         super().__init__(text if len(text) <= _LONGEST else f"{text[:_LONGEST]} ...")  # it may quote a whole damaged file
+
+    def show(self, file: Any = None) -> None:
+        """To standard error, wrapped on a terminal."""
+        from dco.cli.printing import say
+
+        say(f"Error: {self.message}", err=True)
 
 
 class Commands(click.Group):

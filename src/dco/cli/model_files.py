@@ -14,7 +14,7 @@ from dco.cli.options import chosen_delta, note_large
 from dco.foundations.arrays import AnyArray
 from dco.foundations.errors import UntrustedTypeError
 from dco.foundations.extras import require
-from dco.foundations.notes import Note, show
+from dco.foundations.notes import show
 from dco.rows.conditions import is_label
 from dco.rows.fingerprints import role_fingerprint, row_fingerprints
 from dco.rows.rows import take_features
@@ -114,6 +114,16 @@ def rows_with_targets(
     return KnownRows(X, y, labels(table, by), by, row_names(table, key), layout.target, _was_fitted_on(model, X, y))
 
 
+def rows_without_targets(model: Any, path: Path, *, ignore_new: bool, decimal: str | None = None, **_: Any) -> Any:
+    """The features of a table as the model needs them; a target that is there is not read."""
+    from dco.cli.reading import column_names, read_table
+
+    names = column_names(path)
+    layout = layout_of(model, names, target=None, path=path, decimal=decimal)
+    table = read_table(path, layout.columns_to_read(path, names, ignore_new=ignore_new))
+    return model_features(model, table, layout, path=path)
+
+
 def _was_fitted_on(model: Any, X: Any, y: AnyArray) -> bool:
     """Whether these are, row by row, the rows of the fit: decided by the calibration rows among them."""
     stored = getattr(model, "table_", None)
@@ -145,9 +155,7 @@ def stated(model: Any, asked: Mapping[str, Any], *, noting: bool = False) -> dic
     statement = predictor.stated(**asked)
     if noting:
         note_large(asked["alpha"])
-        notes: list[Note] = []
-        statement.note_infeasible(predictor.calibration, predictor.thresholds(statement), notes)
-        show(notes)
+        show(statement.note_infeasible(predictor.calibration, predictor.thresholds(statement)))
     return {
         "alpha": float(statement.alpha),
         "guarantee": "none" if model.certificate_.guarantee == "none" else statement.guarantee,

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
+from shlex import quote
 from typing import Any, TypeVar
 
 import click
@@ -20,19 +22,20 @@ _OF_MODEL = "that of the model"
 _MODELS = {"dco.models.QuantilePair(model)": "quantiles", "dco.models.ResidualSpread(model)": "spread"}
 
 
-def spelled(found: Exception) -> str:
+def spelled(found: Exception, *, target: str | None = None) -> str:
     """The message of an error or a warning with its parameters as options: ⟨calibrate_size=9⟩ is --calibrate-size 9."""
     message = found.note if isinstance(found, NoteWarning) else found.args[0] if found.args else ""
-    return message.spelled(option) if isinstance(message, (Message, Note)) else str(found)
+    spell = partial(option, target=target)
+    return message.spelled(spell) if isinstance(message, (Message, Note)) else str(found)
 
 
-def option(name: str, value: str | None) -> str:
-    """A parameter as the command line writes it; the label is the column that the target is."""
+def option(name: str, value: str | None, *, target: str | None = None) -> str:
+    """A parameter as the command line writes it; the label is the column `target`."""
     if name == "support":
         return "--range" if value is None else "--range 0 inf"
     text = _MODELS.get(value or "", value or "").strip('"')
     if (name, text) == ("condition_on", "label"):
-        text = "TARGET"
+        text = "TARGET" if target is None else quote(target)
     return f"--{name.replace('_', '-')} {text}".rstrip()
 
 

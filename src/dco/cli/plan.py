@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from dco.cli import options as opt
-from dco.cli.printing import as_json, note, print_json, print_table, say, spare_width
+from dco.cli.printing import as_json, print_json, print_table, say, spare_width
 
 _FACTORS = (0.25, 0.5, 1, 2, 4)
 _BAR = 25  # characters of a drawing, if there is room
@@ -51,11 +51,13 @@ def command(rows: int, plot: Path | None, force: bool, as_json: bool, **wish: An
     if as_json:
         print_json(answer.to_dict() | {"outlooks": [vars(entry) for entry in outlooks], "fit": fit})
         return
-    _print_roles(answer)
+    level = f"alpha = {answer.alpha:g}" + ("" if answer.delta is None else f", delta = {answer.delta:g}")
+    title = f"{answer.n} rows, {answer.guarantee} guarantee, {level}"
+    print_table(["role", "rows", "why"], [[row.role, row.rows, row.reason] for row in answer.rows], title=title)
     _print_outlooks(outlooks, answer.alpha)
     say(*answer.notes, f"To fit with these sizes: {fit}")
     if plot is not None:
-        note(f"Wrote {plot}.")
+        say(f"Wrote {plot}.", err=True)
 
 
 def fit_command(answer: Any, tune_folds: int | None) -> str:
@@ -85,15 +87,6 @@ def _outlooks(rows: int, wish: dict[str, Any]) -> list[Any]:
         with suppress(InfeasibleLevelError):
             outlooks.append(plan(round(factor * rows), **wish).now)
     return outlooks
-
-
-def _print_roles(answer: Any) -> None:
-    level = f"alpha = {answer.alpha:g}" + ("" if answer.delta is None else f", delta = {answer.delta:g}")
-    print_table(
-        ["role", "rows", "why"],
-        [[row.role, row.rows, row.reason] for row in answer.rows],
-        title=f"{answer.n} rows, {answer.guarantee} guarantee, {level}",
-    )
 
 
 def _print_outlooks(outlooks: list[Any], alpha: float) -> None:

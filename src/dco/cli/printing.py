@@ -17,6 +17,7 @@ import click
 from dco.cli.options import spelled
 from dco.foundations import display
 from dco.foundations.files import plain
+from dco.foundations.parallel import followed
 
 _WIDE = 100_000  # not a terminal: sentences are not wrapped
 _PIPED = 80  # columns of a table that is not on a terminal
@@ -31,16 +32,11 @@ def print_json(value: Any) -> None:
     click.echo(json.dumps(plain(value), indent=2, allow_nan=False, ensure_ascii=False, default=str))
 
 
-def say(*sentences: str) -> None:
-    """Sentences to standard output, wrapped on a terminal only."""
-    console = _console()
+def say(*sentences: str, err: bool = False) -> None:
+    """Sentences to standard output, or beside the result to standard error, wrapped on a terminal only."""
+    console = _console(sys.stderr if err else sys.stdout)
     for sentence in sentences:
         console.print(printable(sentence), soft_wrap=not console.is_terminal)
-
-
-def note(sentence: str) -> None:
-    """A sentence beside the result, to standard error."""
-    click.echo(printable(" ".join(sentence.split())), err=True)
 
 
 def print_table(
@@ -55,7 +51,7 @@ def print_table(
     from rich.table import Table
     from rich.text import Text
 
-    console, body = _console(), list(rows)
+    console, body = _console(sys.stdout), list(rows)
     every = found = [_Column.of(name, [row[place] for row in body]) for place, name in enumerate(columns)]
     left_out: list[str] = []
     if not console.is_terminal:
@@ -103,7 +99,7 @@ def _print_blocks(console: Any, columns: Sequence[_Column]) -> None:
 
 def spare_width(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, most: int) -> int:
     """How wide one more column of a table may be, up to `most`."""
-    body, console = list(rows), _console()
+    body, console = list(rows), _console(sys.stdout)
     taken = sum(_Column.of(name, [row[place] for row in body]).least + _GAP for place, name in enumerate(columns))
     return max(0, min(most, (console.width if console.is_terminal else _PIPED) - taken - _GAP))
 
@@ -145,7 +141,10 @@ def printable(text: str) -> str:
 
 @contextmanager
 def progress(description: str, total: int | None, *, quiet: bool = False) -> Iterator[Callable[[int], None]]:
-    """A progress bar on standard error, on terminals only; yields ``reached(steps)``. Without a total, a running clock."""
+    """A progress bar on standard error, on terminals only; yields ``reached(steps)``. Without a total, a running clock.
+
+    What long work tells of itself stands beside it.
+    """
     if quiet or not sys.stderr.isatty():
         yield lambda steps: None
         return
@@ -156,12 +155,19 @@ def progress(description: str, total: int | None, *, quiet: bool = False) -> Ite
     columns += [TimeElapsedColumn()] if total is None else [TaskProgressColumn(), TimeRemainingColumn()]
     with Progress(*columns, console=Console(file=sys.stderr), transient=True) as bar:
         task = bar.add_task(description, total=total)
-        yield lambda steps: bar.update(task, completed=steps)
+        with followed(lambda *facts: bar.update(task, description=f"{description}: {search_in_words(*facts)}")):
+            yield lambda steps: bar.update(task, completed=steps)
+
+
+def search_in_words(candidates: int, models: Sequence[str], done: int, total: int) -> str:
+    """How many candidates there are, how many fits are done, and which model is fitted now."""
+    now = models[done] if done < total else "the winner"
+    return f"{candidates} candidates, {done} of {total} fits done, now {now}"
 
 
 @contextmanager
-def collected_notes() -> Iterator[list[str]]:
-    """Yields a list that holds, at the end, each note and warning once, as a sentence that names options."""
+def collected_notes(target: str | None = None) -> Iterator[list[str]]:
+    """Yields a list that holds, at the end, each note and warning once, as a sentence that names options and the target."""
     notes: list[str] = []
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -169,21 +175,20 @@ def collected_notes() -> Iterator[list[str]]:
     for warning in caught:
         if not issubclass(warning.category, (DeprecationWarning, PendingDeprecationWarning, ResourceWarning)):
             assert isinstance(warning.message, Warning)
-            text = " ".join(spelled(warning.message).split())
+            text = " ".join(spelled(warning.message, target=target).split())
             notes += [text] if text not in notes else []
 
 
 def print_notes(notes: Iterable[str]) -> None:
     """Notes beside the result, to standard error."""
     for sentence in notes:
-        note(f"Note: {sentence}")
+        say(f"Note: {' '.join(sentence.split())}", err=True)
 
 
-def _console() -> Any:
+def _console(file: Any) -> Any:
     from rich.console import Console
 
-    terminal = sys.stdout.isatty()
-    return Console(file=sys.stdout, highlight=False, markup=False, emoji=False, width=None if terminal else _WIDE)
+    return Console(file=file, highlight=False, markup=False, emoji=False, width=None if file.isatty() else _WIDE)
 
 
 _NUMBER = r"[-−+]?(\d+(\.\d*)?(e[-+]?\d+)?|inf)( ?%)?"

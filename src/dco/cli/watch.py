@@ -16,42 +16,95 @@ from dco.foundations.display import counted
 @click.command("watch", epilog=example("dco watch model.dco new_patients.csv --state watch.json"))
 @click.argument("model", type=FILE)
 @click.argument("data", type=FILE)
-@click.option("--state", type=FILE, required=True, help="What is known so far; made by the first call, then continued.")
+@click.option("--state", type=FILE, help="What is known so far; made by the first call, then continued.")
+@click.option("--hints", type=FILE, metavar="OLD", help="DATA has no labels: only compare its rows with this earlier table.")
 @click.option("--error-rate", type=LEVEL, default="0.05", show_default=True, help="P(ever a false alarm) is at most this.")
 @click.option("--run-length", type=click.IntRange(1), default=10_000, show_default=True, help="Rows between false changes.")
-@click.option("--count-copies", is_flag=True, help="Count rows that are equal to earlier ones; by default they count once.")
+@click.option(
+    "--duplicates",
+    type=click.Choice(["drop", "natural"]),
+    default="drop",
+    show_default=True,
+    help="Count rows that are equal to earlier ones once, or (natural) each time.",
+)
+@click.option("--report", type=FILE, help="Also write an HTML page with the timeline.")
 @target_options
 @as_json
-def command(model: Path, data: Path, state: Path, trust: tuple[str, ...], as_json: bool, **options: Any) -> None:
+def command(
+    model: Path,
+    data: Path,
+    state: Path | None,
+    hints: Path | None,
+    report: Path | None,
+    trust: tuple[str, ...],
+    as_json: bool,
+    **options: Any,
+) -> None:
     """Watch MODEL on the rows of DATA, in their order, and go on from earlier calls. Exit status 1 on an alarm.
 
     DATA holds labelled rows that came after the fit, and may hold rows of earlier calls again: they count once. The state is
-    replaced only when all rows of DATA have been taken, so a call that was stopped can be repeated.
+    replaced only when all rows of DATA have been taken, so a call that was stopped can be repeated. So is the page.
     """
     from dataclasses import asdict
 
     from dco.cli.model_files import open_model, rows_with_targets
+    from dco.cli.outputs import check_output, check_suffix
     from dco.evaluation.monitor import Monitor
-    from dco.foundations.files import written_beside
+    from dco.foundations.extras import require
+    from dco.foundations.files import written_beside, written_together
 
-    asked = {name: options.pop(name) for name in ("error_rate", "run_length")}
-    asked["duplicates"] = "natural" if options.pop("count_copies") else "drop"
+    if (state is None) == (hints is None):
+        raise click.UsageError(
+            "Give --state to watch labelled rows, or --hints with an earlier table for rows without labels."
+        )
+    if state is None:
+        _hint(model, data, hints, trust, as_json=as_json, **options)
+        return
+    asked = {name: options.pop(name) for name in ("error_rate", "run_length", "duplicates")}
+    if report is not None:
+        check_output(report, force=True, inputs=[model, data, state])
+        check_suffix(report, ".html", ".htm")
+        require("matplotlib", extra="report")  # said before the work, not after it
     with progress("Watching", None, quiet=as_json), collected_notes() as notes:
-        estimator = open_model(model, trust)
-        monitor = Monitor(estimator, state=_known(state), **asked)
+        estimator, known = open_model(model, trust), _known(state)
+        monitor = Monitor(estimator, state=known, **asked)
         before = monitor.report().rows
         rows = rows_with_targets(estimator, data, by=None, **options)
-        report = monitor.update(rows.X, rows.y)
-        with written_beside(state, overwrite=True) as beside:
-            beside.write_text(json.dumps(monitor.state()) + "\n", encoding="utf-8")
+        found = monitor.update(rows.X, rows.y)
+        if _known(state) != known:
+            raise ValueError(f"{state} was written by another call meanwhile and is kept. Repeat this call: no row is lost.")
+        with written_together():
+            with written_beside(state, overwrite=True) as beside:
+                beside.write_text(json.dumps(monitor.state()) + "\n", encoding="utf-8")
+            if report is not None:
+                from dco.report.timeline import write_timeline
+
+                write_timeline(monitor, report, title=f"{rows.target} by {model.name}, in service")
     if as_json:
-        print_json(asdict(report) | {"new_rows": report.rows - before, "notes": notes, "state": str(state)})
+        print_json(asdict(found) | {"new_rows": found.rows - before, "notes": notes, "state": str(state)})
     else:
-        say(f"{counted(report.rows - before, 'new row')} of {data}.")
-        _print(report)
+        say(f"{counted(found.rows - before, 'new row')} of {data}.")
+        _print(found)
         print_notes(notes)
-    if report.alarm:
+    if found.alarm:
         raise click.exceptions.Exit(1)
+
+
+def _hint(model: Path, data: Path, earlier: Path | None, trust: tuple[str, ...], *, as_json: bool, **options: Any) -> None:
+    """Compare rows without labels with those of an earlier table."""
+    from dco.cli.model_files import open_model, rows_without_targets
+    from dco.evaluation.hints import shift_hints
+
+    assert earlier is not None, "checked by the command"
+    with progress("Comparing", None, quiet=as_json), collected_notes() as notes:
+        estimator = open_model(model, trust)
+        found = shift_hints(estimator, *(rows_without_targets(estimator, path, **options) for path in (earlier, data)))
+    if as_json:
+        print_json({"rows": found.rows, "p_values": found.p_values, "said": str(found), "notes": notes})
+    else:
+        say(str(found))
+        print_table(["column", "p-value"], [[name, f"{p:.2g}"] for name, p in found.p_values.items()])
+        print_notes(notes)
 
 
 def _known(path: Path) -> Any:

@@ -33,12 +33,13 @@ SMALL: dict[str, Any] = {"frameon": False, "fontsize": 8}
 _ABOVE: dict[str, Any] = {**SMALL, "loc": "lower center", "bbox_to_anchor": (0.5, 1.0)}
 _LONGEST = 30  # characters of a name beside an axis
 _POINTS = 200  # of a curve over rows
+_PARTS, _LEAST_PART = 24, 25  # of rows in time, and how many rows each has at least
 
 
-def plain_name(name: Any) -> str:
+def plain_name(name: Any, longest: int = _LONGEST) -> str:
     """A name as plain text: matplotlib would read dollar signs as mathematics."""
     text = str(name)
-    return (text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…").replace("$", r"\$")
+    return (text if len(text) <= longest else text[: longest - 1] + "…").replace("$", r"\$")
 
 
 class Display:
@@ -273,7 +274,8 @@ class RankingDisplay(Display):
         places = np.arange(len(rows))
         ax.barh(places, [row.mean_size for row in rows], color=[BLUE] + [PALE] * (len(rows) - 1), label="mean size")
         ax.plot([row.p95_size for row in rows], places, "|", color=INK, markersize=12, label="P95 size")
-        ax.set_yticks(places, [plain_name(row.name) for row in rows])
+        names = ["\n".join(plain_name(part, 52) for part in row.name.split(" / ", 1)) for row in rows]  # model, score
+        ax.set_yticks(places, names, fontsize=7)
         ax.set_ylim(len(rows) - 0.5, -0.5)
         ax.set_xlabel(f"set size on {self.ranking.n} tuning rows")
         ax.legend(**_ABOVE, ncols=2)
@@ -282,14 +284,23 @@ class RankingDisplay(Display):
 class MonitorDisplay(Display):
     """The coverage of rows as they arrived, its interval for all times, what the calibration promises, and the alarm.
 
-    `alarm` is the row, counted from 1, at which the monitor raised one; None if there is none.
+    `alarm` is the row, counted from 1, at which the monitor raised one; None if there is none. `recent` holds the coverage
+    of the rows since the point before: each point stands for about as many rows.
     """
 
     def __init__(
-        self, *, rows: Integers, coverage: Floats, low: Floats, high: Floats, expected: float, alarm: int | None
+        self,
+        *,
+        rows: Integers,
+        coverage: Floats,
+        low: Floats,
+        high: Floats,
+        expected: float,
+        alarm: int | None,
+        recent: tuple[Floats, Floats] | None = None,
     ) -> None:
         self.rows, self.coverage, self.low, self.high = rows, coverage, low, high
-        self.expected, self.alarm = expected, alarm
+        self.expected, self.alarm, self.recent = expected, alarm, recent
 
     @classmethod
     def from_estimator(cls, est: Any, X: Any, y: Any, *, error_rate: Any = 0.05, ax: Any = None) -> Self:
@@ -312,6 +323,8 @@ class MonitorDisplay(Display):
             for hits, n in zip(total, rows, strict=True)
         ]
         low, high = np.array(ends).T
+        parts = np.array_split(np.arange(covered.size), max(1, min(_PARTS, covered.size // _LEAST_PART)))
+        recent = np.array([[part.mean() + 1, covered[part].mean()] for part in parts]).T
         return cls(
             rows=rows,
             coverage=total / rows,
@@ -319,13 +332,17 @@ class MonitorDisplay(Display):
             high=high,
             expected=monitor.report().expected_coverage,
             alarm=int(below[0]) + 1 if below.size else None,
+            recent=(recent[0], recent[1]),
         ).plot(ax)
 
     def _draw(self, ax: Any) -> None:
         ax.fill_between(self.rows, self.low, self.high, color=PALE, linewidth=0, label="interval for all times")
         ax.plot(self.rows, self.coverage, color=BLUE, label="covered so far")
+        if self.recent is not None:
+            ax.plot(*self.recent, ".", color=INK, label="covered lately")
+            ax.set_ylim(max(0.0, min(self.expected, *self.recent[1]) - 0.15), 1.01)  # not down to the first interval
         ax.axhline(self.expected, **DASHED, label="expected")
         if self.alarm is not None:
             ax.axvline(self.alarm, color=SEEN, label=f"alarm at row {self.alarm}")
         ax.set(xlabel="rows", ylabel="coverage")
-        ax.legend(**_ABOVE, ncols=4)
+        ax.legend(**_ABOVE, ncols=5)

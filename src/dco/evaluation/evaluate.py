@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -118,7 +118,8 @@ class Evaluation(ShownAsPrinted):
         where = (
             "on these rows" if None in laws else f"in {first_few(broken)}" if broken else f"in each of {len(laws)} groups"
         )
-        return f"The promise {'did not hold' if broken else 'held'} {where}: {seen}."
+        chance = "; chance explains the difference" if not broken and self.coverage < promised else ""
+        return f"The promise {'did not hold' if broken else 'held'} {where}: {seen}{chance}."
 
     @property
     def advice(self) -> str:
@@ -192,7 +193,7 @@ class Evaluation(ShownAsPrinted):
             lines += [
                 f"expected coverage  {self.consistency.expected_coverage:.4f}"
                 f" (90 % of the time between {self.consistency.low:.4f} and {self.consistency.high:.4f})",
-                f"verdict            {self.consistency.verdict} (p = {self.consistency.p_value:.3g})",
+                f"verdict            {self.verdict}: {self.consistency.verdict} (p = {self.consistency.p_value:.3g})",
             ]
         elif self.no_verdict is not None:
             lines.append(f"verdict            none: {self.no_verdict}")
@@ -228,17 +229,17 @@ def evaluate(
     threshold: Threshold | None = None,
     groups: ArrayLike | None = None,
     thresholds: Mapping[Any, Threshold] | None = None,
-    tied: bool = False,
+    tied: bool | Collection[Any] = False,
     centres: ArrayLike | None = None,
 ) -> Evaluation:
     """Evaluate `sets` against the labels `y` of the same rows.
 
     `threshold`, if it certifies coverage by its rank ("marginal" or "pac"), adds the consistency test of
-    `dco.theory.coverage_consistency`; say ``tied=True`` when calibration scores are equal near it. `groups` holds one
-    value per row, its slice, or (n, c) values for c ways to slice, and adds results for each slice; `thresholds` holds the
-    thresholds of slices that were calibrated by themselves, and adds the test slice by slice. `centres` holds one number per
-    row, the point prediction say, and adds results by its fifths. The rows must be new: rows that trained, tuned or
-    calibrated prove nothing.
+    `dco.theory.coverage_consistency`; say ``tied=True`` when calibration scores are equal near it, or list the groups where
+    they are. `groups` holds one value per row, its slice, or (n, c) values for c ways to slice, and adds results for each
+    slice; `thresholds` holds the thresholds of slices that were calibrated by themselves, and adds the test slice by slice.
+    `centres` holds one number per row, the point prediction say, and adds results by its fifths. The rows must be new: rows
+    that trained, tuned or calibrated prove nothing.
     """
     if not isinstance(sets, PredictionSets):
         raise ValueError(f"sets must be LabelSets, Intervals or IntervalUnions, got {type(sets).__name__}.")
@@ -261,7 +262,7 @@ def evaluate(
         named["group"] = condition_names(as_labels(groups))
     slices = slices_of(named, hits, sizes)
     return Evaluation(
-        **_measures(hits, known, sizes, threshold, tied=tied),
+        **_measures(hits, known, sizes, threshold, tied=_is_tied(tied, None)),
         mean_finite_size=float(finite.mean()) if finite.size else math.nan,
         empty=float(np.mean(sets.is_empty())),
         full=float(np.mean(_is_full(sets))),
@@ -312,6 +313,10 @@ def _consistency(hits: Bools, known: Bools, threshold: Threshold | None, *, tied
     return coverage_consistency(int(hits.sum()), judged, rank=rank, n_cal=threshold.n, tied=tied, unknown_labels=unknown)
 
 
+def _is_tied(tied: bool | Collection[Any], name: Any) -> bool:
+    return tied if isinstance(tied, bool) else name in tied
+
+
 def _is_full(sets: PredictionSets) -> Bools:
     if isinstance(sets, LabelSets):
         return sets.is_full()
@@ -325,7 +330,13 @@ def _is_full(sets: PredictionSets) -> Bools:
 
 
 def _by_group(
-    hits: Bools, known: Bools, sizes: Floats, groups: AnyArray, thresholds: Mapping[Any, Threshold], *, tied: bool
+    hits: Bools,
+    known: Bools,
+    sizes: Floats,
+    groups: AnyArray,
+    thresholds: Mapping[Any, Threshold],
+    *,
+    tied: bool | Collection[Any],
 ) -> tuple[GroupEvaluation, ...]:
     if groups.ndim == 2 and len(groups) == hits.size:  # slices that overlap
         each = (_by_group(hits, known, sizes, column, thresholds, tied=tied) for column in groups.T)
@@ -333,7 +344,9 @@ def _by_group(
     if groups.shape != hits.shape:
         raise ValueError(f"groups must hold one value for each of the {hits.size} rows, got shape {groups.shape}.")
     return tuple(
-        GroupEvaluation(name, **_measures(hits[rows], known[rows], sizes[rows], thresholds.get(name), tied=tied))
+        GroupEvaluation(
+            name, **_measures(hits[rows], known[rows], sizes[rows], thresholds.get(name), tied=_is_tied(tied, name))
+        )
         for name, rows in rows_by_condition(condition_names(groups)).items()
     )
 

@@ -12,7 +12,7 @@ import numpy as np
 from dco.evaluation.watching import Evidence, Stakes, confidence_sequence, likely_start, place
 from dco.foundations.arrays import AnyArray, Bools, Floats
 from dco.foundations.display import ShownAsPrinted, are, counted
-from dco.foundations.notes import Note, show
+from dco.foundations.notes import Message, Note, show
 from dco.foundations.ranks import Level, Threshold, as_rational
 from dco.rows.fingerprints import row_fingerprints
 from dco.rows.rows import check_not_missing, one_column
@@ -168,7 +168,8 @@ class Monitor:
             self._continue(state)
         if duplicates == "drop" and self._own.kept.repeated > 0:
             text = f"{self._own.kept.repeated:.1%} of the rows of the fit have copies among them"
-            show([Note("repeats", f"{text}, and a monitor counts equal rows once.", 'Count all: duplicates="natural".')])
+            remedy = Message("Count all: ⟨duplicates=natural⟩.")
+            show([Note("repeats", f"{text}, and a monitor counts equal rows once.", remedy)])
 
     def _filled_urns(self) -> dict[str | None, _Urn]:
         """One urn for each threshold, by what a certificate calls its condition."""
@@ -313,7 +314,7 @@ class Monitor:
         if not new.all():
             old = int(np.sum(~new))
             text = f"{counted(old, 'row')} of {len(y)} {are(old)} equal to rows seen before, here or in the fit: left out."
-            notes.append(Note("repeats", text, 'If different rows are often equal: duplicates="natural".'))
+            notes.append(Note("repeats", text, Message("If different rows are often equal: ⟨duplicates=natural⟩.")))
         return new
 
 

@@ -20,6 +20,7 @@ from dco.rows.fingerprints import row_fingerprints
 if TYPE_CHECKING:
     from dco.predictor import DecoupledPredictor, Structure
 
+JOINT = "the calibration rows chose too (joint selection), and such sets have no known law of coverage"
 IN_GROUPS = "the law of coverage is for independent rows, and rows of this fit belong together in groups"
 
 
@@ -48,7 +49,7 @@ def evaluate_on_rows(
             threshold=thresholds.get(None),
             groups=conditions if slices is None else slices,
             thresholds=thresholds if slices is None else None,
-            tied=own.is_tied(statement),
+            tied=own.tied(statement),
             centres=prediction.centres,
         )
         slab, risk = conditional_coverage(X, prediction.centres, sets.contains(y), alpha=float(as_rational(statement.alpha)))
@@ -78,6 +79,8 @@ def _proves_nothing(own: DecoupledPredictor, X: Any, y: AnyArray, notes: list[No
     """
     every = set(own.calibration.parts)
     used = own.kept.used(row_fingerprints(X, y))
+    if used is None and own.calibration.seen is not None:
+        return JOINT, every
     if used is None:
         return (None, set()) if own.calibration.clusters is None else (IN_GROUPS, every)
     said, spoilt, names = "the coverage", every, own.structure.conditions(X, y)

@@ -9,6 +9,7 @@ import socket
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from contextvars import ContextVar
 from typing import Any, TypeVar
 
 from dco.foundations.extras import require
@@ -23,6 +24,18 @@ _LOOK_SECONDS = 10.0  # between two looks for workers; some may just be starting
 _WITHOUT_WORKERS_SECONDS = 300.0
 _LOG = logging.getLogger("dco")
 _LONGEST_GREETING = 2**20  # bytes; it takes some 60, and text read as a length gives far more
+Follower = Callable[[int, list[str], int, int], None]  # candidates, the model of each fit, fits done, fits in all
+FOLLOWER: ContextVar[Follower | None] = ContextVar("follower", default=None)
+
+
+@contextmanager
+def followed(follower: Follower) -> Iterator[None]:
+    """Every search in here tells `follower` what it does."""
+    token = FOLLOWER.set(follower)
+    try:
+        yield
+    finally:
+        FOLLOWER.reset(token)
 
 
 def run_many(

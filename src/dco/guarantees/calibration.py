@@ -19,12 +19,16 @@ from dco.foundations.notes import Message, Note
 from dco.foundations.ranks import Level, Threshold, as_rational, checked_scores
 from dco.guarantees.rules.grouped import one_row_per_group
 from dco.guarantees.rules.rule import RULES, Rule
+from dco.guarantees.shift import ShiftWeights
 from dco.guarantees.theory import ranks_near_threshold
 from dco.predictions import Prediction
 from dco.rows.conditions import group_marks, group_sizes, is_label, rows_by_condition
 from dco.rows.fingerprints import codes_of_values
 from dco.rows.rows import SealedRows, take_features
+from dco.scores.joint import Joint
 from dco.scores.score import Score, check_inverse, is_ours
+
+_LARGER = "such scores are infinite, so the statement stays valid and sets are larger."
 
 
 @dataclass(frozen=True)
@@ -37,14 +41,20 @@ class Statement:
     simultaneous: bool = False
     condition_on: Any = field(default=None, hash=False)  # a list has no hash
     on_infeasible: Literal["warn", "raise"] = "warn"
+    weights: Any = field(default=None, hash=False)  # ShiftWeights, or what they are made of
 
     def __post_init__(self) -> None:
+        if self.weights is not None and not isinstance(self.weights, ShiftWeights):
+            object.__setattr__(self, "weights", ShiftWeights(self.weights))
         as_rational(self.alpha)
         as_rational(self.delta, name="delta")
         for name, offered in (("guarantee", tuple(RULES)), ("on_infeasible", ("warn", "raise"))):
             if getattr(self, name) not in offered:
                 known = " or ".join(f'"{value}"' for value in offered)
                 raise ValueError(f"{name} must be {known}, got {getattr(self, name)!r}.")
+        if self.weights is not None and (self.condition_on is not None or not self.rule.weighs):
+            other = f'⟨guarantee="{self.guarantee}"⟩' if self.condition_on is None else "⟨condition_on⟩"
+            raise ValueError(Message(f"⟨weights⟩ cannot be combined with {other}: no threshold is known for both."))
         if isinstance(self.condition_on, list) and not self.rule.overlaps:
             text = f"No {self.guarantee.upper()} statement is known for groups that overlap"
             raise ValueError(Message(f"{text}: use ⟨guarantee=marginal⟩, or name one condition in ⟨condition_on⟩."))
@@ -70,12 +80,16 @@ class Statement:
         """The threshold of each condition, or one under the key None; of groups that overlap, one for each pattern."""
         if isinstance(self.condition_on, list):
             return self.pattern_thresholds(calibration, calibration.parts)
+        if self.weights is not None:
+            return {None: self.weights.threshold(calibration, alpha=self.alpha, certifies=self.rule.certifies)}
         delta, found = as_rational(self.delta, name="delta"), {}
         if self.simultaneous:  # each condition may fail by its share
             delta /= len(calibration.parts)
         for name, rows in calibration.parts.items():
             scores, clusters = calibration.used(rows, self.rule)
             found[name] = self.rule.threshold(scores, clusters=clusters, alpha=self.alpha, delta=delta)
+        if calibration.seen is not None:  # cut-offs of candidates: by itself none has the law of its rank
+            found = {name: replace(threshold, rank=None) for name, threshold in found.items()}
         return found
 
     def pattern_thresholds(self, calibration: Calibration, patterns: Iterable[str]) -> dict[Any, Threshold]:
@@ -90,70 +104,49 @@ class Statement:
         return dict(zip(wanted, made, strict=True))
 
     def note_infeasible(
-        self,
-        calibration: Calibration,
-        thresholds: Mapping[Any, Threshold],
-        notes: list[Note],
-        *,
-        dealt_from: int | None = None,
-    ) -> None:
-        """Note which thresholds are infinite, and why: too few rows, or too many scores that are infinite themselves.
+        self, calibration: Calibration, thresholds: Mapping[Any, Threshold], *, dealt_from: int | None = None
+    ) -> list[Note]:
+        """Which thresholds are infinite, and why: too few rows, or too many scores that are infinite themselves.
 
         `dealt_from`: how many rows (or clusters) `fit` dealt to roles itself, for advice on their sizes.
         """
-        infinite = {name: entry for name, entry in thresholds.items() if math.isinf(entry.value)}
+        infinite = {name: entry.n for name, entry in thresholds.items() if math.isinf(entry.value)}
         if not infinite:
-            return
-        smallest = self.smallest_n(len(thresholds))
-        short = {name: entry for name, entry in infinite.items() if entry.n < smallest}
+            return []
+        if calibration.seen is not None:  # candidates, all on the same rows
+            infinite, thresholds = {None: next(iter(infinite.values()))}, {None: next(iter(thresholds.values()))}
+        notes, smallest = list[Note](), self.smallest_n(len(thresholds))
+        level = f"alpha = {float(as_rational(self.alpha)):g}"
+        short = {name: n for name, n in infinite.items() if n < smallest}
         unit = "row" if calibration.clusters is None else "group"
         needed = f"At least {counted(smallest, unit)} {are(smallest)} needed"
+        nothing = "their thresholds are infinite and rule nothing out (valid, but useless)."
         if isinstance(self.condition_on, list):
-            few = [f"{name!r}: {counted(n, 'row')}" for name, n in group_sizes(calibration.parts).items() if n < smallest]
-            text = (
-                f"{len(infinite)} of {counted(len(thresholds), 'combination')} of groups {have(len(infinite))} too few "
-                f"calibration rows for alpha = {float(as_rational(self.alpha)):g}{f' ({first_few(few)})' if few else ''}: "
-                "their thresholds are infinite and rule nothing out (valid, but useless)."
-            )
-            notes.append(Note("infeasible", text, f"{needed} in each group, and more where many groups overlap."))
-            return
+            sizes = [f"{name!r}: {counted(n, 'row')}" for name, n in group_sizes(calibration.parts).items() if n < smallest]
+            which = f"{len(infinite)} of {counted(len(thresholds), 'combination')} of groups {have(len(infinite))} too few"
+            text = f"{which} calibration rows for {level}{f' ({first_few(sizes)})' if sizes else ''}: {nothing}"
+            return [Note("infeasible", text, f"{needed} in each group, and more where many groups overlap.")]
         if None in short:
-            n, advice = short[None].n, ""
+            n, advice = short[None], ""
             if calibration.clusters is not None and self.rule.one_per_cluster:
                 advice = f" (a {self.guarantee.upper()} statement uses one row of each)"
             if dealt_from is not None:
                 within = smallest + 2 <= dealt_from  # one row each is left to train and to tune on
                 advice += f": pass ⟨calibrate_size={smallest}⟩" if within else f", and there are {dealt_from} in all"
-            notes.append(
-                Note(
-                    "infeasible",
-                    f"{counted(n, f'calibration {unit}')} {are(n)} too few for alpha = {short[None].alpha:g}: the threshold "
-                    "is infinite and every set is full (valid, but useless).",
-                    Message(f"{needed}{advice}."),
-                )
-            )
+            few = f"{counted(n, f'calibration {unit}')} {are(n)} too few for {level}"
+            text = f"{few}: the threshold is infinite and every set is full (valid, but useless)."
+            notes.append(Note("infeasible", text, Message(f"{needed}{advice}.")))
         elif short:
-            sizes = first_few([f"{name!r}: {counted(entry.n, 'row')}" for name, entry in short.items()])
-            notes.append(
-                Note(
-                    "infeasible",
-                    f"{len(short)} of {counted(len(thresholds), 'group')} {have(len(short))} too few calibration rows for "
-                    f"alpha = {next(iter(short.values())).alpha:g} ({sizes}): their thresholds are infinite and rule "
-                    "nothing out (valid, but useless).",
-                    f"{needed} in each group.",
-                )
-            )
-        ruled_out = [name for name in infinite if name not in short]
-        if ruled_out:
-            groups = f" of {counted(len(ruled_out), 'group')} ({first_few(list(map(repr, ruled_out)))})"
-            notes.append(
-                Note(
-                    "infeasible",
-                    f"At alpha = {infinite[ruled_out[0]].alpha:g} the threshold{'' if None in thresholds else groups} is "
-                    "infinite and sets are full (valid, but useless), since too many calibration scores are infinite: the "
-                    "model rules out what happened in these rows.",
-                )
-            )
+            sizes = [f"{name!r}: {counted(n, 'row')}" for name, n in short.items()]
+            which = f"{len(short)} of {counted(len(thresholds), 'group')} {have(len(short))} too few calibration rows"
+            text = f"{which} for {level} ({first_few(sizes)}): {nothing}"
+            notes.append(Note("infeasible", text, f"{needed} in each group."))
+        if ruled_out := [repr(name) for name in infinite if name not in short]:
+            groups = "" if None in thresholds else f" of {counted(len(ruled_out), 'group')} ({first_few(ruled_out)})"
+            text = f"At {level} the threshold{groups} is infinite and sets are full (valid, but useless), since too many"
+            why = "calibration scores are infinite: the model rules out what happened in these rows."
+            notes.append(Note("infeasible", f"{text} {why}"))
+        return notes
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,13 +155,16 @@ class Calibration:
 
     `conditions` gives the condition of each row: each has a threshold of its own. `clusters` says which rows belong
     together: the marginal threshold then weighs every cluster the same, and a PAC threshold uses `one_per_cluster`, rows
-    that were picked by seed before any score was seen.
+    that were picked by seed before any score was seen. After joint selection `scores` are those of every candidate, one
+    after the other, `conditions` name the candidates, and `seen` holds what they predict for the rows.
     """
 
     scores: Floats
     conditions: AnyArray | None = None
     clusters: AnyArray | None = None
     one_per_cluster: Integers | None = None
+    seen: Any = None
+    weights: Floats | None = None
 
     @cached_property
     def parts(self) -> dict[Any, Integers]:
@@ -253,44 +249,35 @@ def note_targets(
     thresholds: Mapping[Any, Threshold],
     statement: Statement,
     support: tuple[float, float] | None,
-    notes: list[Note],
-) -> None:
+) -> list[Note]:
     """Calibration targets that score +inf: labels that the model never saw, numbers outside the support."""
-    if structure.classes is not None:
-        note_unseen_labels(structure, y, thresholds, statement, notes)
+    notes = [] if structure.classes is None else _note_labels(structure, structure.classes, y, thresholds, statement)
     outside = 0 if support is None else int(np.count_nonzero((y < support[0]) | (y > support[1])))
     if outside:
         text = f"{outside} of {counted(len(y), 'calibration row')} {have(outside)} a target outside the support"
-        why = "such scores are infinite, so the statement stays valid and sets are larger."
-        notes.append(Note("outside-support", f"{text}: {why}", Message("Widen ⟨support⟩, or correct these targets.")))
+        notes.append(Note("outside-support", f"{text}: {_LARGER}", Message("Widen ⟨support⟩, or correct these targets.")))
+    return notes
 
 
-def note_unseen_labels(
-    structure: Scored, y: AnyArray, thresholds: Mapping[Any, Threshold], statement: Statement, notes: list[Note]
-) -> None:
+def _note_labels(
+    structure: Scored, classes: AnyArray, y: AnyArray, thresholds: Mapping[Any, Threshold], statement: Statement
+) -> list[Note]:
     """Labels that the model never saw score +inf; labels without a threshold of their own are in every set."""
-    assert structure.classes is not None, "a regression has no labels"
-    known = set(np.asarray(getattr(structure.model, "classes_", structure.classes)).tolist())
+    notes, known = list[Note](), set(np.asarray(getattr(structure.model, "classes_", classes)).tolist())
     rows = Counter(label for label in y.tolist() if label not in known)
     if rows:
         labels = first_few([f"{label!r}: {counted(count, 'row')}" for label, count in rows.most_common()])
         verb = "has a label" if rows.total() == 1 else "have labels"
         text = f"{rows.total()} of {counted(len(y), 'calibration row')} {verb} that the chosen model never saw ({labels})"
-        why = "such scores are infinite, so the statement stays valid and sets are larger."
-        notes.append(Note("unseen-labels", f"{text}: {why}", "Bring training rows of them."))
-    if not is_label(statement.condition_on):
-        return
-    names: Any = structure.conditions(None, structure.classes)
-    absent = [
-        label for label, name in zip(structure.classes.tolist(), names.tolist(), strict=True) if name not in thresholds
-    ]
+        notes.append(Note("unseen-labels", f"{text}: {_LARGER}", "Bring training rows of them."))
+    names: Any = structure.conditions(None, classes) if is_label(statement.condition_on) else np.empty(0)
+    absent = [repr(label) for label, name in zip(classes.tolist(), names.tolist(), strict=False) if name not in thresholds]
     if absent:
-        text = (
-            f"{len(absent)} of {len(structure.classes)} labels ({first_few(list(map(repr, absent)))}) {have(len(absent))} "
-            "no calibration rows: such a label is in every set (valid, but useless)."
-        )
+        which = f"{len(absent)} of {len(classes)} labels ({first_few(absent)}) {have(len(absent))} no calibration rows"
         least = statement.smallest_n(len(thresholds))
+        text = f"{which}: such a label is in every set (valid, but useless)."
         notes.append(Note("infeasible", text, f"At least {least} rows of each label are needed."))
+    return notes
 
 
 def note_new_conditions(new: Counter[Any], rows: str) -> list[Note]:
@@ -337,7 +324,7 @@ class Scored(Protocol):
 
 
 def calibrate(
-    structure: Scored, sealed: SealedRows, *, clusters: AnyArray | None, seed: int
+    structure: Scored, sealed: SealedRows, weights: ShiftWeights | None = None, *, clusters: AnyArray | None, seed: int
 ) -> tuple[Calibration, AnyArray, float]:
     """Open the calibration rows for this structure, score them, and check that the scores are those of a fixed function.
 
@@ -363,12 +350,15 @@ def calibrate(
     if not is_ours(structure.score):  # ours are compared in the tests
         check_inverse(structure.score, structure.prediction(X), y, scores)
     _check_repeatable(structure, X, y, scores)
-    rounding = 0.0 if len(np.unique(scores)) == len(scores) else batch_rounding(structure.scores, X, y, scores)
+    rounding = 0.0 if len(np.unique(scores)) == scores.size else batch_rounding(structure.scores, X, y, scores)
     try:
-        kept = checked_scores(scores + rounding)
+        kept = checked_scores((scores + rounding).ravel("F"))  # by candidate, after joint selection
     except ValueError as error:  # once the seal is open there is no other structure to fall back to
         raise type(error)(f"The chosen structure ({structure.name}) cannot be calibrated: {error}") from None
-    return Calibration(kept, structure.conditions(X, y), clusters, one_per_cluster), y, rounding
+    if isinstance(structure.score, Joint):
+        return Calibration(kept, np.repeat(structure.score.names, len(y)), seen=structure.prediction(X)), y, rounding
+    weighed = None if weights is None else weights.of_rows(X, y)
+    return Calibration(kept, structure.conditions(X, y), clusters, one_per_cluster, weights=weighed), y, rounding
 
 
 def _check_repeatable(structure: Scored, X: Any, y: AnyArray, scores: Floats, n: int = 256) -> None:

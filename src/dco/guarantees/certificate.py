@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, is_dataclass, replace
+from hashlib import blake2b
 from html import escape
-from typing import Any
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from dco.foundations.display import ShownAsPrinted
 from dco.foundations.ranks import Level, as_rational
-from dco.guarantees.facts import FORMAT, CertifiedThreshold, Facts
+from dco.guarantees.facts import FORMAT, Facts
 from dco.guarantees.theory import simultaneous_slack
 from dco.guarantees.verification import VerificationReport, verify
 from dco.guarantees.words import as_plain, lines, words
@@ -40,6 +42,11 @@ class Certificate(Facts, ShownAsPrinted):
         """Whether the rows of each model are known not to be calibration rows, in words."""
         return "checked" if self.training_rows_checked else "not checked: a frozen model's training rows are unknown"
 
+    @property
+    def fingerprint(self) -> str:
+        """A digest of all that the certificate says; a recalibration states it in ``replaces``."""
+        return blake2b(self.to_json(indent=None).encode(), digest_size=16).hexdigest()
+
     def to_json(self, *, indent: int | None = 2) -> str:
         """Strict JSON: no NaN, infinity written as the string "inf"."""
         return json.dumps(as_plain(self), indent=indent, allow_nan=False, ensure_ascii=False)
@@ -58,33 +65,19 @@ class Certificate(Facts, ShownAsPrinted):
                 f"This certificate has format {data.get('format')!r}; this version reads format {FORMAT}: use the one that "
                 "wrote it, or fit again."
             )
-        data.setdefault("groups", [])  # not in certificates of earlier versions
-        wanted = {"statement", "assumption", *(entry.name for entry in fields(Facts))} - {"written"}
-        data.setdefault("support", None)  # certificates were written before it was
-        data.setdefault("stability", None)  # certificates were written before this was stated
+        later: dict[str, Any] = {"groups": [], "joint": False}  # not always stated
+        data = later | dict.fromkeys(("support", "stability", "replaces", "weights")) | data
+        kinds = {"statement": str, "assumption": str, **get_type_hints(Facts)}
+        wanted = kinds.keys() - {"written"}
         if set(data) != wanted:
             missing, spare = sorted(wanted - set(data)), sorted(set(data) - wanted)
             raise ValueError(f"This is not a certificate: missing fields {missing}, unknown fields {spare}.")
         try:
-            thresholds = tuple(_threshold_from_plain(entry) for entry in data["thresholds"])
-            groups = tuple((str(group), int(rows)) for group, rows in data["groups"])
-            values = {**data, "thresholds": thresholds, "groups": groups}
-            for name in ("seal_log", "voided_by"):
-                values[name] = tuple(str(entry) for entry in data[name])
-            for name in ("failed_candidates", "rows", "row_fingerprints", "repeats_shared", "versions"):
-                values[name] = dict(data[name])
-            for name in ("alpha", "delta", "tuning_threshold"):
-                values[name] = _from_plain(data[name])
-            if data["support"] is not None:
-                low, high = map(_from_plain, data["support"])
-                if low is None or high is None or not low < high:
-                    raise ValueError(f"support is {data['support']!r}")
-                values["support"] = low, high
-            values["stability"] = _stability_from_plain(data["stability"])
-            _check_types(values)
+            values = {name: _read(kinds[name], value, name) for name, value in data.items()}
             written = {name: values.pop(name) for name in ("statement", "assumption")}
             made = cls(**values)
-        except (TypeError, ValueError, KeyError, AttributeError, OverflowError) as error:
+            _check_entries(made)
+        except ValueError as error:
             raise ValueError(f"This is not a certificate: {error}.") from None
         with suppress(ValueError, KeyError):  # of facts that no words can be made from, such as a level above 1
             if words(made) == written:
@@ -101,6 +94,7 @@ class Certificate(Facts, ShownAsPrinted):
         """
         if self.guarantee == "none" or any(threshold.rank is None for threshold in self.thresholds):
             why = "groups overlap" if self.groups else "rows belong together in groups"
+            why = "the calibration rows choose among candidates" if self.joint else why
             why = "nothing is guaranteed" if self.guarantee == "none" else why
             raise ValueError(f"no bound is known for a level that is picked by its result: {why} (see the certificate).")
         own = None if self.delta is None else as_rational(self.delta, name="delta")
@@ -127,54 +121,40 @@ class Certificate(Facts, ShownAsPrinted):
         return f"<p><b>{escape(first)}</b></p>" + "".join(f"<p>{escape(line)}</p>" for line in rest)
 
 
-def _from_plain(value: Any) -> float | None:
-    if value is None:
-        return None
-    if isinstance(value, str) and value not in ("inf", "-inf"):
-        raise ValueError(f"{value!r} is not a number")
-    return float(value)
+def _read(kind: Any, value: Any, name: str) -> Any:
+    """A value of JSON as a field of this type: lists become tuples, "inf" is a number, any other misfit is a ValueError."""
+    parts, origin = get_args(kind), get_origin(kind)
+    if origin in (Union, UnionType):
+        for part in parts:
+            with suppress(ValueError):
+                return _read(part, value, name)
+    elif is_dataclass(kind):
+        hints = get_type_hints(kind)
+        if isinstance(value, dict) and value.keys() == hints.keys():
+            return kind(**{own: _read(hints[own], part, f"{own} of {name}") for own, part in value.items()})  # type: ignore[operator]
+    elif origin is tuple and isinstance(value, list):
+        wanted = parts[:1] * len(value) if parts[-1] is Ellipsis else parts
+        if len(wanted) == len(value):
+            return tuple(_read(own, part, f"an entry of {name}") for own, part in zip(wanted, value, strict=True))
+    elif origin is Mapping and isinstance(value, dict):
+        return {own: _read(parts[1], part, f"{own} of {name}") for own, part in value.items()}
+    elif kind is float and (type(value) in (int, float) or value in ("inf", "-inf")):
+        with suppress(OverflowError):
+            return float(value)
+    elif (origin is Literal and value in parts) or (type(value) is kind and (kind is not int or value >= 0)):
+        return value
+    raise ValueError(f"{name} is {value!r:.200}")
 
 
-def _stability_from_plain(entry: Any) -> dict[str, float | None] | None:
-    if entry is None:
-        return None
-    if set(entry) != {"won", "of", "others_cost"} or not all(type(entry[name]) is int for name in ("won", "of")):
-        raise ValueError("stability has the wrong fields")
-    return {**entry, "others_cost": _from_plain(entry["others_cost"])}
-
-
-def _threshold_from_plain(entry: Any) -> CertifiedThreshold:
-    wanted = {entry.name for entry in fields(CertifiedThreshold)}
-    if not isinstance(entry, dict) or set(entry) != wanted:
-        raise ValueError("a threshold entry has the wrong fields")
-    numbers = {name: _from_plain(entry[name]) for name in ("expected_coverage", "coverage_low", "coverage_high")}
-    value = _from_plain(entry["value"])
-    counts = [entry["n"], *([] if entry["rank"] is None else [entry["rank"]])]
-    if value is None or not all(type(count) is int and 0 <= count < 2**53 for count in counts):
-        raise ValueError("a threshold entry lacks its numbers")
-    if entry["rank"] == 0 or type(entry["expected_is_exact"]) is not bool or not isinstance(entry["group"], str | None):
-        raise ValueError("a threshold entry has values of the wrong kind")
-    return CertifiedThreshold(**{**entry, **numbers, "value": value})
-
-
-_TYPES: dict[type | tuple[type, ...], str] = {
-    str: "statement assumption rule guarantee candidate model score selection structure_fingerprint scores_fingerprint",
-    (str, type(None)): "reason condition_on model_fingerprint",
-    float: "alpha",
-    (int, type(None)): "seed labels",
-    int: "candidates seal_opened",
-    bool: "simultaneous grouped distinct refit training_rows_checked",
-}
-
-
-def _check_types(values: Mapping[str, Any]) -> None:
-    for kind, names in _TYPES.items():
-        for name in names.split():
-            if not isinstance(values[name], kind) or (isinstance(values[name], bool) and kind is not bool):
-                raise ValueError(f"{name} is {values[name]!r}")
-    for role, count in values["rows"].items():
-        if type(count) is not int:
-            raise ValueError(f"rows has {count!r} for {role}")
+def _check_entries(made: Facts) -> None:
+    """Refuse numbers of the right type that nothing could be computed from."""
+    for entry in made.thresholds:
+        if entry.rank == 0 or max(entry.n, entry.rank or 0) >= 2**53:
+            raise ValueError(f"a threshold has rank {entry.rank} of {entry.n}")
+    if made.support is not None and not made.support[0] < made.support[1]:
+        raise ValueError(f"support is {made.support!r}")
+    if made.stability is not None and made.stability.keys() != {"won", "of", "others_cost"}:
+        raise ValueError(f"stability is {made.stability!r}")
 
 
 def _no_constant(name: str) -> float:

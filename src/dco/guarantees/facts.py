@@ -20,10 +20,12 @@ from scipy.special import betaincinv
 from dco.foundations.extras import installed
 from dco.foundations.ranks import Guarantee, Threshold, as_rational
 from dco.guarantees.calibration import Calibration, Statement
+from dco.guarantees.shift import ESTIMATED, WeightFacts
 from dco.models.adapt import is_frozen
 from dco.rows.conditions import group_sizes
 from dco.rows.fingerprints import object_fingerprint
 from dco.rows.roles import Roles
+from dco.rows.rows import SealedRows
 from dco.scores.score import score_label
 from dco.tuning.selection import Selection, Workbench
 from dco.tuning.stability import Stability
@@ -134,13 +136,18 @@ class Facts:
     voided_by: tuple[str, ...] = VOIDED_BY
     support: tuple[float, float] | None = None  # where y lies, by what the caller knows: sets are cut to it
     format: int = FORMAT
-    stability: Mapping[str, float | None] | None = None
+    stability: Mapping[str, int | float | None] | None = None
     groups: tuple[tuple[str, int], ...] = ()  # those that overlap, with their calibration rows
+    joint: bool = False  # the calibration rows chose, for each new row anew; thresholds are one for each candidate
+    replaces: str | None = None  # the fingerprint of the certificate of the same structure with the calibration rows before
+    weights: WeightFacts | None = None  # what is known of the mix of new rows
     written: Mapping[str, str] = field(default_factory=dict)  # the words as they stand in a file, which may be edited
 
 
 def statement_facts(statement: Statement, *, voided: str | None) -> dict[str, Any]:
     """What the certificate says of the statement."""
+    if voided is None and statement.weights is not None and statement.weights.estimated:
+        voided = ESTIMATED
     return {
         "rule": statement.guarantee,
         "guarantee": statement.rule.certifies if voided is None else "none",
@@ -173,6 +180,7 @@ def certified_facts(
     by = f"{bench.choosing.objective.words} on"
     if bench.choosing.selection == "pointwise":
         by = "the smallest set at each x, compared by"
+    n_rows = len(calibration.scores) // (1 if calibration.seen is None else len(thresholds))
     return statement_facts(statement, voided=voided) | {
         "grouped": calibration.clusters is not None,
         "distinct": roles.distinct,
@@ -188,7 +196,7 @@ def certified_facts(
         "tuning_threshold": selection.ranking.table[0].ranking_threshold if selection.ranking.table else None,
         "selection": f"{by} {n_tuned} tuning rows{folds}" if n_tuned else "",
         "refit": bench.choosing.refit and not is_frozen(selection.winner.model),
-        "rows": {"train": len(roles.train), "tune": len(roles.tune), "calibrate": len(calibration.scores)},
+        "rows": {"train": len(roles.train), "tune": len(roles.tune), "calibrate": n_rows},
         "row_fingerprints": dict(roles.fingerprints),
         "repeats_shared": dict(roles.shared),
         "training_rows_checked": selection.training_rows_known,
@@ -197,11 +205,39 @@ def certified_facts(
         "scores_fingerprint": scores_fingerprint(calibration.scores),
         "seal_opened": len(roles.sealed.log),
         "seal_log": tuple(map(str, roles.sealed.log)),
+        "weights": None if statement.weights is None else weight_facts(statement, calibration),
         "seed": bench.seed,
         "versions": dict(versions()),
         "support": bench.choosing.support,
         "stability": None if selection.stability is None else stability_facts(selection.stability),
+        "joint": calibration.seen is not None,
     }
+
+
+def recalibrated_facts(
+    before: Any, statement: Statement, calibration: Calibration, thresholds: Mapping[Any, Threshold], sealed: SealedRows
+) -> dict[str, Any]:
+    """What other calibration rows of the same structure change; `before` is the certificate that is replaced."""
+    return statement_facts(statement, voided=None) | {
+        "distinct": False,
+        "thresholds": certified_thresholds(calibration, thresholds, statement),
+        "groups": tuple(group_sizes(calibration.parts).items()) if isinstance(statement.condition_on, list) else (),
+        "rows": {**before.rows, "calibrate": len(sealed)},
+        "row_fingerprints": {**before.row_fingerprints, "calibrate": sealed.fingerprint},
+        "scores_fingerprint": scores_fingerprint(calibration.scores),
+        "seal_opened": len(sealed.log),
+        "seal_log": tuple(map(str, sealed.log)),
+        "versions": dict(versions()),
+        "weights": weight_facts(statement, calibration),
+        "replaces": before.fingerprint,
+        "written": {},
+    }
+
+
+def weight_facts(statement: Statement, calibration: Calibration) -> WeightFacts | None:
+    """What is stated of weights, if there are any."""
+    weights, held = statement.weights, calibration.weights
+    return None if weights is None or held is None else weights.facts(held, describe(weights.given))
 
 
 def stability_facts(found: Stability) -> dict[str, float | None]:

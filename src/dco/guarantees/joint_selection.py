@@ -103,12 +103,7 @@ def joint_selection(
         smallest = math.ceil((_price(count) / float(level)) ** 2) if adjusted else smallest_marginal_n(alpha=level)
         among = f' with method="yk-adjust" and {counted(count, "candidate")}' if adjusted else ""
         warn_infeasible(n, smallest, f"marginal coverage at alpha = {float(level):g}{among}")
-    own = list(measures.values())
-    if method == "modsel-loo" and rank <= n:
-        sets, taken = _leave_one_out(own, rank)
-    else:
-        cutoffs = (_chosen_alone if adjusted else _modsel)(own, rank)
-        sets, taken = _union(own, cutoffs), np.count_nonzero(np.stack(cutoffs) > -np.inf, axis=1)
+    sets, taken = _sets_and_rows(list(measures.values()), rank, method)
     rows = dict(zip(measures, map(int, taken), strict=True))
     return JointSelection(
         sets,
@@ -119,6 +114,29 @@ def joint_selection(
         method=method,
         winners={name: rows[name] for name in sorted(rows, key=rows.__getitem__, reverse=True) if rows[name]},
     )
+
+
+def joint_sets(parts: Sequence[tuple[Score, Floats, Any, Any]], *, alpha: Level) -> LabelSets | IntervalUnions:
+    """The sets of `select_and_calibrate` by "modsel", from what a fit has kept.
+
+    `parts` has for each candidate its score, the scores of the n rows, and the predictions of these rows and of new ones.
+    """
+    first, n = parts[0][2], len(parts[0][1])
+    measures = [_measure(str(place), *part, first) for place, part in enumerate(parts)]
+    return _sets_and_rows(measures, conformal_rank(n, alpha=alpha), "modsel")[0]
+
+
+def sizes_are_known(score: Score) -> bool:
+    """Whether the score makes intervals whose length is known at any cut-off."""
+    return type(score) in _INTERVAL_SCORES
+
+
+def _sets_and_rows(measures: Sequence[_Measure], rank: int, method: Method) -> tuple[LabelSets | IntervalUnions, Integers]:
+    """The sets, and in how many of them each candidate takes part."""
+    if method == "modsel-loo" and rank <= len(measures[0].scores):
+        return _leave_one_out(measures, rank)
+    cutoffs = (_chosen_alone if method == "yk-adjust" else _modsel)(measures, rank)
+    return _union(measures, cutoffs), np.count_nonzero(np.stack(cutoffs) > -np.inf, axis=1)
 
 
 def _price(count: int) -> float:
@@ -300,31 +318,31 @@ def _measures(candidates: Candidates, y: AnyArray, new: Mapping[str, Prediction]
     of_labels = {isinstance(record, ClassRecord) for record in records}
     if len(of_labels) > 1:
         raise ValueError("candidates must all predict labels or all predict numbers, got some of each.")
-    if of_labels == {False}:
-        return {name: _of_intervals(*pair, y, new[name]) for name, pair in candidates.items()}
-    first: Any = records[0]
-    return {name: _of_labels(name, *pair, y, new[name], first) for name, pair in candidates.items()}
+    known = {name: checked_scores(score.observed(record, y)) for name, (score, record) in candidates.items()}
+    return {name: _measure(name, pair[0], known[name], pair[1], new[name], records[0]) for name, pair in candidates.items()}
 
 
-def _of_intervals(score: Score, record: Prediction, y: AnyArray, new: Prediction) -> _Measure:
-    if type(score) not in _INTERVAL_SCORES:
-        known = ", ".join(kind.__name__ for kind in _INTERVAL_SCORES)
+def _measure(name: str, score: Score, known: Floats, record: Any, new: Any, first: Any) -> _Measure:
+    """One candidate, with the scores `known` of the rows of `record`; `first` is the record that names the labels."""
+    if isinstance(record, ClassRecord):
+        return _of_labels(name, score, known, record, new, first)
+    if not sizes_are_known(score):
+        kinds = ", ".join(kind.__name__ for kind in _INTERVAL_SCORES)
         raise IncompatibleScoreError(
-            f"select_and_calibrate needs intervals whose length is known at any cut-off, as with {known}; for "
+            f"select_and_calibrate needs intervals whose length is known at any cut-off, as with {kinds}; for "
             f"{type(score).__name__} choose by dco.tune on tuning rows."
         )
-    return _OfIntervals(checked_scores(score.observed(record, y)), score, record, new)
+    return _OfIntervals(known, score, record, new)
 
 
-def _of_labels(name: str, score: Score, record: Any, y: AnyArray, new: Any, first: ClassRecord) -> _Measure:
+def _of_labels(name: str, score: Score, known: Floats, record: Any, new: Any, first: ClassRecord) -> _Measure:
     record, new = on_host(record), on_host(new)
     every = score.every_label(record)
-    scores = checked_scores(every[np.arange(len(every)), record.codes(y)])
     new_scores = score.every_label(new)[:, _columns(name, new, first)]
     _columns(name, record, first)
     for values in (every, new_scores):
         checked_scores(values.ravel())
-    return _OfLabels(scores, np.sort(every, axis=None), new_scores, first.labels())
+    return _OfLabels(known, np.sort(every, axis=None), new_scores, first.labels())
 
 
 def _columns(name: str, record: ClassRecord, first: ClassRecord) -> AnyArray:

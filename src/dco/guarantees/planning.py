@@ -24,7 +24,6 @@ from dco.guarantees.theory import (
 _LARGEST_CALIBRATION_SHARE = Fraction(1, 3)  # beyond this a row is worth more in training than in calibration
 _WIDEST_SPREAD = Fraction(1, 50)  # the default standard deviation of coverage, unless alpha / 5 is less
 _TUNING_SHARE = Fraction(1, 4)  # of the rows that calibration leaves
-_FOLDS = 5
 _ENOUGH_TUNING_ROWS = 2_000  # a mean size is then known to about 1 % where sizes vary by half their mean
 
 
@@ -165,21 +164,6 @@ def plan(
         smallest_useful_n=useful,
         notes=_notes(wish, now, doubled, wanted, useful),
     )
-
-
-def sizes_of_roles(
-    n: int, tune: Any, calibrate: Any, folds: int | None, *, least: int, foldable: bool, enough: int = 0
-) -> tuple[Any, Any, int | None]:
-    """(tune, calibrate, folds) for n rows (or clusters), with what was not given (None) filled in.
-
-    A quarter each. Where a quarter is fewer than the `least` calibration rows with a finite threshold, and these leave as
-    many to train on, calibration gets them, as in a `plan`, and candidates are ranked by folds; below `enough` rows too.
-    """
-    short = calibrate is None and n + 2 < 4 * least <= 2 * n  # a share of n is rounded to floor(n share + 1/2)
-    if tune is None and folds is None and foldable and n >= 2 * _FOLDS and (short or n < enough):
-        folds = _FOLDS
-    calibrate = (least if short else 0.25) if calibrate is None else calibrate
-    return 0.25 if tune is None else tune, calibrate, folds
 
 
 @dataclass(frozen=True)

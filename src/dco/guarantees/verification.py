@@ -28,6 +28,7 @@ from dco.guarantees.facts import (
     scores_fingerprint,
     statement_facts,
     structure_digest,
+    weight_facts,
 )
 from dco.guarantees.rules.rule import RULES
 from dco.guarantees.words import as_plain, words
@@ -45,7 +46,7 @@ def verify(certificate: Facts, X_cal: Any = None, y_cal: Any = None, *, predicto
     own: Scorer | None = getattr(predictor, "predictor_", predictor)
     checks = [*_arithmetic(certificate)]
     if own is not None:
-        failed = {check.name for check in checks if not check.holds}  # one line a mismatch
+        failed = {check.name for check in checks if not check.holds}  # one line per mismatch
         checks += [check for check in _predictor_checks(certificate, own) if check.name not in failed]
         checks += _other_fields(certificate, own, {check.name for check in checks if not check.holds})
     if X_cal is not None:
@@ -124,6 +125,8 @@ def _arithmetic(certificate: Facts) -> Iterator[Check]:
         for name, text in words(certificate).items():
             yield Check(name, certificate.written.get(name, text) == text, f"the other fields say: {text}")
     calibrate, total = certificate.rows.get("calibrate", 0), sum(entry.n for entry in certificate.thresholds)
+    if certificate.joint:  # each candidate has a cut-off from all of them
+        calibrate *= len(certificate.thresholds)
     possible = total <= calibrate if certificate.grouped else total == calibrate
     unit = "groups" if certificate.grouped else "scores"
     yield Check("rows", possible, f"{total} {unit} from {calibrate} calibration rows")
@@ -158,8 +161,13 @@ def _wrong_levels(certificate: Facts) -> list[Check]:
 def _law_checks(certificate: Facts, entry: CertifiedThreshold) -> Iterator[Check]:
     name = "rank" if entry.group is None else f"rank of group {entry.group}"
     rule = RULES[certificate.rule]
-    if (entry.rank is None) != (bool(certificate.groups) or (certificate.grouped and not rule.one_per_cluster)):
-        why = "only thresholds of groups that overlap, and marginal ones of rows that belong together, have no rank"
+    unranked = (
+        bool(certificate.groups or certificate.weights)
+        or certificate.joint
+        or (certificate.grouped and not rule.one_per_cluster)
+    )
+    if (entry.rank is None) != unranked:
+        why = "only thresholds of overlapping groups, joint selection, weights, and rows that belong together have no rank"
         yield Check(name, False, why)
     elif entry.rank is not None:
         delta = None if certificate.delta is None else as_rational(certificate.delta, name="delta")
@@ -212,9 +220,12 @@ def _predictor_checks(certificate: Facts, own: Scorer) -> Iterator[Check]:
     yield _same("simultaneous", certificate.simultaneous, stated["simultaneous"], "all groups at once")
     yield _same("grouped", certificate.grouped, own.calibration.clusters is not None, "rows belong together")
     labels = None if structure.classes is None else len(structure.classes)
+    if certificate.weights is not None or asked.weights is not None:
+        found_weights = weight_facts(asked, own.calibration)
+        yield _same("weights", certificate.weights, found_weights, "weights that the predictor has")
     yield _same("labels", certificate.labels, labels, "number of labels that the predictor knows")
     yield _same("candidate", certificate.candidate, structure.name, "name of the structure")
-    tuned = own.ranking.threshold_of(structure.name)
+    tuned = None if own.calibration.seen is not None else own.ranking.threshold_of(structure.name)
     yield _same("tuning_threshold", certificate.tuning_threshold, tuned, "threshold on tuning rows")
     yield from _deployed_checks(certificate, own)
 
@@ -224,7 +235,8 @@ def _deployed_checks(certificate: Facts, own: Scorer) -> Iterator[Check]:
     kept = own.calibration
     found = scores_fingerprint(kept.scores)
     yield _same("scores kept", certificate.scores_fingerprint, found, "fingerprint of the scores kept")
-    yield _same("rows.calibrate", certificate.rows.get("calibrate"), kept.scores.size, "number of scores kept")
+    n = kept.scores.size // (1 if kept.seen is None else len(kept.parts))
+    yield _same("rows.calibrate", certificate.rows.get("calibrate"), n, "number of scores kept")
     groups = tuple(group_sizes(kept.parts).items()) if isinstance(own.statement.condition_on, list) else ()
     yield _same("overlapping groups", certificate.groups, groups, "groups and their calibration rows")
     stated = {entry.group: entry for entry in certificate.thresholds}
@@ -305,6 +317,8 @@ def _score_checks(certificate: Facts, X: Any, y: Any, own: Scorer, *, rounding: 
     slack = _rounding_slack(own, X, y, scores) if rounding and not checks[0].holds else 0.0
     if not checks[0].holds and certificate.scores_fingerprint == scores_fingerprint(kept) and _agree(kept, found, slack):
         checks = [Check("scores", True, f"they agree with the scores kept, to rounding (within {slack:.1g})")]
+    if own.calibration.seen is not None:
+        return [*checks, _sizes_check(own, X)]
     if own.calibration.clusters is not None:
         return checks  # which row speaks for its group is known to the predictor alone: see `_deployed_checks`
     patterns = own.statement.thresholds(Calibration(scores, groups)) if certificate.groups else {}
@@ -328,6 +342,17 @@ def _score_checks(certificate: Facts, X: Any, y: Any, own: Scorer, *, rounding: 
         else:
             checks.append(_same(name, entry.value, value, what))
     return checks
+
+
+def _sizes_check(own: Scorer, X: Any) -> Check:
+    """Joint selection compares sizes: those of the predictions kept, at each candidate's cut-off, against those of X."""
+    scores, deployed = own.structure.score.scores, own.statement.thresholds(own.calibration)
+    cuts = [deployed[name].value for name in own.structure.score.names]
+    kept, found = (
+        [float(np.sum(score.sizes(*pair))) for score, *pair in zip(scores, each.records, cuts, strict=True)]
+        for each in (own.calibration.seen, own.structure.prediction(X))
+    )
+    return Check("sizes kept", bool(np.allclose(kept, found, rtol=1e-6)), "sizes of each candidate's sets of the rows")
 
 
 def _rounding_slack(own: Scorer, X: Any, y: Any, scores: Floats) -> float:
@@ -363,7 +388,7 @@ def _agree(a: Any, b: Any, slack: float) -> bool:
 _FOLLOWS = {"rule", "alpha", "delta", "simultaneous", "seal_opened", "voided_by"}
 _REST_ON_FACTS = {"statement", "assumption", "guarantee"}  # such as `reason` and `distinct`, which no number shows
 _TOLD = {"thresholds", "candidate", "tuning_threshold", "structure_fingerprint", "model_fingerprint", "scores_fingerprint"}
-_TOLD |= {"grouped", "groups", "labels"}
+_TOLD |= {"grouped", "groups", "labels", "weights"}
 
 
 def _unchecked(certificate: Facts, own: Scorer | None, *, rows: bool) -> dict[str, str]:

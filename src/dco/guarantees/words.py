@@ -55,7 +55,9 @@ def _all_but(level: Fraction) -> str:
     return f"{whole}.{rest:0{places}d}".rstrip("0").rstrip(".") + " %"
 
 
-def assumption_in_words(rule: str, *, grouped: bool = False, frozen: bool = False, labels: bool = False) -> str:
+def assumption_in_words(
+    rule: str, *, grouped: bool = False, frozen: bool = False, labels: bool = False, weights: str = ""
+) -> str:
     """What must be true of the rows for the statement to hold.
 
     `frozen`: a model came fitted, on rows unknown here. `labels`: sets are of labels. Full ones hold known labels only, so
@@ -64,6 +66,12 @@ def assumption_in_words(rule: str, *, grouped: bool = False, frozen: bool = Fals
     unit = "groups of rows" if grouped else "rows"
     how = "exchangeable" if RULES[rule].exchangeable else "independent and identically distributed"
     text = f"Calibration {unit} and the new one are {how}, given the training and tuning rows."
+    if weights:
+        rest = "y given x is as before" if weights == "x" else "x given the label is as before"
+        text = (
+            "Calibration rows and the new one are independent, given the training and tuning rows, the weights are how much "
+            f"more frequent each {weights} is among new rows than among calibration rows, and {rest}."
+        )
     if grouped:
         text += " A row that is not picked at random (the last visit, say) needs rows exchangeable within groups as well."
     if frozen:
@@ -82,13 +90,18 @@ def words(facts: Facts) -> dict[str, str]:
             alpha=facts.alpha,
             delta=facts.delta,
             simultaneous=facts.simultaneous,
-            conditional=any(entry.group is not None for entry in facts.thresholds),
+            conditional=not facts.joint and any(entry.group is not None for entry in facts.thresholds),
             overlapping=len(facts.groups),
             grouped=facts.grouped,
             distinct=facts.distinct,
         )
+    if facts.reason is None and facts.weights is not None:
+        statement = statement.removesuffix(".") + ", given the stated weights."
     frozen, labels = not facts.training_rows_checked, facts.labels is not None
-    assumption = assumption_in_words(facts.rule, grouped=facts.grouped, frozen=frozen, labels=labels)
+    weights = "" if facts.weights is None else facts.weights.of
+    assumption = assumption_in_words(facts.rule, grouped=facts.grouped, frozen=frozen, labels=labels, weights=weights)
+    if facts.joint:
+        assumption = assumption.replace("training and tuning rows", "training rows")
     return {"statement": statement, "assumption": assumption}
 
 
@@ -108,27 +121,46 @@ def lines(facts: Facts) -> Iterator[str]:
         yield f"Assumption: {assumption}"
     if facts.reason and facts.reason not in statement:
         yield f"Why no guarantee: {facts.reason}"
-    for entry in facts.thresholds if not facts.groups else ():
-        yield threshold_in_words(entry, certified=certified)
+    if facts.weights is not None:
+        rows, effect = facts.rows.get("calibrate", 0), facts.weights.effective_n
+        yield f"Weights: {facts.weights.given}; {rows} calibration rows have the effect of {effect:.0f}"
+    for entry in facts.thresholds if not (facts.groups or facts.joint) else ():
+        yield threshold_in_words(entry, certified=certified, weighted=facts.weights is not None)
     if facts.groups:
         yield from _groups_in_words(facts, certified=certified)
     failed = f" ({len(facts.failed_candidates)} failed)" if facts.failed_candidates else ""
     chosen = f"chosen out of {facts.candidates}{failed} by {facts.selection}" if facts.selection else "the only candidate"
-    yield f"Structure: {facts.candidate}, {chosen}"
+    yield from _joint_in_words(facts) if facts.joint else [f"Structure: {facts.candidate}, {chosen}"]
     if facts.support is not None:
         yield f"Sets are cut to the support, {facts.support[0]:g} to {facts.support[1]:g}"
     if facts.stability is not None:
         yield f"Stability: {stability_in_words(facts.stability)}"
     yield "Rows: " + ", ".join(f"{count} {role}" for role, count in facts.rows.items())
-    repeats = [f"{roles} share {count}" for roles, count in facts.repeats_shared.items() if count]
+    if facts.replaces is not None:
+        yield f"Recalibrated: the structure is that of certificate {facts.replaces}; the calibration rows are new"
+    shared = {roles: count for roles, count in facts.repeats_shared.items() if count}
+    repeats = [f"{roles} share {count} row{'' if count == 1 else 's'}" for roles, count in shared.items()]
     if repeats:
-        yield f"Repeats, taken to be natural: {', '.join(repeats)} rows"
+        yield f"Repeats, taken to be natural: {', '.join(repeats)}"
+
+
+def _joint_in_words(facts: Facts) -> Iterator[str]:
+    """The cut-offs of the candidates, and what choosing by the calibration rows means for sets."""
+    cuts, n = facts.thresholds, facts.rows["calibrate"]
+    rank = RULES[facts.rule].rank(n, alpha=facts.alpha)
+    for entry in cuts:
+        yield f"cut-off {entry.value:.6g}, rank {rank} of {n}: {entry.group}"
+    failed = f" ({facts.candidates - len(cuts)} more took no part)" if facts.candidates > len(cuts) else ""
+    yield f"Structure: {len(cuts)} candidates{failed}; for each new row the calibration rows and that row choose among them"
+    yield "Sets may be unions of sets of several candidates; their coverage has no law beyond the level"
 
 
 def stability_in_words(found: Mapping[str, float | None]) -> str:
     """How often the winner won when half of the tuning rows chose, and what the others would have cost."""
     won, times, cost = found["won"], found["of"], found["others_cost"]
-    others = "" if cost is None else f"; the others would have cost {100 * cost:.2g} % in size"
+    others = (
+        "" if cost is None else f"; the others would have {'cost' if cost >= 0 else 'saved'} {100 * abs(cost):.2g} % in size"
+    )
     return f"it won in {won} of {times} re-splits of the tuning rows{others}"
 
 
@@ -144,10 +176,11 @@ def _groups_in_words(facts: Facts, *, certified: bool) -> Iterator[str]:
         yield f"{group}: {counted(rows, 'row')}{law}"
 
 
-def threshold_in_words(entry: CertifiedThreshold, *, certified: bool) -> str:
+def threshold_in_words(entry: CertifiedThreshold, *, certified: bool, weighted: bool = False) -> str:
     """One threshold, its rank, and the law of coverage that follows where something is certified."""
     name = f"{entry.group}: " if entry.group is not None else ""
-    rank = f"rank {entry.rank} of {entry.n}" if entry.rank is not None else counted(entry.n, "group")
+    rank = f"rank {entry.rank} of {entry.n}" if entry.rank is not None else counted(entry.n, "row" if weighted else "group")
+    rank += ", at a new row of mean weight" if weighted else ""
     law = ""
     if certified and entry.expected_coverage is not None:
         word = "expected coverage" if entry.expected_is_exact else "expected coverage at least"

@@ -348,7 +348,8 @@ def named_models(models: Any) -> dict[str, Any]:
 
     None and names alone stand for default models, which are made when training rows are known: none are here.
     """
-    if models is None or only_names(models):
+    texts = isinstance(models, (list, tuple)) and all(isinstance(entry, str) for entry in models)
+    if models is None or texts:
         return {}
     if isinstance(models, Mapping):
         return {str(name): model for name, model in models.items()}
@@ -365,11 +366,6 @@ def named_models(models: Any) -> dict[str, Any]:
         seen[stem] = seen.get(stem, 0) + 1
         names.append(stem if stems.count(stem) == 1 else f"{stem}-{seen[stem]}")
     return dict(zip(names, listed, strict=True))
-
-
-def only_names(models: Any) -> bool:
-    """Whether it is a list of names, of default models."""
-    return isinstance(models, (list, tuple)) and bool(models) and all(isinstance(entry, str) for entry in models)
 
 
 def is_pair(entry: Any) -> bool:

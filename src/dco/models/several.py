@@ -13,27 +13,34 @@ from dco.predictions import Prediction, Several
 
 
 class SeveralModels(BaseEstimator):
-    """Members fitted on the same rows; `reads` lists (member, kind of record) for each candidate, the best one first.
+    """Members fitted on the same rows; `reads` lists (member, kind of record) for each candidate.
 
-    Point predictions are those of the first candidate's model.
+    Point predictions are those of the candidate `lead`, the first one unless told otherwise.
     """
 
-    def __init__(self, members: Sequence[Any], reads: Sequence[tuple[int, type]]) -> None:
+    lead = 0  # of files written before there was a choice
+
+    def __init__(self, members: Sequence[Any], reads: Sequence[tuple[int, type]], lead: int = 0) -> None:
         self.members = members
         self.reads = reads
+        self.lead = lead
 
     def of_fitted(self, fitted: list[Any]) -> SeveralModels:
         """The same models, fitted elsewhere on the same rows."""
-        made = SeveralModels(self.members, self.reads)
+        made = SeveralModels(self.members, self.reads, self.lead)
         made.fitted_ = fitted
         if hasattr(made.first, "classes_"):
             made.classes_ = np.asarray(made.first.classes_)
         return made
 
+    def led_by(self, lead: int) -> SeveralModels:
+        """The same with the point predictions of another candidate's model."""
+        return SeveralModels(self.members, self.reads, lead).of_fitted(self.fitted_)
+
     @property
     def first(self) -> Any:
-        """The fitted model of the first candidate."""
-        return self.fitted_[self.reads[0][0]]
+        """The fitted model of the candidate that predicts points."""
+        return self.fitted_[self.reads[self.lead][0]]
 
     def predict(self, X: Any) -> Any:
         """The first model's point predictions."""
@@ -46,7 +53,7 @@ class SeveralModels(BaseEstimator):
 
     def records(self) -> tuple[type, ...]:
         """What the first model gives."""
-        return records_of(self.members[self.reads[0][0]])
+        return records_of(self.members[self.reads[self.lead][0]])
 
     def predict_kind(self, X: Any, kind: type) -> Prediction:
         """The first model's record of one kind."""

@@ -1,4 +1,4 @@
-"""What estimators made of other models owe to scikit-learn: parameters, columns, metadata and tags of those inside."""
+"""What estimators made of other models owe to scikit-learn: parameters, columns and metadata of those inside."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sklearn.utils import get_tags
 from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping
 from sklearn.utils.validation import check_is_fitted
 
-from dco.models.adapt import input_tags, named_models, with_model_param
+from dco.models.adapt import named_models, with_model_param
 
 
 class MadeOfRegressors(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
@@ -52,10 +52,9 @@ class MadeOfRegressors(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
 
 
 class HoldsModels(BaseEstimator):
-    """An estimator with candidate models in `models`, and perhaps a `search` that proposes others."""
+    """An estimator with candidate models in `models`."""
 
     models: Any
-    search: Any
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Parameters by name; models in a list or a dict are reached as ``models__name`` and ``models__name__param``."""
@@ -86,12 +85,3 @@ class HoldsModels(BaseEstimator):
             if hasattr(model, "get_metadata_routing"):
                 router.add(**{name: model}, method_mapping=MethodMapping().add(caller="fit", callee="fit"))
         return router
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        inputs = [own for own in map(input_tags, named_models(self.models).values()) if own is not None]
-        # one that takes NaN is enough: others fail as candidates, with their own words; a search may propose any model
-        free = self.search is not None or not named_models(self.models)
-        tags.input_tags.allow_nan = free or any(own.allow_nan for own in inputs)
-        tags.input_tags.sparse = bool(inputs) and all(own.sparse for own in inputs)
-        return tags

@@ -13,6 +13,7 @@ from dco.foundations.display import number
 from dco.foundations.extras import require
 from dco.foundations.files import written_beside
 from dco.report.numbers import ConditionNumbers, ReportNumbers
+from dco.report.words import size_name
 
 FORMATS = ("svg", "png")
 _STYLE = {
@@ -30,8 +31,8 @@ def score_distribution(numbers: ReportNumbers) -> Any:
     """Calibration scores with the threshold of the certified level; with conditions, one panel for each."""
     value_of = {entry.group: entry for entry in numbers.own.thresholds}
     count = len(numbers.score_histograms)
-    with _style():
-        figure, panels = _figure(height=2.6 if count == 1 else 0.9 * count + 0.6, panels=count)
+    with drawing_style():
+        figure, panels = empty_figure(height=2.6 if count == 1 else 0.9 * count + 0.6, panels=count)
         for panel, histogram in zip(panels, numbers.score_histograms, strict=True):
             panel.stairs(histogram.counts, numbers.score_edges, fill=True, color=PALE)
             entry, value = value_of[histogram.condition], "infinite"
@@ -49,8 +50,8 @@ def score_distribution(numbers: ReportNumbers) -> Any:
 def coverage_law(numbers: ReportNumbers) -> Any:
     """The law of coverage at the certified level and the coverage seen; with conditions, the 90 % range of each."""
     own, entry, seen = numbers.own, numbers.own.threshold, numbers.own.evaluation
-    with _style():
-        figure, (panel,) = _figure(height=2.6 if entry is not None else 0.3 * len(own.conditions) + 1.2)
+    with drawing_style():
+        figure, (panel,) = empty_figure(height=2.6 if entry is not None else 0.3 * len(own.conditions) + 1.2)
         CoverageDisplay(
             promised=1 - own.alpha,
             coverage=None if seen is None else seen.coverage,
@@ -72,8 +73,8 @@ def size_distribution(numbers: ReportNumbers) -> Any:
     if numbers.rows is None or seen is None:
         raise ValueError("Sizes need rows: make the numbers with X and y.")
     shares, labels = np.asarray(numbers.own.size_counts) / seen.n, numbers.classes is not None
-    with _style():
-        figure, (panel,) = _figure()
+    with drawing_style():
+        figure, (panel,) = empty_figure()
         SizeDisplay(shares=shares, edges=numbers.rows.size_edges, mean=seen.mean_size, labels=labels).plot(panel)
     return figure
 
@@ -85,14 +86,14 @@ def size_against_alpha(numbers: ReportNumbers) -> Any:
         raise ValueError("Sizes need rows: make the numbers with X and y.")
     sizes = np.array([(alpha, found.p95_size, found.mean_size) for alpha, found in seen])
     sizes[np.isinf(sizes)] = math.nan
-    with _style():
-        figure, (panel,) = _figure()
+    with drawing_style():
+        figure, (panel,) = empty_figure()
         panel.plot(sizes[:, 0], sizes[:, 1], color=BLUE, linestyle="--", label="P95")
         panel.plot(sizes[:, 0], sizes[:, 2], color=BLUE, label="mean")
         panel.axvline(numbers.own.alpha, **DASHED)
         panel.set_ylim(bottom=0)
         panel.set_xlabel("α")
-        panel.set_ylabel(_size_name(numbers))
+        panel.set_ylabel(size_name(numbers))
         panel.legend(**SMALL)
     return figure
 
@@ -115,22 +116,20 @@ def save_figures(numbers: ReportNumbers, folder: Any, *, formats: tuple[str, ...
         for end in formats:
             target = Path(folder) / f"{name}.{end}"
             nameless = {"Date": None, "Creator": None} if end == "svg" else {"Software": None}
-            with _style(), written_beside(target) as beside:
+            with drawing_style(), written_beside(target) as beside:
                 figure.savefig(beside, format=end, metadata=nameless, dpi=160)
             written.append(target)
     return written
 
 
-def _figure(*, height: float = 2.6, panels: int = 1) -> tuple[Any, Any]:
+def empty_figure(*, width: float = 4.6, height: float = 2.6, panels: int = 1) -> tuple[Any, Any]:
+    """A figure with panels below each other, which share the horizontal axis."""
     from matplotlib.figure import Figure  # not pyplot: no window, no global list of figures
 
-    figure = Figure(figsize=(4.6, height), layout="constrained")
+    figure = Figure(figsize=(width, height), layout="constrained")
     return figure, np.atleast_1d(figure.subplots(panels, 1, sharex=True))
 
 
-def _style() -> Any:
+def drawing_style() -> Any:
+    """The settings of matplotlib that all figures are drawn and written with."""
     return require("matplotlib", extra="report").rc_context(_STYLE)
-
-
-def _size_name(numbers: ReportNumbers) -> str:
-    return "length of the set" if numbers.classes is None else "labels in the set"

@@ -95,8 +95,8 @@ def findings(tables: Iterable[tuple[str, Sequence[str], Sequence[Sequence[str]]]
 def _sentences(differences: Sequence[Difference], size: str) -> tuple[str, ...]:
     smaller, larger = ("narrower", "wider") if size == "width" else ("smaller", "larger")
     opening = {
-        "DCO-PAC": "At the same guarantee as BQ (PAC, for this one calibration), DCO's sets are",
-        "DCO-Warmstart": "At a weaker guarantee (marginal, on average over calibrations), they are",
+        "DCO-PAC": "With the same promise as Bayesian quadrature (BQ: coverage for this one calibration), DCO's sets are",
+        "DCO-Warmstart": "With the usual, weaker promise (coverage on average over calibrations), they are",
     }
     return tuple(
         f"{words} {_over_targets([each for each in differences if each.method == method], smaller, larger)}."

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -12,14 +11,15 @@ import numpy as np
 
 from dco.evaluation.evaluate import Evaluation, GroupEvaluation, evaluate
 from dco.evaluation.histograms import BINS, nice_step, size_counts, size_edges
+from dco.evaluation.usefulness import middle_range, point_in_words
 from dco.foundations.arrays import AnyArray, Bools, Floats, Integers, as_labels
 from dco.foundations.notes import Note, show
 from dco.foundations.ranks import Level, as_rational, size_quantile
 from dco.guarantees.certificate import Certificate
 from dco.guarantees.facts import CertifiedThreshold, certified_thresholds
-from dco.guarantees.theory import coverage_consistency
 from dco.predictor import DecoupledPredictor, Structure
-from dco.report.slices import MOST_PARTS, Parts, Slicing, by_class, by_fifth
+from dco.report.formats import number
+from dco.report.slices import MOST_PARTS, Parts, Slicing, by_class, by_fifth, own_thresholds
 from dco.rows.conditions import condition_names, groups_of
 from dco.rows.fingerprints import role_fingerprint, row_fingerprints
 from dco.rows.rows import n_rows, take_features
@@ -97,6 +97,7 @@ class LevelNumbers:
     examples: tuple[ExampleSet, ...] = ()
     slices: tuple[tuple[GroupEvaluation, ...], ...] = ()  # for each slicing of the rows
     target_range: float | None = None  # the length of the middle 1 - alpha of the targets, for numbers
+    joint: bool = False  # `thresholds` has the cut-off of the candidate that comes first
 
     @property
     def threshold(self) -> CertifiedThreshold | None:
@@ -141,8 +142,7 @@ class GivenRows:
     slicings: tuple[Slicing, ...]  # by the values given or the conditions, if any; then by class, or by fifth
     size_edges: Floats
     examples: tuple[Example, ...]
-    point: float  # accuracy, or mean absolute error, of the point prediction
-    trivial: float  # the same of the most frequent label, or of the median target
+    point: str  # how good the point prediction is
     target: str
 
 
@@ -234,51 +234,47 @@ def picked_bound(certificate: Certificate, alpha: float) -> float | None:
 def _level(predictor: DecoupledPredictor, alpha: Level, rows: GivenRows | None) -> LevelNumbers:
     statement, value = predictor.stated(alpha), float(as_rational(alpha))
     found = predictor.thresholds(statement)
+    if joint := predictor.calibration.seen is not None:  # of the candidates' cut-offs that of the first
+        found = {predictor.ranking.best: found[predictor.ranking.best]}
     certified = certified_thresholds(predictor.calibration, found, statement)
+    if joint:
+        found, certified = {None: found[predictor.ranking.best]}, (replace(certified[0], group=None),)
     entry_of = dict(zip(found, certified, strict=True))
     shown = () if None in found else _largest_conditions(predictor)
     bound = picked_bound(predictor.certificate, value)
     if rows is None:
-        return LevelNumbers(value, certified, bound, tuple(ConditionNumbers(entry_of[name]) for name in shown))
+        shown_numbers = tuple(ConditionNumbers(entry_of[name]) for name in shown)
+        return LevelNumbers(value, certified, bound, shown_numbers, joint=joint)
     sets = rows.sets(alpha)
     # rows of a cluster are not independent: their coverage has no law
-    threshold = found.get(None) if predictor.calibration.clusters is None else None
-    tied = any(not entry.expected_is_exact for entry in certified)
+    threshold = found.get(None) if predictor.calibration.clusters is None and not joint else None
+    tied = {name for name, entry in entry_of.items() if not entry.expected_is_exact}
     evaluation = evaluate(sets, rows.y, threshold=threshold, tied=tied)
     seen: dict[Any, GroupEvaluation] = {}
-    if rows.conditions is not None:
-        seen = rows.conditions.by_name(evaluate(sets, rows.y, groups=rows.conditions.codes).by_group)
+    if (parts := rows.conditions) is not None:
+        laws = {code: found[name] for code, name in enumerate(parts.names)}
+        codes = [code for code, name in enumerate(parts.names) if name in tied]
+        seen = parts.by_name(evaluate(sets, rows.y, groups=parts.codes, thresholds=laws, tied=codes).by_group)
     hits = np.asarray(sets.contains(rows.y), dtype=bool)
     return LevelNumbers(
         value,
         certified,
         bound,
-        tuple(_condition(entry_of[name], seen.get(name)) for name in shown),
+        tuple(ConditionNumbers(entry_of[name], seen.get(name)) for name in shown),
         evaluation,
         tuple(size_counts(sets.sizes(), rows.size_edges).tolist()),
         tuple(example_set(sets, example.row, hits, example.places) for example in rows.examples),
         tuple(slicing.parts.evaluated(sets, rows.y) for slicing in rows.slicings),
-        None if predictor.structure.classes is not None else float(np.ptp(np.quantile(rows.y, [value / 2, 1 - value / 2]))),
+        None if predictor.structure.classes is not None else middle_range(rows.y, alpha=value),
+        joint,
     )
-
-
-def _condition(entry: CertifiedThreshold, found: GroupEvaluation | None) -> ConditionNumbers:
-    if found is not None and entry.rank is not None and found.n > found.unknown_labels:
-        law = coverage_consistency(
-            round(found.coverage * found.n),
-            found.n - found.unknown_labels,
-            rank=entry.n + 1 if entry.value == math.inf else entry.rank,  # full sets, as in `evaluate`
-            n_cal=entry.n,
-            tied=not entry.expected_is_exact,
-            unknown_labels=found.unknown_labels,
-        )
-        found = replace(found, consistency=law)
-    return ConditionNumbers(entry, found)
 
 
 def _largest_conditions(predictor: DecoupledPredictor) -> tuple[Any, ...]:
     """The conditions with the most calibration rows; (None,) where there are none."""
     parts = predictor.calibration.parts
+    if predictor.calibration.seen is not None:
+        return (predictor.ranking.best,)
     return tuple(sorted(parts, key=lambda name: -parts[name].size)[:MOST_PARTS])
 
 
@@ -301,7 +297,7 @@ def _given_rows(
     if structure.classes is None:
         slicings.append(by_fifth(points))
     elif not any(_same_parts(y, values) for values in (slices, conditions) if values is not None):
-        slicings.append(by_class(y, np.asarray(first.contains(y), dtype=bool)))
+        slicings.append(by_class(y, np.asarray(first.contains(y), dtype=bool), target=target))
     picked = example_rows(first.sizes())
     finite = (sizes[np.isfinite(sizes)] for sizes in (sets(level).sizes() for level in levels))
     shown = next((sizes for sizes in finite if sizes.size), np.ones(1))  # at the first level that has finite sizes
@@ -316,7 +312,7 @@ def _given_rows(
         examples=tuple(
             Example(row, kind, y[row], points[row], order) for (row, kind), order in zip(picked, places, strict=True)
         ),
-        **_point_quality(y, points, classes=classes),
+        point=point_in_words(y, points, labels=classes is not None, number=number),
         target=target,
     )
 
@@ -332,16 +328,8 @@ def _slicings(
         return [Slicing(Parts.overlapping([groups_of(pattern) for pattern in values.tolist()]), "group", "", True)]
     column = structure.condition_on if by is None else getattr(by, "name", None)
     own = conditions is not None and (slices is None or _same_parts(slices, conditions))
-    mend = "" if own else "Give each slice a threshold of its own: condition_on with this column, or dco fit --condition-on."
-    return [Slicing(Parts.of(values), column if isinstance(column, str) else "slice", mend, own)]
-
-
-def _point_quality(y: AnyArray, points: AnyArray, *, classes: int | None) -> dict[str, float]:
-    """How good the point prediction is, and how good one without any feature would be on these rows."""
-    if classes is not None:
-        most = max(Counter(condition_names(y).tolist()).values())
-        return {"point": float(np.mean(points == y)), "trivial": most / len(y)}
-    return {"point": float(np.mean(np.abs(points - y))), "trivial": float(np.mean(np.abs(np.median(y) - y)))}
+    name, column = (column, column) if isinstance(column, str) else ("slice", "COLUMN")
+    return [Slicing(Parts.of(values), name, "" if own else own_thresholds(name, column, column), own)]
 
 
 def _label_places(predictor: DecoupledPredictor, X: Any, rows: list[int]) -> list[dict[Any, int]]:
@@ -418,5 +406,6 @@ def _score_histograms(predictor: DecoupledPredictor) -> tuple[Floats, tuple[Scor
     found = []
     for name in _largest_conditions(predictor):
         counts = size_counts(scores[parts[name]], edges)
-        found.append(ScoreHistogram(called[name], int(parts[name].size), counts[:-1], int(counts[-1])))
+        condition = None if predictor.calibration.seen is not None else called[name]
+        found.append(ScoreHistogram(condition, int(parts[name].size), counts[:-1], int(counts[-1])))
     return edges, tuple(found)

@@ -16,7 +16,6 @@ from dco.report.numbers import PICKED_DELTA, report_numbers
 from dco.report.rendering import render_template, strict_json, text_only, write_text
 from dco.report.results import write_results_page
 from dco.report.view import build_view
-from dco.report.words import point_prediction
 
 __all__ = ["page_html", "write_page", "write_results_page"]
 
@@ -71,7 +70,6 @@ def page_html(
         verdict=numbers.verdict,
         verdict_words=numbers.verdict_in_words,
         numbers=numbers,
-        point_words=point_prediction(numbers),
         n_rows=count,
         certificate=certificate,
         certificate_text=text_only(text),

@@ -7,7 +7,7 @@ import csv
 import io
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby, zip_longest
@@ -98,7 +98,7 @@ class Result:
 
 
 def write_results_page(folder: Any, path: Any, *, title: str | None = None) -> Path:
-    """Write the tables (``*.md``, ``*.csv``, ``*.json``) and figures (``*.svg``, ``*.png``) of `folder` as one page."""
+    """Write the tables (``*.md``, ``*.csv``) and figures (``*.svg``, ``*.png``) of `folder` as one page."""
     return write_text(path, results_html(folder, title=title))
 
 
@@ -109,7 +109,7 @@ def results_html(folder: Any, *, title: str | None = None) -> str:
         raise ValueError(f"{place} is not a folder of results; run `dco reproduce` first, or give another folder.")
     results = read_results(place)
     if not results:
-        raise ValueError(f"{place} holds no table (*.md, *.csv, *.json) and no figure (*.svg, *.png).")
+        raise ValueError(f"{place} holds no table (*.md, *.csv) and no figure (*.svg, *.png).")
     kicker, usual = _headings(place)
     tables = [(result.title, block) for result in results for block in result.blocks if block.head]
     named = dict.fromkeys(cell for _, block in tables for cell in block.methods())
@@ -200,26 +200,7 @@ def _csv(text: str) -> Content:
     return "", (Block.table(rows[0], rows[1:]),) if rows else ()
 
 
-def _json(text: str) -> Content:
-    """A list of records, or an object with such a list under "rows" and perhaps a "title"."""
-    try:
-        data = json.loads(text)
-    except json.JSONDecodeError:
-        return "", ()
-    title, records = (str(data.get("title", "")), data.get("rows")) if isinstance(data, Mapping) else ("", data)
-    if not isinstance(records, list) or not records or not all(isinstance(record, Mapping) for record in records):
-        return title, ()
-    head = list(dict.fromkeys(key for record in records for key in record))
-    return title, (Block.table(head, [[_cell(record.get(key)) for key in head] for record in records]),)
-
-
-def _cell(value: Any) -> str:
-    if value is None:
-        return ""
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
-
-
-_READERS = {".md": _markdown, ".csv": _csv, ".json": _json}  # for the same name the first that exists is shown
+_READERS = {".md": _markdown, ".csv": _csv}  # for the same name the first that exists is shown
 
 
 def _embedded(file: Path) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from shlex import quote
 from typing import Any
 
 import numpy as np
@@ -74,12 +75,16 @@ class Slicing:
     are_conditions: bool = False
 
 
-def by_class(y: AnyArray, hits: Bools) -> Slicing:
+def own_thresholds(part: str, python: str, column: str) -> str:
+    """What mends a part that is covered too rarely, in Python and as an option of `dco fit`."""
+    return f'Give each {part} a threshold of its own: condition_on="{python}", or dco fit --condition-on {quote(column)}.'
+
+
+def by_class(y: AnyArray, hits: Bools, *, target: str) -> Slicing:
     """By the true label; of many labels those that are covered least often."""
     share = {name: float(hits[rows].mean()) for name, rows in rows_by_condition(condition_names(y)).items()}
     least = sorted(share, key=lambda name: share[name])[:MOST_PARTS]
-    mend = 'Give each class a threshold of its own: condition_on="label", or dco fit --condition-on with the target.'
-    return Slicing(Parts.of(y, tuple(least)), "class", mend)
+    return Slicing(Parts.of(y, tuple(least)), "class", own_thresholds("class", "label", target))
 
 
 def by_fifth(points: Floats) -> Slicing | None:

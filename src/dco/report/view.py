@@ -14,7 +14,7 @@ from dco.report import plots, words
 from dco.report.formats import decimals_for, fixed, label, level_percent, number, percent, shortened
 from dco.report.numbers import GivenRows, LevelNumbers, ReportNumbers, coverage_range
 
-MOST_CANDIDATES = 30
+MOST_CANDIDATES, FIRST_CANDIDATES = 30, 8  # in all, and before the rest is unfolded
 
 
 @dataclass(frozen=True)
@@ -85,6 +85,7 @@ def build_view(numbers: ReportNumbers, names: Sequence[str] | None = None) -> tu
     """Words and geometry for every level, and what is the same at all; `names` is what the rows are called."""
     live = Live(numbers.start)
     parts: dict[str, Any] = {"box": plots, "candidates": numbers.ranking.table[:MOST_CANDIDATES]}
+    parts |= {"first_candidates": FIRST_CANDIDATES, "size_name": words.size_name(numbers), "slicings": []}
     for section in (_words, _scores, _law, _conditions, _gaps):
         parts |= section(live, numbers)
     if numbers.rows is not None:
@@ -204,7 +205,9 @@ def _gaps(live: Live, numbers: ReportNumbers) -> dict[str, Any]:
         [100 * (share - 1 + level.alpha) for share in level.coverage_and_range() if share is not None]
         for level in numbers.levels
     ]
-    every = [0.5, -0.5, *(gap for at in gaps for gap in at)]
+    # where scores are tied the law has no upper end: the band leaves the picture there, and everything else stays in view
+    bounded = (gap for alpha, at in zip(alphas, gaps, strict=True) for gap in at if gap < 100 * alpha - 1e-9)
+    every = [0.5, -0.5, *bounded]
     air = 0.06 * (max(every) - min(every))
     up = plots.upwards(min(every) - air, max(every) + air)
     for alpha, at in zip(alphas, gaps, strict=True):

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 
 from dco.evaluation.evaluate import Evaluation
+from dco.evaluation.usefulness import size_in_words
 from dco.foundations.display import counted, have
 from dco.guarantees.facts import CertifiedThreshold
-from dco.report.formats import decimals_for, fixed, level_percent, number, percent
+from dco.report.formats import decimals_for, fixed, level_percent, number, percent, shortened
 from dco.report.numbers import ExampleSet, LevelNumbers, ReportNumbers
 from dco.scores.score import LEAST
 
@@ -18,6 +19,14 @@ def size_decimals(numbers: ReportNumbers) -> int:
         return 2
     seen = [level.evaluation.mean_size for level in numbers.levels[numbers.start :] if level.evaluation is not None]
     return decimals_for([next((size for size in seen if math.isfinite(size)), 0.0)], 3)
+
+
+def size_name(numbers: ReportNumbers) -> str:
+    """What the axis of sizes counts, in the unit of the target."""
+    if numbers.classes is not None:
+        return "labels in the set"
+    target = "" if numbers.rows is None else shortened(numbers.rows.target, 30)
+    return "length of the set" + (f", in units of {target}" if target not in ("", "target") else "")
 
 
 def threshold(level: LevelNumbers) -> str:
@@ -34,6 +43,8 @@ def rank(level: LevelNumbers) -> str:
     if entry is None:
         of = "combinations of groups" if level.thresholds[0].rank is None else "conditions"
         return f"one for each of {len(level.thresholds)} {of}"
+    if level.joint:
+        return f"of the candidate that comes first, by {entry.n} rows; every candidate has its own"
     if entry.rank is None:
         return f"weighted over {entry.n} clusters of rows"
     return f"rank {entry.rank} of {entry.n}" + (" (there is none, so it is infinite)" if entry.rank > entry.n else "")
@@ -64,6 +75,8 @@ def law(level: LevelNumbers) -> str:
         )
     if entry is None:
         return "Each condition has a law of its own: the bars are the ranges that hold coverage with probability 90 %."
+    if level.joint:
+        return "The calibration rows choose among the candidates too: the promise holds, but no law of coverage is known."
     if entry.rank is None:
         return "Rows come in clusters: the promise holds, but no exact law of coverage is known."
     if entry.rank > entry.n:
@@ -91,10 +104,11 @@ def announced(level: LevelNumbers, numbers: ReportNumbers) -> str:
 def shares(seen: Evaluation) -> str:
     """Shares of empty, full and infinite sets, and rows that no set can cover."""
     full = "the whole line" if seen.single is None else "all labels"
-    one = "" if seen.single is None else f" {percent(seen.single)} hold one label,"
-    words = f"{percent(seen.empty)} of the sets are empty,{one} {percent(seen.full)} hold {full}."
-    if 0 < seen.infinite < 1:
-        words += f" {percent(seen.infinite)} are infinite; the mean over the others is {number(seen.mean_finite_size)}."
+    told = [(seen.empty, "are empty"), (seen.single or 0, "hold one label"), (seen.full, f"hold {full}")]
+    if seen.infinite < 1:
+        told.append((seen.infinite, f"are infinite (the mean over the others is {number(seen.mean_finite_size)})"))
+    found = [f"{percent(share)} {what}" for share, what in told if share > 0]
+    words = f"Of the sets {', '.join(found)}." if found else ""
     if seen.unknown_labels:
         labels = "a label" if seen.unknown_labels == 1 else "labels"
         rows = f"{counted(seen.unknown_labels, 'row')} {have(seen.unknown_labels)} {labels}"
@@ -102,28 +116,13 @@ def shares(seen: Evaluation) -> str:
     return words
 
 
-def point_prediction(numbers: ReportNumbers) -> str:
-    """How good the point prediction is beside one that looks at no feature."""
-    rows = numbers.rows
-    if rows is None:
-        return ""
-    if numbers.classes is not None:
-        rest = f"always naming the most frequent label would be right for {percent(rows.trivial)}"
-        return f"The point prediction is right for {percent(rows.point)} of the rows; {rest}."
-    rest = f"always predicting their median would be off by {number(rows.trivial)}"
-    return f"The point prediction is off by {number(rows.point)} on average (mean absolute error); {rest}."
-
-
 def against_targets(level: LevelNumbers, numbers: ReportNumbers) -> str:
     """The mean size beside what a set would be without a model: the middle 1 - alpha of the targets, or all labels."""
     assert level.evaluation is not None
-    mean, promise = level.evaluation.mean_size, level_percent(level.alpha)
+    mean = level.evaluation.mean_size
     if numbers.classes is not None:
         return f"The mean set holds {fixed(mean, 2)} of {numbers.classes} labels."
-    if not level.target_range or not math.isfinite(mean):
-        return ""
-    share = f"{100 * mean / level.target_range:.3g} %"
-    return f"The middle {promise} of the targets span {number(level.target_range)}; the mean set is {share} as long."
+    return size_in_words(mean, level.target_range or 0.0, alpha=level.alpha, number=number)
 
 
 def verdict(evaluation: Evaluation) -> str:

@@ -55,7 +55,7 @@ class Head:
 
 
 @dataclass(frozen=True)
-class Structure:
+class Heads:
     """Heads with their temperatures, whose probabilities or logarithms are averaged, and a score (None: -log p)."""
 
     parts: tuple[tuple[Head, float], ...]
@@ -81,21 +81,21 @@ NETWORKS = tuple((Head("network", decay, width), t) for (width, decay), t in pro
 LOGISTIC = (Head("logistic", 0.05), 0.7)  # where families are averaged
 JOINT_NETWORKS = tuple(part for part in NETWORKS if part[1] == 0.7)
 JOINT_DISCRIMINANTS = ((Head("discriminant", 0.75), 28.0), (Head("discriminant", 0.85), 28.0))
-ONE = Structure((JOINT_DISCRIMINANTS[0], LOGISTIC, (Head("network", 0.02, 1024), 0.7)))
+ONE = Heads((JOINT_DISCRIMINANTS[0], LOGISTIC, (Head("network", 0.02, 1024), 0.7)))
 FIXED = ONE.name
 
 
-def _structures() -> Iterable[Structure]:
-    yield from (Structure((part,)) for part in (*DISCRIMINANTS, *LOGISTICS, *NETWORKS))
+def _structures() -> Iterable[Heads]:
+    yield from (Heads((part,)) for part in (*DISCRIMINANTS, *LOGISTICS, *NETWORKS))
     for part in DISCRIMINANTS:
-        yield Structure((part, LOGISTIC))
-        yield Structure((part, LOGISTIC), mean="log p")
-    yield from (Structure((JOINT_DISCRIMINANTS[0], network)) for network in JOINT_NETWORKS)
-    yield from (Structure((part, LOGISTIC, network)) for part, network in product(JOINT_DISCRIMINANTS, JOINT_NETWORKS))
-    yield from (Structure(ONE.parts, score=score) for score in RANK_SCORES)
+        yield Heads((part, LOGISTIC))
+        yield Heads((part, LOGISTIC), mean="log p")
+    yield from (Heads((JOINT_DISCRIMINANTS[0], network)) for network in JOINT_NETWORKS)
+    yield from (Heads((part, LOGISTIC, network)) for part, network in product(JOINT_DISCRIMINANTS, JOINT_NETWORKS))
+    yield from (Heads(ONE.parts, score=score) for score in RANK_SCORES)
 
 
-STRUCTURES: Mapping[str, Structure] = {structure.name: structure for structure in _structures()}
+STRUCTURES: Mapping[str, Heads] = {structure.name: structure for structure in _structures()}
 
 # ---- fitting it ------------------------------------------------------------------------------------------------------
 
@@ -197,7 +197,7 @@ def strong_tables(
     return tables
 
 
-def _scores(structure: Structure, heads: FittedHeads) -> Floats:
+def _scores(structure: Heads, heads: FittedHeads) -> Floats:
     logs = [heads.log_probabilities(head, t) for head, t in structure.parts]
     if structure.mean == "p":
         log_p = np.logaddexp.reduce(logs) - np.log(len(logs))

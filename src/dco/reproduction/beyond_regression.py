@@ -26,7 +26,7 @@ from dco.reproduction import figures
 from dco.reproduction.coverage_z import bonferroni_point, own_law, target
 from dco.reproduction.datasets.tabular import Table
 from dco.reproduction.experiment import Experiment, Options, Records, column, needs_file, rows_by
-from dco.reproduction.methods import METHODS, TABLE_ROWS, Roles, Rows
+from dco.reproduction.methods import METHODS, TABLE_ROWS, ByRole, Given
 from dco.reproduction.regression import density_candidate, load_rows, on_roles, paper_fits, paper_split, recorded
 from dco.reproduction.regression_tables import STUDIES
 from dco.reproduction.tables import Cell, Measured, ResultTable
@@ -112,7 +112,7 @@ def mean_model(name: str, *, columns: int, seed: int) -> Any:
 
 
 @dataclass(frozen=True)
-class Structure:
+class Average:
     """The average of some mean models, scored by residual over spread + floor (None: no spread); no model: the pair."""
 
     models: tuple[str, ...]
@@ -122,15 +122,15 @@ class Structure:
 PAIR = "quantile pair"
 
 
-def structures(members: Class) -> dict[str, Structure]:
+def structures(members: Class) -> dict[str, Average]:
     """Every structure of the class by its name: models and their average, with and without a spread; the quantile pair."""
     groups = {name: (name,) for name in members.models} | {"average": members.averaged}
     found = {}
     for group, models in groups.items():
-        found[f"{group}, absolute residual"] = Structure(models)
+        found[f"{group}, absolute residual"] = Average(models)
         for floor in FLOORS:
-            found[f"{group}, residual / (spread + {floor:g})"] = Structure(models, floor)
-    return found | {PAIR: Structure(())}
+            found[f"{group}, residual / (spread + {floor:g})"] = Average(models, floor)
+    return found | {PAIR: Average(())}
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,7 +159,7 @@ class Fits:
         """Quantiles alpha / 2 and 1 - alpha / 2 at the new inputs."""
         return self._once(alpha, partial(self._pair, alpha))  # type: ignore[no-any-return]
 
-    def predict(self, structure: Structure, *, alpha: float) -> tuple[Score, Prediction]:
+    def predict(self, structure: Average, *, alpha: float) -> tuple[Score, Prediction]:
         """The structure's score, and what it predicts for the new inputs; `alpha` sets the levels of a quantile pair."""
         if not structure.models:
             return QuantileResidual(), self.pair(alpha)
@@ -272,7 +272,7 @@ def run_split(seed: int, options: Options, *, members: Class) -> list[dict[str, 
         refit, auto = (on(dealt, refit=refitted[len(dealt.tune)]) for dealt in (splits, grown))
         given = replace(refit, refit=None)
         planned = {
-            BASE: (dco, Rows(linear, next(iter(linear)), alpha)),
+            BASE: (dco, Given(linear, next(iter(linear)), alpha)),
             "stronger class, fixed": (dco_fixed, given),
             "stronger class, fixed, refit": (dco_fixed, refit),
             "stronger class, searched": (dco, given),
@@ -287,16 +287,18 @@ def run_split(seed: int, options: Options, *, members: Class) -> list[dict[str, 
     return rows
 
 
-def class_rows(fits: Fits, table: Table, splits: Splits, *, members: Class, alpha: float, refit: Fits | None = None) -> Rows:
+def class_rows(
+    fits: Fits, table: Table, splits: Splits, *, members: Class, alpha: float, refit: Fits | None = None
+) -> Given:
     """Every structure of the class, as the methods of the registry look at them; `refit` has the same on more rows."""
 
-    def on_split(fits: Fits, name: str) -> Roles:
+    def on_split(fits: Fits, name: str) -> ByRole:
         score, prediction = fits.predict(offered[name], alpha=alpha)
         return on_roles(name, score, partial(take, prediction), table.y, splits)
 
     offered = structures(members)
     candidates = {name: on_split(fits, name) for name in offered}
-    return Rows(candidates, members.fixed, alpha, refit=None if refit is None else cache(partial(on_split, refit)))
+    return Given(candidates, members.fixed, alpha, refit=None if refit is None else cache(partial(on_split, refit)))
 
 
 # ---- tables ----------------------------------------------------------------------------------------------------------

@@ -29,7 +29,7 @@ from dco.reproduction.beyond_classification import strong_tables
 from dco.reproduction.datasets.images import ImageFeatures, extract_features, load_cifar100_features, open_images, resnet50
 from dco.reproduction.experiment import Options
 from dco.reproduction.heads import BY_NAME, FIXED, ScoreTable, Training, score_heads, train_heads
-from dco.reproduction.methods import METHODS, TABLE_ROWS, Choice, Roles, Rows
+from dco.reproduction.methods import METHODS, TABLE_ROWS, ByRole, Choice, Given
 from dco.rows.roles import RowOrder, random_order
 from dco.tuning import EvaluatedCandidate, rank_evaluated
 from dco.tuning.allocation import GrowthStep, grow_until_settled
@@ -151,7 +151,7 @@ class Dealt:
     def parts(self, tune: int = 0) -> tuple[Floats, Integers, Floats, Integers]:
         """X and y of the training rows with the first `tune` rows of the pool, and of all rows after them."""
         start = self.sizes.train + tune
-        first, later = self.order.first(start), self.order.between(start, self.sizes.all)
+        first, later, _ = self.order.cut(start, self.sizes.all)
         X, y = self.data.features, self.data.labels
         return X[first], y[first], X[later], y[later]
 
@@ -216,7 +216,7 @@ def head_rows(
 ) -> list[dict[str, Any]]:
     """Train the 8 heads once; then every method, the candidates of each level, and the split ratios."""
     tables = fit(BY_NAME, seed=seed)
-    levels = [Rows(by_role(tables, sizes.tune, sizes.pool), FIXED.name, alpha) for alpha in alphas]
+    levels = [Given(by_role(tables, sizes.tune, sizes.pool), FIXED.name, alpha) for alpha in alphas]
     winners = {_DCO(rows).candidate for rows in levels}
     refits = by_role(fit(winners, tune=sizes.tune, seed=seed + 500_000), 0, sizes.calibrate)
     found: list[dict[str, Any]] = []
@@ -228,12 +228,12 @@ def head_rows(
     return found
 
 
-def by_role(tables: Mapping[str, ScoreTable], tune: int, pool: int) -> dict[str, Roles]:
+def by_role(tables: Mapping[str, ScoreTable], tune: int, pool: int) -> dict[str, ByRole]:
     """Every candidate on the rows of each role."""
     return {name: table.by_role(name, tune, pool) for name, table in tables.items()}
 
 
-def method_rows(rows: Rows, refits: Mapping[str, Roles], *, seed: int) -> list[dict[str, Any]]:
+def method_rows(rows: Given, refits: Mapping[str, ByRole], *, seed: int) -> list[dict[str, Any]]:
     """Every method at one level from the same score tables; of BQ also its confidence, exactly and by the paper's draws."""
     found = []
     for title, method in HEAD_ROWS.items():
@@ -268,7 +268,7 @@ def measured(test: EvaluatedCandidate, threshold: float) -> dict[str, float]:
     return {"coverage": coverage, "size": float(sizes.mean()), "p95": size_quantile(sizes, 0.95)}
 
 
-def candidate_row(rows: Rows, *, alpha: float) -> dict[str, Any]:
+def candidate_row(rows: Given, *, alpha: float) -> dict[str, Any]:
     """All candidates on the tuning rows, in the order of their numbers."""
     ranking = rank_evaluated([parts["tune"] for parts in rows.candidates.values()], alpha=alpha)
     ranked = [ranking[name] for name in rows.candidates]
@@ -286,7 +286,7 @@ def ratio_rows(tables: Mapping[str, ScoreTable], sizes: Sizes, *, alpha: float) 
     """DCO with the same pool cut at other places into tuning and calibration rows."""
     cuts = {ratio: by_role(tables, round(part * sizes.pool), sizes.pool) for ratio, part in RATIOS.items()}
     return [
-        {"ratio": ratio, **deployed("DCO-Warmstart", _DCO(Rows(roles, FIXED.name, alpha)))} for ratio, roles in cuts.items()
+        {"ratio": ratio, **deployed("DCO-Warmstart", _DCO(Given(roles, FIXED.name, alpha)))} for ratio, roles in cuts.items()
     ]
 
 
@@ -299,9 +299,9 @@ def strong_rows(dealt: Dealt, *, alphas: Sequence[float]) -> list[dict[str, Any]
     tables = strong_tables(*dealt.parts(), n_classes=dealt.n_classes)
     grown = settled_tuning_rows({name: table.rows(0, sizes.pool) for name, table in tables.items()}, alphas=alphas)
 
-    def seen(tune: int, *always: str) -> list[tuple[Rows, Rows]]:
+    def seen(tune: int, *always: str) -> list[tuple[Given, Given]]:
         """What methods see at each level with so many tuning rows, without and with refit; winners are refitted once."""
-        levels = [Rows(by_role(tables, tune, sizes.pool), STRONG_FIXED, alpha) for alpha in alphas]
+        levels = [Given(by_role(tables, tune, sizes.pool), STRONG_FIXED, alpha) for alpha in alphas]
         names = dict.fromkeys([*always, *(_DCO(rows).candidate for rows in levels)])
         again = strong_tables(*dealt.parts(tune), n_classes=dealt.n_classes, names=names)
         refits = by_role(again, 0, sizes.pool - tune)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from dco.foundations.arrays import Floats, Integers
-from dco.reproduction.methods import Role, Roles
+from dco.reproduction.methods import ByRole, Role
 from dco.scores.bayesian_classes import AddOneIn, NegativeLogScore, PosteriorNLL
 from dco.tuning import EvaluatedCandidate
 
@@ -84,7 +84,7 @@ class ScoreTable:
         known = lru_cache(maxsize=8)(self.sizes)
         return EvaluatedCandidate(name, self.observed, lambda threshold: known(float(threshold)))
 
-    def by_role(self, name: str, tune: int, pool: int) -> Roles:
+    def by_role(self, name: str, tune: int, pool: int) -> ByRole:
         """The candidate on the rows of each role; rows come in order: tune, calibrate, test."""
         ends: dict[Role, tuple[int, int]] = {
             "tune": (0, tune), "calibrate": (tune, pool), "pool": (0, pool), "test": (pool, len(self)),

@@ -2,7 +2,7 @@
 
 `METHODS` is the paper's Table 1, which `dco compare` runs too. `TABLE_ROWS` names the rows of the paper's result tables: the
 same methods under the names of those tables, and the paper's controls. A method looks at candidates on tuning and
-calibration rows (`Rows`) and gives the structure and the threshold that are deployed. DCO is
+calibration rows (`Given`) and gives the structure and the threshold that are deployed. DCO is
 `dco.guarantees.decoupled.choose_and_calibrate`. All methods are for 0/1 loss (miscoverage). There each rule is one order
 statistic, and the registry uses it; tests show that the rules for loss matrices give the same value.
 
@@ -38,26 +38,26 @@ from dco.tuning.search import Candidates, all_failed, checked_pairs, checked_tar
 
 Tuned: TypeAlias = Literal["nothing", "score", "structure", "threshold", "structure and threshold"]
 Role: TypeAlias = Literal["tune", "calibrate", "pool", "test"]
-Roles: TypeAlias = Mapping[Role, EvaluatedCandidate]  # one candidate on the rows of each role; the pool is tune + calibrate
+ByRole: TypeAlias = Mapping[Role, EvaluatedCandidate]  # one candidate on the rows of each role; the pool is tune + calibrate
 
 
 @dataclass(frozen=True, eq=False)
-class Rows:
+class Given:
     """What a method may look at: every candidate by role (no method reads "test"), and the level.
 
     `fixed` is the candidate of methods that search nothing. `refit` gives a candidate fitted again on more rows, which then
     calibrates and predicts in place of the one that was tuned. `structures` are needed by methods that read predictions.
     """
 
-    candidates: Mapping[str, Roles]
+    candidates: Mapping[str, ByRole]
     fixed: str
     alpha: Level
     delta: Level = 0.05
-    refit: Callable[[str], Roles] | None = None
+    refit: Callable[[str], ByRole] | None = None
     structures: Candidates = field(default_factory=dict)
     objective: Aimed = "mean_size"  # of DCO; another one than the paper's is for `dco compare` alone
 
-    def deployed(self, name: str) -> Roles:
+    def deployed(self, name: str) -> ByRole:
         """The candidate that calibrates and predicts."""
         return self.candidates[name] if self.refit is None else self.refit(name)
 
@@ -68,7 +68,7 @@ class Choice:
 
     candidate: str
     threshold: Threshold
-    deployed: Roles
+    deployed: ByRole
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class Method:
     guarantee: Guarantee
     assumption: str
     reference: str
-    choose: Callable[[Rows], tuple[str, Threshold]]
+    choose: Callable[[Given], tuple[str, Threshold]]
     law: bool = True
     needs: tuple[type[Score], ...] = ()
 
@@ -95,7 +95,7 @@ class Method:
         """Whether the method applies to a candidate with this score."""
         return not self.needs or isinstance(score, self.needs)
 
-    def __call__(self, rows: Rows) -> Choice:
+    def __call__(self, rows: Given) -> Choice:
         """Choose a candidate and a threshold; the threshold states the claim of the method."""
         for other, (score, _) in rows.structures.items():
             if not self.suits(score):
@@ -109,7 +109,7 @@ class Method:
         return Choice(name, stated, rows.deployed(name))
 
 
-def evaluated_roles(candidates: Mapping[Role, Candidates], targets: Mapping[Role, ArrayLike]) -> dict[str, Roles]:
+def evaluated_roles(candidates: Mapping[Role, Candidates], targets: Mapping[Role, ArrayLike]) -> dict[str, ByRole]:
     """Each candidate on the rows of each role; a candidate whose scores fail on tuning rows is left out, as in `tune`."""
     done, lost = evaluate_pairs(checked_pairs(candidates["tune"]), checked_targets(targets["tune"]))
     if not done:
@@ -128,30 +128,30 @@ def evaluated_roles(candidates: Mapping[Role, Candidates], targets: Mapping[Role
 
 # ---- rules: scores -> threshold ----------------------------------------------------------------------------------------
 
-Rule: TypeAlias = Callable[[Rows, Floats], Threshold]
+Rule: TypeAlias = Callable[[Given, Floats], Threshold]
 
 
-def _marginal(rows: Rows, scores: Floats) -> Threshold:
+def _marginal(rows: Given, scores: Floats) -> Threshold:
     return split_conformal(scores, alpha=rows.alpha)
 
 
-def _pac(rows: Rows, scores: Floats) -> Threshold:
+def _pac(rows: Given, scores: Floats) -> Threshold:
     return bayesian_quadrature(scores, alpha=rows.alpha, delta=rows.delta)
 
 
-def _pac_for_all(rows: Rows, scores: Floats) -> Threshold:
+def _pac_for_all(rows: Given, scores: Floats) -> Threshold:
     share = as_rational(rows.delta, name="delta") / Fraction(len(rows.candidates))
     return bayesian_quadrature(scores, alpha=rows.alpha, delta=share)
 
 
-def _empirical(rows: Rows, scores: Floats) -> Threshold:
+def _empirical(rows: Given, scores: Floats) -> Threshold:
     return tuning_threshold(scores, alpha=rows.alpha)
 
 
 # ---- how a structure is chosen, and which rows give its threshold -------------------------------------------------------
 
 
-def _decoupled(rows: Rows, *, role: Role = "calibrate", rule: Rule) -> tuple[str, Threshold]:
+def _decoupled(rows: Given, *, role: Role = "calibrate", rule: Rule) -> tuple[str, Threshold]:
     """DCO. With another role than "calibrate" the same rows choose and calibrate: DirectTune, and one of the controls."""
     tuning = [parts["tune"] for parts in rows.candidates.values()]
     scores = lambda best: rows.deployed(best)[role].scores  # noqa: E731
@@ -159,12 +159,12 @@ def _decoupled(rows: Rows, *, role: Role = "calibrate", rule: Rule) -> tuple[str
     return found.best, found.threshold
 
 
-def _fixed(rows: Rows, *, role: Role = "pool", rule: Rule) -> tuple[str, Threshold]:
+def _fixed(rows: Given, *, role: Role = "pool", rule: Rule) -> tuple[str, Threshold]:
     """The candidate that was named in advance."""
     return rows.fixed, rule(rows, rows.deployed(rows.fixed)[role].scores)
 
 
-def _smallest(rows: Rows, *, role: Role = "pool", rule: Rule) -> tuple[str, Threshold]:
+def _smallest(rows: Given, *, role: Role = "pool", rule: Rule) -> tuple[str, Threshold]:
     """The candidate whose sets are smallest on the rows that also give its threshold."""
     thresholds = {name: rule(rows, parts[role].scores) for name, parts in rows.candidates.items()}
     sizes = {name: np.mean(rows.candidates[name][role].sizes_at(each.value)) for name, each in thresholds.items()}
@@ -172,13 +172,13 @@ def _smallest(rows: Rows, *, role: Role = "pool", rule: Rule) -> tuple[str, Thre
     return best, thresholds[best]
 
 
-def _score_tuned_cp(rows: Rows) -> tuple[str, Threshold]:
+def _score_tuned_cp(rows: Given) -> tuple[str, Threshold]:
     """Each candidate is conformalised on the tuning rows and the smallest sets win, as RAPS tunes its penalty."""
     best, _ = _smallest(rows, role="tune", rule=_marginal)
     return best, _marginal(rows, rows.deployed(best)["calibrate"].scores)
 
 
-def _rocp(rows: Rows) -> tuple[str, Threshold]:
+def _rocp(rows: Given) -> tuple[str, Threshold]:
     """The decision candidate with the least mean robust loss on the tuning rows, calibrated on the calibration rows."""
     losses = {}
     for name, (score, prediction) in rows.structures.items():
@@ -278,7 +278,7 @@ TABLE_ROWS: dict[str, Method] = {
 }  # fmt: skip
 
 
-def compared_thresholds(rows: Rows, name: str) -> list[float]:
+def compared_thresholds(rows: Given, name: str) -> list[float]:
     """The thresholds at which `TABLE_ROWS` compare the sizes of one candidate, so that one pass may find them all."""
     tune, pool = rows.candidates[name]["tune"].scores, rows.candidates[name]["pool"].scores
     return [_empirical(rows, tune).value, *(rule(rows, pool).value for rule in (_marginal, _pac, _pac_for_all))]

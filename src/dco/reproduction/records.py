@@ -137,7 +137,7 @@ def _entries(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _sort(path: Path, experiment: Experiment, options: Options) -> None:
-    """Rewrite the file in order of seed, one line a seed; records of other settings stay in front.
+    """Rewrite the file in order of seed, one line per seed; records of other settings stay in front.
 
     Where files cannot be locked it stays as it is: a line that another process adds meanwhile would be lost.
     """

@@ -20,7 +20,7 @@ from dco.foundations.arrays import Floats, Integers
 from dco.predictions import Points, Prediction
 from dco.reproduction.datasets.tabular import Table, load_california_housing, load_concrete, load_diabetes
 from dco.reproduction.experiment import Experiment, Options, needs_file
-from dco.reproduction.methods import METHODS, TABLE_ROWS, Choice, Method, Role, Roles, Rows, compared_thresholds
+from dco.reproduction.methods import METHODS, TABLE_ROWS, ByRole, Choice, Given, Method, Role, compared_thresholds
 from dco.reproduction.regression_tables import PRIOR_SCALES, STUDIES, Study, study_figures, study_tables
 from dco.rows.roles import Splits, assign_roles
 from dco.scores.density import PredictiveDensity
@@ -60,7 +60,7 @@ def paper_split(n: int, seed: int) -> Splits:
 # ---- one split -------------------------------------------------------------------------------------------------------
 
 
-def on_roles(name: str, score: Score, predict: Callable[[Integers], Prediction], y: Floats, splits: Splits) -> Roles:
+def on_roles(name: str, score: Score, predict: Callable[[Integers], Prediction], y: Floats, splits: Splits) -> ByRole:
     """A candidate on tuning, calibration and test rows, and on the pool of tuning and calibration rows.
 
     Sizes need no labels: those of the pool are measured on the tuning rows, where other methods need them too.
@@ -116,7 +116,7 @@ def run_split(seed: int, options: Options, *, study: Study) -> list[dict[str, An
     candidates = {name: density_candidate(name, model, table, splits) for name, model in models.items()}
 
     @cache
-    def refit(name: str) -> Roles:  # asked for the winner only
+    def refit(name: str) -> ByRole:  # asked for the winner only
         return density_candidate(name, again[name], table, splits)
 
     fits = [*models.values(), *again.values()]
@@ -154,17 +154,17 @@ def paper_fits(table: Table, splits: Splits, *, seed: int, draws: int) -> tuple[
     return dict(zip(names, first, strict=True)), dict(zip(names, again, strict=True))
 
 
-def density_candidate(name: str, model: Any, table: Table, splits: Splits) -> Roles:
+def density_candidate(name: str, model: Any, table: Table, splits: Splits) -> ByRole:
     """A fit of the paper's model with the paper's score."""
     return on_roles(name, DENSITY, lambda rows: model.predict_distribution(table.X[rows]), table.y, splits)
 
 
 def density_choices(
-    candidates: Mapping[str, Roles], refit: Callable[[str], Roles], *, alpha: float
+    candidates: Mapping[str, ByRole], refit: Callable[[str], ByRole], *, alpha: float
 ) -> dict[str, tuple[Method, Choice]]:
     """Every method that uses the predictive density, from the same fits."""
-    rows = Rows(candidates, next(iter(candidates)), alpha)
-    known: dict[str, Roles] = {}
+    rows = Given(candidates, next(iter(candidates)), alpha)
+    known: dict[str, ByRole] = {}
     for name, parts in candidates.items():
         tune = knowing_sizes(parts["tune"], compared_thresholds(rows, name))
         known[name] = {**parts, "tune": tune, "pool": replace(parts["pool"], sizes_at=tune.sizes_at)}
@@ -200,7 +200,7 @@ def baseline_choices(table: Table, splits: Splits, *, alpha: float, seed: int) -
     for title, each in predict.items():
         method, score = (METHODS["cqr"], QuantileResidual()) if "CQR" in title else (METHODS["split_cp"], AbsoluteResidual())
         parts = on_roles(title, score, lambda rows, each=each: each(table.X[rows]), table.y, splits)  # type: ignore[misc]
-        rows = Rows({title: {**parts, "pool": parts["calibrate"]}}, title, alpha)
+        rows = Given({title: {**parts, "pool": parts["calibrate"]}}, title, alpha)
         found[title] = method, method(rows)
     return found
 

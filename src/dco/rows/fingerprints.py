@@ -73,15 +73,20 @@ def row_uniforms(X: Any, *, seed: int) -> Floats:
 
 def role_fingerprint(hashes: Hashes) -> str:
     """A digest of a set of rows with their multiplicities, in hex: the order of the rows does not matter."""
-    ordered = np.sort(np.asarray(hashes, dtype="S16"))
-    return blake2b(struct.pack("<Q", ordered.size) + ordered.tobytes(), digest_size=16, person=b"dco role").hexdigest()
+    rows = np.ascontiguousarray(hashes, dtype="S16")
+    first = rows.view(">u8")[::2].astype(np.uint64)
+    order = np.argsort(first)  # many times faster than by 16 bytes, and the same unless rows share half a hash
+    ordered, alike = rows[order], np.flatnonzero(np.diff(first[order]) == 0)
+    ordered = np.sort(rows) if np.any(ordered[alike] != ordered[alike + 1]) else ordered
+    return blake2b(struct.pack("<Q", rows.size) + ordered.tobytes(), digest_size=16, person=b"dco role").hexdigest()
 
 
 def overlap(a: Hashes, b: Hashes) -> Integers:
     """The positions of the rows of `a` that are also in `b`, ascending."""
     known, asked = np.sort(first_words(b)), first_words(a)
-    places = np.searchsorted(known, asked)
-    likely = np.flatnonzero(known[np.minimum(places, known.size - 1)] == asked) if known.size else places[:0]
+    order = np.argsort(asked)  # what is looked up in order is found in the cache of a processor
+    places = np.searchsorted(known, asked[order])
+    likely = np.sort(order[known[np.minimum(places, known.size - 1)] == asked[order]]) if known.size else order[:0]
     return likely[np.isin(a[likely], b)] if likely.size else likely
 
 
@@ -124,9 +129,10 @@ def mixed(words: Words) -> Words:
     found = words >> np.uint64(30)
     found ^= words
     found *= np.uint64(0xBF58476D1CE4E5B9)
-    found ^= found >> np.uint64(27)
+    shifted = found >> np.uint64(27)
+    found ^= shifted
     found *= np.uint64(0x94D049BB133111EB)
-    found ^= found >> np.uint64(31)
+    found ^= np.right_shift(found, np.uint64(31), out=shifted)
     return found
 
 
@@ -167,7 +173,8 @@ def _table_sums(table: Any, keys: Words, at_float32: bool) -> Words:
         step = max(1, _CELLS_AT_ONCE // max(1, width))
         for start in range(0, n, step):
             words = _number_words(table[start : start + step].T, at_float32)
-            sums[:, start : start + step] = mixed(words ^ keys[:, :, None]).sum(axis=1)
+            for lane, own in enumerate(keys):
+                sums[lane, start : start + step] = mixed(words[lane % len(words)] ^ own[:, None]).sum(axis=0)
         return sums
     for j in range(width):
         sums += mixed(column_words(column_of(table, j), at_float32=at_float32) ^ keys[:, [j]])

@@ -13,24 +13,24 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from fractions import Fraction
 from functools import partial
-from itertools import pairwise
 from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 
-from dco.foundations.arrays import AnyArray, Bools, Floats, Integers
+from dco.foundations.arrays import AnyArray, Floats, Integers
 from dco.foundations.display import are, counted
 from dco.foundations.errors import OverlappingRolesError
 from dco.foundations.notes import Message, Note
 from dco.foundations.ranks import as_count, as_rational
 from dco.rows.copies import Duplicates, check_overlap
-from dco.rows.fingerprints import Hashes, codes_of_values, drop_repeats, overlap, role_fingerprint, row_fingerprints
-from dco.rows.rows import Rows, SealedRows, missing_cells
+from dco.rows.fingerprints import codes_of_values, drop_repeats, overlap, role_fingerprint, row_fingerprints
+from dco.rows.rows import KeptRows, Rows, SealedRows, missing_cells
 
 Seed: TypeAlias = int | np.integer[Any] | np.random.Generator | np.random.RandomState | None
 Size: TypeAlias = int | float | Fraction
 
 _NOTHING = np.empty(0, dtype=np.int64)
+_FOLDS = 5
 
 
 class Role(StrEnum):
@@ -69,9 +69,8 @@ class Splits:
             if rows.ndim != 1 or rows.dtype.kind not in "iu" or rows.min(initial=0) < 0:
                 raise ValueError(f"{role} must list row positions, whole numbers from 0 on; got {self[role]!r:.200}.")
             object.__setattr__(self, role.value, rows)
-        rows = np.concatenate([self[role] for role in Role])
-        distinct, counts = np.unique(rows, return_counts=True)
-        shared = distinct[counts > 1]
+        rows = np.sort(np.concatenate([self[role] for role in Role]))
+        shared = np.unique(rows[1:][rows[1:] == rows[:-1]])
         if shared.size:
             raise OverlappingRolesError(
                 f"{counted(shared.size, 'row')} {'has' if shared.size == 1 else 'have'} two roles (first: row {shared[0]}); "
@@ -113,6 +112,33 @@ class Split:
             raise ValueError(Message(f"⟨tune_folds⟩ must be at least 2, got {self.folds}."))
         if self.folds is not None and self.given_tune is not None:
             raise ValueError(Message("⟨tune_folds⟩ tunes on all rows but the calibration rows; leave tune= out."))
+        given = self.given_tune is not None or self.given_calibrate is not None
+        if given and self.duplicates == "drop":
+            raise ValueError('duplicates="drop" is for roles made here; drop repeats before you cut the rows yourself.')
+        if given and self.tune == "auto":
+            raise ValueError(
+                Message("⟨tune_size=auto⟩ needs both tuning and calibration rows from X; leave tune= and calibrate= out.")
+            )
+        if self.stratify and self.tune == "auto" and self.folds is None:
+            raise ValueError(
+                Message("⟨tune_size=auto⟩ and stratify=True cannot be combined: the split grows along a random order.")
+            )
+
+
+def sizes_of_roles(
+    rows: Rows, tune: Any, calibrate: Any, folds: int | None, *, least: int, foldable: bool, enough: int = 0
+) -> tuple[Any, Any, int | None]:
+    """(tune, calibrate, folds) for n rows (or clusters), with what was not given (None) filled in.
+
+    A quarter each. Where a quarter is fewer than the `least` calibration rows with a finite threshold, and these leave as
+    many to train on, calibration gets them, as in a `plan`, and candidates are ranked by folds; below `enough` rows too.
+    """
+    n = len(rows) if rows.clusters is None else len(set(rows.clusters.tolist()))
+    short = calibrate is None and n + 2 < 4 * least <= 2 * n  # a share of n is rounded to floor(n share + 1/2)
+    if tune is None and folds is None and foldable and n >= 2 * _FOLDS and (short or n < enough):
+        folds = _FOLDS
+    calibrate = (least if short else 0.25) if calibrate is None else calibrate
+    return 0.25 if tune is None else tune, calibrate, folds
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,22 +159,22 @@ Grow: TypeAlias = Callable[[Growth], tuple[Integers, Integers, Mapping[str, Any]
 class Roles:
     """Rows by role, those for calibration under seal, with their fingerprints and how many repeats roles share.
 
-    `clusters` are those of the calibration rows. `distinct`: repeats were dropped before rows were dealt. `complete`: which
-    columns have no missing cell in any role. `notes` are about rows of the caller.
+    `clusters` are those of the calibration rows. `distinct`: repeats were dropped before rows were dealt. `kept`: what
+    knows these rows again. `notes` are about rows of the caller.
     """
 
     train: Rows
     tune: Rows
+    together: Rows | None  # training and tuning rows, of which both are slices; None if the caller brought tuning rows
     sealed: SealedRows
     clusters: AnyArray | None
     splits: Splits
-    hashes: Mapping[str, Hashes]
     fingerprints: Mapping[str, str]  # a digest of the rows of each role that has some
     shared: Mapping[str, int | str]
     dealt_from: int | None  # rows (or clusters) dealt to calibration and other roles; None if calibration rows were given
     prefitted: Mapping[str, Any]
     distinct: bool
-    complete: Bools
+    kept: KeptRows
     notes: tuple[Note, ...]
 
 
@@ -156,7 +182,11 @@ def deal_roles(rows: Rows, split: Split, *, seed: int, grow: Grow | None = None)
     """Rows by role, checked: dealt here by sizes and a seed, or brought by the caller. Repeats are counted, or dropped."""
     brought = {"tune": split.given_tune, "calibrate": split.given_calibrate}
     given = any(own is not None for own in brought.values())
-    _check_combination(len(rows), split, given=given)
+    uses = {"train": not split.frozen, "tune": split.tune != 0 or split.folds is not None, "calibrate": True}
+    *others, last = (use for use, needed in uses.items() if needed)
+    if not given and len(rows) <= len(others):
+        few = f"n_samples={len(rows)} is too few to {', '.join(others)} and {last}"
+        raise ValueError(f"{few}: give at least {len(others) + 1} rows.")
     kept = drop_repeats(rows.X, rows.y) if split.duplicates == "drop" else None
     rows = rows if kept is None else rows.take(kept)
     units = len(rows)
@@ -169,10 +199,10 @@ def deal_roles(rows: Rows, split: Split, *, seed: int, grow: Grow | None = None)
         splits, prefitted = _grown(rows, split, seed=seed, grow=grow)
     else:
         splits = _dealt(rows, split, seed=seed)
-    parts, every = {}, np.arange(len(rows))
-    for role in ("train", "tune", "calibrate"):  # all rows in their order are not copied
-        parts[role] = rows if np.array_equal(splits[role], every) else rows.take(splits[role])
-    parts |= {role: own for role, own in brought.items() if own is not None}
+    together = rows.take(np.concatenate([splits.train, splits.tune]))  # copied once: the two roles are slices of it
+    slices = {"train": slice(splits.train.size), "tune": slice(splits.train.size, None)}
+    parts = {role: replace(together.take(own), params=rows.params_of(splits[role])) for role, own in slices.items()}
+    parts |= {"calibrate": rows.take(splits.calibrate)} | {role: own for role, own in brought.items() if own is not None}
     if given:
         _check_clusters(parts)
     _check_not_empty(parts, split)
@@ -183,48 +213,30 @@ def deal_roles(rows: Rows, split: Split, *, seed: int, grow: Grow | None = None)
     filled = {role: own for role, own in parts.items() if len(own)}
     hashes = {role: row_fingerprints(own.X, own.y) for role, own in filled.items()}  # once
     fingerprints = {role: role_fingerprint(own) for role, own in hashes.items()}
+    known = KeptRows.of(hashes, np.sum([missing_cells(own.X) for own in filled.values()], axis=0) == 0)
     notes: list[Note] = []
     if given:
         shared = check_overlap(filled, hashes, duplicates=split.duplicates, notes=notes)
     else:
-        shared = {role: overlap(hashes["calibrate"], hashes[role]).size for role in hashes if role != "calibrate"}
+        others = [role for role in hashes if role != "calibrate"]
+        shared = {role: overlap(hashes["calibrate"], hashes[role]).size if known.repeated else 0 for role in others}
     calibrate = parts["calibrate"]
     positions: Any = {} if kept is None else {role: kept[splits[role]] for role in parts}
     return Roles(
         parts["train"],
         parts["tune"],
+        None if brought["tune"] is not None else together,
         SealedRows(calibrate.X, calibrate.y, fingerprint=fingerprints["calibrate"]),
         calibrate.clusters,
         replace(splits, **positions) if positions else splits,
-        hashes,
         fingerprints,
         {f"{role} and calibrate": count for role, count in shared.items()},
         units if splits.calibrate.size else None,
         prefitted,
         kept is not None,
-        np.sum([missing_cells(own.X) for own in filled.values()], axis=0) == 0,
+        known,
         tuple(notes),
     )
-
-
-def _check_combination(n: int, split: Split, *, given: bool) -> None:
-    """Refuse what cannot be combined, and fewer rows than roles."""
-    if given and split.duplicates == "drop":
-        raise ValueError('duplicates="drop" is for roles made here; drop repeats before you cut the rows yourself.')
-    if given and split.tune == "auto":
-        raise ValueError(
-            Message("⟨tune_size=auto⟩ needs both tuning and calibration rows from X; leave tune= and calibrate= out.")
-        )
-    if split.stratify and split.tune == "auto" and split.folds is None:
-        raise ValueError(
-            Message("⟨tune_size=auto⟩ and stratify=True cannot be combined: the split grows along a random order.")
-        )
-    uses = {"train": not split.frozen, "tune": split.tune != 0 or split.folds is not None, "calibrate": True}
-    *others, last = (use for use, needed in uses.items() if needed)
-    if not given and n <= len(others):
-        raise ValueError(
-            f"n_samples={n} is too few to {', '.join(others)} and {last}: give at least {len(others) + 1} rows."
-        )
 
 
 def _dealt(rows: Rows, split: Split, *, seed: int) -> Splits:
@@ -343,23 +355,22 @@ def assign_roles(
         raise ValueError("there are no rows to assign to roles; give at least one.")
     number = as_seed(seed)
     order = random_order(total, groups=groups, stratify=stratify, seed=number)
-    unit = "row" if groups is None else "group"
+    units, unit = order.units, "row" if groups is None else "group"
     asked = {Role.CALIBRATE: calibrate, Role.TUNE: tune, Role.TEST: test}
-    cuts = [0]
-    wanted = Fraction(0)
+    cuts, wanted = [0], Fraction(0)
     for role, size in asked.items():
-        amount = _amount(size, order.units, role)
+        amount = _amount(size, units, role)
         wanted += amount
         cuts.append((2 * wanted.numerator + wanted.denominator) // (2 * wanted.denominator))  # floor(wanted + 1/2)
-        if wanted > order.units:
+        if wanted > units:
             raise ValueError(
                 f"the role {role} asks for more than there is: {calibrate} to calibrate, {tune} to tune and {test} to test, "
-                f"of {counted(order.units, unit)}. Ask for less, or give more {unit}s."
+                f"of {counted(units, unit)}. Ask for less, or give more {unit}s."
             )
         if amount and cuts[-1] == cuts[-2]:
-            few = f"{counted(order.units, unit)} {are(order.units)} too few"
+            few = f"{counted(units, unit)} {are(units)} too few"
             raise ValueError(f"{few}: the size {size} leaves the role {role} without a row.")
-    calibrated, tuned, tested, rest = (order.between(*cut) for cut in pairwise([*cuts, order.units]))
+    calibrated, tuned, tested, rest = order.cut(*cuts[1:])
     return Splits(rest, tuned, calibrated, tested, number, stratify is not None, groups is not None)
 
 
@@ -385,8 +396,8 @@ def folds(rows: int | Integers, k: int, *, groups: Any = None, seed: Seed = None
     if as_count(k, name="k") < 2 or k > order.units:
         unit = "rows" if groups is None else "groups"
         raise ValueError(f"k must lie between 2 and the number of {unit}, {order.units}; got {k}.")
-    cuts = [i * order.units // k for i in range(k + 1)]
-    return [(np.concatenate([order.first(a), order.rest(b)]), order.between(a, b)) for a, b in pairwise(cuts)]
+    cuts = [order.cut(i * order.units // k, (i + 1) * order.units // k) for i in range(k)]
+    return [(np.concatenate([before, after]), held_out) for before, held_out, after in cuts]
 
 
 @dataclass(frozen=True, eq=False)
@@ -405,19 +416,9 @@ class RowOrder:
         """How many units there are: rows, or groups."""
         return int(self.ends.size) - 1
 
-    def first(self, units: int) -> Integers:
-        """The rows of the first `units` units."""
-        return self.between(0, units)
-
-    def rest(self, units: int) -> Integers:
-        """The rows after the first `units` units."""
-        return self.between(units, self.units)
-
-    def between(self, start: int, stop: int) -> Integers:
-        """The rows of units start, ..., stop - 1."""
-        if not 0 <= start <= stop <= self.units:
-            raise ValueError(f"There are {self.units} units, so {max(start, stop)} cannot be taken.")
-        return self.rows[self.ends[start] : self.ends[stop]]
+    def cut(self, *units: int) -> list[Integers]:
+        """The rows before, between and after these numbers of units, which ascend."""
+        return np.split(self.rows, self.ends[list(units)])
 
 
 def random_order(rows: int | Integers, *, groups: Any = None, stratify: Any = None, seed: Seed = None) -> RowOrder:

@@ -86,9 +86,9 @@ class NeverEmpty(Score):
         """Where `score` leaves the most probable label out of a set that is to hold it, (J, n)."""
         n, k, labels = len(top), prediction.n_classes, prediction.labels()
         scores = self.score.observed(prediction, top if labels is None else labels[top])
-        rows = [np.broadcast_to(cutoff(threshold, n, k), (n, k))[np.arange(n), top] for threshold in thresholds]
-        limits = np.reshape(rows, (len(rows), n))
-        return np.asarray((scores > limits) & (limits >= LEAST))
+        given = [cutoff(threshold, n, k) for threshold in thresholds]
+        rows = [limit if np.ndim(limit) == 0 else np.broadcast_to(limit, (n, k))[np.arange(n), top] for limit in given]
+        return np.reshape([(scores > limit) & (limit >= LEAST) for limit in rows], (len(rows), n))
 
 
 def never_empty(score: Score) -> Score:

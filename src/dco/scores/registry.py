@@ -19,6 +19,7 @@ _HOMES = [
         "transformed",
         "density",
         "pointwise",
+        "joint",
     )
 ]
 

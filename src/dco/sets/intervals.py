@@ -316,9 +316,7 @@ def _shown(pieces: Iterable[tuple[float, float]] | Floats) -> str:
 def _set_ends(record: Intervals | IntervalUnions) -> None:
     lower, upper = np.asarray(record.lower), np.asarray(record.upper)
     if lower.ndim != 1 or lower.shape != upper.shape:
-        raise ValueError(
-            f"lower and upper must hold one number an interval each, got shapes {lower.shape} and {upper.shape}."
-        )
+        raise ValueError(f"lower and upper must hold one number per interval, got shapes {lower.shape} and {upper.shape}.")
     for name, ends in (("lower", lower), ("upper", upper)):
         if ends.size and ends.dtype.kind not in "iubf":
             raise ValueError(f"{name} must be real numbers, got dtype {ends.dtype}.")

@@ -187,6 +187,9 @@ def codes_of(y: AnyArray, classes: AnyArray) -> Integers:
     if y.dtype == object or classes.dtype == object:  # labels of several kinds have no order, but they have equality
         place_of = {label: place for place, label in enumerate(classes.tolist())}
         return np.array([place_of.get(label, -1) for label in y.tolist()], dtype=np.int64)
+    if y.dtype.kind == classes.dtype.kind == "i" and np.array_equal(classes, np.arange(len(classes)) + classes[:1]):
+        codes = y.astype(np.int64) - classes[0]  # the usual case, and fast
+        return np.where((codes >= 0) & (codes < len(classes)), codes, -1)
     order = np.argsort(classes, kind="stable")
     place = np.searchsorted(classes, y, sorter=order)
     candidate = order[np.minimum(place, len(classes) - 1)]

@@ -62,6 +62,8 @@ OWN = _full_names("""
     dco.guarantees.calibration: Calibration Statement
     dco.guarantees.certificate: Certificate
     dco.guarantees.facts: CertifiedThreshold
+    dco.guarantees.shift: ShiftWeights WeightFacts
+    dco.joint: JointPredictor
     dco.models.averaged: AveragedModel
     dco.models.bayesian_linear: SparseBayesianRegression
     dco.models.mc_dropout: MCDropoutClassifier

@@ -24,7 +24,7 @@ from dco.rows.rows import Rows
 from dco.scores.score import Score
 from dco.tuning.defaults import Defaults
 from dco.tuning.search import Candidates
-from dco.tuning.selection import Workbench, expand, fit_models, try_models
+from dco.tuning.selection import Workbench, expand, try_models
 from dco.tuning.stability import Stability, bootstrap_stability
 
 TOLERANCE = 0.01  # the relative regret at which selection counts as settled
@@ -161,22 +161,21 @@ def growing_candidates(
     if isinstance(models, Defaults):
         models, scores = models.on(bench.train, scores)
     candidates = bench.scored(expand(models, scores, bench.classes))
-    outcomes = fit_models(models, bench)
-    fitted = {name: outcome.fits[0] for name, outcome in outcomes.items() if outcome.failure is None}
+    fitted, lost = dict[str, Any](), dict[str, str]()
 
     def look(taken: Integers) -> tuple[Candidates, AnyArray]:
         now = replace(bench, tune=rows.take(taken), n_folds=None, prefitted=fitted)
-        tried = try_models([c for c in candidates if c.model_name in fitted], now)
-        table = {
-            c.name: (c.score, tried[c.model_name].predictions[c.kind].records[0])
-            for c in candidates
-            if c.model_name in tried and tried[c.model_name].failure is None
-        }
-        if not table:
-            lost = {name: outcome for name, outcome in outcomes.items() if outcome.failure is not None} | tried
-            reasons = "; ".join(f"{name}: {found.failure}" for name, found in lost.items())
+        tried = try_models([c for c in candidates if c.model_name not in lost], now)
+        for name, found in tried.items():
+            if found.failure is None:
+                fitted[name] = found.fits[0]
+            else:
+                lost[name] = found.failure
+        left = [c for c in candidates if c.model_name not in lost]
+        if not left:
+            reasons = "; ".join(f"{name}: {reason}" for name, reason in lost.items())
             raise ValueError(f"Every candidate failed on the training and tuning rows: {reasons}")
-        return table, now.tune.y
+        return {c.name: (c.score, tried[c.model_name].predictions[c.kind].records[0]) for c in left}, now.tune.y
 
     return look, fitted
 

@@ -204,9 +204,6 @@ def rank_evaluated(
     evaluated: Sequence[EvaluatedCandidate],
     *,
     alpha: Level,
-    grid: Grid | None = None,
-    risk_margin: Level = 0,
-    rank_matching: tuple[SupportsIndex, SupportsIndex] | None = None,
     groups: ArrayLike | None = None,
     objective: Aimed = "mean_size",
 ) -> Ranking:
@@ -215,8 +212,8 @@ def rank_evaluated(
         raise ValueError("there is no candidate to rank.")
     if len({len(entry) for entry in evaluated}) != 1:
         raise ValueError("all candidates must be evaluated on the same tuning rows.")
-    rule = Rule.of(len(evaluated[0]), alpha, grid, risk_margin, rank_matching, None, groups)
-    return _ranked(evaluated, {}, replace(rule, objective=objective_of(objective)))
+    rule = Rule.of(len(evaluated[0]), alpha, groups=groups)
+    return ranked(evaluated, {}, replace(rule, objective=objective_of(objective)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -283,12 +280,12 @@ def rank_pairs(
     if conditions is None:
         if len(pairs) > 1 or len(rules) > 1:
             done = _with_sizes(done, pairs, rules)
-        return tuple(_ranked(done, lost, rule) for rule in rules)
+        return tuple(ranked(done, lost, rule) for rule in rules)
     members = {}
     for name in (entry.name for entry in done):
         pieces = pairs[name][1]
         members[name] = members_of(pieces.records[0], pieces.labels(), y, conditions)
-    return tuple(_ranked(done, lost, rule, members) for rule in rules)
+    return tuple(ranked(done, lost, rule, members) for rule in rules)
 
 
 def evaluate_candidate(name: str, score: Score, prediction: Prediction, y: ArrayLike) -> EvaluatedCandidate:
@@ -371,12 +368,13 @@ def _sharing(pairs: Pairs) -> Iterator[tuple[list[str], list[RankScore], Pieces]
             yield list(scores), list(scores.values()), pairs[next(iter(scores))][1]
 
 
-def _ranked(
+def ranked(
     evaluated: Sequence[EvaluatedCandidate],
     failed: Mapping[str, Exception],
     rule: Rule,
     members: Mapping[str, Members] | None = None,
 ) -> Ranking:
+    """The candidates in the order of the rule's objective."""
     rows, lost = [], dict(failed)
     for entry in evaluated:
         try:

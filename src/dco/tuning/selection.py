@@ -17,7 +17,7 @@ import numpy as np
 from dco.foundations.arrays import AnyArray, Floats, Integers
 from dco.foundations.errors import IncompatibleScoreError
 from dco.foundations.notes import Message, Note
-from dco.foundations.parallel import run_many
+from dco.foundations.parallel import FOLLOWER, run_many
 from dco.foundations.ranks import Level, as_rational
 from dco.models.adapt import CLASS_RECORDS, holds_frozen, is_frozen, last_model, predict_record, records_of
 from dco.models.averaged import AveragedModel
@@ -33,8 +33,7 @@ from dco.scores.regression import QuantileResidual
 from dco.scores.score import Score, named_scores
 from dco.scores.transformed import Within
 from dco.tuning.defaults import Defaults
-from dco.tuning.findings import notes_on
-from dco.tuning.objectives import MEAN_SIZE, Objective, named_slices
+from dco.tuning.objectives import MEAN_SIZE, Objective, named_slices, winner_notes
 from dco.tuning.options import Conditions
 from dco.tuning.proposals import pointwise, searched, with_ensemble
 from dco.tuning.ranking import FailedCandidate, Ranking, failed_note
@@ -71,7 +70,7 @@ class Choosing:
     refit: bool = True
     n_jobs: int | None = None
     scheduler: str | None = None
-    selection: str = "decoupled"  # "pointwise": each row takes the candidate with the smallest set there
+    selection: str = "decoupled"  # "pointwise": the smallest set at each x; "joint": the calibration rows choose
     objective: Objective = MEAN_SIZE
     support: tuple[float, float] | None = None  # where y lies: sets are cut to it
 
@@ -87,6 +86,7 @@ class Workbench:
     seed: int
     choosing: Choosing = Choosing()
     prefitted: Mapping[str, Any] = field(default_factory=dict)  # models that growing the tuning split has fitted already
+    together: Rows | None = None  # training and tuning rows in one, where they lie so already
 
     @cached_property
     def uniform_seed(self) -> int:
@@ -115,21 +115,21 @@ class Workbench:
         fitted = [replace(each, score=each.score.fitted(y)) for each in candidates]
         return fitted if support is None else [replace(each, score=Within(each.score, *support)) for each in fitted]
 
-    def pieces(self) -> list[tuple[Rows, Integers]]:
-        """(rows to fit on, places of the tuning rows to predict), one pair, or one per fold."""
+    def pieces(self) -> list[tuple[Rows, Integers, Integers]]:
+        """(rows, places of those to fit on, places of the tuning rows to predict), once, or once per fold."""
         if self.n_folds is None:
-            return [(self.train, np.arange(len(self.tune)))]
+            return [(self.train, np.arange(len(self.train)), np.arange(len(self.tune)))]
         pool = self.tuning_rows()
-        parts = folds(len(pool), self.n_folds, groups=pool.clusters, seed=self.fold_seed)
-        return [(pool.take(fit_on), held_out) for fit_on, held_out in parts]
+        return [(pool, *fold) for fold in folds(len(pool), self.n_folds, groups=pool.clusters, seed=self.fold_seed)]
 
     def tuning_rows(self) -> Rows:
-        """The rows on which candidates are ranked: the tuning split, or with folds everything but calibration rows."""
+        """The rows on which candidates are ranked: the tuning split, or with folds all but calibration rows."""
         return self.tune if self.n_folds is None else self.fitting_rows()
 
     def fitting_rows(self) -> Rows:
         """The rows on which the winner is refitted: all but calibration rows."""
-        return self.train.followed_by(self.tune) if len(self.tune) else self.train
+        apart = len(self.tune) and self.together is None
+        return self.train.followed_by(self.tune) if apart else self.together or self.train
 
 
 @dataclass(frozen=True, eq=False)
@@ -205,61 +205,52 @@ _SOURCES: dict[type, str] = {
 
 def try_models(candidates: Sequence[Candidate], bench: Workbench) -> dict[str, Tried]:
     """Fit the model of every candidate and predict the tuning rows, in parallel; a model that raises is a failed one."""
+    from sklearn import get_config
+
     pieces, own = bench.pieces(), dict[str, list[Candidate]]()
     for candidate in candidates:
         own.setdefault(candidate.model_name, []).append(candidate)
-    outcomes = _run([job for each in own.values() for job in _jobs(each, bench, pieces)], bench)
+    jobs = [job for each in own.values() for job in _jobs(each, bench, pieces)]
+    n_jobs, scheduler, follower = bench.choosing.n_jobs, bench.choosing.scheduler, FOLLOWER.get()
+    told = None if follower is None else partial(follower, len(candidates), [name for name in own for _ in pieces])
+    if told is not None:
+        told(0, len(jobs))
+    if len(jobs) == 1 and n_jobs is None and scheduler is None:
+        return {candidates[0].model_name: _fit_and_predict(jobs[0])}
+    fit = partial(_fit_and_predict, config=get_config())  # metadata routing, output of transformers: a worker has its own
+    outcomes = run_many(fit, jobs, n_jobs=n_jobs, scheduler=scheduler, progress=told)
     if len(pieces) == 1:
         return dict(zip(own, outcomes, strict=True))
     following = iter(outcomes)
     return {name: _assemble([next(following) for _ in pieces], pieces) for name in own}
 
 
-def fit_models(models: Mapping[str, Any], bench: Workbench) -> dict[str, Tried]:
-    """Fit every model on the training rows, in parallel, and predict nothing yet."""
-    jobs = [Job(model, bench.train, bench.train) for model in models.values()]
-    return dict(zip(models, _run(jobs, bench), strict=True))
-
-
-def _run(jobs: list[Job], bench: Workbench) -> list[Tried]:
-    from sklearn import get_config
-
-    n_jobs, scheduler = bench.choosing.n_jobs, bench.choosing.scheduler
-    if len(jobs) == 1 and n_jobs is None and scheduler is None:
-        return [_fit_and_predict(jobs[0])]
-    config = get_config()  # metadata routing, the output of transformers: a worker has its own
-    return run_many(partial(_fit_and_predict, config=config), jobs, n_jobs=n_jobs, scheduler=scheduler)
-
-
 @dataclass(frozen=True, eq=False)
 class Job:
-    """A model to fit on some rows, unless `fitted` is there already, and to predict others, once for each kind of record."""
+    """A model to fit on some rows, unless `fitted` is there, and to predict others, once for each kind of record.
+
+    Rows are cut where they are used: those of all folds at once would be many times the table.
+    """
 
     model: Any
-    fit_rows: Rows
-    predict_rows: Rows
+    rows: Rows
+    fit_on: Integers
+    tuning: Rows
+    predicted: Integers
     kinds: tuple[type, ...] = ()
     uniforms: Floats | None = None
     classes: AnyArray | None = None
     fitted: Any = None
 
 
-def _jobs(own: Sequence[Candidate], bench: Workbench, pieces: list[tuple[Rows, Integers]]) -> list[Job]:
+def _jobs(own: Sequence[Candidate], bench: Workbench, pieces: list[tuple[Rows, Integers, Integers]]) -> list[Job]:
     """What is to be done for the model of these candidates: a fit and its predictions for each piece."""
     tuning, kinds = bench.tuning_rows(), tuple({candidate.kind: None for candidate in own})
-    randomised = any(candidate.score.randomised for candidate in own)
-    uniforms = row_uniforms(tuning.X, seed=bench.uniform_seed) if randomised else None
+    uniforms = row_uniforms(tuning.X, seed=bench.uniform_seed) if any(each.score.randomised for each in own) else None
+    model, fitted = own[0].model, bench.prefitted.get(own[0].model_name)
     return [
-        Job(
-            own[0].model,
-            fit_rows,
-            tuning.take(places),
-            kinds=kinds,
-            uniforms=None if uniforms is None else uniforms[places],
-            classes=bench.classes,
-            fitted=bench.prefitted.get(own[0].model_name),
-        )
-        for fit_rows, places in pieces
+        Job(model, rows, on, tuning, out, kinds, None if uniforms is None else uniforms[out], bench.classes, fitted)
+        for rows, on, out in pieces
     ]
 
 
@@ -268,9 +259,10 @@ def _fit_and_predict(job: Job, *, config: Mapping[str, Any] | None = None) -> Tr
 
     try:
         with config_context(**(config or {})):
-            fitted = fit_model(job.model, job.fit_rows) if job.fitted is None else job.fitted
+            fitted = fit_model(job.model, job.rows.take(job.fit_on)) if job.fitted is None else job.fitted
+            X = job.tuning.take(job.predicted).X
             predictions = {
-                kind: Pieces((predict_record(fitted, job.predict_rows.X, kind, uniforms=job.uniforms, classes=job.classes),))
+                kind: Pieces((predict_record(fitted, X, kind, uniforms=job.uniforms, classes=job.classes),))
                 for kind in job.kinds
             }
     except Exception as error:  # whatever a user's model raises: that candidate is reported and left out
@@ -278,12 +270,12 @@ def _fit_and_predict(job: Job, *, config: Mapping[str, Any] | None = None) -> Tr
     return Tried((fitted,), predictions)
 
 
-def _assemble(parts: Sequence[Tried], pieces: list[tuple[Rows, Integers]]) -> Tried:
+def _assemble(parts: Sequence[Tried], pieces: list[tuple[Rows, Integers, Integers]]) -> Tried:
     """One model tried on all folds, or the first failure."""
     failed = next((part for part in parts if part.failure is not None), None)
     if failed is not None:
         return failed
-    places = tuple(held_out for _, held_out in pieces)
+    places = tuple(held_out for *_, held_out in pieces)
     records = {kind: tuple(part.predictions[kind].records[0] for part in parts) for kind in parts[0].predictions}
     predictions = {kind: Pieces(each, places) for kind, each in records.items()}
     return Tried(tuple(part.fits[0] for part in parts), predictions)
@@ -333,8 +325,9 @@ class Trials:
             if parts[-1].failure is not None:
                 break
             pair = candidate.score, parts[-1].predictions[candidate.kind]
-            rule = replace(Rule.of(len(job.predict_rows), self.alpha), objective=self.bench.choosing.objective)
-            ranking = rank_pairs({candidate.name: pair}, job.predict_rows.y, [rule])[0]
+            y = self.bench.tuning_rows().y[job.predicted]
+            rule = replace(Rule.of(len(y), self.alpha), objective=self.bench.choosing.objective)
+            ranking = rank_pairs({candidate.name: pair}, y, [rule])[0]
             if report(step, ranking.table[0].steering):
                 return True
         self.tried[candidate.model_name] = _assemble(parts, pieces)
@@ -352,7 +345,9 @@ class Trials:
             return None
         pairs = {c.name: (c.score, self.tried[c.model_name].predictions[c.kind]) for c in taken}
         rng = np.random.default_rng([self.bench.seed, 3])  # not the draws that dealt roles and clusters
-        return split_evaluated(evaluate_pairs(pairs, rows.y)[0], alpha=self.alpha, rng=rng)
+        aim, evaluated = self.bench.choosing.objective, evaluate_pairs(pairs, rows.y)[0]
+        slices = named_slices(aim, rows.X, rows.y, None)
+        return split_evaluated(evaluated, alpha=self.alpha, rng=rng, objective=aim, slices=slices)
 
 
 def fit_model(model: Any, rows: Rows) -> Any:
@@ -437,10 +432,10 @@ def select(
     if bench.n_folds is not None and not bench.choosing.refit:
         raise ValueError(Message("⟨tune_folds⟩ needs refit=True: no single model was fitted on all the rows that tuned."))
     if bench.choosing.selection not in ("decoupled", "pointwise"):
-        raise ValueError(f'selection must be "decoupled" or "pointwise", got {bench.choosing.selection!r}.')
+        raise ValueError(f'selection must be "decoupled", "pointwise" or "joint", got {bench.choosing.selection!r}.')
     if isinstance(models, Defaults):
         models, scores = models.on(bench.train, scores)
-    support, y = bench.choosing.support, bench.fitting_rows().y
+    support, y = bench.choosing.support, np.concatenate([bench.train.y, bench.tune.y])
     if support is not None:
         check_support(y, support)
     search, fitted_here = bench.choosing.strategy, not any(map(holds_frozen, models.values()))
@@ -461,8 +456,7 @@ def select(
         candidates = with_ensemble(candidates, trials.tried, ranking)
         ranking = trials.rank(candidates)
     winner = next(candidate for candidate in candidates if candidate.name == ranking.table[0].name)
-    # re-splits compare mean sizes: they say nothing about another objective
-    one = len(ranking.table) < 2 or bench.choosing.selection == "pointwise" or bench.choosing.objective != MEAN_SIZE
+    one = len(ranking.table) < 2 or bench.choosing.selection == "pointwise" or bench.choosing.objective.reads_sets
     stability = None if one else trials.stability(candidates, ranking)
     if bench.choosing.selection == "pointwise":
         winner, ranking = pointwise(candidates, trials, ranking)
@@ -475,17 +469,17 @@ def select(
     ranking = replace(ranking, failed=(*(FailedCandidate(*item) for item in failures.items()), *ranking.failed))
     reasons = {entry.name: entry.reason for entry in ranking.failed}
     tried = trials.tried[winner.model_name]
-    pieces, threshold = tried.predictions[winner.kind], ranking.table[0].ranking_threshold
+    pieces, threshold, tuned = tried.predictions[winner.kind], ranking.table[0].ranking_threshold, None
     if trials.conditions is None and ranking.table[0].feasible and bench.choosing.selection == "decoupled":
-        notes += notes_on(winner.score, pieces, bench.tuning_rows().y, threshold, alpha=statement.alpha)
+        target, alpha = bench.tuning_rows().y, float(as_rational(statement.alpha))
+        covered, sizes = pieces.observed(winner.score, target) <= threshold, pieces.sizes(winner.score, threshold)
+        notes += winner_notes(target, covered, sizes, pieces.centres(), alpha=alpha, labels=bench.classes is not None)
         if support is None and bench.classes is None and y.min() >= 0:
             notes += note_below_zero(winner.score, pieces, threshold)
-    fits = tried.fits
-    fitted = fits[0] if len(fits) == 1 else None
-    tuned = None
-    if statement.condition_on == LABEL_CLUSTERS:
+    elif statement.condition_on == LABEL_CLUSTERS:
         tuned = pieces.observed(winner.score, bench.tuning_rows().y)
-    known = fitted_here and not holds_frozen(winner.model)
+    fitted = tried.fits[0] if len(tried.fits) == 1 else None
+    known = fitted_here and (search is None or not holds_frozen(winner.model))
     return Selection(ranking, winner, fitted, len(candidates), reasons, known, stability, tuned)
 
 

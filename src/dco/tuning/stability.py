@@ -8,16 +8,27 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from dco.foundations.arrays import Floats, Integers
 from dco.foundations.ranks import Level, as_count, interpolated, linear_quantile_places, tuning_rank
+from dco.tuning.objectives import MEAN_SIZE, Objective
 from dco.tuning.options import group_codes, row_masses
-from dco.tuning.ranking import EvaluatedCandidate
-from dco.tuning.search import Candidates, all_failed, checked_pairs, checked_targets, evaluate_pairs, rank_evaluated
+from dco.tuning.ranking import EvaluatedCandidate, Ranking
+from dco.tuning.search import (
+    Candidates,
+    Rule,
+    all_failed,
+    checked_pairs,
+    checked_targets,
+    evaluate_pairs,
+    rank_evaluated,
+    ranked,
+)
 
 _LARGEST_MASS = 2**52  # up to here sums of integer weights are exact, as integers and as floats
 _KNOTS = 16  # thresholds at which an expensive size curve is evaluated
@@ -30,8 +41,9 @@ class Stability:
 
     ``best`` wins on all rows; ``modal`` wins most often among the repetitions, in a share ``modal_share`` of them.
     ``regret`` is the mean of S(phi_b) - S(phi_best), where phi_b wins repetition b and S is the mean size on all tuning rows
-    at each candidate's own threshold: what unsettled selection costs, never negative. ``relative_regret`` divides it by
-    S(phi_best). Near-ties make ``modal_share`` low while they cost nothing: judge by the regret.
+    at each candidate's own threshold: what unsettled selection costs, negative only where another objective was minimised.
+    ``relative_regret`` divides it by S(phi_best). Near-ties make ``modal_share`` low while they cost nothing: judge by the
+    regret.
     """
 
     best: str
@@ -104,15 +116,21 @@ def split_evaluated(
     rng: np.random.Generator,
     repetitions: int = 50,
     share: float = 0.5,
+    objective: Objective = MEAN_SIZE,
+    slices: Mapping[str, Any] | None = None,
 ) -> Stability:
-    """`split_stability` for candidates whose scores and size curves are already there."""
+    """`split_stability` for candidates whose scores and sizes are already there, by an objective that reads no sets."""
     if not 0 < share < 1:
         raise ValueError(f"share must lie strictly between 0 and 1, got {share!r}.")
     n, times = _n_rows(evaluated), _repetitions(repetitions)
     kept = max(1, round(share * n))
-    counts = np.zeros((times, n), dtype=np.int64)
-    for row in counts:
-        row[rng.permutation(n)[:kept]] = 1
+    held = (rng.permutation(n)[:kept] for _ in range(times))
+    if objective != MEAN_SIZE:
+        rule = replace(Rule.of(n, alpha, slices=slices), objective=objective)
+        return _summary(evaluated, ranked(evaluated, {}, rule), _winners_by(evaluated, rule, list(held)))
+    counts = np.zeros((times, n), dtype=np.uint8)
+    for row, part in zip(counts, held, strict=True):
+        row[part] = 1
     return stability_of(evaluated, counts, alpha=alpha)
 
 
@@ -120,15 +138,55 @@ def stability_of(
     evaluated: Sequence[EvaluatedCandidate], counts: Integers, *, alpha: Level, groups: ArrayLike | None = None
 ) -> Stability:
     """Stability over given resamples: ``counts[b, i]`` says how often repetition b holds row i, or its integer weight."""
-    winners = winners_of(evaluated, counts, alpha=alpha)
-    full = rank_evaluated(evaluated, alpha=alpha, groups=groups)
+    return _summary(
+        evaluated, rank_evaluated(evaluated, alpha=alpha, groups=groups), winners_of(evaluated, counts, alpha=alpha)
+    )
+
+
+def _winners_by(evaluated: Sequence[EvaluatedCandidate], rule: Rule, held: Sequence[Integers]) -> Integers:
+    """The candidate (by position) that the objective of the rule puts first among the rows of each part."""
+    curves = []
+    for entry in evaluated:
+        visited = np.unique([rule.best_threshold(entry.scores[rows], None)[0] for rows in held])
+        curve = _curve(entry, visited)
+        curves.append(dict(zip(visited.tolist(), curve(visited), strict=True)))
+    place = {entry.name: code for code, entry in enumerate(evaluated)}
+
+    def part(entry: EvaluatedCandidate, known: Mapping[float, Floats], rows: Integers) -> EvaluatedCandidate:
+        y, centres = None if entry.y is None else entry.y[rows], entry.centres
+
+        def sizes_at(threshold: float | Floats) -> Floats:
+            found = None if isinstance(threshold, np.ndarray) else known.get(threshold)
+            return (entry.sizes_at(threshold) if found is None else found)[rows]
+
+        return replace(
+            entry,
+            scores=entry.scores[rows],
+            sizes_at=sizes_at,
+            sizes_at_each=None,
+            y=y,
+            centres=None if centres is None else lambda: centres()[rows],
+        )
+
+    found = []
+    for rows in held:
+        own = replace(rule, n=len(rows), slices={name: codes[rows] for name, codes in rule.slices.items()})
+        parts = [part(entry, known, rows) for entry, known in zip(evaluated, curves, strict=True)]
+        found.append(place[ranked(parts, {}, own).best])
+    return np.array(found)
+
+
+def _summary(evaluated: Sequence[EvaluatedCandidate], full: Ranking, winners: Integers) -> Stability:
+    """What the winners of the repetitions say; `full` is the ranking on all rows."""
     sizes = np.array([full[entry.name].mean_size for entry in evaluated])
     least = full[full.best].mean_size
     wins = np.bincount(winners, minlength=len(evaluated))
     modal = int(np.argmax(wins))
     with np.errstate(invalid="ignore"):
         losses = np.where(sizes[winners] == least, 0.0, sizes[winners] - least)  # inf - inf is no loss
-    regret = max(0.0, math.fsum(losses) / len(winners))  # an infeasible fallback may be smaller than a feasible best
+    regret = math.fsum(losses) / len(winners)
+    if full.objective == MEAN_SIZE.name:
+        regret = max(0.0, regret)  # an infeasible fallback may be smaller than a feasible best
     return Stability(
         best=full.best,
         modal=evaluated[modal].name,
@@ -149,27 +207,36 @@ def winners_of(evaluated: Sequence[EvaluatedCandidate], counts: Integers, *, alp
     held = counts.sum(axis=1)
     if np.any(held == 0):
         raise ValueError("every repetition must hold at least one row.")
-    keys = np.stack([_keys(entry, counts, held, alpha) for entry in evaluated])  # (C, B, 3)
-    order = np.lexsort((keys[..., 2].T, keys[..., 1].T, keys[..., 0].T), axis=-1)  # stable: candidate order decides last
+    ranks = np.array([tuning_rank(int(total), alpha=alpha) for total in held])
+    visited = np.stack([_order_statistics(entry.scores, counts, ranks) for entry in evaluated])  # (C, B)
+    curves = [_curve(entry, np.unique(own)) for entry, own in zip(evaluated, visited, strict=True)]
+    means = np.stack([_measured(_mean, curve, own, counts) for curve, own in zip(curves, visited, strict=True)])
+    p95, tied = np.zeros(means.shape), means == means.min(axis=0)
+    for place, rows in enumerate(map(np.flatnonzero, tied & (tied.sum(axis=0) > 1))):  # it decides only where means tie
+        p95[place, rows] = _measured(_p95, curves[place], visited[place, rows], counts[rows])
+    order = np.lexsort((visited.T, p95.T, means.T), axis=-1)  # stable: candidate order decides last
     return np.asarray(order[:, 0])
 
 
-def _keys(entry: EvaluatedCandidate, counts: Integers, held: Integers, alpha: Level) -> Floats:
-    """Mean size, P95 size and threshold of one candidate in each repetition, (B, 3)."""
-    ranks = np.array([tuning_rank(int(total), alpha=alpha) for total in held])
-    thresholds = _order_statistics(entry.scores, counts, ranks)
-    keys = np.empty((len(counts), 3))
-    keys[:, 2] = thresholds
-    visited = np.unique(thresholds)
-    curve = _curve(entry, visited)
-    for part in np.array_split(visited, -(-len(visited) // _AT_ONCE)):
+def _measured(
+    measure: Callable[[Floats, Integers], Floats], curve: Callable[[Floats], Floats], thresholds: Floats, counts: Integers
+) -> Floats:
+    """What is measured on the sizes of each repetition at its own threshold, (B,)."""
+    result, visited = np.empty(len(thresholds)), np.unique(thresholds)
+    for start in range(0, len(visited), _AT_ONCE):
+        part = visited[start : start + _AT_ONCE]
         for threshold, sizes in zip(part, curve(part), strict=True):
             rows = np.flatnonzero(thresholds == threshold)
-            with np.errstate(invalid="ignore"):
-                totals = np.where(counts[rows] > 0, counts[rows] * sizes, 0.0).sum(axis=1)
-            keys[rows, 0] = totals / held[rows]
-            keys[rows, 1] = _p95(sizes, counts[rows], held[rows])
-    return keys
+            result[rows] = measure(sizes, counts[rows])
+    return result
+
+
+def _mean(sizes: Floats, counts: Integers) -> Floats:
+    """The mean size of each resample, (B,)."""
+    if np.all(np.isfinite(sizes)):
+        return np.asarray((counts * sizes).sum(axis=1) / counts.sum(axis=1))
+    with np.errstate(invalid="ignore"):
+        return np.asarray(np.where(counts > 0, counts * sizes, 0.0).sum(axis=1) / counts.sum(axis=1))
 
 
 def _curve(entry: EvaluatedCandidate, visited: Floats) -> Callable[[Floats], Floats]:
@@ -192,9 +259,9 @@ def _curve(entry: EvaluatedCandidate, visited: Floats) -> Callable[[Floats], Flo
     return between
 
 
-def _p95(sizes: Floats, counts: Integers, held: Integers) -> Floats:
+def _p95(sizes: Floats, counts: Integers) -> Floats:
     """The P95 size of each resample, (B,), as the ranking reports it."""
-    places = [linear_quantile_places(int(total), 0.95) for total in held]
+    places = [linear_quantile_places(int(total), 0.95) for total in counts.sum(axis=1)]
     below = _order_statistics(sizes, counts, np.array([low for low, _, _ in places]))
     above = _order_statistics(sizes, counts, np.array([high for _, high, _ in places]))
     return np.array([interpolated(a, b, share) for a, b, (_, _, share) in zip(below, above, places, strict=True)])
@@ -203,8 +270,8 @@ def _p95(sizes: Floats, counts: Integers, held: Integers) -> Floats:
 def _order_statistics(values: Floats, counts: Integers, ranks: Integers) -> Floats:
     """The ranks[b]-th smallest value of each resample b, (B,)."""
     order = np.argsort(values, kind="stable")
-    reached = np.cumsum(counts[:, order], axis=1) >= ranks[:, None]
-    return np.asarray(values[order][np.argmax(reached, axis=1)], dtype=np.float64)
+    places = [np.searchsorted(np.cumsum(own[order]), rank) for own, rank in zip(counts, ranks, strict=True)]
+    return np.asarray(values[order[places]], dtype=np.float64)
 
 
 def _relative(regret: float, size: float) -> float:

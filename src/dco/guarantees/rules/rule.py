@@ -40,6 +40,7 @@ class Rule(ABC):
     exchangeable: ClassVar[bool]  # whether exchangeable rows are enough; if not, rows must be i.i.d.
     one_per_cluster: ClassVar[bool]  # of rows that belong together, the caller hands over one, picked before scores are seen
     overlaps: ClassVar[bool] = False  # whether it has cut-offs for groups that overlap
+    weighs: ClassVar[bool] = False  # whether it is known for rows with weights (`weighted_conformal`)
     claim: ClassVar[str]  # what is claimed, as messages name it: "marginal coverage"
     # The guarantee in one sentence. {level} and {sure} are 1 - alpha and 1 - delta in percent, {who} is the new row, {many}
     # are new rows; {where} is empty, or says in which conditions it holds.
@@ -99,6 +100,7 @@ class SplitConformal(Rule):
     exchangeable = True
     one_per_cluster = False
     overlaps = True
+    weighs = True
     claim = "marginal coverage"
     sentence = "For {who}, the prediction set contains the true value with probability at least {level}{where}."
 

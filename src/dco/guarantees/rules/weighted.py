@@ -37,7 +37,7 @@ def weighted_conformal(scores: ArrayLike, weights: ArrayLike, new_weights: Array
     float64 holds. Sums in float64 decide where their error cannot matter, integers the rest. Time is O((n + m) log n).
     """
     values, level = checked_scores(scores), as_rational(alpha)
-    old, new = _checked_weights(weights, "weights"), _checked_weights(new_weights, "new_weights")
+    old, new = checked_weights(weights, "weights"), checked_weights(new_weights, "new_weights")
     if old.shape != values.shape:
         raise ValueError(f"weights must hold one weight for each of {values.size} scores, got shape {old.shape}.")
     if old.size and not old.any():
@@ -51,7 +51,7 @@ def weighted_conformal(scores: ArrayLike, weights: ArrayLike, new_weights: Array
         guarantee="marginal",
         alpha=float(level),
         n=values.size,
-        effective_n=_effective_n(old),
+        effective_n=effective_n(old),
     )
     _warn_infinite(int(np.count_nonzero(places == values.size)), result, float(level / (1 - level)))
     return result
@@ -93,12 +93,14 @@ def rounded_up(scores: Floats) -> Floats:
     return np.where(values >= scores, values, np.nextafter(values, np.inf))
 
 
-def _effective_n(weights: Floats) -> float:
+def effective_n(weights: Floats) -> float:
+    """(sum w)^2 / sum w^2: how many equally weighted rows would vary as much."""
     shares = weights / weights.max(initial=_LEAST)
     return float(shares.sum() ** 2 / max(float(np.sum(shares**2)), _LEAST))
 
 
-def _checked_weights(values: Any, name: str) -> Floats:
+def checked_weights(values: Any, name: str) -> Floats:
+    """Finite numbers that are not negative, as float64."""
     weights = real_numbers(values, name=name).astype(np.float64)
     for found, what in ((np.isnan(weights), "NaN"), (weights < 0, "negative"), (np.isinf(weights), "infinite")):
         if found.any():

@@ -1,0 +1,57 @@
+"""``dco recalibrate``: the same model with new calibration rows, and a new certificate."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from dco.cli.options import FILE, example, force_option, target_options
+from dco.cli.printing import as_json, collected_notes, print_json, print_notes, progress, say
+from dco.foundations.display import counted
+
+
+@click.command("recalibrate", epilog=example("dco recalibrate model.dco new_patients.csv --out model-2.dco"))
+@click.argument("model", type=FILE)
+@click.argument("data", type=FILE)
+@click.option("--out", type=FILE, required=True, help="The model file to write.")
+@click.option("--certificate", type=FILE, help="Also write the new certificate (JSON), to be kept elsewhere.")
+@target_options
+@force_option
+@as_json
+def command(
+    model: Path, data: Path, out: Path, certificate: Path | None, trust: tuple[str, ...], as_json: bool, **options: Any
+) -> None:
+    """Calibrate MODEL on the rows of DATA, all of them, and write the result as a new model file.
+
+    Nothing is fitted or chosen again, so this takes seconds. DATA holds labelled rows like those to come, none of which
+    trained or tuned the model; after an alarm of `dco watch`, rows that came later. The new certificate names the old one.
+    """
+    from dco.cli.model_files import layout_of, open_model, rows_with_targets
+    from dco.cli.outputs import check_output
+    from dco.cli.reading import column_names
+    from dco.evaluation.recalibration import recalibrate
+    from dco.foundations.files import written_beside, written_together
+    from dco.storage.saving import save
+
+    force = options.pop("force")
+    for path in (out, *([] if certificate is None else [certificate])):
+        check_output(path, force=force, inputs=[model, data])
+    with progress("Recalibrating", None, quiet=as_json), collected_notes() as notes:
+        old = open_model(model, trust)
+        groups = layout_of(old, column_names(data), target=options["target"], path=data).groups
+        rows = rows_with_targets(old, data, by=groups, **options)
+        new = recalibrate(old, rows.X, rows.y, groups=rows.by)
+        with written_together():
+            save(new, out, overwrite=force)
+            if certificate is not None:
+                with written_beside(certificate, overwrite=force) as beside:
+                    beside.write_text(new.certificate_.to_json() + "\n", encoding="utf-8")
+    if as_json:
+        facts = json.loads(new.certificate_.to_json())
+        return print_json({"certificate": facts, "replaces": new.certificate_.replaces, "notes": notes, "model": str(out)})
+    say(f"{counted(len(rows.y), 'calibration row')} of {data}.", *str(new.certificate_).splitlines())
+    print_notes(notes)
+    return say(f"Wrote {out}." + ("" if certificate is None else f" Wrote {certificate}."))

@@ -1,0 +1,41 @@
+"""The scores of all candidates side by side, for selection on the calibration rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from dco.foundations.arrays import Floats
+from dco.foundations.errors import IncompatibleScoreError
+from dco.predictions import Several
+from dco.scores.registry import register
+from dco.scores.score import Cutoff, Score
+
+
+@dataclass(frozen=True)
+class Joint(Score):
+    """What joint selection is given: the score of every candidate, by name. It has no sets of its own."""
+
+    names: tuple[str, ...]
+    scores: tuple[Score, ...]
+    needs: ClassVar[tuple[type, ...]] = (Several,)
+
+    @property
+    def randomised(self) -> bool:  # type: ignore[override]  # a fact of the class elsewhere, here of the scores inside
+        """Whether one of the scores is, and so needs one uniform per row."""
+        return any(score.randomised for score in self.scores)
+
+    def observed(self, prediction: Several, y: ArrayLike) -> Floats:
+        """The score of each row by each candidate, (n, M)."""
+        parts = zip(self.scores, prediction.records, strict=True)
+        return np.stack([score.observed(record, y) for score, record in parts], axis=1)
+
+    def sets(self, prediction: Any, threshold: Cutoff) -> Any:
+        """An error: no single cut-off makes these sets."""
+        raise IncompatibleScoreError("The sets of joint selection need the calibration rows: ask the predictor for them.")
+
+
+register(Joint)

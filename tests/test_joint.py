@@ -1,0 +1,236 @@
+"""`selection="joint"`: sets of `select_and_calibrate`, one opening of the seal, a certificate that says so."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from sklearn.base import BaseEstimator, RegressorMixin, clone
+from sklearn.exceptions import FitFailedWarning
+from sklearn.frozen import FrozenEstimator
+from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
+
+import dco
+from dco.cli.main import main
+from dco.foundations.errors import IncompatibleScoreError, InfeasibleLevelWarning
+from dco.models.adapt import predict_record
+from dco.scores import APS, LAC, AbsoluteResidual, NormalisedResidual, PredictiveDensity
+
+ALPHA = 0.1
+
+
+def table(task, n, rng):
+    X = rng.normal(size=(n, 3))
+    y = X[:, 0] + rng.normal(size=n) * (0.3 + np.abs(X[:, 1]))
+    return X, y if task == "numbers" else np.array(["a", "b", "c"])[np.digitize(y, [-0.5, 0.7])]
+
+
+MODELS = {
+    "numbers": {"ridge": Ridge(), "near": KNeighborsRegressor(9), "spread": dco.models.ResidualSpread(Ridge())},
+    "labels": {"linear": LogisticRegression(), "near": KNeighborsClassifier(9)},
+}
+MAKERS = {"numbers": dco.DecoupledRegressor, "labels": dco.DecoupledClassifier}
+
+
+def fitted(task, n=300, **options):
+    X, y = table(task, n, np.random.default_rng(1))
+    return MAKERS[task](MODELS[task], alpha=ALPHA, selection="joint", random_state=0, **options).fit(X, y), X, y
+
+
+@pytest.mark.parametrize("task", MAKERS)
+def test_sets_are_those_of_select_and_calibrate_by_models_fitted_on_the_training_rows(task):
+    """Fitted, predicted and scored here again, without the library's path; at several levels from one calibration."""
+    est, X, y = fitted(task)
+    roles, new = est.splits_, table(task, 80, np.random.default_rng(2))[0]
+    assert not roles.tune.size
+    scores = {"numbers": [AbsoluteResidual(), NormalisedResidual()], "labels": [LAC(), APS()]}[task]
+    est = MAKERS[task](MODELS[task], scores, alpha=ALPHA, selection="joint", random_state=0).fit(X, y)
+    known, asked = {}, {}
+    for name, model in MODELS[task].items():
+        own = clone(model).fit(X[roles.train], y[roles.train])
+        for score in scores:
+            if isinstance(score, NormalisedResidual) and name != "spread":
+                continue
+            record = predict_record(own, X[roles.calibrate], score.needs[0])
+            known[f"{name} {score}"] = score, record
+            asked[f"{name} {score}"] = predict_record(own, new, score.needs[0])
+    assert len(est.certificate_.thresholds) == len(known)
+    for alpha in (0.05, ALPHA, 0.3):
+        wanted = dco.select_and_calibrate(known, y[roles.calibrate], asked, alpha=alpha)
+        found = est.predict_set(new, alpha=alpha)
+        if task == "labels":
+            assert found.to_lists() == wanted.to_lists()
+        else:
+            assert np.array_equal(found.row_pointers, wanted.row_pointers)
+            ends = np.stack([found.lower, found.upper]), np.stack([wanted.lower, wanted.upper])
+            assert np.allclose(*ends, rtol=0, atol=1e-9)  # scores are tied, so `calibrate` adds what batches round
+
+
+@pytest.mark.parametrize("task", MAKERS)
+def test_it_certifies_saves_and_is_checked(task, tmp_path):
+    est, X, y = fitted(task)
+    certificate, sealed = est.certificate_, est.splits_.calibrate
+    assert (certificate.joint, certificate.guarantee, certificate.seal_opened) == (True, "marginal", 1)
+    assert "Sets may be unions of sets of several candidates; their coverage has no law beyond the level" in str(certificate)
+    assert certificate.statement.endswith("contains the true value with probability at least 90 %.")
+    assert all(entry.rank is None and entry.expected_coverage is None for entry in certificate.thresholds)
+    dco.save(est, tmp_path / "model.dco")
+    loaded = dco.load(tmp_path / "model.dco")
+    copy = dco.Certificate.from_json(certificate.to_json())
+    assert copy == certificate
+    assert copy.verify(X[sealed[::-1]], y[sealed[::-1]], predictor=loaded)
+    new, y_new = table(task, 400, np.random.default_rng(3))
+    assert np.array_equal(est.predict_set(new).sizes(), loaded.predict_set(new).sizes())
+    seen = est.evaluate(new, y_new)
+    assert (seen.verdict, seen.consistency) == ("unchecked", None)
+    assert "joint selection" in seen.no_verdict
+    assert len(est.predict(new)) == 400
+
+
+def test_what_was_changed_is_seen():
+    """A cut-off, a score that was kept, sizes that were kept, the word joint itself."""
+    est, X, y = fitted("numbers")
+    own, sealed = est.predictor_, est.splits_.calibrate
+    certificate, kept = est.certificate_, own.calibration
+
+    def holds(certificate=certificate, **changed):
+        predictor = replace(own, calibration=replace(kept, **changed))
+        return bool(certificate.verify(X[sealed], y[sealed], predictor=predictor))
+
+    assert holds()
+    first, *others = certificate.thresholds
+    assert not holds(replace(certificate, thresholds=(replace(first, value=first.value / 2), *others)))
+    assert not holds(replace(certificate, joint=False))
+    assert not holds(scores=kept.scores * np.where(np.arange(kept.scores.size) == 3, 2, 1))
+    wider = [*kept.seen.records[:-1], dco.PointsWithSpread(kept.seen.records[-1].mean, 2 * kept.seen.records[-1].spread)]
+    assert not holds(seen=type(kept.seen)(tuple(wider)))
+
+
+def test_other_calibration_rows_are_another_certificate_of_the_same_candidates():
+    est, _, _ = fitted("numbers")
+    X, y = table("numbers", 90, np.random.default_rng(8))
+    again = dco.recalibrate(est, X, y)
+    assert (again.certificate_.joint, again.certificate_.rows["calibrate"]) == (True, 90)
+    assert again.certificate_.verify(X, y, predictor=again)
+    assert not est.certificate_.verify(X, y, predictor=est)
+
+
+class Column(RegressorMixin, BaseEstimator):
+    """A model that says what one column says."""
+
+    def __init__(self, place):
+        self.place = place
+
+    def fit(self, X, y):
+        return self
+
+    def __sklearn_is_fitted__(self):
+        return True
+
+    def predict(self, X):
+        return X[:, self.place]
+
+
+@pytest.mark.guarantee
+def test_it_covers_where_choosing_and_calibrating_on_the_same_rows_does_not():
+    """60 rows, 10 models of equal quality: at least .90 - 3 standard errors; the uncorrected choice is below .88."""
+    rng, joint, same = np.random.default_rng(4), [], []
+    models = [FrozenEstimator(Column(place)) for place in range(10)]
+    for _ in range(150):
+        truth = rng.normal(size=100)
+        X, y = truth[:, None] + rng.normal(size=(100, 10)), truth + 0.2 * rng.normal(size=100)
+        est = dco.DecoupledRegressor(models, AbsoluteResidual(), alpha=ALPHA, selection="joint", random_state=0)
+        sets = est.fit(X[:60], y[:60]).predict_set(X[60:])
+        assert est.certificate_.rows == {"train": 0, "tune": 0, "calibrate": 60}
+        joint.append(sets.contains(y[60:]).mean())
+        cuts = np.sort(np.abs(X[:60] - y[:60, None]), axis=0)[54]
+        best = int(np.argmin(cuts))
+        same.append(np.mean(np.abs(X[60:, best] - y[60:]) <= cuts[best]))
+    assert np.mean(joint) > 1 - ALPHA - 3 * np.std(joint) / np.sqrt(150)
+    assert np.mean(same) < 0.88
+
+
+@pytest.mark.parametrize(
+    ("options", "word"),
+    [
+        ({"guarantee": "pac"}, "guarantee=pac"),
+        ({"condition_on": 1}, "condition_on"),
+        ({"support": (0, 1)}, "support"),
+        ({"objective": "p95_size"}, "objective"),
+        ({"tune_size": "auto"}, "tune_size=auto"),
+        ({"search": dco.search.Random(2, seed=0)}, "search="),
+    ],
+)
+def test_what_has_no_theorem_or_no_rows_is_refused(options, word):
+    with pytest.raises(ValueError, match=f"leave {word} out"):
+        fitted("numbers", **options)
+
+
+def test_groups_and_tuning_rows_are_refused():
+    X, y = table("numbers", 100, np.random.default_rng(0))
+    est = dco.DecoupledRegressor(Ridge(), selection="joint")
+    with pytest.raises(ValueError, match="leave groups= out"):
+        est.fit(X, y, groups=np.arange(100) // 2)
+    with pytest.raises(ValueError, match="leave tune= out"):
+        est.fit(X, y, tune=(X[:20] + 1, y[:20]))
+
+
+def test_questions_without_an_answer_are_errors():
+    est, X, _ = fitted("labels")
+    with pytest.raises(ValueError, match="p-values are not known for joint selection"):
+        est.predict_p(X)
+    with pytest.raises(ValueError, match="certifies marginal coverage only"):
+        est.predict_set(X, guarantee="pac")
+    with pytest.raises(ValueError, match="no known law"):
+        dco.Monitor(est)
+    with pytest.raises(ValueError, match="calibration rows choose among candidates"):
+        est.certificate_.simultaneous_slack()
+
+
+def test_models_that_fail_and_scores_without_known_sizes_are_left_out():
+    class Broken(Ridge):
+        def fit(self, X, y):
+            raise RuntimeError("no")
+
+    X, y = table("numbers", 200, np.random.default_rng(5))
+    est = dco.DecoupledRegressor({"broken": Broken(), "ridge": Ridge(), "near": KNeighborsRegressor()}, selection="joint")
+    with pytest.warns(FitFailedWarning, match="broken .RuntimeError: no"):
+        est.fit(X, y)
+    assert len(est.certificate_.thresholds) == 2
+    assert est.certificate_.failed_candidates == {"broken": "RuntimeError: no"}
+    bayes = dco.models.SparseBayesianRegression(draws=200, warmup=20)
+    with pytest.raises(IncompatibleScoreError, match="No candidate is left for joint selection"):
+        dco.DecoupledRegressor(bayes, PredictiveDensity(), selection="joint").fit(X, y)
+
+
+def test_too_few_rows_give_the_whole_line_and_one_sentence():
+    X, y = table("numbers", 30, np.random.default_rng(6))
+    with pytest.warns(InfeasibleLevelWarning, match="7 calibration rows are too few for alpha = 0.1") as found:
+        est = dco.DecoupledRegressor(MODELS["numbers"], selection="joint", calibrate_size=7).fit(X, y)
+    assert len(found) == 1
+    assert np.isinf(est.predict_set(X).sizes()).all()
+
+
+def test_the_command_line_fits_evaluates_audits_and_reports(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    X, y = table("numbers", 260, np.random.default_rng(7))
+    for name, rows in (("seen", slice(0, 200)), ("new", slice(200, 260))):
+        lines = ["a,b,c,y", *(",".join(map(str, (*x, target))) for x, target in zip(X[rows], y[rows], strict=True))]
+        (tmp_path / f"{name}.csv").write_text("\n".join(lines))
+
+    def run(*words):
+        found = CliRunner().invoke(main, list(words))
+        assert found.exit_code == 0, found.output
+        return found.output
+
+    made = json.loads(run("fit", "seen.csv", "--target", "y", "--models", "linear,forest", "--selection", "joint", "--json"))
+    assert made["certificate"]["joint"] is True
+    assert made["certificate"]["rows"]["tune"] == 0
+    assert json.loads(run("evaluate", "model.dco", "new.csv", "--json"))["verdict"] == "unchecked"
+    assert "Everything that was recomputed holds." in run("audit", "model.dco", "--data", "seen.csv")
+    run("report", "model.dco", "--data", "new.csv", "--out", "page.html")
+    assert "the calibration rows choose too" in (tmp_path / "page.html").read_text()

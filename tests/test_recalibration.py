@@ -1,0 +1,159 @@
+"""Recalibration: the same structure, new calibration rows, and a certificate that names the old one. Seeds are fixed."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+from scipy.stats import beta, kstest
+from sklearn.linear_model import LogisticRegression, Ridge
+
+import dco
+
+
+def made(n: int, seed: int, *, noise: float = 1.0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 3))
+    return X, X[:, 0] + noise * rng.normal(size=n)
+
+
+@pytest.fixture(scope="module")
+def est():
+    return dco.DecoupledRegressor(Ridge(), dco.scores.AbsoluteResidual(), random_state=0).fit(*made(800, 0))
+
+
+def test_the_threshold_is_the_order_statistic_of_the_new_rows_and_nothing_else_changes(est):
+    X, y = made(500, 1, noise=2.0)
+    before = est.certificate_.to_json()
+    new = dco.recalibrate(est, X, y)
+    residuals = np.sort(np.abs(y - est.predict(X)))
+    assert new.predictor_.thresholds()[None].value == residuals[dco.conformal_rank(500, alpha=0.1) - 1]
+    assert est.certificate_.to_json() == before  # the old one is as it was
+    old, fresh = est.certificate_, new.certificate_
+    assert fresh.replaces == old.fingerprint
+    assert (fresh.structure_fingerprint, fresh.model_fingerprint) == (old.structure_fingerprint, old.model_fingerprint)
+    assert (fresh.guarantee, fresh.rows) == ("marginal", {**old.rows, "calibrate": 500})
+    np.testing.assert_array_equal(new.predict(X), est.predict(X))
+    assert fresh.fingerprint in str(dco.recalibrate(new, *made(300, 2)).certificate_)  # a chain
+
+
+def test_the_new_certificate_is_checked_with_its_rows_and_comes_back_from_json_and_files(est, tmp_path):
+    X, y = made(400, 1, noise=2.0)
+    new = dco.recalibrate(est, X, y)
+    assert new.certificate_.verify(X, y, predictor=new).holds
+    assert not new.certificate_.verify(*made(400, 3), predictor=new).holds
+    assert not new.certificate_.verify(predictor=est).holds
+    text = new.certificate_.to_json()
+    assert dco.Certificate.from_json(text) == new.certificate_
+    dco.save(new, tmp_path / "new.dco")
+    again = dco.load(tmp_path / "new.dco")
+    assert again.certificate_ == new.certificate_
+    np.testing.assert_array_equal(again.predict_set(X).upper, new.predict_set(X).upper)
+
+
+def test_coverage_of_recalibrated_fits_has_its_beta_law(est):
+    """200 recalibrations on 99 rows each, of noise that the fit never saw: coverage is Beta(90, 10)."""
+    X, y = made(20_000, 5, noise=3.0)
+    residuals = np.abs(y - est.predict(X))
+    coverage = [
+        np.mean(residuals <= dco.recalibrate(est, *made(99, 100 + seed, noise=3.0)).predictor_.thresholds()[None].value)
+        for seed in range(200)
+    ]
+    assert kstest(coverage, beta(90, 10).cdf).pvalue > 0.01
+    kept = np.mean(residuals <= est.predictor_.thresholds()[None].value)
+    assert kept < 0.5, "the old threshold fails on such rows"
+
+
+@pytest.mark.parametrize("guarantee", ["marginal", "pac"])
+def test_conditions_and_guarantees_are_those_of_the_fit(guarantee):
+    rng = np.random.default_rng(0)
+
+    def labelled(n):
+        X = rng.normal(size=(n, 2))
+        return X, np.where(X[:, 0] + rng.normal(size=n) > 0, "b", "a")
+
+    score = dco.scores.LAC()
+    est = dco.DecoupledClassifier(LogisticRegression(), score, condition_on="label", guarantee=guarantee, random_state=0)
+    est.fit(*labelled(600))
+    X, y = labelled(300)
+    new = dco.recalibrate(est, X, y)
+    scores = score.observed(new.predictor_.structure.prediction(X), y)
+    for label in ("a", "b"):
+        own = np.sort(scores[y == label])
+        rank = (
+            dco.conformal_rank(len(own), alpha=0.1)
+            if guarantee == "marginal"
+            else dco.pac_rank(len(own), alpha=0.1, delta=0.05)
+        )
+        assert new.predictor_.thresholds()[label].value == own[rank - 1]
+    assert new.certificate_.guarantee == guarantee
+
+
+def test_a_label_that_the_model_never_saw_scores_infinity():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(400, 2))
+    est = dco.DecoupledClassifier(LogisticRegression(), dco.scores.LAC(), random_state=0)
+    est.fit(X, np.where(X[:, 0] + rng.normal(size=400) > 0, "b", "a"))
+    fresh, y = rng.normal(size=(100, 2)), np.array(["a", "b"] * 48 + ["c"] * 4)
+    with pytest.warns(UserWarning, match="never saw"):
+        new = dco.recalibrate(est, fresh, y)
+    assert new.classes_.tolist() == ["a", "b", "c"]
+    assert est.classes_.tolist() == ["a", "b"]
+    assert np.isinf(new.predictor_.calibration.scores).sum() == np.sum(y == "c")
+
+
+def test_a_void_of_the_old_rows_ends_with_them():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(400, 2))
+    y = np.where(X[:, 0] + rng.normal(size=400) > 0, "b", "a")
+    est = dco.DecoupledClassifier(LogisticRegression(), dco.scores.LAC(), stratify=True, random_state=0).fit(X, y)
+    assert est.certificate_.guarantee == "none"
+    fresh = rng.normal(size=(100, 2))
+    new = dco.recalibrate(est, fresh, np.where(fresh[:, 0] + rng.normal(size=100) > 0, "b", "a"))
+    assert (new.certificate_.guarantee, new.certificate_.reason) == ("marginal", None)
+
+
+def test_groups_go_on_and_rows_of_the_fit_are_refused(est):
+    X, y = made(400, 7)
+    groups = np.arange(400) // 4
+    grouped = dco.DecoupledRegressor(Ridge(), dco.scores.AbsoluteResidual(), random_state=0).fit(X, y, groups=groups)
+    fresh = made(200, 8)
+    new = dco.recalibrate(grouped, *fresh, groups=np.arange(200) // 2)
+    assert new.certificate_.thresholds[0].n == 100
+    with pytest.raises(ValueError, match="The fit had groups="):
+        dco.recalibrate(grouped, *fresh)
+    with pytest.raises(ValueError, match="The fit had no groups="):
+        dco.recalibrate(est, *fresh, groups=np.arange(200))
+    used = made(800, 0)
+    with pytest.raises(
+        dco.OverlappingRolesError, match=r"600 rows of 800 took part in the fit \(400 in train, 200 in tune\)"
+    ):
+        dco.recalibrate(est, *used)
+    rows = est.splits_.calibrate  # these trained nothing: the same rows give the same threshold
+    again = dco.recalibrate(est, used[0][rows], used[1][rows])
+    assert again.predictor_.thresholds()[None] == est.predictor_.thresholds()[None]
+
+
+def test_bad_input_gets_one_sentence(est):
+    X, y = made(50, 1)
+    with pytest.raises(ValueError, match="not fitted"):
+        dco.recalibrate(dco.DecoupledRegressor(Ridge()), X, y)
+    with pytest.raises(ValueError, match="X has 2 features"):
+        dco.recalibrate(est, X[:, :2], y)
+    with pytest.raises(ValueError, match="give one target per row"):
+        dco.recalibrate(est, X, y[:40])
+    with pytest.warns(dco.InfeasibleLevelWarning, match="5 calibration rows are too few"):
+        dco.recalibrate(est, X[:5], y[:5])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert dco.recalibrate(est, X[:5], y[:5]).certificate_.thresholds[0].value == np.inf
+
+
+def test_a_monitor_begins_anew_with_the_new_rows(est):
+    monitor = dco.Monitor(est)
+    assert monitor.update(*made(600, 11, noise=2.0)).alarm
+    new = dco.recalibrate(est, *made(400, 12, noise=2.0))
+    assert not dco.Monitor(new).update(*made(600, 13, noise=2.0)).alarm
+    with pytest.raises(ValueError, match="state is of a monitor of another fit"):
+        dco.Monitor(new, state=monitor.state())

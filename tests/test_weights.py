@@ -1,0 +1,157 @@
+"""`weights=` in estimators: the weighted rule, stated on the certificate. The rule itself: test_known_shift.py."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from sklearn.linear_model import LinearRegression, LogisticRegression
+
+import dco
+
+SCORE = dco.scores.AbsoluteResidual()
+
+
+def heavier(X):
+    return 2 * X[:, 0]
+
+
+def loads(n: int, seed: int, *, heavy: bool = False):
+    """Loads from 0 to 1, even or with density 2x; heavy ones are noisier."""
+    rng = np.random.default_rng(seed)
+    x = rng.uniform(size=n)
+    x = np.sqrt(x) if heavy else x
+    return x[:, None], 3 * x + (0.2 + x) * rng.normal(size=n)
+
+
+def labels(n: int, seed: int, share: float):
+    rng = np.random.default_rng(seed)
+    y = (rng.uniform(size=n) < share).astype(int)
+    return (2 * y + 1.5 * rng.normal(size=n))[:, None], y
+
+
+def fitted(**parameters):
+    return dco.DecoupledRegressor(LinearRegression(), SCORE, random_state=0, **parameters).fit(*loads(1200, 0))
+
+
+def test_the_sets_are_those_of_the_weighted_rule():
+    est, (X, y), new = fitted(weights=heavier), loads(1200, 0), loads(300, 1, heavy=True)[0]
+    rows = est.splits_.calibrate
+    scores = np.abs(y[rows] - est.predict(X[rows]))
+    wanted = dco.weighted_conformal(scores, heavier(X[rows]), heavier(new), alpha=0.1).values
+    sets = est.predict_set(new)
+    np.testing.assert_array_equal(sets.lower, SCORE.sets(dco.Points(est.predict(new)), wanted).lower)
+    tighter = est.predict_set(new, alpha=0.2)
+    np.testing.assert_array_equal(
+        tighter.upper,
+        SCORE.sets(
+            dco.Points(est.predict(new)), dco.weighted_conformal(scores, heavier(X[rows]), heavier(new), alpha=0.2).values
+        ).upper,
+    )
+
+
+def test_equal_weights_are_split_conformal_to_the_last_bit():
+    new = loads(300, 1)[0]
+    plain, weighed = fitted().predict_set(new), fitted(weights=lambda X: np.full(len(X), 0.3)).predict_set(new)
+    np.testing.assert_array_equal(plain.lower, weighed.lower)
+    np.testing.assert_array_equal(plain.upper, weighed.upper)
+
+
+def test_coverage_under_a_known_shift_of_x_and_of_labels():
+    """200 recalibrations on 200 rows: mean coverage is at least .9 up to 4 standard errors, and below without."""
+    X, y = loads(4000, 2, heavy=True)
+    est = fitted()
+    found = {name: [] for name in ("with", "without")}
+    for seed in range(200):
+        rows = loads(200, 100 + seed)
+        for name, weights in (("with", heavier), ("without", None)):
+            sets = dco.recalibrate(est, *rows, weights=weights).predict_set(X)
+            found[name].append(sets.contains(y).mean())
+    error = np.std(found["with"]) / np.sqrt(200)
+    assert np.mean(found["with"]) >= 0.9 - 4 * error
+    assert np.mean(found["without"]) < 0.9 - 4 * error
+    X, y = labels(4000, 3, 0.8)
+    est = dco.DecoupledClassifier(LogisticRegression(), dco.scores.LAC(), random_state=0).fit(*labels(1200, 4, 0.3))
+    ratio, found = {0: 0.2 / 0.7, 1: 0.8 / 0.3}, {"with": [], "without": []}
+    for seed in range(200):
+        rows = labels(200, 500 + seed, 0.3)
+        for name, weights in (("with", ratio), ("without", None)):
+            found[name].append(dco.recalibrate(est, *rows, weights=weights).predict_set(X).contains(y).mean())
+    error = np.std(found["with"]) / np.sqrt(200)
+    assert np.mean(found["with"]) >= 0.9 - 4 * error
+    assert np.mean(found["without"]) < 0.9 - 4 * error
+
+
+def test_weights_of_x_go_with_classes_too():
+    X, y = labels(900, 5, 0.5)
+    est = dco.DecoupledClassifier(
+        LogisticRegression(), dco.scores.LAC(), weights=lambda X: np.exp(0.3 * X[:, 0]), random_state=0
+    ).fit(X, y)
+    assert est.predict_set(X[:50]).to_dense().shape == (50, 2)
+
+
+def test_the_certificate_states_the_weights_and_is_checked(tmp_path):
+    est, (X, y) = fitted(weights=heavier), loads(1200, 0)
+    certificate, rows = est.certificate_, est.splits_.calibrate
+    assert certificate.statement.endswith("at least 90 %, given the stated weights.")
+    assert "y given x is as before" in certificate.assumption
+    assert (certificate.weights.of, certificate.weights.given, certificate.weights.estimated) == ("x", "heavier", False)
+    w = heavier(X[rows])
+    assert certificate.weights.effective_n == pytest.approx(w.sum() ** 2 / np.sum(w**2))
+    assert certificate.weights.most == pytest.approx(w.max() / w.mean())
+    assert certificate.verify(X[rows], y[rows], predictor=est).holds
+    assert dco.Certificate.from_json(certificate.to_json()) == certificate
+    edited = json.loads(certificate.to_json())
+    edited["weights"]["given"] = "lighter"
+    assert not dco.Certificate.from_json(json.dumps(edited)).verify(predictor=est).holds
+    assert not fitted().certificate_.verify(predictor=est).holds
+    assert "300 calibration rows have the effect of" in str(certificate)
+
+
+def test_label_weights_come_back_from_a_file(tmp_path):
+    est = dco.DecoupledClassifier(LogisticRegression(), dco.scores.LAC(), weights={0: 0.5, 1: 2.0}, random_state=0)
+    X, _ = labels(100, 6, 0.3)
+    dco.save(est.fit(*labels(900, 5, 0.3)), tmp_path / "model.dco")
+    again = dco.load(tmp_path / "model.dco")
+    np.testing.assert_array_equal(again.predict_set(X).to_dense(), est.predict_set(X).to_dense())
+    assert again.certificate_ == est.certificate_
+
+
+def test_estimated_weights_make_the_same_sets_and_certify_nothing():
+    known, guessed = fitted(weights=heavier), fitted(weights=dco.ShiftWeights(heavier, estimated=True))
+    new = loads(50, 1)[0]
+    np.testing.assert_array_equal(known.predict_set(new).lower, guessed.predict_set(new).lower)
+    assert (known.certificate_.guarantee, guessed.certificate_.guarantee) == ("marginal", "none")
+    assert "total variation" in guessed.certificate_.statement
+    assert guessed.certificate_.verify(predictor=guessed).holds
+    with pytest.raises(ValueError, match="there is no promise to watch"):
+        dco.Monitor(guessed)
+    with pytest.raises(ValueError, match="no known law"):
+        dco.Monitor(known)
+
+
+def test_what_is_not_known_is_refused():
+    X, y = loads(400, 0)
+    make = dco.DecoupledRegressor
+    with pytest.raises(ValueError, match='weights cannot be combined with guarantee="pac"'):
+        make(LinearRegression(), weights=heavier, guarantee="pac").fit(X, y)
+    with pytest.raises(ValueError, match="weights cannot be combined with condition_on"):
+        make(LinearRegression(), weights=heavier, condition_on=0).fit(X, y)
+    with pytest.raises(ValueError, match="groups= and weights= cannot be combined"):
+        make(LinearRegression(), weights=heavier).fit(X, y, groups=np.arange(400))
+    with pytest.raises(ValueError, match="leave weights out"):
+        make([LinearRegression()], SCORE, weights=heavier, selection="joint").fit(X, y)
+    with pytest.raises(ValueError, match="weights must be a function of X or a dict"):
+        make(LinearRegression(), weights=np.ones(400)).fit(X, y)
+    with pytest.raises(ValueError, match="one number for each of"):
+        make(LinearRegression(), weights=lambda X: np.ones(3)).fit(X, y)
+    with pytest.raises(ValueError, match="must be finite and not negative"):
+        make(LinearRegression(), weights=lambda X: -X[:, 0]).fit(X, y)
+    est = fitted(weights=heavier)
+    with pytest.raises(ValueError, match="p-values are not known for groups that overlap or weights"):
+        est.predict_p(X, y)
+    with pytest.raises(ValueError, match='weights cannot be combined with guarantee="pac"'):
+        est.predict_set(X, guarantee="pac")
+    with pytest.raises(ValueError, match="weights lack the label 1"):
+        dco.DecoupledClassifier(LogisticRegression(), weights={0: 1.0}).fit(*labels(300, 0, 0.5))
