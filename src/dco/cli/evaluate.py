@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from dco.cli.options import FILE, LEVEL, chosen_alpha, example, known_options, model_options, option
+from dco.cli.options import FILE, LEVEL, chosen_alpha, example, known_options, model_options, option, work_options
 from dco.cli.printing import as_json, collected_notes, print_json, print_notes, print_table, progress, say
 from dco.foundations.display import counted
 
@@ -22,9 +22,13 @@ NO_LAW = "No coverage law applies to these rows (slices without own thresholds, 
 @click.argument("data", type=FILE)
 @model_options
 @known_options
+@click.option("--in-parts", is_flag=True, help="Read DATA in batches, for tables larger than memory: no slices, no --by.")
+@work_options
 @click.option("--fail-below", type=LEVEL, help="Exit with status 1 if the coverage is below this share, for pipelines.")
 @as_json
-def command(model: Path, data: Path, by: str | None, trust: tuple[str, ...], as_json: bool, **options: Any) -> None:
+def command(
+    model: Path, data: Path, by: str | None, trust: tuple[str, ...], in_parts: bool, as_json: bool, **options: Any
+) -> None:
     """Coverage with its expected range, sizes, by group, and whether the promise held on these rows.
 
     The rows of DATA must be new: if some of them trained, tuned or calibrated the model, there is no verdict.
@@ -32,9 +36,29 @@ def command(model: Path, data: Path, by: str | None, trust: tuple[str, ...], as_
     from dco.cli.model_files import condition_columns, open_model, rows_with_targets, stated
     from dco.evaluation.usefulness import middle_range, point_in_words, size_in_words
 
-    least = options.pop("fail_below")
+    least, jobs, scheduler = (options.pop(name) for name in ("fail_below", "jobs", "scheduler"))
     asked = {"alpha": chosen_alpha(options.pop("alpha"), options.pop("confidence"), default=None)}
     asked |= {name: options.pop(name) for name in ("guarantee", "delta")}
+    if in_parts:
+        if by is not None:
+            raise click.UsageError("--in-parts counts all rows and the groups of the model: leave --by out.")
+        from dco.cli.parts import Part, evaluate_in_parts, print_parts
+
+        with collected_notes() as notes:
+            estimator = open_model(model, trust)
+            stated(estimator, asked, noting=True)
+            part = Part(str(model.resolve()), trust, asked=asked, **options)
+            where = {"jobs": jobs, "scheduler": scheduler, "quiet": as_json}
+            found = evaluate_in_parts(estimator, data, part, **where)
+        if as_json:
+            print_json(found.to_dict() | {"notes": notes})
+        else:
+            print_parts(found, data)
+            print_notes(notes)
+        _stop_below(found, least, quiet=as_json)
+        return
+    if jobs != 1 or scheduler is not None:
+        raise click.UsageError("--jobs and --scheduler read the files of a folder: add --in-parts.")
     with progress("Evaluating", None, quiet=as_json), collected_notes() as notes:
         estimator = open_model(model, trust)
         rows = rows_with_targets(estimator, data, by=by, **options)

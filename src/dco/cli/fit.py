@@ -70,6 +70,11 @@ _MOST_CANDIDATES = 8  # that are printed
     "--calibrate-size", type=opt.SizeType(), help="Rows for calibration.  [default: 0.25, of few rows what they need]"
 )
 @opt.folds_option
+@click.option(
+    "--sample-rows",
+    type=opt.WholeType(min=3),
+    help="Fit on so many rows of DATA, drawn at random over all its files: for tables larger than memory.",
+)
 @click.option("--test-size", type=opt.SizeType(zero=True), help="Rows to evaluate on.  [default: 0, with --by 0.2]")
 @opt.seed_option
 @opt.work_options
@@ -186,10 +191,14 @@ def fit_table(data: Path, o: dict[str, Any]) -> Fitted:
     from dco.cli.features import features, known_targets, labels, row_names, targets
     from dco.cli.layout import need_column
     from dco.cli.model_files import KnownRows
-    from dco.cli.reading import read_table
+    from dco.cli.reading import read_sample, read_table
     from dco.rows.roles import assign_roles
 
-    table, by = known_targets(read_table(data), Asked.of(o), path=data), o["by"]
+    read, sampled = None if o["sample_rows"] else read_table(data), None
+    if read is None:
+        read, total = read_sample(data, o["sample_rows"], seed=o["seed"])
+        sampled = {"rows": read.num_rows, "of": total}
+    table, by = known_targets(read, Asked.of(o), path=data), o["by"]
     layout, why = make_layout(table, Asked.of(o), path=data)
     need_column(table.column_names, by, path=data, option="--by")
     model = _unfitted(layout, o)
@@ -205,6 +214,8 @@ def fit_table(data: Path, o: dict[str, Any]) -> Fitted:
     model.fit(X.iloc[kept].reset_index(drop=True), y[kept], groups=labels(table, o["groups"], kept))
     layout = layout.with_categories(X.iloc[kept])
     model.table_ = {"layout": layout.to_plain(), "rows": len(y), "fitted_rows": kept, "source": data.name}
+    if sampled is not None:
+        why += f" The fit took {sampled['rows']:,} of {sampled['of']:,} rows of {data}, drawn at random."
     if not tested.size:
         return Fitted(model, why, layout)
     by = None if by in layout.conditions else by  # the model takes the groups that it calibrated

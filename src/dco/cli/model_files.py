@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -40,6 +42,18 @@ def open_model(path: Path, trust: Sequence[str] = ()) -> Any:
             f"{path} contains a {type(model).__name__}, not a calibrated model; give the file that `dco fit` wrote."
         )
     return model
+
+
+def opened_once(path: str, trust: tuple[str, ...]) -> Any:
+    """The model of a file for a worker, which reads it once for all its files and says nothing about it."""
+    return _opened(path, Path(path).stat().st_mtime_ns, trust)
+
+
+@functools.lru_cache(maxsize=1)
+def _opened(path: str, modified: int, trust: tuple[str, ...]) -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # noted when the run began
+        return open_model(Path(path), trust)
 
 
 def layout_of(model: Any, names: Sequence[str], *, target: str | None, path: Path, decimal: str | None = None) -> Layout:

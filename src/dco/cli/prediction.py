@@ -10,7 +10,6 @@ import functools
 import json
 import os
 import shutil
-import warnings
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -23,7 +22,7 @@ import numpy as np
 from dco.cli.arrow import parquet
 from dco.cli.features import NewValues
 from dco.cli.layout import Layout, need_column
-from dco.cli.model_files import layout_of, model_features, open_model, stated
+from dco.cli.model_files import layout_of, model_features, open_model, opened_once, stated
 from dco.cli.outputs import check_apart, check_folder, check_output
 from dco.cli.printing import progress
 from dco.cli.reading import column_names, even_batches, parquet_files, partitions, row_count, table_format
@@ -337,7 +336,7 @@ def _is_signed(path: Path) -> bool:
 
 def predict_partition(order: Order) -> Findings:
     """Write the sets of one Parquet file to one Parquet file that appears when it is complete."""
-    job = Job.of(order, _opened(order.model, Path(order.model).stat().st_mtime_ns, order.trust))
+    job = Job.of(order, opened_once(order.model, order.trust))
     found, writer = Findings(), None
     with written_beside(Path(order.out), within=Path(order.unfinished)) as beside, ExitStack() as stack:
         for batch in job.batches(found):
@@ -346,11 +345,3 @@ def predict_partition(order: Order) -> Findings:
                 writer = stack.enter_context(open_table(beside, "parquet", table.schema))
             writer.write_table(table)
     return found
-
-
-@functools.lru_cache(maxsize=1)
-def _opened(path: str, modified: int, trust: tuple[str, ...]) -> Any:
-    """A worker that predicts many partitions reads the model once."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # noted when the run began
-        return open_model(Path(path), trust)

@@ -13,11 +13,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from dco.cli.arrow import arrow, ipc, parquet, types
 from dco.cli.arrow import csv as arrow_csv
 
 _CSV, _PARQUET, _FEATHER = (".csv", ".tsv", ".csv.gz", ".tsv.gz"), (".parquet", ".pq"), (".feather", ".arrow")
 _HEAD = 2**20  # characters of a CSV in which its column names must end
+_AT_ONCE = 2**16  # rows
 _BLOCK = 4 * 2**20  # bytes of a CSV at a time
 
 
@@ -77,6 +80,28 @@ def read_table(path: Path, columns: Sequence[str] | None = None) -> Any:
         with _explained(path):
             return arrow.concat_tables([arrow.Table.from_batches([part]) for part in parts], promote_options="permissive")
     return arrow.Table.from_batches(parts)
+
+
+def read_sample(path: Path, rows: int, *, seed: int) -> tuple[Any, int]:
+    """So many rows of a table, drawn at random and in their order, and the number of all; a batch is in memory at a time.
+
+    Which rows are drawn does not depend on how they are cut into files.
+    """
+    names, rng = column_names(path), np.random.default_rng(seed)
+    files = partitions(path) if table_format(path) == "folder" else [path]
+    counts = [row_count(file) for file in files]
+    total = sum(count for count in counts if count is not None)
+    if None in counts:
+        total = sum(batch.num_rows for batch in batches(path, names[:1], rows=_AT_ONCE))
+    left, wanted, parts = total, min(rows, total), []
+    for table in even_batches(path, names, rows=_AT_ONCE):
+        count = int(rng.hypergeometric(wanted, left - wanted, table.num_rows)) if left > wanted else table.num_rows
+        parts.append(table.take(np.sort(rng.choice(table.num_rows, count, replace=False))))
+        left, wanted = left - table.num_rows, wanted - count
+    if not parts:
+        raise ValueError(f"{path} has column names and no rows; give a table with rows.")
+    with _explained(path):
+        return arrow.concat_tables(parts, promote_options="permissive"), total
 
 
 def batches(path: Path, columns: Sequence[str], *, rows: int) -> Iterator[Any]:

@@ -265,7 +265,7 @@ def evaluate(
         **_measures(hits, known, sizes, threshold, tied=_is_tied(tied, None)),
         mean_finite_size=float(finite.mean()) if finite.size else math.nan,
         empty=float(np.mean(sets.is_empty())),
-        full=float(np.mean(_is_full(sets))),
+        full=float(np.mean(is_full(sets))),
         infinite=float(np.mean(np.isinf(sizes))),
         by_group=() if groups is None else _by_group(hits, known, sizes, as_labels(groups), thresholds or {}, tied=tied),
         no_verdict=None if known.any() else "no row has a label that a set can hold",
@@ -317,7 +317,8 @@ def _is_tied(tied: bool | Collection[Any], name: Any) -> bool:
     return tied if isinstance(tied, bool) else name in tied
 
 
-def _is_full(sets: PredictionSets) -> Bools:
+def is_full(sets: PredictionSets) -> Bools:
+    """Which sets rule nothing out."""
     if isinstance(sets, LabelSets):
         return sets.is_full()
     if isinstance(sets, Intervals):
