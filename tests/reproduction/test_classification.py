@@ -311,7 +311,8 @@ def test_every_figure_of_the_papers_tables_is_beside_ours(records, study):
 
 def test_at_another_level_nothing_is_set_beside_the_papers(records, study):
     made = classification.make_tables(records, Options((0.1,)), study=study, makers=classification.MATCHED)
-    assert [table.title for table in made] == ["Made-up: matched candidate class and calibration mechanism"]
+    name = "Made-up: matched candidate class and calibration mechanism"
+    assert [table.title for table in made] == [name, f"{name}, standardised features"]
 
 
 def test_stratified_splits_get_no_z(records):

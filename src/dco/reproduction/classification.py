@@ -58,7 +58,7 @@ MAIN: tuple[TableMaker, ...] = (
     candidates_table,
     selection_table,
 )
-MATCHED: tuple[TableMaker, ...] = (matched_table, matched_beside_table)
+MATCHED: tuple[TableMaker, ...] = (matched_table, matched_beside_table, partial(matched_table, features="standardised"))
 RATIOS: tuple[TableMaker, ...] = (ratio_table, ratio_beside_table)
 BY_LEVEL: tuple[TableMaker, ...] = (levels_table, level_sizes_table)
 

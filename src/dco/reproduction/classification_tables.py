@@ -54,9 +54,14 @@ def methods_of(records: Records, alpha: float, features: str) -> dict[str, list[
     return rows_by(records, alpha=alpha, features=features, ratio=None)
 
 
-def ratios_of(records: Records, alpha: float) -> dict[str, list[Row]]:
+def ratios_of(records: Records, alpha: float, features: str = "raw") -> dict[str, list[Row]]:
     """Rows of the split ratios at one level."""
-    return rows_by(records, "ratio", alpha=alpha)
+    return rows_by(records, "ratio", alpha=alpha, features=features)
+
+
+def _on(features: str) -> str:
+    """The end of a title; the paper's tables are taken to be of raw features."""
+    return "" if features == "raw" else f", {features} features"
 
 
 def measured(rows: Sequence[Row]) -> tuple[Measured, Measured, Measured]:
@@ -319,11 +324,13 @@ def selection_table(study: Study, records: Records, options: Options) -> ResultT
     )
 
 
-def matched_table(study: Study, records: Records, options: Options) -> ResultTable:
+def matched_table(study: Study, records: Records, options: Options, *, features: str = "raw") -> ResultTable:
     """The paper's controls: what is due to search, to the calibration rule, and to how rows are shared out."""
     rows: list[Cells] = []
     for alpha in options.alphas:
-        found = methods_of(records, alpha, "raw")
+        found = methods_of(records, alpha, features)
+        if not found:
+            continue
         base = float(np.mean(column(found["BQ"], "size")))
         for method in MATCHED:
             printed = IMAGENET_A_MATCHED.get(method) if alpha == 0.2 else None
@@ -337,9 +344,9 @@ def matched_table(study: Study, records: Records, options: Options) -> ResultTab
                 "paper size / BQ": printed[1][0] / IMAGENET_A_MATCHED["BQ"][1][0] if printed else None, "P95": p95,
             })  # fmt: skip
     return ResultTable.of(
-        f"{study.title}: matched candidate class and calibration mechanism",
-        describe(study, records, options)
-        + "Raw features. 'Size / BQ' sets our mean size over BQ's beside the same ratio in the paper's table (ImageNet-A). "
+        f"{study.title}: matched candidate class and calibration mechanism" + _on(features),
+        describe(study, records, options) + f"{features.capitalize()} features. "
+        "'Size / BQ' sets our mean size over BQ's beside the same ratio in the paper's table (ImageNet-A). "
         "'Below' is the share of splits whose test coverage is below the target; a PAC row is allowed 5 % plus the noise "
         "of the test rows. Rows whose structure was chosen on the rows that calibrate it have no guarantee unless δ is "
         "shared out.",
@@ -377,16 +384,18 @@ def ratio_table(study: Study, records: Records, options: Options) -> ResultTable
     )
 
 
-def ratio_beside_table(study: Study, records: Records, options: Options) -> ResultTable:
+def ratio_beside_table(study: Study, records: Records, options: Options, *, features: str = "raw") -> ResultTable:
     """The paper's table of split ratios beside ours."""
-    found = ratios_of(records, 0.2) if 0.2 in options.alphas else {}
+    found = ratios_of(records, 0.2, features) if 0.2 in options.alphas else {}
     rows: list[Cells] = []
     for ratio, entries in found.items():
         paper = {"stability %": stability(entries), "paper stability %": IMAGENET_A_STABILITY[ratio]}
         rows.append({"ratio": ratio, **beside(entries, IMAGENET_A_RATIOS[ratio]), **paper})
     return ResultTable.of(
-        f"{study.title}: the paper's split ratios beside ours",
-        describe(study, records, options) + "Raw features. " + printed_on_imagenet_a(study, "tab:split_ratio"),
+        f"{study.title}: the paper's split ratios beside ours" + _on(features),
+        describe(study, records, options)
+        + f"{features.capitalize()} features. "
+        + printed_on_imagenet_a(study, "tab:split_ratio"),
         rows,
     )
 
