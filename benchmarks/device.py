@@ -89,17 +89,17 @@ def torchcp(name: str, cal: Any, y_cal: Any, test: Any, kind: str) -> Callable[[
 
 
 def least_in_turn(jobs: dict[str, Callable[[], Any]], repeats: int, device: str) -> dict[str, float]:
-    """The least milliseconds of each job, after one run of each that is not timed."""
+    """The least milliseconds of each job; right before each timed run the same job is run untimed, so that all are warm."""
     wait = torch.cuda.synchronize if device == "cuda" else lambda: None
     times: dict[str, list[float]] = {name: [] for name in jobs}
-    for turn in range(repeats + 1):
+    for _ in range(repeats):
         for name, job in jobs.items():
+            job()
             wait()
             start = time.perf_counter()
             job()
             wait()
-            if turn:
-                times[name].append(1e3 * (time.perf_counter() - start))
+            times[name].append(1e3 * (time.perf_counter() - start))
     return {name: min(each) for name, each in times.items()}
 
 

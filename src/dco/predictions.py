@@ -24,7 +24,6 @@ from dco.foundations.arrays import (
     doubles,
     namespace,
     one_number,
-    softmax,
     to_numpy,
     where_they_are,
 )
@@ -181,15 +180,16 @@ class ClassProbabilities(ClassRecord):
             raise ValueError(f"logits must be an (n, K) matrix with K >= 1, got shape {values.shape}.")
         if not (isinstance(temperature, Real) and 0 < temperature < np.inf):
             raise ValueError(f"temperature must be a finite number above 0, got {temperature!r}.")
-        weights = softmax(values, temperature=temperature)
-        bad = np.flatnonzero(np.isnan(to_numpy(weights[:, 0])))
-        if bad.size:
-            raise ValueError(
-                f"logits must be numbers, at least one of a row finite and none +inf, which row {bad[0]} breaks."
-            )
-        record = object.__new__(cls)  # what a softmax gives needs no check
-        _set(record, "probabilities", weights)
-        return _with_labels(record, classes, None, None)
+        xp = namespace(values)
+        largest = xp.max(values, axis=1, keepdims=True)
+        if not bool(xp.all(xp.isfinite(largest))):
+            row = int(np.flatnonzero(~np.isfinite(to_numpy(largest)))[0])
+            raise ValueError(f"logits must be numbers, at least one of a row finite and none +inf, which row {row} breaks.")
+        if temperature == 1 and hasattr(values, "softmax"):  # torch, in one pass
+            return cls(values.softmax(1), classes)
+        weights = xp.exp((values - largest) / temperature)
+        weights /= xp.sum(weights, axis=1, keepdims=True)
+        return cls(weights, classes)
 
     @property
     def array(self) -> Any:

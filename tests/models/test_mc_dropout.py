@@ -19,11 +19,9 @@ from sklearn.utils.estimator_checks import check_estimator
 from dco.foundations.errors import MissingExtraError
 from dco.models.mc_dropout import (
     MCDropoutClassifier,
-    _batches,
-    _batches_there,
-    _Features,
-    _first_layers,
-    _first_layers_there,
+    _drawn_here,
+    _drawn_there,
+    _features,
     _prediction_program,
 )
 
@@ -97,18 +95,17 @@ def test_training_is_adam_with_coupled_decay_on_every_batch(blobs, place):
     """Without dropout training is deterministic: a plain NumPy loop from the same start ends at the same weights."""
     X, y, _, _ = blobs  # 150 rows in batches of 32: the last batch has 22
     head = MCDropoutClassifier(**{**SMALL, "epochs": 2}, dropout=0.0, weight_decay=0.02, random_state=3)
-    task = head._prepare(head._checked(X, y))
-    if place == "on the host":
-        weights, biases, batches = (task.drawn[name] for name in ("weights", "biases", "rows"))
-    else:
-        weights, biases = _first_layers_there(jax.random.key(task.drawn["start"]), task.widths)
-        batches = np.asarray(_batches_there(jax.random.key(task.drawn["order"]), len(X), task.batch, task.epochs))
+    task = head._prepare(*head._checked(X, y), {})
+    drawn = task.drawn
+    if place == "on a device":
+        drawn = _drawn_there(drawn["start"], drawn["order"], task.widths, len(X), task.batch, task.epochs)
+    weights, biases, batches = (drawn[name] for name in ("weights", "biases", "rows"))
     with jax.default_matmul_precision("highest"):  # training rounds as JAX is told to; a GPU's default is 10 bits
         head.fit(X, y)
     parameters = [np.asarray(a, dtype=float) for layer in zip(weights, biases, strict=True) for a in layer]
     first, second = [np.zeros_like(p) for p in parameters], [np.zeros_like(p) for p in parameters]
-    features = np.asarray(task.features.rows, dtype=float)
-    for step, rows in enumerate(batches, start=1):
+    features = np.asarray(task.features, dtype=float)
+    for step, rows in enumerate(np.asarray(batches), start=1):
         rows = rows[: 22 if step % 5 == 0 else 32]
         inputs = [features[rows]]
         for i in range(0, len(parameters), 2):
@@ -133,19 +130,16 @@ def test_training_is_adam_with_coupled_decay_on_every_batch(blobs, place):
         np.testing.assert_allclose(head.biases_[i], parameters[2 * i + 1], atol=5e-6)
 
 
-@pytest.mark.parametrize("draw", [lambda: np.random.default_rng(0), lambda: jax.random.key(0)], ids=["host", "device"])
+@pytest.mark.parametrize("draw", [_drawn_here, _drawn_there])
 def test_first_weights_and_batches_follow_one_law(draw):
     """Uniform within 1 / sqrt(fan_in), and every epoch a random order of all rows; each test errs once in 1,000 seeds."""
-    layers, batches = (
-        (_first_layers, _batches) if isinstance(draw(), np.random.Generator) else (_first_layers_there, _batches_there)
-    )
     widths = (30, 40, 7)
-    weights, biases = layers(draw(), widths)
+    weights, biases, rows = draw(0, 1, widths, 10, 4, 300).values()
     for weight, bias, fan_in, fan_out in zip(weights, biases, widths[:-1], widths[1:], strict=True):
         assert (weight.shape, bias.shape, weight.dtype) == ((fan_in, fan_out), (fan_out,), np.float32)
         for values in (weight, bias):
             assert kstest(np.ravel(values) * np.sqrt(fan_in), "uniform", args=(-1, 2)).pvalue > 1e-3
-    steps = np.asarray(batches(draw(), 10, 4, 300)).reshape(300, 3, 4)
+    steps = np.asarray(rows).reshape(300, 3, 4)
     orders = steps.reshape(300, 12)[:, :10]
     np.testing.assert_array_equal(np.sort(orders, axis=1), np.tile(np.arange(10), (300, 1)))
     assert not steps[:, 2, 2:].any()  # padding
@@ -156,16 +150,16 @@ def test_first_weights_and_batches_follow_one_law(draw):
 def test_features_are_standardised_alike_everywhere(blobs, monkeypatch):
     X = np.column_stack([blobs[0], np.full(150, 3e6), 1e4 + blobs[0][:, 0]]).astype(np.float32)
     monkeypatch.setattr("dco.models.mc_dropout._trains_on_host", lambda: True)
-    here = _Features.of(X, standardise=True)
+    here = _features(X, True)
     monkeypatch.setattr("dco.models.mc_dropout._trains_on_host", lambda: False)
-    there = _Features.of(X, standardise=True)
-    assert isinstance(there.rows, jax.Array)
-    assert isinstance(there.mean, np.ndarray)
-    for name in ("rows", "mean", "scale"):
-        np.testing.assert_allclose(getattr(there, name), getattr(here, name), rtol=1e-4, atol=1e-3)
-    assert not np.any(there.rows[:, 7])
-    assert there.scale[7] == np.inf
-    np.testing.assert_array_equal(_Features.of(X, standardise=False).rows, X)
+    there = _features(X, True)
+    assert [type(part) for part in there[1:]] == [np.ndarray] * 2
+    assert isinstance(there[0], jax.Array)
+    for ours, theirs in zip(here, there, strict=True):
+        np.testing.assert_allclose(theirs, ours, rtol=1e-4, atol=1e-3)
+    assert not np.any(there[0][:, 7])
+    assert there[2][7] == np.inf
+    np.testing.assert_array_equal(_features(X, False)[0], X)
 
 
 def test_frozen_masks_keep_the_share_asked_for(blobs):
@@ -202,9 +196,11 @@ def test_many_heads_together_are_the_heads_alone(blobs):
         MCDropoutClassifier(**SMALL, dropout=0.4, passes=0, weight_decay=0.1, random_state=1),
         MCDropoutClassifier(**{**SMALL, "hidden": (16,)}, passes=3, standardise=False, random_state=2),
     ]
-    alone = [[clone(head).fit(*data) for head in heads] for data in datasets]
+    with jax.default_matmul_precision("highest"):
+        alone = [[clone(head).fit(*data) for head in heads] for data in datasets]
     for memory in (None, 1.0):
-        fits = MCDropoutClassifier.fit_many(datasets, heads, memory=memory)
+        with jax.default_matmul_precision("highest"):
+            fits = MCDropoutClassifier.fit_many(datasets, heads, memory=memory)
         for row, row_alone in zip(fits, alone, strict=True):
             for head, head_alone in zip(row, row_alone, strict=True):
                 np.testing.assert_array_equal(head.classes_, head_alone.classes_)

@@ -61,37 +61,20 @@ def beside(values: Any, like: Any) -> Any:
 
 def one_number(value: float, like: Any) -> Any:
     """The number in double precision, (1, 1), beside `like`; made there, since copies to a device take time."""
-    if isinstance(like, np.ndarray):
-        return np.full((1, 1), value)
     xp = namespace(like)
     return xp.full((1, 1), value, dtype=xp.float64, device=like.device)
 
 
 def whole_numbers(n: int, like: Any) -> Any:
     """0 to n - 1 beside `like`."""
-    return np.arange(n) if isinstance(like, np.ndarray) else namespace(like).arange(n, device=like.device)
+    return namespace(like).arange(n, device=like.device)
 
 
 def doubles(array: Any) -> NDArray[np.float64]:
     """A copy in double precision."""
-    if isinstance(array, np.ndarray):
-        return array.astype(np.float64)
     xp = namespace(array)
     copied: NDArray[np.float64] = xp.astype(array, xp.float64, copy=True)
     return copied
-
-
-def softmax(logits: Any, *, temperature: float) -> Any:
-    """The softmax of each row of logits / temperature; a row with NaN, with +inf or without a finite number becomes NaN."""
-    xp, in_one_pass = namespace(logits), hasattr(logits, "softmax")  # torch
-    with np.errstate(invalid="ignore"):
-        if temperature != 1 or not in_one_pass:
-            logits = (logits - xp.max(logits, axis=1, keepdims=True)) / temperature
-        if in_one_pass:
-            return logits.softmax(1)
-        weights = xp.exp(logits)
-        weights /= xp.sum(weights, axis=1, keepdims=True)
-    return weights
 
 
 def joined(parts: Sequence[Any], *, axis: int = 0) -> Any:

@@ -3,14 +3,13 @@
 A head is Linear-ReLU-Dropout for each hidden layer and a last Linear. Its `passes` dropout masks are drawn once and frozen:
 the passes are then T fixed networks, the score is one fixed function of a row, and calibration rows and test rows stay
 exchangeable. Weights and masks are NumPy arrays; JAX (extra `bayes`) trains and predicts, on whatever device it finds.
-On a GPU it also standardises the features and draws the first weights and the batches, so that only rows go there and only
-weights come back: heads follow the same law as those of a CPU, but are not the same heads.
+On a GPU it also standardises features and draws first weights and batches: heads of the same law as a CPU's, not the same.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 from numbers import Real
@@ -30,6 +29,7 @@ from dco.predictions import ClassDraws
 
 # Rows are predicted in batches of one fixed shape: a row's numbers do not depend on how many rows it comes with.
 ROWS_AT_ONCE = 256
+_OF_ROWS = {"classes_", "n_features_in_", "feature_names_in_"}  # what a head learns of them when it checks them
 
 
 class MCDropoutClassifier(ClassifierMixin, BaseEstimator):
@@ -67,7 +67,7 @@ class MCDropoutClassifier(ClassifierMixin, BaseEstimator):
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Train on these rows. Labels that are not among them have no column: `classes_` lists those that are."""
-        _train([(self, self._prepare(self._checked(X, y)))])
+        _train([(self, self._prepare(*self._checked(X, y), {}))])
         return self
 
     @classmethod
@@ -88,10 +88,13 @@ class MCDropoutClassifier(ClassifierMixin, BaseEstimator):
         tasks: list[tuple[MCDropoutClassifier, _Task]] = []
         for X, y in datasets:
             fits.append([clone(head) for head in heads])
-            rows = None  # checked by the first head, shared by all
+            shared: dict[bool, Any] = {}  # heads on the same rows share them, and their check
             for head in fits[-1]:
-                rows = head._checked(X, y, rows)
-                tasks.append((head, head._prepare(rows)))
+                if head is fits[-1][0]:
+                    rows, codes = head._checked(X, y)
+                for name in _OF_ROWS & vars(fits[-1][0]).keys():
+                    setattr(head, name, getattr(fits[-1][0], name))
+                tasks.append((head, head._prepare(rows, codes, shared)))
         _train(tasks, memory=memory)
         return fits
 
@@ -138,40 +141,33 @@ class MCDropoutClassifier(ClassifierMixin, BaseEstimator):
                 result[..., start : start + len(here), :] = np.asarray(program(*layers, block))[..., : len(here), :]
         return result
 
-    def _checked(self, X: ArrayLike, y: ArrayLike, known: _Rows | None = None) -> _Rows:
-        """The input, checked unless another head has done it; sets what scikit-learn wants to know of a fitted estimator."""
-        self._check_parameters()
-        if known is None:
-            rows, labels = validate_data(self, X, y, dtype=np.float32)
-            check_classification_targets(labels)
-            names = getattr(self, "feature_names_in_", None)
-            known = _Rows(rows, *np.unique(labels, return_inverse=True), names)
-        self.classes_, self.n_features_in_ = known.classes, known.values.shape[1]
-        if known.names is not None:
-            self.feature_names_in_ = known.names
-        return known
+    def _checked(self, X: ArrayLike, y: ArrayLike) -> tuple[Floats, Integers]:
+        rows, labels = validate_data(self, X, y, dtype=np.float32)
+        check_classification_targets(labels)
+        self.classes_, codes = np.unique(labels, return_inverse=True)
+        return rows, codes.astype(np.int32)
 
-    def _prepare(self, rows: _Rows) -> _Task:
+    def _prepare(self, rows: Floats, codes: Integers, shared: dict[bool, Any]) -> _Task:
         """Draw from `random_state` all that training needs, in an order that no batching changes."""
-        features = rows.features(bool(self.standardise))
-        self.feature_mean_, self.feature_scale_ = features.mean, features.scale
+        self._check_parameters()
+        if bool(self.standardise) not in shared:
+            shared[bool(self.standardise)] = _features(rows, bool(self.standardise))
+        features, self.feature_mean_, self.feature_scale_ = shared[bool(self.standardise)]
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         start, order, frozen, noise = np.random.SeedSequence(seed).spawn(4)
-        widths = (rows.values.shape[1], *(int(width) for width in self.hidden), len(self.classes_))
+        widths = (rows.shape[1], *(int(width) for width in self.hidden), len(self.classes_))
         rng = np.random.default_rng(frozen)
         keep = 1.0 - float(self.dropout)
         self.masks_ = [
             rng.random((self.passes, width)) < keep if self.passes else np.ones((1, width), dtype=bool)
             for width in widths[1:-1]
         ]
-        size = min(int(self.batch_size), len(rows.codes))
+        size, epochs = min(int(self.batch_size), len(codes)), int(self.epochs)
         drawn: dict[str, Any] = {"start": start.generate_state(1)[0], "order": order.generate_state(1)[0]}
         if _trains_on_host():
-            weights, biases = _first_layers(np.random.default_rng(start), widths)
-            batches = _batches(np.random.default_rng(order), len(rows.codes), size, int(self.epochs))
-            drawn = {"weights": weights, "biases": biases, "rows": batches}
+            drawn = _drawn_here(start, order, widths, len(codes), size, epochs)
         drawn["noise"] = noise.generate_state(1)[0]
-        return _Task(features, rows.codes.astype(np.int32), widths, int(self.epochs), size, drawn)
+        return _Task(features, codes, widths, epochs, size, drawn)
 
     def _check_parameters(self) -> None:
         if not isinstance(self.hidden, Sequence) or not self.hidden:
@@ -188,51 +184,10 @@ class MCDropoutClassifier(ClassifierMixin, BaseEstimator):
 
 
 @dataclass(frozen=True, eq=False)
-class _Rows:
-    """One data set, checked: what heads on the same rows share."""
-
-    values: Floats
-    classes: AnyArray
-    codes: Integers
-    names: AnyArray | None
-    known: dict[bool, _Features] = field(default_factory=dict)
-
-    def features(self, standardise: bool) -> _Features:
-        """The features, standardised or as they are."""
-        if standardise not in self.known:
-            self.known[standardise] = _Features.of(self.values, standardise=standardise)
-        return self.known[standardise]
-
-
-@dataclass(frozen=True, eq=False)
-class _Features:
-    """One data set's features in single precision where heads train, standardised or as they are, and the way there."""
-
-    rows: Any
-    mean: Floats
-    scale: Floats
-
-    @classmethod
-    def of(cls, rows: Any, *, standardise: bool) -> _Features:
-        width, on_host = rows.shape[1], _trains_on_host()
-        if not on_host:
-            rows = require("jax", extra="bayes").device_put(rows)
-        if not standardise:
-            return cls(rows, np.zeros(width, np.float32), np.ones(width, np.float32))
-        if not on_host:
-            rows, mean, scale = _standardising_program()(rows)
-            return cls(rows, np.asarray(mean), np.asarray(scale))
-        mean, spread = rows.mean(axis=0, dtype=np.float64), rows.std(axis=0, dtype=np.float64)
-        scale = np.where(spread > 1e-6 * np.abs(mean), spread, np.inf)  # dividing by inf: a constant feature stays 0
-        mean, scale = mean.astype(np.float32), scale.astype(np.float32)
-        return cls((rows - mean) / scale, mean, scale)
-
-
-@dataclass(frozen=True, eq=False)
 class _Task:
     """All that training one head on one data set needs."""
 
-    features: _Features
+    features: Any
     codes: Integers
     widths: tuple[int, ...]
     epochs: int
@@ -240,47 +195,48 @@ class _Task:
     drawn: dict[str, Any]  # first weights and biases, and the rows of each batch; for a GPU the seeds of both
 
 
-def _device() -> Any:
-    """Where JAX trains."""
-    (device,) = require("jax", extra="bayes").device_put(0).devices()
-    return device
+def _features(rows: Any, standardise: bool) -> tuple[Any, Floats, Floats]:
+    """The rows where heads train, standardised or as they are; the mean and the scale that were used."""
+    width, xp, exact = rows.shape[1], np, {"dtype": np.float64}
+    if not _trains_on_host():
+        xp, exact = require("jax.numpy", extra="bayes"), {}
+        rows = xp.asarray(rows)
+    if not standardise:
+        return rows, np.zeros(width, np.float32), np.ones(width, np.float32)
+    mean, spread = rows.mean(axis=0, **exact), rows.std(axis=0, **exact)
+    scale = xp.where(spread > 1e-6 * abs(mean), spread, np.inf)  # dividing by inf: a constant feature stays 0
+    mean, scale = mean.astype(np.float32), scale.astype(np.float32)
+    return (rows - mean) / scale, np.asarray(mean), np.asarray(scale)
 
 
 def _trains_on_host() -> bool:
-    return bool(_device().platform == "cpu")
+    """Whether JAX has no accelerator, or was told to leave it alone."""
+    return bool(require("jax", extra="bayes").device_put(0).device.platform == "cpu")
 
 
-def _first_layers(rng: np.random.Generator, widths: tuple[int, ...]) -> tuple[list[Floats], list[Floats]]:
+def _first_layers(uniform: Any, widths: tuple[int, ...]) -> tuple[list[Any], list[Any]]:
     """Weights and biases, uniform within 1 / sqrt(fan_in): torch's default for a linear layer."""
-    weights, biases = [], []
-    for fan_in, fan_out in pairwise(widths):
-        bound = 1 / np.sqrt(fan_in)
-        weights.append(rng.uniform(-bound, bound, (fan_in, fan_out)).astype(np.float32))
-        biases.append(rng.uniform(-bound, bound, fan_out).astype(np.float32))
-    return weights, biases
+    shapes = [(1 / np.sqrt(fan_in), fan_in, fan_out) for fan_in, fan_out in pairwise(widths)]
+    layers = [(uniform(bound, fan_in, fan_out), uniform(bound, fan_out)) for bound, fan_in, fan_out in shapes]
+    return [weight for weight, _ in layers], [bias for _, bias in layers]
 
 
-def _first_layers_there(key: Any, widths: tuple[int, ...]) -> tuple[list[Any], list[Any]]:
-    """The same law, drawn by JAX."""
-    random = require("jax.random", extra="bayes")
-    layers = []
-    for place, (fan_in, fan_out) in enumerate(pairwise(widths)):
-        bound = 1 / np.sqrt(fan_in)
-        layers.append(random.uniform(random.fold_in(key, place), (fan_in + 1, fan_out), minval=-bound, maxval=bound))
-    return [both[:-1] for both in layers], [both[-1] for both in layers]
+def _drawn_here(start: Any, order: Any, widths: tuple[int, ...], n: int, size: int, epochs: int) -> dict[str, Any]:
+    """The first layers and the row numbers of every step, (epochs · ceil(n / size), size), the last batch padded."""
+    rng, shuffle = np.random.default_rng(start), np.random.default_rng(order)
+    weights, biases = _first_layers(lambda bound, *shape: rng.uniform(-bound, bound, shape).astype(np.float32), widths)
+    orders = np.stack([shuffle.permutation(n) for _ in range(epochs)]).astype(np.int32)
+    return {"weights": weights, "biases": biases, "rows": np.pad(orders, ((0, 0), (0, -n % size))).reshape(-1, size)}
 
 
-def _batches(rng: np.random.Generator, n: int, size: int, epochs: int) -> Integers:
-    """Row numbers of every step, (epochs · ceil(n / size), size): shuffled each epoch, the last batch padded."""
-    orders = np.stack([rng.permutation(n) for _ in range(epochs)]).astype(np.int32)
-    return np.pad(orders, ((0, 0), (0, -n % size))).reshape(-1, size)
-
-
-def _batches_there(key: Any, n: int, size: int, epochs: int) -> Any:
+def _drawn_there(start: Any, order: Any, widths: tuple[int, ...], n: int, size: int, epochs: int) -> dict[str, Any]:
     """The same law, drawn by JAX."""
     jax, jnp = require("jax", extra="bayes"), require("jax.numpy", extra="bayes")
-    orders = jax.vmap(lambda each: jax.random.permutation(each, n))(jax.random.split(key, epochs))
-    return jnp.pad(orders, ((0, 0), (0, -n % size))).reshape(-1, size)
+    keys = iter(jax.random.split(jax.random.key(start), 2 * len(widths)))
+    uniform = lambda bound, *shape: jax.random.uniform(next(keys), shape, minval=-bound, maxval=bound)  # noqa: E731
+    weights, biases = _first_layers(uniform, widths)
+    orders = jax.vmap(lambda key: jax.random.permutation(key, n))(jax.random.split(jax.random.key(order), epochs))
+    return {"weights": weights, "biases": biases, "rows": jnp.pad(orders, ((0, 0), (0, -n % size))).reshape(-1, size)}
 
 
 def _train(tasks: Sequence[tuple[MCDropoutClassifier, _Task]], *, memory: float | None = None) -> None:
@@ -292,10 +248,7 @@ def _train(tasks: Sequence[tuple[MCDropoutClassifier, _Task]], *, memory: float 
         size = _group_size(widths, batch, memory)
         for start in range(0, len(alike), size):
             group = alike[start : start + size]
-            weights, biases = _run_training(group)
-            for i, (head, _) in enumerate(group):
-                head.weights_ = [np.asarray(w[i]) for w in weights]
-                head.biases_ = [np.asarray(b[i]) for b in biases]
+            for (head, _), (head.weights_, head.biases_) in zip(group, _run_training(group), strict=True):
                 if not all(np.all(np.isfinite(a)) for a in (*head.weights_, *head.biases_)):
                     raise ValueError(
                         "Training diverged: a weight is not finite. Use standardise=True, or a smaller learning_rate than "
@@ -308,16 +261,18 @@ def _group_size(widths: tuple[int, ...], batch: int, memory: float | None) -> in
     weights = sum(a * b + b for a, b in pairwise(widths))
     need = 4 * (6 * weights + 6 * batch * sum(widths))
     if memory is None:
-        memory = 2**28 if _trains_on_host() else (_device().memory_stats() or {}).get("bytes_limit", 2**32) / 4
+        statistics = require("jax", extra="bayes").device_put(0).device.memory_stats()  # None of a CPU
+        memory = (statistics or {}).get("bytes_limit", 2**30) / 4
     return max(1, int(memory // need))
 
 
-def _run_training(group: Sequence[tuple[MCDropoutClassifier, _Task]]) -> tuple[list[Any], list[Any]]:
+def _run_training(group: Sequence[tuple[MCDropoutClassifier, _Task]]) -> list[Any]:
+    """The weights and biases of each head."""
     jax = require("jax", extra="bayes")
     tasks = [task for _, task in group]
     tables: dict[int, tuple[int, Any, Integers]] = {}
     for task in tasks:  # heads on the same rows share them
-        tables.setdefault(id(task.features), (len(tables), task.features.rows, task.codes))
+        tables.setdefault(id(task.features), (len(tables), task.features, task.codes))
     # NumPy arrays where they are: stacking them in JAX would compile a small program for each shape.
     per_head = jax.tree.map(lambda *parts: np.stack(parts), *(task.drawn for task in tasks))
     per_head["table"] = np.asarray([tables[id(task.features)][0] for task in tasks], dtype=np.int32)
@@ -330,22 +285,8 @@ def _run_training(group: Sequence[tuple[MCDropoutClassifier, _Task]]) -> tuple[l
     real = np.tile(np.arange(-(-len(first.codes) // first.batch) * first.batch) < len(first.codes), first.epochs)
     program = _training_program(first.widths, first.epochs)
     weights, biases = program(features, codes, real.reshape(-1, first.batch), per_head)
-    return [np.asarray(w) for w in weights], [np.asarray(b) for b in biases]
-
-
-@lru_cache(maxsize=1)
-def _standardising_program() -> Any:
-    """Rows to standardised rows, their mean and scale; from the first row on, so that a constant feature is exactly 0."""
-    jax, jnp = require("jax", extra="bayes"), require("jax.numpy", extra="bayes")
-
-    def run(rows: Any) -> Any:
-        shifted = rows - rows[0]
-        middle, spread = shifted.mean(axis=0), shifted.std(axis=0)
-        mean = rows[0] + middle
-        scale = jnp.where(spread > 1e-6 * jnp.abs(mean), spread, jnp.inf)
-        return (rows - mean) / scale, mean, scale
-
-    return jax.jit(run)
+    layers = [np.asarray(w) for w in weights], [np.asarray(b) for b in biases]
+    return [tuple([part[i] for part in parts] for parts in layers) for i in range(len(group))]
 
 
 @lru_cache(maxsize=32)
@@ -379,14 +320,13 @@ def _training_program(widths: tuple[int, ...], epochs: int) -> Any:
             change, moments = adam.update(gradient, moments, layers)
             return (optax.apply_updates(layers, change), moments), None
 
-        if "weights" in head:
-            layers, batches = (head["weights"], head["biases"]), head["rows"]
-        else:
-            layers = _first_layers_there(jax.random.key(head["start"]), widths)
-            batches = _batches_there(jax.random.key(head["order"]), codes.shape[1], real.shape[1], epochs)
+        if "start" in head:
+            size = codes.shape[1], real.shape[1]
+            head = head | _drawn_there(head["start"], head["order"], widths, *size, epochs)
         noise = jax.random.key(head["noise"])
-        numbers = jnp.arange(len(batches))
-        (layers, _), _ = jax.lax.scan(step, (layers, adam.init(layers)), (numbers, batches, real))
+        layers = (head["weights"], head["biases"])
+        numbers = jnp.arange(len(head["rows"]))
+        (layers, _), _ = jax.lax.scan(step, (layers, adam.init(layers)), (numbers, head["rows"], real))
         return layers
 
     return jax.jit(jax.vmap(train, in_axes=(None, None, None, 0)))

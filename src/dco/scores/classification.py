@@ -38,7 +38,6 @@ from dco.scores.ranks import (
     falling_values,
     first_labels,
     is_long,
-    is_single,
     least_probability,
     native,
     negated_falling,
@@ -206,7 +205,7 @@ class LAC(LabelScore):
         """One comparison with the least probability whose score is at most the threshold."""
         if not isinstance(threshold, float):
             return super().row_members(probabilities, uniforms, threshold)
-        return probabilities >= least_probability(threshold, is_single(probabilities))
+        return probabilities >= least_probability(threshold, probabilities.dtype == namespace(probabilities).float32)
 
     def row_sizes(
         self, probabilities: Floats, uniforms: Doubles, thresholds: Sequence[float | Doubles]
@@ -291,13 +290,9 @@ class RankScore(LabelScore):
         width = k if isinstance(falling, np.ndarray) or k <= _SHORT_ROW else k // _HEAD
         scores = self._rank_scores(falling[:, :width], uniforms)
         counts = [count_true(scores <= threshold) for threshold in thresholds]
-        if width == k:
-            return counts
-        beyond = xp.any(xp.stack(counts) == width, axis=0)
-        (rows,) = xp.nonzero(beyond)
-        if rows.shape[0]:
-            scores = self._rank_scores(xp.take(falling, rows, axis=0), _some(uniforms, rows))
-            whole = (count_true(scores <= _some(threshold, rows)) for threshold in thresholds)
+        if width < k and bool(xp.any(beyond := xp.any(xp.stack(counts) == width, axis=0))):
+            scores = self._rank_scores(falling[beyond], _some(uniforms, beyond))
+            whole = (count_true(scores <= _some(threshold, beyond)) for threshold in thresholds)
             counts = [replaced(count, beyond, more) for count, more in zip(counts, whole, strict=True)]
         return counts
 
@@ -462,9 +457,7 @@ def _is_by_row(limits: float | Doubles) -> bool:
 
 
 def _some(limits: Any, rows: Any) -> Any:
-    if isinstance(limits, float) or limits.shape[0] == 1:
-        return limits
-    return limits[rows, :] if isinstance(rows, slice) else namespace(limits).take(limits, rows, axis=0)
+    return limits if isinstance(limits, float) or limits.shape[0] == 1 else limits[rows]
 
 
 def _with_unseen(members: Bools, unseen: Bools, n_classes: int) -> Bools:

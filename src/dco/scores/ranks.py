@@ -39,11 +39,6 @@ def native(probabilities: Floats, *, by_columns: bool = False) -> Floats:
     return np.asarray(probabilities, dtype=dtype, order="F" if by_columns and probabilities.shape[1] <= _SHORT else "C")
 
 
-def is_single(probabilities: Floats) -> bool:
-    """Whether they are in single precision."""
-    return bool(probabilities.dtype == namespace(probabilities).float32)
-
-
 def is_long(probabilities: Floats) -> bool:
     """Whether rows are handled in blocks of ranks."""
     return isinstance(probabilities, np.ndarray) and int(probabilities.shape[1]) > _SHORT
@@ -102,8 +97,7 @@ def picked(probabilities: Floats, codes: Integers) -> Floats:
     if isinstance(probabilities, np.ndarray) and probabilities.flags.fnc:
         n = len(probabilities)
         return probabilities.ravel(order="F").take(codes * n + np.arange(n))  # twice as fast
-    values: Floats = probabilities[whole_numbers(probabilities.shape[0], probabilities), codes]
-    return values
+    return probabilities[whole_numbers(probabilities.shape[0], probabilities), codes]  # type: ignore[no-any-return]
 
 
 def two_largest(probabilities: Floats) -> tuple[Floats, Floats]:
@@ -207,8 +201,7 @@ def place_of(probabilities: Floats, codes: Integers, with_mass: bool) -> tuple[D
 def _equals_before(same: Bools, codes: Integers) -> Integers:
     """How many labels with the same probability stand in an earlier column than the label itself."""
     earlier: Integers = count_true(same) - 1
-    tied = np.flatnonzero(earlier)
-    if tied.size:
+    if (tied := np.flatnonzero(earlier)).size:
         earlier[tied] = count_true(same[tied] & (np.arange(same.shape[1]) < codes[tied][:, None]))
     return earlier
 
