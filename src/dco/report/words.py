@@ -45,6 +45,8 @@ def rank(level: LevelNumbers) -> str:
         return f"one for each of {len(level.thresholds)} {of}"
     if level.joint:
         return f"of the candidate that comes first, by {entry.n} rows; every candidate has its own"
+    if level.weighted:
+        return f"at a new row of mean weight, by {entry.n} rows; every new row has its own"
     if entry.rank is None:
         return f"weighted over {entry.n} clusters of rows"
     return f"rank {entry.rank} of {entry.n}" + (" (there is none, so it is infinite)" if entry.rank > entry.n else "")
@@ -77,6 +79,8 @@ def law(level: LevelNumbers) -> str:
         return "Each condition has a law of its own: the bars are the ranges that hold coverage with probability 90 %."
     if level.joint:
         return "The calibration rows choose among the candidates too: the promise holds, but no law of coverage is known."
+    if level.weighted:
+        return "Each row has a threshold by its weight: given the weights the promise holds, but no law is known."
     if entry.rank is None:
         return "Rows come in clusters: the promise holds, but no exact law of coverage is known."
     if entry.rank > entry.n:
