@@ -238,8 +238,7 @@ class ClassDraws(ClassRecord):
         total = doubles(self.draws[0, ...])
         for draw in range(1, self.draws.shape[0]):
             total += self.draws[draw, ...]
-        count = one_number(self.draws.shape[0], total)  # torch would multiply by the reciprocal of a Python number
-        return ClassProbabilities(total / count, self.classes, self.uniforms, self.unseen)
+        return ClassProbabilities(total / one_number(self.draws.shape[0], total), self.classes, self.uniforms, self.unseen)
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Sequence
 from contextlib import suppress
 from decimal import Decimal, InvalidOperation
 from fractions import Fraction
@@ -60,7 +59,7 @@ def beside(values: Any, like: Any) -> Any:
 
 
 def one_number(value: float, like: Any) -> Any:
-    """The number in double precision, (1, 1), beside `like`; made there, since copies to a device take time."""
+    """The number in double precision, (1, 1), beside `like`; torch on a GPU divides by arrays exactly, by numbers not."""
     xp = namespace(like)
     return xp.full((1, 1), value, dtype=xp.float64, device=like.device)
 
@@ -77,7 +76,7 @@ def doubles(array: Any) -> NDArray[np.float64]:
     return copied
 
 
-def joined(parts: Sequence[Any], *, axis: int = 0) -> Any:
+def joined(parts: list[Any], *, axis: int = 0) -> Any:
     """The parts, one after the other."""
     return parts[0] if len(parts) == 1 else namespace(parts[0]).concat(parts, axis=axis)
 

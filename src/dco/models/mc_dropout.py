@@ -9,11 +9,10 @@ On a GPU it also standardises features and draws first weights and batches: head
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 from numbers import Real
-from typing import Any, Literal, Self
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -119,9 +118,7 @@ class MCDropoutClassifier(ClassifierMixin, BaseEstimator):
         """The probabilities of every pass, (T, n, K) in single precision."""
         return ClassDraws(self._in_batches(X, "draws"), classes=self.classes_)
 
-    def predict_distribution(self, X: ArrayLike) -> ClassDraws:
-        """What scores ask for: the same as `predict_draws`."""
-        return self.predict_draws(X)
+    predict_distribution = predict_draws  # what scores ask for
 
     def _in_batches(self, X: ArrayLike, what: Literal["log_mean", "log_add_one_in", "draws"]) -> Any:
         check_is_fitted(self)
@@ -166,8 +163,7 @@ class MCDropoutClassifier(ClassifierMixin, BaseEstimator):
         drawn: dict[str, Any] = {"start": start.generate_state(1)[0], "order": order.generate_state(1)[0]}
         if _trains_on_host():
             drawn = _drawn_here(start, order, widths, len(codes), size, epochs)
-        drawn["noise"] = noise.generate_state(1)[0]
-        return _Task(features, codes, widths, epochs, size, drawn)
+        return _Task(features, codes, widths, epochs, size, drawn | {"noise": noise.generate_state(1)[0]})
 
     def _check_parameters(self) -> None:
         if not isinstance(self.hidden, Sequence) or not self.hidden:
@@ -183,8 +179,7 @@ class MCDropoutClassifier(ClassifierMixin, BaseEstimator):
                 raise ValueError(f"{name} must lie in [0, {end:g}), got {value!r}.")
 
 
-@dataclass(frozen=True, eq=False)
-class _Task:
+class _Task(NamedTuple):
     """All that training one head on one data set needs."""
 
     features: Any
@@ -216,8 +211,7 @@ def _trains_on_host() -> bool:
 
 def _first_layers(uniform: Any, widths: tuple[int, ...]) -> tuple[list[Any], list[Any]]:
     """Weights and biases, uniform within 1 / sqrt(fan_in): torch's default for a linear layer."""
-    shapes = [(1 / np.sqrt(fan_in), fan_in, fan_out) for fan_in, fan_out in pairwise(widths)]
-    layers = [(uniform(bound, fan_in, fan_out), uniform(bound, fan_out)) for bound, fan_in, fan_out in shapes]
+    layers = [(uniform(1 / np.sqrt(a), a, b), uniform(1 / np.sqrt(a), b)) for a, b in pairwise(widths)]
     return [weight for weight, _ in layers], [bias for _, bias in layers]
 
 
@@ -270,22 +264,18 @@ def _run_training(group: Sequence[tuple[MCDropoutClassifier, _Task]]) -> list[An
     """The weights and biases of each head."""
     jax = require("jax", extra="bayes")
     tasks = [task for _, task in group]
-    tables: dict[int, tuple[int, Any, Integers]] = {}
-    for task in tasks:  # heads on the same rows share them
-        tables.setdefault(id(task.features), (len(tables), task.features, task.codes))
+    tables = {id(task.features): (task.features, task.codes) for task in tasks}  # heads on the same rows share them
     # NumPy arrays where they are: stacking them in JAX would compile a small program for each shape.
     per_head = jax.tree.map(lambda *parts: np.stack(parts), *(task.drawn for task in tasks))
-    per_head["table"] = np.asarray([tables[id(task.features)][0] for task in tasks], dtype=np.int32)
+    per_head["table"] = np.asarray([list(tables).index(id(task.features)) for task in tasks], dtype=np.int32)
     for name in ("dropout", "learning_rate", "weight_decay"):
         per_head[name] = np.asarray([getattr(head, name) for head, _ in group], dtype=np.float32)
-    stack = np.stack if _trains_on_host() else jax.numpy.stack
-    features = stack([rows for _, rows, _ in tables.values()])
-    codes = np.stack([codes for _, _, codes in tables.values()])
+    features = (np if _trains_on_host() else jax.numpy).stack([rows for rows, _ in tables.values()])
+    codes = np.stack([codes for _, codes in tables.values()])
     first = tasks[0]
     real = np.tile(np.arange(-(-len(first.codes) // first.batch) * first.batch) < len(first.codes), first.epochs)
     program = _training_program(first.widths, first.epochs)
-    weights, biases = program(features, codes, real.reshape(-1, first.batch), per_head)
-    layers = [np.asarray(w) for w in weights], [np.asarray(b) for b in biases]
+    layers = jax.tree.map(np.asarray, program(features, codes, real.reshape(-1, first.batch), per_head))
     return [tuple([part[i] for part in parts] for parts in layers) for i in range(len(group))]
 
 
@@ -321,8 +311,7 @@ def _training_program(widths: tuple[int, ...], epochs: int) -> Any:
             return (optax.apply_updates(layers, change), moments), None
 
         if "start" in head:
-            size = codes.shape[1], real.shape[1]
-            head = head | _drawn_there(head["start"], head["order"], widths, *size, epochs)
+            head = head | _drawn_there(head["start"], head["order"], widths, codes.shape[1], real.shape[1], epochs)
         noise = jax.random.key(head["noise"])
         layers = (head["weights"], head["biases"])
         numbers = jnp.arange(len(head["rows"]))
