@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from numbers import Real
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -61,6 +61,9 @@ _HEAD = 4  # on a device, where ranks are cheap to sort and dear to score, a qua
 _MARGIN = 0.75  # of the smallest such value: so few other rows reach further that sorting those whole costs little
 
 
+Limit: TypeAlias = float | Doubles  # a threshold, or an array of them, one per row, per label or for both
+
+
 class LabelScore(Score):
     """What the scores of labels share: chunks of rows, labels never seen, thresholds of every shape.
 
@@ -79,13 +82,11 @@ class LabelScore(Score):
     def label_scores(self, probabilities: Floats, codes: Integers, uniforms: Doubles) -> Doubles:
         """The score of one label for each row of a chunk, (rows,)."""
 
-    def row_members(self, probabilities: Floats, uniforms: Doubles, threshold: float | Doubles) -> Bools:
+    def row_members(self, probabilities: Floats, uniforms: Doubles, threshold: Limit) -> Bools:
         """Which labels of a chunk of rows score at most the threshold, (rows, K)."""
         return self.row_scores(probabilities, uniforms) <= threshold  # type: ignore[no-any-return, unused-ignore]
 
-    def row_sizes(
-        self, probabilities: Floats, uniforms: Doubles, thresholds: Sequence[float | Doubles]
-    ) -> Sequence[Integers]:
+    def row_sizes(self, probabilities: Floats, uniforms: Doubles, thresholds: Sequence[Limit]) -> Sequence[Integers]:
         """How many labels of each row score at most each threshold, (rows,) each."""
         scores = self.row_scores(probabilities, uniforms)
         return [count_true(scores <= value) for value in thresholds]
@@ -178,7 +179,7 @@ class LabelScore(Score):
     def _observed(self, record: Any, rows: slice, codes: Integers, uniforms: Doubles) -> Doubles:
         return self.label_scores(self._probabilities(record, rows), codes, uniforms)
 
-    def _limits(self, threshold: Cutoff, record: ClassRecord) -> float | Doubles:
+    def _limits(self, threshold: Cutoff, record: ClassRecord) -> Limit:
         """The threshold as a float, or as float64 of shape (n, 1) per row, (1, K) per label or (n, K)."""
         limits, n = cutoff(threshold, len(record), record.n_classes), len(record)
         if isinstance(limits, float):
@@ -201,15 +202,13 @@ class LAC(LabelScore):
         """1 - p for one label per row."""
         return 1.0 - doubles(picked(probabilities, codes))
 
-    def row_members(self, probabilities: Floats, uniforms: Doubles, threshold: float | Doubles) -> Bools:
+    def row_members(self, probabilities: Floats, uniforms: Doubles, threshold: Limit) -> Bools:
         """One comparison with the least probability whose score is at most the threshold."""
         if not isinstance(threshold, float):
             return super().row_members(probabilities, uniforms, threshold)
         return probabilities >= least_probability(threshold, probabilities.dtype == namespace(probabilities).float32)
 
-    def row_sizes(
-        self, probabilities: Floats, uniforms: Doubles, thresholds: Sequence[float | Doubles]
-    ) -> Sequence[Integers]:
+    def row_sizes(self, probabilities: Floats, uniforms: Doubles, thresholds: Sequence[Limit]) -> Sequence[Integers]:
         """Members counted."""
         return [count_true(self.row_members(probabilities, uniforms, t)) for t in thresholds]
 
@@ -223,8 +222,7 @@ class Margin(LabelScore):
     def row_scores(self, probabilities: Floats, uniforms: Doubles) -> Doubles:
         """The margin of every label."""
         first, second = two_largest(probabilities)
-        best = namespace(first).where(probabilities == first, second, first)
-        return doubles(best) - doubles(probabilities)
+        return doubles(namespace(first).where(probabilities == first, second, first)) - doubles(probabilities)
 
     def label_scores(self, probabilities: Floats, codes: Integers, uniforms: Doubles) -> Doubles:
         """The margin of one label per row."""
@@ -256,7 +254,7 @@ class RankScore(LabelScore):
         """Rank and mass of one label per row, by one pass of comparisons: no sort."""
         return self.formula(*place_of(probabilities, codes, self.uses_mass), uniforms)[:, 0]
 
-    def row_members(self, probabilities: Floats, uniforms: Doubles, threshold: float | Doubles) -> Bools:
+    def row_members(self, probabilities: Floats, uniforms: Doubles, threshold: Limit) -> Bools:
         """The first c labels of each row: those at least as large as the c-th largest, ties counted off by column."""
         if not _is_by_row(threshold):
             return super().row_members(probabilities, uniforms, threshold)
@@ -269,9 +267,7 @@ class RankScore(LabelScore):
             members[rows] = first_labels(probabilities[rows], partial(_negated_at, negated), lengths[0])
         return members
 
-    def row_sizes(
-        self, probabilities: Floats, uniforms: Doubles, thresholds: Sequence[float | Doubles]
-    ) -> Sequence[Integers]:
+    def row_sizes(self, probabilities: Floats, uniforms: Doubles, thresholds: Sequence[Limit]) -> Sequence[Integers]:
         """The number of ranks at or below each threshold; no label is looked up."""
         if not all(_is_by_row(threshold) for threshold in thresholds):
             return super().row_sizes(probabilities, uniforms, thresholds)
@@ -284,7 +280,7 @@ class RankScore(LabelScore):
             sizes[:, rows] = lengths
         return list(sizes)
 
-    def _counts(self, falling: Floats, uniforms: Doubles, thresholds: Sequence[float | Doubles]) -> list[Integers]:
+    def _counts(self, falling: Floats, uniforms: Doubles, thresholds: Sequence[Limit]) -> list[Integers]:
         """How many ranks score at most each threshold; of long rows on a device the rest of a row only if its head does."""
         k, xp = int(falling.shape[1]), namespace(falling)
         width = k if isinstance(falling, np.ndarray) or k <= _SHORT_ROW else k // _HEAD
@@ -310,7 +306,7 @@ class RankScore(LabelScore):
         return self.formula(before, own, top, rank, uniforms)
 
     def _sorted_parts(
-        self, probabilities: Floats, uniforms: Doubles, thresholds: Sequence[float | Doubles]
+        self, probabilities: Floats, uniforms: Doubles, thresholds: Sequence[Limit]
     ) -> Iterator[tuple[Any, Floats, Integers]]:
         """Rows in one part or two: which, their values along the ranks, how many ranks each threshold reaches, (J, rows).
 
@@ -331,9 +327,7 @@ class RankScore(LabelScore):
         rest = np.flatnonzero(~settled)
         yield rest, *self._sorted_whole(probabilities[rest], _some(uniforms, rest), [_some(t, rest) for t in thresholds])
 
-    def _least_reached(
-        self, probabilities: Floats, uniforms: Doubles, thresholds: Sequence[float | Doubles]
-    ) -> float | None:
+    def _least_reached(self, probabilities: Floats, uniforms: Doubles, thresholds: Sequence[Limit]) -> float | None:
         """A probability that few rows' sets, and the value after them, go below; None where sorting whole is as good."""
         n, k = probabilities.shape
         if k <= _SHORT_ROW or n < 4 * _SAMPLED:
@@ -348,12 +342,12 @@ class RankScore(LabelScore):
         return _MARGIN * float(-falling[np.arange(len(reach)), reach].max())
 
     def _sorted_whole(
-        self, probabilities: Floats, uniforms: Doubles, thresholds: Sequence[float | Doubles]
+        self, probabilities: Floats, uniforms: Doubles, thresholds: Sequence[Limit]
     ) -> tuple[Floats, Integers]:
         falling = negated_falling(probabilities)
         return falling, self._lengths(Ranks.of(falling, probabilities.shape[1], self.uses_mass), uniforms, thresholds)
 
-    def _lengths(self, ranks: Ranks, uniforms: Doubles, thresholds: Sequence[float | Doubles]) -> Integers:
+    def _lengths(self, ranks: Ranks, uniforms: Doubles, thresholds: Sequence[Limit]) -> Integers:
         """How many ranks score at most each threshold, (J, rows).
 
         First whole blocks of ranks are placed by the score at their end, then ranks inside the one block that is cut.
@@ -438,7 +432,7 @@ class TopK(RankScore):
         return rank + 0.0 * top
 
 
-def _split(limits: float | Doubles, rows: slice, n_known: int) -> tuple[float | Doubles, Bools]:
+def _split(limits: Limit, rows: slice, n_known: int) -> tuple[Limit, Bools]:
     """What a chunk of rows needs: the limits of known labels, and whether labels never seen (score +inf) are in."""
     if isinstance(limits, float):
         return limits, np.asarray([[limits == np.inf]])
@@ -452,7 +446,7 @@ def _negated_at(values: Floats, places: Integers) -> Any:
     return -values[np.arange(len(values)), np.minimum(places, values.shape[1] - 1)]
 
 
-def _is_by_row(limits: float | Doubles) -> bool:
+def _is_by_row(limits: Limit) -> bool:
     return isinstance(limits, float) or limits.shape[1] == 1
 
 
