@@ -6,7 +6,7 @@ import math
 
 from dco.evaluation.evaluate import Evaluation
 from dco.evaluation.usefulness import size_in_words
-from dco.foundations.display import counted, have
+from dco.foundations.display import counted, have, p_in_words
 from dco.guarantees.facts import CertifiedThreshold
 from dco.report.formats import decimals_for, fixed, level_percent, number, percent, shortened
 from dco.report.numbers import ExampleSet, LevelNumbers, ReportNumbers
@@ -140,7 +140,7 @@ def verdict(evaluation: Evaluation) -> str:
     high = f"between {percent(found.low)} and {percent(found.high)}" if not found.tied else f"above {percent(found.low)}"
     return (
         f"In {found.n_test} rows, 90 % of the time the share covered lies {high}. "
-        f"Seen: {percent(found.coverage)} (p = {found.p_value:.2g}; {found.verdict})."
+        f"Seen: {percent(found.coverage)} ({p_in_words(found.p_value)}; {found.verdict})."
     )
 
 
