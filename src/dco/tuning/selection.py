@@ -472,8 +472,7 @@ def select(
     failures = {name: reason for name, reason in outcomes.items() if reason is not None}
     lost = {c.model_name: failures[c.name] for c in candidates if c.name in failures}
     lost |= {entry.name: entry.reason for entry in ranking.failed}
-    if lost:
-        notes.append(failed_note(lost))
+    notes += [failed_note(lost)] if lost else []
     ranking = replace(ranking, failed=(*(FailedCandidate(*item) for item in failures.items()), *ranking.failed))
     reasons = {entry.name: entry.reason for entry in ranking.failed}
     tried = trials.tried[winner.model_name]
