@@ -16,6 +16,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 TITLES = {
     "tables": "Real tables",
+    "end_to_end": "From a table to sets",
     "label_sets": "Label sets",
     "device": "Label sets on a GPU",
     "tuning_search": "Tuning",
@@ -24,12 +25,14 @@ TITLES = {
     "watching": "Watching rows in service",
     "densities": "Regression residuals and mixture densities",
     "growth": "Memory and growth",
+    "counting": "An order statistic by counting",
     "diabetes_table": "The Diabetes table",
     "cluster": "Candidate search on a Dask cluster",
     "bayesian_engines": "Bayesian engines",
 }
 QUICK = {
     "tables": "--splits 1 --rows 300 --only penguins",
+    "end_to_end": "--rows 2000 --boosting 2000 --models 600 --repeats 1",
     "label_sets": "--calibrate 1000 --test 2000 --classes 100 --repeats 2 --no-stages",
     "device": "--calibrate 100 --test 200 --classes 20 --rows 200 --batch 100 --repeats 1",
     "tuning_search": "--rows 500 --classes 100 --repeats 1",
@@ -38,6 +41,7 @@ QUICK = {
     "watching": "--streams 1 --calibrate 200 --coverage 0.6",
     "densities": "--quick",
     "growth": "--rows 40000 --classes 100 --batch 100 --repeats 1",
+    "counting": "--rows 20000 40000",
     "diabetes_table": "--seeds 1 --draws 200",
     "cluster": "--tasks 4 --empty 20 --rows 500 --classes 100 --repeats 1",
     "bayesian_engines": "--quick",

@@ -139,6 +139,34 @@ def test_a_scan_and_a_bisection_with_draws_agree():
     assert abs(places[0] - places[1]) <= 1
 
 
+@pytest.mark.filterwarnings("default")  # peers, where they are installed
+def test_the_way_from_a_table_to_sets_runs_and_leaves_the_models_their_time(monkeypatch):
+    end_to_end = benchmark("end_to_end")
+    monkeypatch.setattr(end_to_end, "SMALL", 300)
+    beside = cells(end_to_end.beside_mapie(900, 1))
+    assert [row[0] for row in beside[:3]] == ["Ridge, 300 rows", "Ridge, 900 rows", "LogisticRegression, 900 rows"]
+    assert all(float(row[1]) > 0 and float(row[3]) > float(row[1]) for row in beside[:3]), "a fit holds the model's own"
+    shares = [float(row[2].rstrip("%")) for row in cells(end_to_end.shares(900, 300))]
+    assert len(shares) == 7
+    assert all(0 < share < 100 for share in shares)
+
+
+def test_peak_memory_of_a_fit_counts_the_table_and_the_copies_that_a_model_makes():
+    end_to_end = benchmark("end_to_end")
+    assert [float(row[2]) > 1 for row in cells(end_to_end.memory(2000))] == [True] * 5
+    X, y = end_to_end.rows_of(20_000)
+    plain = end_to_end.peak(X, y)
+
+    class Copying(end_to_end.Nothing):
+        def fit(self, X, y):
+            self.kept_ = [X.copy() for _ in range(4)]
+            return super().fit(X, y)
+
+    planted = end_to_end.peak(X, y, model=Copying())
+    assert X.nbytes < plain < 2 * X.nbytes
+    assert planted > plain + 2 * X.nbytes
+
+
 def test_growth_runs_and_its_memory_follows_the_batch():
     growth = benchmark("growth")
     assert len(cells(growth.measure(1_600, 12, 10, 1))) == 4

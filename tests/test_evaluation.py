@@ -338,6 +338,7 @@ def test_the_verdict_is_about_low_coverage_alone(hits: int, verdict: str) -> Non
     assert found.verdict == found.to_dict()["verdict"] == verdict
     assert f"\nverdict            {verdict}: " in str(found)
     assert ("chance explains" in found.in_words(promised=0.9)) == (hits == 880)
+    assert ("calibration rows (p < 0.0001)" in found.in_words(promised=0.9)) == (hits == 700)
     assert evaluate(sets, np.zeros(1000)).verdict == "unchecked"
 
 

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 
+import dco
 from dco.foundations.errors import MissingExtraError
 from dco.foundations.extras import require
 
@@ -69,9 +70,20 @@ def test_sentences_are_folded_into_the_changelog_as_often_as_needed(tmp_path: Pa
     log, told = tmp_path / "CHANGELOG.md", tmp_path / "changelog.d"
     told.mkdir()
     log.write_text("# What changed\n\n## 0.1.0\n\n### Old\n- `a` is there.\n")
-    for version, words in (("0.2.0", "`b` is\nthere.\n`c` too.\n"), (None, "`d` as well.\n"), ("0.2.0", "`e` at last.\n")):
+    for version, words in (
+        ("0.2.0", "`b` is\nthere.\n`c` too.\n"),
+        (None, "`c` too.\n`d` as well.\n"),
+        ("0.2.0", "`e` at last.\n"),
+    ):
         (told / "new-things.md").write_text(words)
         main(tmp_path, version)
         assert list(told.iterdir()) == []
     new = "### New things\n- `b` is there.\n- `c` too.\n- `d` as well.\n- `e` at last.\n"
     assert log.read_text() == f"# What changed\n\n## 0.2.0\n\n{new}\n## 0.1.0\n\n### Old\n- `a` is there.\n"
+
+
+def test_the_changelog_has_a_section_for_this_version() -> None:
+    newest = re.search(r"^## (\S+)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert newest is not None
+    assert newest[1] == dco.__version__
+    assert f"version: {dco.__version__}\n" in (ROOT / "CITATION.cff").read_text()

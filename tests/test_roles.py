@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy import sparse
 
 from dco.foundations.errors import OverlappingRolesError
 from dco.rows.fingerprints import role_fingerprint, row_fingerprints
 from dco.rows.roles import Growth, Roles, Split, deal_roles
-from dco.rows.rows import Rows
+from dco.rows.rows import Rows, take_features
 
 NAMES = ("train", "tune", "calibrate")
 
@@ -75,6 +76,19 @@ def test_training_and_tuning_rows_are_slices_of_one_copy_with_parameters_of_thei
         assert part.params["name"] == "as it is"
     assert np.array_equal(roles.together.X, np.concatenate([roles.train.X, roles.tune.X]))
     assert deal_roles(rows_of(100), Split(given_tune=TUNE), seed=1).together is None
+
+
+def test_slices_of_a_sparse_table_share_its_memory() -> None:
+    whole = sparse.random_array((30, 5), density=0.3, format="csr", rng=np.random.default_rng(0))
+    whole.sum_duplicates()
+    for kind in (sparse.csr_array, sparse.csr_matrix):
+        table = kind(whole)
+        assert table.has_canonical_format
+        for part in (slice(10), slice(10, None), slice(10, 20), slice(0, 0)):
+            found = take_features(table, part)
+            assert type(found) is type(table)
+            np.testing.assert_array_equal(found.toarray(), whole.toarray()[part])
+        assert np.shares_memory(take_features(table, slice(25)).data, table.data)  # SciPy copies short ones
 
 
 @pytest.mark.parametrize(

@@ -143,7 +143,7 @@ def bench(**options: Any) -> Workbench:
 def test_a_growing_split_runs_where_it_was_told_to(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
 
-    def noted(function: Any, items: Any, *, n_jobs: Any, scheduler: Any) -> list[Any]:
+    def noted(function: Any, items: Any, *, n_jobs: Any, scheduler: Any, progress: Any) -> list[Any]:
         asked.append((n_jobs, scheduler))
         return [function(item) for item in items]
 

@@ -109,6 +109,19 @@ def test_the_certificate_states_the_weights_and_is_checked(tmp_path):
     assert "300 calibration rows have the effect of" in str(certificate)
 
 
+def test_evaluation_and_page_say_why_there_is_no_verdict():
+    from dco.report.page import page_html
+
+    est, (X, y) = fitted(weights=heavier), loads(300, 1, heavy=True)
+    assert "by its weight, and such sets have no known law" in str(est.evaluate(X, y))
+    page = page_html(est, X=X, y=y)
+    assert "given the weights the promise holds" in page
+    assert "every new row has its own" in page
+    assert "clusters" not in page.partition("<body")[2].partition("<script")[0]
+    with pytest.raises(ValueError, match="rows have weights"):
+        est.certificate_.simultaneous_slack()
+
+
 def test_label_weights_come_back_from_a_file(tmp_path):
     est = dco.DecoupledClassifier(LogisticRegression(), dco.scores.LAC(), weights={0: 0.5, 1: 2.0}, random_state=0)
     X, _ = labels(100, 6, 0.3)

@@ -20,7 +20,15 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
-ELSEWHERE = ("ARCHITECTURE.md", "CONTRIBUTING.md", "RELEASING.md", "VISION.md", "benchmarks/RESULTS.md", "results/*/*.svg")
+ELSEWHERE = (
+    "ARCHITECTURE.md",
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "RELEASING.md",
+    "VISION.md",
+    "benchmarks/RESULTS.md",
+    "results/*/*.svg",
+)
 LINK = re.compile(r"\]\((?!https?:|#|mailto:)([^)#\s]+)")
 FIGURE = re.compile(r"^<!-- figure: (\w+) -->$", re.MULTILINE)
 ENTRY = re.compile(r"^::: dco\.(\S+)$(?:\n    options: {heading: dco\.([\w.]+))?", re.M)  # a name, and how users call it

@@ -119,16 +119,14 @@ class Decoupled(HoldsModels, ABC):
         self._check_parameters(groups)
         if params and get_config().get("enable_metadata_routing") and self.search is None:
             process_routing(self, "fit", **params)  # an unset or unknown request is an error here, not a failed candidate
-        wanted = [getattr(self, entry.name) for entry in fields(Statement)]
-        ensemble = self.ensemble or (self.search is None and not named_models(self.models))
-        work = self.search, ensemble, self.refit, self.n_jobs, self.scheduler, self.selection
         new: Any = object.__new__(type(self))  # takes what is fitted, until all of it is
         new.__dict__.update(self.__dict__)
         seed = as_seed(self.random_state)
         rows = new._rows(X, y, groups, params, reset=True)
         if self.condition_on is not None:
             check_condition(self.condition_on, rows.X)
-        defaults, statement = self._defaults(seed), Statement(*wanted)
+        defaults = self._defaults(seed)
+        statement = Statement(*(getattr(self, entry.name) for entry in fields(Statement)))
         frozen = defaults is None and self.search is None and all(map(is_frozen, named_models(self.models).values()))
         sizes = sizes_of_roles(
             rows,
@@ -142,8 +140,8 @@ class Decoupled(HoldsModels, ABC):
         brought = {role: given for role, given in (("tune", tune), ("calibrate", calibrate)) if given is not None}
         roles = {role: new._rows(*role_parts(role, given), reset=False) for role, given in brought.items()}
         split = Split(*sizes, self.stratify, self.duplicates, frozen, roles.get("tune"), roles.get("calibrate"))
-        support = None if self.support is None else support_of(self.support)
         aim = self.objective or ("mean_size" if defaults is None else DEFAULT)
+        work = self.search, self.ensemble or defaults is not None, self.refit, self.n_jobs, self.scheduler, self.selection
         new.predictor_ = (fit_joint if self.selection == "joint" else fit_decoupled)(
             defaults or seeded_models(self.models, seed),
             given_scores(self.scores, scores_called),
@@ -151,7 +149,7 @@ class Decoupled(HoldsModels, ABC):
             statement,
             classes=new._known_classes(rows, split) if isinstance(self, ClassifierMixin) else None,
             split=split,
-            choosing=Choosing(*work, objective_of(aim), support),
+            choosing=Choosing(*work, objective_of(aim), None if self.support is None else support_of(self.support)),
             seed=seed,
         )
         if new.predictor_.notes:
@@ -237,15 +235,11 @@ class Decoupled(HoldsModels, ABC):
         if self.search is not None and not hasattr(self.search, "search"):
             raise ValueError(f"search must be None, dco.search.Random(...) or dco.search.Optuna(...), got {self.search!r}.")
         if isinstance(self, RegressorMixin) and self.condition_on is not None and is_label(self.condition_on):
-            raise ValueError(
-                f'condition_on="{self.condition_on}" is for classes; a regression takes a column or a callable.'
-            )
+            raise ValueError(f'condition_on="{self.condition_on}" is for classes; a regression takes columns or callables.')
         if isinstance(self, RegressorMixin) and self.stratify:
             raise ValueError("stratify=True is for classes.")
-        if self.support is not None:
-            if isinstance(self, ClassifierMixin):
-                raise ValueError("support= is for numbers; the labels of a classifier are those of y.")
-            support_of(self.support)
+        if self.support is not None and isinstance(self, ClassifierMixin):
+            raise ValueError("support= is for numbers; the labels of a classifier are those of y.")
 
     def _defaults(self, seed: int) -> Defaults | None:
         """The default models, all or those named, unless the caller brings models or a search."""

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 
 from dco.evaluation.evenness import ExcessRisk, Slab, Slice, fifths_in_words, share_interval, slices_of
 from dco.foundations.arrays import AnyArray, Bools, Floats, as_labels, real_numbers
-from dco.foundations.display import ShownAsPrinted, counted, first_few, html_table, number
+from dco.foundations.display import ShownAsPrinted, counted, first_few, html_table, number, p_in_words
 from dco.foundations.notes import Message, Note
 from dco.foundations.ranks import Threshold, size_quantile
 from dco.guarantees.theory.coverage import DOUBTFUL, Consistency, coverage_consistency
@@ -126,10 +126,10 @@ class Evaluation(ShownAsPrinted):
         """What to do where the promise did not hold; empty where it did."""
         if not self.broken:
             return ""
-        p = min(law.p_value for law in self.laws.values())
+        p = p_in_words(min(law.p_value for law in self.laws.values()))
         return (
-            f"These rows are not like the calibration rows (p = {p:.2g}): look for a change in time, place or labels, and "
-            "calibrate again on rows like these."
+            f"These rows are not like the calibration rows ({p}): look for a change in time, place or labels, and calibrate "
+            "again on rows like these, with dco recalibrate."
         )
 
     def in_words(self, *, promised: float) -> str:

@@ -20,6 +20,7 @@ from dco.rows.fingerprints import row_fingerprints
 if TYPE_CHECKING:
     from dco.predictor import DecoupledPredictor, Structure
 
+WEIGHTED = "each row has a threshold of its own, by its weight, and such sets have no known law of coverage"
 JOINT = "the calibration rows chose too (joint selection), and such sets have no known law of coverage"
 IN_GROUPS = "the law of coverage is for independent rows, and rows of this fit belong together in groups"
 
@@ -81,6 +82,8 @@ def _proves_nothing(own: DecoupledPredictor, X: Any, y: AnyArray, notes: list[No
     used = own.kept.used(row_fingerprints(X, y))
     if used is None and own.calibration.seen is not None:
         return JOINT, every
+    if used is None and own.calibration.weights is not None:
+        return WEIGHTED, every
     if used is None:
         return (None, set()) if own.calibration.clusters is None else (IN_GROUPS, every)
     said, spoilt, names = "the coverage", every, own.structure.conditions(X, y)

@@ -50,6 +50,11 @@ def number(value: float) -> str:
     return f"{value:.0f}" if 9999.5 <= abs(value) < 1e7 else f"{value:.4g}"
 
 
+def p_in_words(value: float) -> str:
+    """A p-value; nobody reads the exponent of a tiny one."""
+    return f"p = {value:.2g}" if value >= 1e-4 else "p < 0.0001"
+
+
 def html_table(head: Sequence[str], rows: Iterable[Sequence[str]], *, caption: str = "", most: int = 30) -> str:
     """A table for notebooks, which bring their own style; texts are escaped."""
     body = list(rows)

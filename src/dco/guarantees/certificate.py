@@ -95,6 +95,7 @@ class Certificate(Facts, ShownAsPrinted):
         if self.guarantee == "none" or any(threshold.rank is None for threshold in self.thresholds):
             why = "groups overlap" if self.groups else "rows belong together in groups"
             why = "the calibration rows choose among candidates" if self.joint else why
+            why = "rows have weights" if self.weights is not None else why
             why = "nothing is guaranteed" if self.guarantee == "none" else why
             raise ValueError(f"no bound is known for a level that is picked by its result: {why} (see the certificate).")
         own = None if self.delta is None else as_rational(self.delta, name="delta")

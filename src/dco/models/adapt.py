@@ -171,20 +171,17 @@ def name_of(model: Any) -> str:
 
 def _task(model: Any, last: Any) -> Literal["classes", "numbers"] | None:
     """What a model predicts, by scikit-learn's tags or, without a telling tag, by what it offers."""
-    from sklearn import base
+    from sklearn.utils import get_tags
 
     knows_classes = any(hasattr(last, name) for name in ("predict_proba", "predict_draws", "classes_"))
     try:
-        if base.is_classifier(model) or base.is_regressor(model):
-            return "classes" if base.is_classifier(model) else "numbers"
-        if knows_classes and hasattr(model, "predict"):
-            return "classes"
-        if knows_classes or base.is_outlier_detector(model) or base.is_clusterer(model):
-            return None
+        kind = get_tags(model).estimator_type
     except AttributeError:  # no tags: not derived from scikit-learn
-        if knows_classes:
-            return "classes"
-    return "numbers" if hasattr(last, "predict") else None
+        return "classes" if knows_classes else "numbers" if hasattr(last, "predict") else None
+    if kind in ("classifier", "regressor") or knows_classes:
+        classes = kind == "classifier" or (kind != "regressor" and hasattr(model, "predict"))
+        return "classes" if classes else "numbers" if kind == "regressor" else None
+    return "numbers" if kind not in ("outlier_detector", "clusterer") and hasattr(last, "predict") else None
 
 
 def _ask(model: Any, X: Any, kind: type) -> tuple[str, Any]:

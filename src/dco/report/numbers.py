@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -13,7 +14,7 @@ from dco.evaluation.evaluate import Evaluation, GroupEvaluation, evaluate
 from dco.evaluation.histograms import BINS, nice_step, size_counts, size_edges
 from dco.evaluation.usefulness import middle_range, point_in_words
 from dco.foundations.arrays import AnyArray, Bools, Floats, Integers, as_labels
-from dco.foundations.notes import Note, show
+from dco.foundations.notes import Note, NoteWarning, show
 from dco.foundations.ranks import Level, as_rational, size_quantile
 from dco.guarantees.certificate import Certificate
 from dco.guarantees.facts import CertifiedThreshold, certified_thresholds
@@ -98,6 +99,7 @@ class LevelNumbers:
     slices: tuple[tuple[GroupEvaluation, ...], ...] = ()  # for each slicing of the rows
     target_range: float | None = None  # the length of the middle 1 - alpha of the targets, for numbers
     joint: bool = False  # `thresholds` has the cut-off of the candidate that comes first
+    weighted: bool = False  # `thresholds` has that of a new row of mean weight
 
     @property
     def threshold(self) -> CertifiedThreshold | None:
@@ -239,12 +241,12 @@ def _level(predictor: DecoupledPredictor, alpha: Level, rows: GivenRows | None) 
     certified = certified_thresholds(predictor.calibration, found, statement)
     if joint:
         found, certified = {None: found[predictor.ranking.best]}, (replace(certified[0], group=None),)
-    entry_of = dict(zip(found, certified, strict=True))
+    entry_of, weighted = dict(zip(found, certified, strict=True)), statement.weights is not None
     shown = () if None in found else _largest_conditions(predictor)
     bound = picked_bound(predictor.certificate, value)
     if rows is None:
         shown_numbers = tuple(ConditionNumbers(entry_of[name]) for name in shown)
-        return LevelNumbers(value, certified, bound, shown_numbers, joint=joint)
+        return LevelNumbers(value, certified, bound, shown_numbers, joint=joint, weighted=weighted)
     sets = rows.sets(alpha)
     # rows of a cluster are not independent: their coverage has no law
     threshold = found.get(None) if predictor.calibration.clusters is None and not joint else None
@@ -267,6 +269,7 @@ def _level(predictor: DecoupledPredictor, alpha: Level, rows: GivenRows | None) 
         tuple(slicing.parts.evaluated(sets, rows.y) for slicing in rows.slicings),
         None if predictor.structure.classes is not None else middle_range(rows.y, alpha=value),
         joint,
+        weighted,
     )
 
 
@@ -290,7 +293,9 @@ def _given_rows(
     prediction = structure.prediction(X)  # once for all levels
 
     def sets(alpha: Level) -> PredictionSets:
-        return predictor.sets(X, predictor.stated(alpha), prediction=prediction)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", NoteWarning)  # rows with weights have full sets at levels that nobody asked for
+            return predictor.sets(X, predictor.stated(alpha), prediction=prediction)
 
     first = sets(levels[0])
     slicings = _slicings(structure, by, slices, conditions, overlap=bool(predictor.certificate.groups))

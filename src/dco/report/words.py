@@ -6,7 +6,7 @@ import math
 
 from dco.evaluation.evaluate import Evaluation
 from dco.evaluation.usefulness import size_in_words
-from dco.foundations.display import counted, have
+from dco.foundations.display import counted, have, p_in_words
 from dco.guarantees.facts import CertifiedThreshold
 from dco.report.formats import decimals_for, fixed, level_percent, number, percent, shortened
 from dco.report.numbers import ExampleSet, LevelNumbers, ReportNumbers
@@ -45,6 +45,8 @@ def rank(level: LevelNumbers) -> str:
         return f"one for each of {len(level.thresholds)} {of}"
     if level.joint:
         return f"of the candidate that comes first, by {entry.n} rows; every candidate has its own"
+    if level.weighted:
+        return f"at a new row of mean weight, by {entry.n} rows; every new row has its own"
     if entry.rank is None:
         return f"weighted over {entry.n} clusters of rows"
     return f"rank {entry.rank} of {entry.n}" + (" (there is none, so it is infinite)" if entry.rank > entry.n else "")
@@ -77,6 +79,8 @@ def law(level: LevelNumbers) -> str:
         return "Each condition has a law of its own: the bars are the ranges that hold coverage with probability 90 %."
     if level.joint:
         return "The calibration rows choose among the candidates too: the promise holds, but no law of coverage is known."
+    if level.weighted:
+        return "Each row has a threshold by its weight: given the weights the promise holds, but no law is known."
     if entry.rank is None:
         return "Rows come in clusters: the promise holds, but no exact law of coverage is known."
     if entry.rank > entry.n:
@@ -136,7 +140,7 @@ def verdict(evaluation: Evaluation) -> str:
     high = f"between {percent(found.low)} and {percent(found.high)}" if not found.tied else f"above {percent(found.low)}"
     return (
         f"In {found.n_test} rows, 90 % of the time the share covered lies {high}. "
-        f"Seen: {percent(found.coverage)} (p = {found.p_value:.2g}; {found.verdict})."
+        f"Seen: {percent(found.coverage)} ({p_in_words(found.p_value)}; {found.verdict})."
     )
 
 

@@ -25,7 +25,6 @@ import datetime
 import math
 import struct
 import types
-from collections.abc import Iterable
 from dataclasses import dataclass, field, fields, is_dataclass
 from decimal import Decimal
 from enum import Enum
@@ -76,9 +75,12 @@ def role_fingerprint(hashes: Hashes) -> str:
     rows = np.ascontiguousarray(hashes, dtype="S16")
     first = rows.view(">u8")[::2].astype(np.uint64)
     order = np.argsort(first)  # many times faster than by 16 bytes, and the same unless rows share half a hash
-    ordered, alike = rows[order], np.flatnonzero(np.diff(first[order]) == 0)
+    first, ordered = first[order], rows[order]
+    alike = np.flatnonzero(first[1:] == first[:-1])
     ordered = np.sort(rows) if np.any(ordered[alike] != ordered[alike + 1]) else ordered
-    return blake2b(struct.pack("<Q", rows.size) + ordered.tobytes(), digest_size=16, person=b"dco role").hexdigest()
+    digest = blake2b(struct.pack("<Q", rows.size), digest_size=16, person=b"dco role")
+    digest.update(ordered.data)
+    return digest.hexdigest()
 
 
 def overlap(a: Hashes, b: Hashes) -> Integers:
@@ -126,13 +128,11 @@ def codes_of_values(values: Any, *, name: str = "groups", missing: bool = False)
 
 def mixed(words: Words) -> Words:
     """A hash of each word, one-to-one, that spreads over all bits (the finaliser of SplitMix64): fast, and no secret."""
-    found = words >> np.uint64(30)
-    found ^= words
+    found: Words = words ^ (words >> np.uint64(30))
     found *= np.uint64(0xBF58476D1CE4E5B9)
-    shifted = found >> np.uint64(27)
-    found ^= shifted
+    found ^= found >> np.uint64(27)
     found *= np.uint64(0x94D049BB133111EB)
-    found ^= np.right_shift(found, np.uint64(31), out=shifted)
+    found ^= found >> np.uint64(31)
     return found
 
 
@@ -164,17 +164,19 @@ def _row_words(X: Any, y: Any, *, at_float32: bool = False) -> Words:
 
 def _table_sums(table: Any, keys: Words, at_float32: bool) -> Words:
     n, width = table.shape
-    if hasattr(table, "indptr"):  # sparse
-        own = keys[:, table.indices]
-        cells: Words = mixed(_number_words(table.data, at_float32) ^ own) - mixed(own)
-        return np.asarray(sums_by_row(cells, table) + mixed(keys).sum(axis=1, keepdims=True))
     sums = np.zeros((2, n), np.uint64)
+    if hasattr(table, "indptr"):  # sparse
+        step, of_zeros = max(1, _CELLS_AT_ONCE * n // max(1, table.nnz)), mixed(keys)
+        for start in range(0, n, step):
+            part = table[start : start + step]
+            cells = mixed(_number_words(part.data, at_float32) ^ keys[:, part.indices]) - of_zeros[:, part.indices]
+            sums[:, start : start + step] = sums_by_row(cells, part)
+        return np.asarray(sums + of_zeros.sum(axis=1, keepdims=True))
     if isinstance(table, np.ndarray) and table.dtype.kind in "biuf":
         step = max(1, _CELLS_AT_ONCE // max(1, width))
         for start in range(0, n, step):
             words = _number_words(table[start : start + step].T, at_float32)
-            for lane, own in enumerate(keys):
-                sums[lane, start : start + step] = mixed(words[lane % len(words)] ^ own[:, None]).sum(axis=0)
+            sums[:, start : start + step] = mixed(words ^ keys[:, :, None]).sum(axis=1)
         return sums
     for j in range(width):
         sums += mixed(column_words(column_of(table, j), at_float32=at_float32) ^ keys[:, [j]])
@@ -188,7 +190,7 @@ def as_table(values: Any, name: str) -> Any:
     """`values` as something with a (n, columns) shape: a frame, a CSR matrix or an array."""
     if issparse(values):
         table: Any = values
-        matrix = table.tocsr(copy=True)
+        matrix = table.tocsr(copy=not getattr(table, "has_canonical_format", False))
         matrix.sum_duplicates()  # also sorts the columns of each row
         return matrix
     if isinstance(values, np.ndarray) and values.dtype.kind != "V":
@@ -259,14 +261,12 @@ def column_words(column: Any, *, at_float32: bool = False) -> Words:
 
 def cell_words(values: list[Any], *, at_float32: bool = False) -> Words:
     """The words of Python values, (2, n); equal values of the usual types are canonised once."""
-
-    def cells_of(some: Iterable[Any]) -> Words:
-        return np.array([_cell(value, at_float32) for value in some], dtype=np.uint64).reshape(-1, 2).T
-
-    if not set(map(type, values)) <= _PLAIN:
-        return cells_of(values)
-    places = {value: place for place, value in enumerate(dict.fromkeys(values))}
-    return cells_of(places)[:, list(map(places.__getitem__, values))]
+    distinct = dict.fromkeys(values) if set(map(type, values)) <= _PLAIN else values
+    words: Words = np.array([_cell(value, at_float32) for value in distinct], dtype=np.uint64).reshape(-1, 2).T
+    if distinct is values:
+        return words
+    places = {value: place for place, value in enumerate(distinct)}
+    return words[:, list(map(places.__getitem__, values))]
 
 
 def _number_words(array: AnyArray, at_float32: bool) -> Words:

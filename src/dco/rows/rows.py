@@ -160,6 +160,10 @@ def take_features(X: Any, rows: Integers | slice) -> Any:
         return X.iloc[rows]
     if isinstance(X, np.ndarray) and not isinstance(rows, slice):
         return X.take(rows, axis=0)  # three times as fast as X[rows]
+    if isinstance(rows, slice) and getattr(X, "format", "") == "csr" and X.has_canonical_format:  # not copied either
+        ends: Any = X.indptr[slice(rows.start, None if rows.stop is None else rows.stop + 1)]
+        own = slice(ends[0], ends[-1])
+        return type(X)((X.data[own], X.indices[own], ends - ends[0]), shape=(len(ends) - 1, X.shape[1]), copy=False)
     return X[rows] if hasattr(X, "shape") or isinstance(rows, slice) else [X[row] for row in rows]
 
 
@@ -292,11 +296,11 @@ class KeptRows:
     @classmethod
     def of(cls, roles: Mapping[str, Hashes], complete: Bools) -> KeptRows:
         """All that is kept, from the fingerprints of the rows of each role."""
-        numbers = {role: first_words(hashes) for role, hashes in roles.items()}
+        numbers = {role: np.sort(first_words(hashes)) for role, hashes in roles.items()}
         every = np.sort(np.concatenate(list(numbers.values())))
         alike = np.concatenate([[False], every[1:] == every[:-1], [False]])
         repeated = np.count_nonzero(alike[1:] | alike[:-1]) / every.size
-        kept = {role: np.unique(own, return_counts=True)[0][:KEPT_ROWS] for role, own in numbers.items()}  # by sorting: fast
+        kept = {role: own[np.diff(own, prepend=~own[:1]) != 0][:KEPT_ROWS] for role, own in numbers.items()}  # each once
         return cls(kept, repeated, every.size, complete)
 
     def among(self, hashes: Hashes) -> UsedRows:
