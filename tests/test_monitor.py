@@ -242,6 +242,20 @@ def test_full_sets_never_alarm():
     assert (report.coverage, report.p_value, report.alarm) == (1.0, 1.0, False)
 
 
+def test_a_condition_of_few_rows_that_the_model_rules_out_is_watched():
+    """Its threshold is infinite, and so are calibration scores: no rank of theirs is broken at random."""
+    rng = np.random.default_rng(0)
+    X = np.column_stack([rng.normal(size=600), np.arange(600) % 100 == 0])
+    y = np.where(X[:, 1] == 1, "c", np.where(X[:, 0] > rng.normal(size=600), "a", "b"))
+    train, rest = np.arange(600)[y != "c"][:200], np.r_[np.arange(600)[y != "c"][200:], np.arange(600)[y == "c"]]
+    est = dco.DecoupledClassifier(LogisticRegression(), dco.scores.LAC(), condition_on=1, tune_size=0.2, random_state=0)
+    with pytest.warns(NoteWarning):
+        est.fit(X[train], y[train], calibrate=(X[rest], y[rest]))
+    assert np.isinf(est.predictor_.calibration.scores).sum() == 6
+    report = dco.Monitor(est, duplicates="natural").update(X, y)
+    assert {entry.condition: entry.coverage for entry in report.conditions}["1.0"] == 1
+
+
 def test_drift_of_scores_is_seen_where_coverage_stays():
     """Residuals of one size: rows are covered as before, and their scores are not those of the calibration rows."""
     est, (X, y) = fitted(), rows(600)

@@ -97,6 +97,18 @@ def test_levels_keep_the_order_and_have_an_inverse():
     assert level.of(np.array([1.0, 2.0])) == pytest.approx([1 / 2, 1])
 
 
+def test_the_most_probable_label_is_in_every_set_at_every_level():
+    """Scores of different ranges, TopK among them: none of them may carry the label past the least score of another."""
+    rng = np.random.default_rng(0)
+    y = rng.choice(6, size=1200)
+    X = rng.normal(size=(1200, 4)) + 1.2 * np.eye(6)[y, :4]
+    models = {"line": LogisticRegression(), "near": KNeighborsClassifier(25)}
+    scores = [dco.scores.NeverEmpty(each) for each in (LAC(), dco.scores.RAPS(1.5, 1), dco.scores.SAPS(1.0))]
+    for own in ([*scores, dco.scores.TopK()], [dco.scores.TopK(), dco.scores.NeverEmpty(LAC())]):
+        est = dco.DecoupledClassifier(models, own, selection="pointwise", alpha=0.05, random_state=0).fit(X[:600], y[:600])
+        assert min(sets.sizes().min() for sets in est.predict_set(X[600:], alpha=[0.05, 0.2, 0.4, 0.5, 0.6, 0.8])) == 1
+
+
 @pytest.mark.guarantee
 @pytest.mark.parametrize("case", CASES)
 def test_coverage_has_the_law_of_one_order_statistic(case):

@@ -10,6 +10,7 @@ from scipy.optimize import linprog
 
 import dco
 from dco import conditional_conformal, split_conformal
+from dco.scores.score import LEAST
 
 GROUPS = np.array([[1, 0, 0], [1, 0, 1], [1, 1, 0], [1, 1, 1]])  # a constant, and two groups that overlap
 
@@ -109,6 +110,21 @@ def test_every_overlapping_group_is_covered_and_not_by_much_more():
     plain = coverage(lambda scores, _: np.full(4, split_conformal(scores, alpha=ALPHA).value)).mean(axis=0)
     assert plain[0] == pytest.approx(1 - ALPHA, abs=0.01)
     assert plain[2] < 0.75, "one threshold for all rows leaves a group behind"
+
+
+@pytest.mark.parametrize("share", [0.1, 0.6, 0.95])
+def test_labels_that_every_set_holds_leave_cutoffs_of_a_usual_size(share):
+    """The least float of `NeverEmpty`: coverage of every group is exact over n + 1 rows, and no sum of scores is huge."""
+    rng = np.random.default_rng(int(100 * share))
+    for alpha in (0.1, 0.25, 0.5):
+        features, scores = GROUPS[rng.integers(0, 4, 60)].astype(float), rng.exponential(size=60)
+        scores[rng.uniform(size=60) < share] = LEAST
+        every = np.arange(60)
+        cuts = [
+            conditional_conformal(scores[every != i], features[every != i], features[[i]], alpha=alpha)[0] for i in every
+        ]
+        assert np.abs(cuts).max() < 100
+        assert np.all(features.T @ ((scores <= cuts) - (1 - alpha)) >= -1e-9)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The candidates of ``models=None``: one place for estimators and command line, chosen by training rows alone."""
+"""The candidates of ``models=None``: one place for estimators and command line, chosen without calibration rows."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from sklearn.dummy import DummyRegressor
 from sklearn.linear_model import Ridge
 
 import dco
+from dco.foundations.notes import NoteWarning
 from dco.rows.rows import Rows
 from dco.tuning.defaults import Defaults
 
@@ -53,7 +54,7 @@ def test_a_classifier_without_models_takes_frames_and_arrays():
         assert est.ranking_.failed == ()
 
 
-def test_candidates_are_chosen_by_training_rows_alone():
+def test_candidates_are_chosen_without_calibration_rows():
     """A negative target among calibration rows leaves the logarithms in; it scores +inf where they win."""
     X, y = table()
     given = X.iloc[:50], np.r_[-1.0, y[1:50]]
@@ -61,6 +62,44 @@ def test_candidates_are_chosen_by_training_rows_alone():
     assert "linear-log" in models_of(est)
     assert "Transformed" in est.best_candidate_
     assert np.isinf(est.predictor_.calibration.scores).sum() == 1
+
+
+@pytest.mark.parametrize(("target", "log"), [(0.0, "log1p"), (-1.0, None)])
+@pytest.mark.parametrize("size", [0.25, "auto"])
+def test_a_tuning_target_that_a_log_does_not_take_leaves_it_out(target, log, size):
+    """The winner is fitted to tuning targets too: that fit must not fail for what training rows do not show."""
+    X, y = table(400)
+    settings = {"tune_size": size, "calibrate_size": 0.25, "random_state": 0}
+    first = dco.DecoupledRegressor(["linear"], **settings).fit(X, y).splits_.tune[0]
+    y = np.where(np.arange(400) == first, target, y)
+    est = dco.DecoupledRegressor(["linear", "spread"], **settings).fit(X, y)
+    assert any(f"transform='{log}'" in row.name for row in est.ranking_.table) == (log is not None)
+    assert not any("transform='log'" in row.name for row in est.ranking_.table)
+
+
+def test_one_target_for_all_and_predictions_far_from_it():
+    X, y = table(120)
+    est = dco.DecoupledRegressor(["linear"], random_state=0).fit(X, np.full(120, -5.0))
+    assert est.predict_set(X).sizes().max() < 1e-6
+    est = dco.DecoupledRegressor(["linear"], random_state=0).fit(X[["a"]], y**3)  # some lines pass below 0: e**700 sizes
+    assert est.ranking_.failed == ()
+
+
+def test_missing_values_of_any_kind_are_one():
+    """pandas.NA in columns of pandas' own types, also where training rows had none: the same sets as of plain columns."""
+    X, y = table(160)
+    X["count"] = np.where(np.arange(160) % 7 == 0, np.nan, np.arange(160) % 5)
+    X["late"] = np.where(np.arange(160) < 150, "u", None)
+    own = X.convert_dtypes()
+    own["flag"] = own["flag"].mask(np.arange(160) % 9 == 0)
+    X["flag"] = X["flag"].astype(object).mask(np.arange(160) % 9 == 0)
+    assert {str(dtype) for dtype in own.dtypes} >= {"Float64", "Int64", "boolean"}
+    for estimator, target in ((dco.DecoupledRegressor, y), (dco.DecoupledClassifier, y > np.median(y))):
+        plain, other = (estimator(random_state=0).fit(rows[:150], target[:150]) for rows in (X, own))
+        assert other.ranking_.failed == ()
+        assert other.ranking_ == plain.ranking_
+        with pytest.warns(NoteWarning, match="'late' in 10"):
+            assert np.array_equal(other.predict_set(own).sizes(), plain.predict_set(X).sizes())
 
 
 @pytest.mark.parametrize(
@@ -73,16 +112,16 @@ def test_candidates_are_chosen_by_training_rows_alone():
 )
 def test_what_cannot_pay_is_left_out(n, shift, names, log):
     X, y = table(n)
-    models, scores = Defaults(False, 0.1, 0).on(Rows(X, y + shift), None)
+    models, scores = Defaults(False, 0.1, 0).on(Rows(X, y + shift), None, y + shift)
     assert set(models) == names
     assert f"Transformed(AbsoluteResidual, transform={log})" in scores
 
 
 def test_targets_at_zero_take_log1p_and_given_scores_keep_the_models_that_suit():
     X, y = table(50)
-    _, scores = Defaults(False, 0.1, 0).on(Rows(X, np.where(y < 3, 0.0, y)), None)
+    _, scores = Defaults(False, 0.1, 0).on(Rows(X, y), None, np.where(y < 3, 0.0, y))
     assert "Transformed(AbsoluteResidual, transform='log1p')" in scores
-    models, _ = Defaults(False, 0.1, 0).on(Rows(X, y), {"n": dco.scores.NormalisedResidual()})
+    models, _ = Defaults(False, 0.1, 0).on(Rows(X, y), {"n": dco.scores.NormalisedResidual()}, y)
     assert set(models) == {"spread"}
 
 

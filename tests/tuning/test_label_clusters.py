@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from contextlib import nullcontext
 
 import numpy as np
@@ -63,6 +64,40 @@ def test_labels_without_rows_and_lone_rare_labels_join_others():
     scores, labels = np.r_[np.zeros(50), np.full(50, 5.0), 4.9, 5.1], np.array(["a"] * 50 + ["b"] * 50 + ["c"] * 2)
     classes = np.array(["a", "b", "c", "never"])
     assert label_clusters(scores, labels, labels, classes, rows=100, least=36) == (("a",), ("b", "c", "never"))
+
+
+def test_labels_of_calibration_rows_alone_move_no_other_label():
+    rng = np.random.default_rng(3)
+    for more in (1, 5, 40) * 10:
+        labels = rng.choice(12, size=400, p=np.arange(12, 0, -1) / 78)
+        scores = rng.normal(size=400) + 0.3 * rng.permutation(12)[labels]
+        own = label_clusters(scores, labels, labels, np.arange(12), rows=200, least=30)
+        found = label_clusters(scores, labels, labels, np.arange(-more, 12), rows=200, least=30)
+        assert {tuple(label for label in cluster if label >= 0) for cluster in found} == set(own)
+        assert sum(any(label < 0 for label in cluster) for cluster in found) == 1
+
+
+@pytest.mark.parametrize(("condition_on", "objective"), [("label", "mean_size"), (None, "even")])
+def test_labels_of_calibration_rows_alone_change_no_ranking(condition_on, objective):
+    """How many labels there are is not for a search to know, where only calibration rows tell."""
+    rng = np.random.default_rng(0)
+    y, X = rng.choice(3, size=600), rng.normal(size=(600, 2))
+    X[:, 0] += y
+    found = []
+    for labels in (y[400:], np.where(np.arange(200) < 100, y[400:], np.arange(200))):
+        options = {"condition_on": condition_on, "objective": objective, "alpha": 0.6, "tune_size": 0.4, "random_state": 0}
+        est = dco.DecoupledClassifier(LogisticRegression(), [dco.scores.LAC(), dco.scores.Margin()], **options)
+        with warnings.catch_warnings(action="ignore"):
+            found.append(est.fit(X[:400], y[:400], calibrate=(X[400:], labels)).ranking_)
+    assert found[0] == found[1]
+
+
+def test_truth_values_are_conditions_that_files_hold(tmp_path):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 2))
+    est = dco.DecoupledClassifier(LogisticRegression(), condition_on="label", random_state=0).fit(X, X[:, 0] > 0)
+    dco.save(est, tmp_path / "m.dco")
+    assert dco.load(tmp_path / "m.dco").ranking_ == est.ranking_
 
 
 def test_coverage_within_a_cluster_follows_its_beta_law():

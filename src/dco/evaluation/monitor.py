@@ -112,7 +112,8 @@ class _Urn:
         self.evidence, self.scores = Evidence.none(), sorted(scores.tolist())
         below, equal = int(np.sum(scores < self.cut)), int(np.sum(scores == self.cut))
         # of the calibration scores equal to the threshold, put in random order, the threshold is the (k - below)-th
-        self.tie = tie.beta(self.rank - below, equal - (self.rank - below) + 1) if equal else 1.0
+        ranked = equal and self.rank <= self.n  # rank n + 1 is beyond them all, infinite ones too
+        self.tie = tie.beta(self.rank - below, equal - (self.rank - below) + 1) if ranked else 1.0
 
     def expected(self) -> float:
         """The probability that the next row is a hit."""

@@ -101,8 +101,9 @@ class Level:
         self.heights = np.concatenate([[heights[0] - 1], heights, [2.0]])
 
     def of(self, values: Floats) -> Floats:
-        """The level of each value, never decreasing with it."""
-        return _along(np.asarray(values, dtype=np.float64), self.knots, self.heights)
+        """The level of each value, never decreasing with it; the least float is the least level of every candidate."""
+        given = np.asarray(values, dtype=np.float64)
+        return np.where(given == LEAST, LEAST, _along(given, self.knots, self.heights))
 
     def beyond(self, levels: Floats) -> Floats:
         """A value just above all that have at most each level."""

@@ -67,6 +67,7 @@ OWN = _full_names("""
     dco.models.averaged: AveragedModel
     dco.models.bayesian_linear: SparseBayesianRegression
     dco.models.mc_dropout: MCDropoutClassifier
+    dco.models.plain_columns: PlainColumns
     dco.models.quantile_pair: QuantilePair
     dco.models.residual_spread: ResidualSpread
     dco.models.several: SeveralModels

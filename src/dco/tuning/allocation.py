@@ -159,7 +159,7 @@ def growing_candidates(
 ) -> tuple[CandidatesOn, dict[str, Any]]:
     """For a tuning split that grows: models fitted once on training rows, and their candidates on any rows taken so far."""
     if isinstance(models, Defaults):
-        models, scores = models.on(bench.train, scores)
+        models, scores = models.on(bench.train, scores, bench.train.y)
     candidates = bench.scored(expand(models, scores, bench.classes))
     fitted, lost = dict[str, Any](), dict[str, str]()
 

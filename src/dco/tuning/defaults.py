@@ -1,7 +1,7 @@
 """The candidates of ``models=None`` and of ``dco fit``: named models with their own preparation, and the scores they try.
 
 Each model is a pipeline that imputes, scales and encodes. The preparation is fitted where the model is fitted, so it never
-sees a calibration row, and neither does the choice of candidates: it looks at training rows alone.
+sees a calibration row, and neither does the choice of candidates: it looks at training rows, and at tuning targets.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from dco.foundations.arrays import Floats
+from dco.foundations.arrays import AnyArray, Floats
 from dco.foundations.ranks import Level, as_rational
 from dco.models.adapt import records_of, seeded_models
 from dco.rows.rows import Rows, is_frame
@@ -40,10 +40,19 @@ class Defaults:
     seed: int
     names: tuple[str, ...] | None = None
 
-    def on(self, rows: Rows, scores: Mapping[str, Score] | None) -> tuple[dict[str, Any], Mapping[str, Score] | None]:
-        """Models and scores for these training rows; a log of the target only where no target is negative."""
+    def scale(self, y: AnyArray) -> str | None:
+        """The log that suits these targets, if any does."""
+        return None if self.classes else log_scale(y)
+
+    def on(
+        self, rows: Rows, scores: Mapping[str, Score] | None, y: AnyArray
+    ) -> tuple[dict[str, Any], Mapping[str, Score] | None]:
+        """Models and scores for these training rows; a log of the target only if it suits all of `y`.
+
+        `y` are the targets of training and tuning rows: the winner is fitted to both.
+        """
         task = "classification" if self.classes else "regression"
-        scale = None if self.classes else log_scale(rows.y)
+        scale = self.scale(y)
         names, unknown = self.names, [name for name in self.names or () if name not in NAMES[task]]
         if unknown:
             raise ValueError(f"there is no default model {unknown[0]!r} for {task}: choose from {', '.join(NAMES[task])}.")
@@ -54,7 +63,7 @@ class Defaults:
         maker = Maker(Columns.of(rows.X), self.classes, float(as_rational(self.alpha)), len(rows), scale)
         models = seeded_models({name: maker.model(name) for name in names}, self.seed)
         if scores is None and not self.classes:
-            scores = named_scores(regression_scores(scale))
+            scores = named_scores(regression_scores(scale, varied=bool(np.ptp(rows.y) > 0)))
         if scores is None:
             return models, None
         kinds = {name: records_of(model) for name, model in models.items()}
@@ -76,9 +85,9 @@ def log_scale(y: Floats) -> str | None:
     return "log" if least > 0 and least >= float(np.median(y)) / 1000 else "log1p"
 
 
-def regression_scores(scale: str | None) -> list[Score]:
+def regression_scores(scale: str | None, *, varied: bool = True) -> list[Score]:
     """Residuals of every kind, on the scale of y and on scales that flatten towards large y."""
-    scales = ["quantile"] if scale is None else [scale, "sqrt"]
+    scales = [scale, "sqrt"] if scale is not None else ["quantile"] if varied else []
     kinds = (AbsoluteResidual(), NormalisedResidual(), QuantileResidual())
     own: list[Score] = [*kinds, QuantileResidual(kind="relative")]
     return own + [Transformed(score, name) for score in kinds for name in scales]
@@ -161,6 +170,8 @@ class Maker:
         from sklearn.pipeline import Pipeline
         from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
+        from dco.models.plain_columns import PlainColumns
+
         imputer = SimpleImputer(strategy="median", keep_empty_features=True, add_indicator=False)
         numbers = [("impute", imputer), ("scale", StandardScaler())]
         if self.columns.plain:
@@ -172,21 +183,24 @@ class Maker:
             encoder = OneHotEncoder(
                 handle_unknown="infrequent_if_exist", max_categories=_MOST_CATEGORIES, sparse_output=False
             )
-            parts.append(("texts", encoder, list(self.columns.texts)))
+            parts.append(("texts", Pipeline([("plain", PlainColumns()), ("encode", encoder)]), list(self.columns.texts)))
         return [("columns", ColumnTransformer(parts))]
 
     def _ordinal(self) -> list[tuple[str, Any]]:
         """Trees handle missing numbers and need no scaling; categories become whole numbers, unknown ones -1."""
         from sklearn.compose import ColumnTransformer
+        from sklearn.pipeline import Pipeline
         from sklearn.preprocessing import OrdinalEncoder
+
+        from dco.models.plain_columns import PlainColumns
 
         if self.columns.plain:
             return []
         parts: list[tuple[str, Any, list[Any]]] = []
         if self.columns.numbers:
-            parts.append(("numbers", "passthrough", list(self.columns.numbers)))
+            parts.append(("numbers", PlainColumns(numbers=True), list(self.columns.numbers)))
         if self.columns.texts:
             codes: dict[str, Any] = {"unknown_value": -1, "encoded_missing_value": -2, "max_categories": _MOST_CATEGORIES}
             encoder = OrdinalEncoder(handle_unknown="use_encoded_value", **codes)
-            parts.append(("texts", encoder, list(self.columns.texts)))
+            parts.append(("texts", Pipeline([("plain", PlainColumns()), ("encode", encoder)]), list(self.columns.texts)))
         return [("columns", ColumnTransformer(parts))]

@@ -21,9 +21,10 @@ def label_clusters(
 
     `scores` and `labels` are those of the tuning rows, `seen` the labels of all rows but calibration rows, which say how
     many rows a label expects. Rare labels are ordered by how high their scores are, and neighbours share a threshold until
-    `least` rows are expected; what is left over joins the cluster nearest to it. After Ding, Angelopoulos, Bates, Jordan
-    and Tibshirani (2023), who learn clusters of score quantiles on a part of the calibration rows. Claim: clusters do not
-    depend on calibration rows, so each cluster has the guarantee of a condition (Mondrian); a label in it has none.
+    `least` rows are expected; what is left over joins the cluster nearest to it, and so do, together, the labels that only
+    calibration rows may have. After Ding, Angelopoulos, Bates, Jordan and Tibshirani (2023), who learn clusters of score
+    quantiles on a part of the calibration rows. Claim: clusters do not depend on calibration rows, so each cluster has the
+    guarantee of a condition (Mondrian); a label in it has none.
     """
     count = Counter(seen.tolist())
     expected = {label: rows * count[label] / max(len(seen), 1) for label in classes.tolist()}
@@ -32,19 +33,27 @@ def label_clusters(
     height = {label: _height(own.get(label, ranks[:0])) for label in expected}
     made: list[list[Any]] = [[label] for label in expected if expected[label] >= least]
     run: list[Any] = []
-    for label in sorted((label for label in expected if expected[label] < least), key=lambda label: height[label]):
+    rare = [label for label in expected if 0 < expected[label] < least]
+    for label in sorted(rare, key=lambda label: height[label]):
         run.append(label)
         if sum(expected[one] for one in run) >= least:
             made.append(run)
             run = []
     if run and made:
-        middle = np.mean([height[label] for label in run])
-        min(made, key=lambda cluster: abs(np.mean([height[label] for label in cluster]) - middle)).extend(run)
+        _nearest(made, height, [height[label] for label in run]).extend(run)
     elif run:
         made.append(run)
+    if new := [label for label in expected if not expected[label]]:  # together, so that they move no other label
+        _nearest(made, height, [_height(ranks[:0])]).extend(new)
     place = {label: number for number, label in enumerate(expected)}
     ordered = (tuple(sorted(cluster, key=lambda label: place[label])) for cluster in made)
     return tuple(sorted(ordered, key=lambda cluster: place[cluster[0]]))
+
+
+def _nearest(made: list[list[Any]], height: dict[Any, float], heights: list[float]) -> list[Any]:
+    """The cluster whose mean height is nearest to that of these."""
+    middle = np.mean(heights)
+    return min(made, key=lambda cluster: abs(np.mean([height[label] for label in cluster]) - middle))
 
 
 def _height(ranks: Floats) -> float:

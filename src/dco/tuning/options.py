@@ -163,7 +163,8 @@ def members_of(prediction: Prediction, labels: AnyArray | None, y: AnyArray, con
         if labels is None or not classes:
             raise ValueError('conditions="label" is for classes; for a regression pass one condition per row.')
         columns, codes = np.unique(codes_of(as_labels(y), labels), return_inverse=True)
-        return Members(labels[columns].tolist(), codes, columns, len(labels), True)
+        names = [str(name) if isinstance(name, bool) else name for name in labels[columns].tolist()]  # as files can hold
+        return Members(names, codes, columns, len(labels), True)
     given = condition_names(conditions)
     if given.shape != y.shape:
         raise ValueError(f"conditions must hold one entry for each of the {len(y)} tuning rows, got shape {given.shape}.")

@@ -15,6 +15,8 @@ from dco.models.averaged import AveragedModel
 from dco.models.several import SeveralModels
 from dco.predictions import Several
 from dco.rows.fingerprints import object_fingerprint
+from dco.scores.classification import TopK
+from dco.scores.never_empty import NeverEmpty
 from dco.scores.pointwise import Pointwise
 from dco.scores.score import Score, checked_score, identity_of, own_label, score_label
 from dco.tuning.ranking import Ranking
@@ -103,6 +105,8 @@ def pointwise(
     """
     by_name = {candidate.name: candidate for candidate in candidates}
     taken = [by_name[row.name] for row in ranking.table if row.feasible][:members]
+    # on a scale that others share, the first label must have the least score of all, or a set could lose it
+    taken = [replace(each, score=NeverEmpty(each.score)) if isinstance(each.score, TopK) else each for each in taken]
     if not taken:
         raise ValueError("no candidate covers enough tuning rows, so there is nothing to choose from row by row.")
     models = {candidate.model_name: candidate.model for candidate in taken}

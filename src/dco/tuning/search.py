@@ -49,6 +49,7 @@ Candidates: TypeAlias = Mapping[str, tuple[Score, Prediction]]
 # What a score says of its input. A shared pass then leaves its candidates to be evaluated one by one, where the error gets a
 # name. Anything else is a fault of the pass: to go on would hide it behind a slower way to the same numbers.
 _UNSUITABLE = (DcoError, ValueError, TypeError)
+_LARGE = 1e250
 _TAIL = Fraction(1, 20)  # P95 of weighted rows: the least size that at most a twentieth of the weight exceeds
 
 
@@ -450,7 +451,10 @@ def _measured(
 def exact_mean(values: Floats, weights: Floats | None = None) -> float:
     """The mean, summed exactly, so that the order of rows cannot change it (nor break a tie)."""
     if weights is None:
-        whole = values.size and bool(np.all(values == np.rint(values))) and float(np.abs(values).max()) * len(values) < 2**53
+        largest = float(np.abs(values).max(initial=0.0))
+        if math.isfinite(largest) and largest > _LARGE:  # their sum may be larger than any float
+            return math.fsum(values / len(values))
+        whole = values.size and bool(np.all(values == np.rint(values))) and largest * len(values) < 2**53
         return float(values.sum() if whole else math.fsum(values)) / len(values)  # whole numbers add up without rounding
     inside = weights > 0  # 0 times an infinite size is nothing
     return math.fsum(values[inside] * weights[inside])

@@ -89,6 +89,11 @@ class Workbench:
     together: Rows | None = None  # training and tuning rows in one, where they lie so already
 
     @cached_property
+    def seen_classes(self) -> AnyArray:
+        """The labels of training and tuning rows: how many more the calibration rows hold is not for a search to know."""
+        return np.unique(np.concatenate([self.train.y, self.tune.y]))
+
+    @cached_property
     def uniform_seed(self) -> int:
         """The seed of randomised scores."""
         return int(np.random.SeedSequence(self.seed).generate_state(2)[0])
@@ -247,9 +252,10 @@ def _jobs(own: Sequence[Candidate], bench: Workbench, pieces: list[tuple[Rows, I
     """What is to be done for the model of these candidates: a fit and its predictions for each piece."""
     tuning, kinds = bench.tuning_rows(), tuple({candidate.kind: None for candidate in own})
     uniforms = row_uniforms(tuning.X, seed=bench.uniform_seed) if any(each.score.randomised for each in own) else None
-    model, fitted = own[0].model, bench.prefitted.get(own[0].model_name)
+    model, classes = own[0].model, None if bench.classes is None else bench.seen_classes
+    fitted = bench.prefitted.get(own[0].model_name)
     return [
-        Job(model, rows, on, tuning, out, kinds, None if uniforms is None else uniforms[out], bench.classes, fitted)
+        Job(model, rows, on, tuning, out, kinds, None if uniforms is None else uniforms[out], classes, fitted)
         for rows, on, out in pieces
     ]
 
@@ -433,9 +439,10 @@ def select(
         raise ValueError(Message("⟨tune_folds⟩ needs refit=True: no single model was fitted on all the rows that tuned."))
     if bench.choosing.selection not in ("decoupled", "pointwise"):
         raise ValueError(f'selection must be "decoupled", "pointwise" or "joint", got {bench.choosing.selection!r}.')
-    if isinstance(models, Defaults):
-        models, scores = models.on(bench.train, scores)
     support, y = bench.choosing.support, np.concatenate([bench.train.y, bench.tune.y])
+    if isinstance(models, Defaults):
+        bench = bench if models.scale(y) == models.scale(bench.train.y) else replace(bench, prefitted={})  # another log
+        models, scores = models.on(bench.train, scores, y)
     if support is not None:
         check_support(y, support)
     search, fitted_here = bench.choosing.strategy, not any(map(holds_frozen, models.values()))

@@ -15,6 +15,7 @@ from dco.foundations.display import are, counted
 from dco.foundations.notes import Note, show
 from dco.foundations.ranks import Level, as_rational, checked_scores
 from dco.guarantees.rules.weighted import rounded_up
+from dco.scores.score import LEAST
 
 _ZERO = 1e-9  # features are scaled to at most 1: what is smaller is rounding
 _FINEST = 10**9  # the largest denominator of a level that float64 counts without rounding
@@ -38,7 +39,8 @@ def conditional_conformal(scores: ArrayLike, features: ArrayLike, new_features: 
 
     `features` (n, d) and `new_features` (m, d) may hold any numbers. A new row outside the span of the calibration rows'
     features (a group without calibration rows), or with all features 0, gets +inf. Counts are whole numbers: for features
-    that are whole numbers the rank is exact at every level with up to nine decimals.
+    that are whole numbers the rank is exact at every level with up to nine decimals. The least float, which `NeverEmpty`
+    gives the label that every set holds, counts as 0: a score of -1.8e308 would decide every sum that it is in.
     """
     values, level = checked_scores(scores), as_rational(alpha)
     old, new = _checked_features(features, "features"), _checked_features(new_features, "new_features")
@@ -58,6 +60,7 @@ def conditional_conformal(scores: ArrayLike, features: ArrayLike, new_features: 
 def pattern_cutoffs(scores: Floats, features: Floats, new: Floats, *, level: Fraction) -> Floats:
     """`conditional_conformal` of checked float64 arrays, without the warning; the rows of `new` should differ."""
     cutoffs = np.full(len(new), np.inf)
+    scores = np.where(scores <= LEAST, 0.0, scores)
     scale = np.abs(features).max(axis=0, initial=0.0)
     if not scale.any():
         return cutoffs
