@@ -1,8 +1,6 @@
-"""Selection without tuning rows: `fit_joint`. The calibration rows choose among all candidates, for each new row anew.
+"""Selection without tuning rows, by ModSel-CP: the calibration rows choose among all candidates, for each new row anew.
 
-ModSel-CP (Liang, Zhu and Barber 2024), as in `guarantees.joint_selection`: every candidate is fitted on training rows and
-scored on the calibration rows, which are opened once, for all of them together. The choice counts the new row as one of
-the rows that choose, and so keeps the level.
+The choice counts the new row as one of the rows that choose, and so keeps the level (`guarantees.joint_selection`).
 """
 
 from __future__ import annotations

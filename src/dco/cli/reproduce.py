@@ -32,15 +32,7 @@ _LISTED = ("name", "summary", "needs", "minutes")
 @click.option("--list", "listed", is_flag=True, help="List what can be rebuilt.")
 @force_option
 @as_json
-def command(
-    name: str | None,
-    listed: bool,
-    as_json: bool,
-    features: str | None,
-    images: Path | None,
-    weights: Path | None,
-    **options: Any,
-) -> None:
+def command(name: str | None, listed: bool, as_json: bool, **options: Any) -> None:
     """Rebuild NAME, a table or figure of the paper. Without NAME, list what there is, what it needs, how long it takes.
 
     Finished splits are kept in the folder of the results, so that a stopped run continues where it was. Results with
@@ -57,10 +49,9 @@ def command(
         else:
             print_table(["name", "what it is", "needs", "minutes"], rows)
         return
-    if (features is None) != (images is None) or (features is None) != (weights is None):
+    if 0 < (made := [options.pop(each) for each in ("features", "images", "weights")]).count(None) < 3:
         raise click.UsageError("--features, --images and --weights go together: give all three, or none.")
-    if images is not None:
-        options["backbone"] = Backbone(str(images), str(weights))
+    options["backbone"] = None if made[0] is None else Backbone(*map(str, made[1:]))
     known = [entry.name for entry in entries]
     if name not in known:
         raise ValueError(f"There is no experiment {name!r}; there are {', '.join(known)}.")
