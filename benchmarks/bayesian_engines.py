@@ -99,11 +99,13 @@ def plain_head(task, head):
         change, moments = optimiser.update(jax.grad(loss)(layers, x, y, key), moments, layers)
         return optax.apply_updates(layers, change), moments
 
-    layers = (list(map(jnp.asarray, task.weights)), list(map(jnp.asarray, task.biases)))
+    layers = tuple([jnp.asarray(each) for each in task.drawn[name]] for name in ("weights", "biases"))
     moments, key = optimiser.init(layers), jax.random.key(0)
-    for number, (rows, real) in enumerate(zip(*task.batches, strict=True)):
-        rows = rows[real]
-        layers, moments = step(layers, moments, task.features.rows[rows], task.codes[rows], jax.random.fold_in(key, number))
+    n = len(task.codes)
+    per_epoch = -(-n // task.batch)
+    for number, rows in enumerate(task.drawn["rows"]):
+        rows = rows[: n - number % per_epoch * task.batch]  # without what fills the last batch
+        layers, moments = step(layers, moments, task.features[rows], task.codes[rows], jax.random.fold_in(key, number))
     return jax.block_until_ready(layers)
 
 
@@ -136,7 +138,7 @@ def classification(data, *, size=2000):
         warm, result = timed(function)
         return cold, warm, result
 
-    task = heads[0]._prepare(*datasets[0])
+    task = heads[0]._prepare(*heads[0]._checked(*datasets[0]), {})
     loop, (weights, biases) = timed(lambda: plain_head(task, heads[0]))
     cold, warm, head = cold_and_warm(lambda: MCDropoutClassifier(random_state=0).fit(*datasets[0]))
     many_cold, many, _ = cold_and_warm(lambda: MCDropoutClassifier.fit_many(datasets, heads))

@@ -19,6 +19,7 @@ TITLES = {
     "end_to_end": "From a table to sets",
     "label_sets": "Label sets",
     "device": "Label sets on a GPU",
+    "device_heads": "Dropout heads on a GPU",
     "tuning_search": "Tuning",
     "quadrature": "Bayesian quadrature",
     "overlapping_groups": "Overlapping groups",
@@ -35,6 +36,7 @@ QUICK = {
     "end_to_end": "--rows 2000 --boosting 2000 --models 600 --repeats 1",
     "label_sets": "--calibrate 1000 --test 2000 --classes 100 --repeats 2 --no-stages",
     "device": "--calibrate 100 --test 200 --classes 20 --rows 200 --batch 100 --repeats 1",
+    "device_heads": "--splits 2 --size 200 --on-host 1 --repeats 1",
     "tuning_search": "--rows 500 --classes 100 --repeats 1",
     "quadrature": "--rows 300 --repeats 3",
     "overlapping_groups": "--calibrate 200 --test 20 --repeats 1",
@@ -46,7 +48,7 @@ QUICK = {
     "cluster": "--tasks 4 --empty 20 --rows 500 --classes 100 --repeats 1",
     "bayesian_engines": "--quick",
 }
-ON_REQUEST = ("device",)  # needs a GPU
+ON_REQUEST = ("device", "device_heads")  # they need a GPU
 # The peers by the names they go by, and the file that pins each.
 PEERS = {
     "MAPIE": "constraints.txt",
@@ -77,7 +79,9 @@ peers are those pinned in `benchmarks/`: {", ".join(MOST)} and {LAST}.
 
 def section(name: str, options: list[str]) -> str:
     """One benchmark's output under its title, with its command."""
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "JAX_PLATFORMS": "cpu"}
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    if name not in ON_REQUEST:
+        environment["JAX_PLATFORMS"] = "cpu"
     command = [sys.executable, str(HERE / f"{name}.py"), *options]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     body = done.stdout.strip()

@@ -222,6 +222,18 @@ def test_the_bayesian_engines_print_the_rows_of_their_page(capsys):
 
 
 @pytest.mark.filterwarnings("default")
+def test_heads_of_a_gpu_print_times_and_what_they_learnt(monkeypatch):
+    """Where JAX has a CPU only, both ways are the CPU's, and the heads are equal."""
+    bench = benchmark("device_heads")
+    monkeypatch.setattr(bench, "HEADS", ((0.1, (8,)), (0.2, (8,))))
+    rng = np.random.default_rng(0)
+    y = rng.integers(3, size=120)
+    data = ImageFeatures((rng.normal(size=(120, 4)) + 3 * y[:, None]).astype(np.float32), y)
+    text = bench.measured(data, splits=2, size=60, on_host=1, repeats=1)
+    assert [row[0] for row in cells(text)] == ["2 splits in one call", "one split"]
+    assert "is +0.0000 on average, ± 0.0000" in text
+
+
 def test_cutoffs_of_overlapping_groups_are_those_of_mapie():
     pytest.importorskip("mapie.conditional_conformal_prediction")
     pytest.importorskip("cvxpy")

@@ -7,7 +7,6 @@ Records about classes hold arrays of torch, CuPy and JAX where they are; those a
 from __future__ import annotations
 
 import copy
-import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from numbers import Real
@@ -24,6 +23,7 @@ from dco.foundations.arrays import (
     beside,
     doubles,
     namespace,
+    one_number,
     to_numpy,
     where_they_are,
 )
@@ -178,13 +178,15 @@ class ClassProbabilities(ClassRecord):
         values = _floats_anywhere(logits, "logits")
         if values.ndim != 2 or values.shape[1] == 0:
             raise ValueError(f"logits must be an (n, K) matrix with K >= 1, got shape {values.shape}.")
-        if not (isinstance(temperature, Real) and 0 < temperature < math.inf):
+        if not (isinstance(temperature, Real) and 0 < temperature < np.inf):
             raise ValueError(f"temperature must be a finite number above 0, got {temperature!r}.")
         xp = namespace(values)
         largest = xp.max(values, axis=1, keepdims=True)
         if not bool(xp.all(xp.isfinite(largest))):
             row = int(np.flatnonzero(~np.isfinite(to_numpy(largest)))[0])
             raise ValueError(f"logits must be numbers, at least one of a row finite and none +inf, which row {row} breaks.")
+        if temperature == 1 and hasattr(values, "softmax"):  # torch, in one pass
+            return cls(values.softmax(1), classes)
         weights = xp.exp((values - largest) / temperature)
         weights /= xp.sum(weights, axis=1, keepdims=True)
         return cls(weights, classes)
@@ -236,7 +238,7 @@ class ClassDraws(ClassRecord):
         total = doubles(self.draws[0, ...])
         for draw in range(1, self.draws.shape[0]):
             total += self.draws[draw, ...]
-        return ClassProbabilities(total / self.draws.shape[0], self.classes, self.uniforms, self.unseen)
+        return ClassProbabilities(total / one_number(self.draws.shape[0], total), self.classes, self.uniforms, self.unseen)
 
 
 @dataclass(frozen=True, eq=False)
@@ -446,7 +448,8 @@ def _check_probabilities(array: Floats, name: str) -> None:
     if 0 in array.shape:
         return
     xp = namespace(array)
-    least, most = to_numpy(xp.stack([xp.min(array), xp.max(array)])).tolist()  # one wait for a device
+    ends = array.aminmax() if hasattr(array, "aminmax") else (xp.min(array), xp.max(array))  # torch: both in one pass
+    least, most = to_numpy(xp.stack(ends)).tolist()  # one wait for a device
     if least >= 0 and most <= 1 + 1e-3:  # written so that NaN goes on
         return
     array = to_numpy(array)

@@ -11,13 +11,19 @@ import numpy as np
 import pytest
 import skops.io
 from scipy.special import log_softmax, logsumexp
-from scipy.stats import binomtest
+from scipy.stats import binomtest, chisquare, kstest
 from sklearn.base import clone
 from sklearn.datasets import make_blobs
 from sklearn.utils.estimator_checks import check_estimator
 
 from dco.foundations.errors import MissingExtraError
-from dco.models.mc_dropout import MCDropoutClassifier, _prediction_program
+from dco.models.mc_dropout import (
+    MCDropoutClassifier,
+    _drawn_here,
+    _drawn_there,
+    _features,
+    _prediction_program,
+)
 
 SMALL = {"hidden": (24, 12), "epochs": 12, "batch_size": 32, "learning_rate": 1e-2}
 
@@ -26,6 +32,13 @@ SMALL = {"hidden": (24, 12), "epochs": 12, "batch_size": 32, "learning_rate": 1e
 def blobs():
     X, y = make_blobs(700, 7, centers=5, cluster_std=2.0, random_state=0)
     return X[:150].astype(np.float32), y[:150], X[150:].astype(np.float32), y[150:]
+
+
+@pytest.fixture(params=["on the host", "on a device"])
+def place(request, monkeypatch):
+    """Where features are standardised, and first weights and batches drawn; a GPU's way runs on a CPU too."""
+    monkeypatch.setattr("dco.models.mc_dropout._trains_on_host", lambda: request.param == "on the host")
+    return request.param
 
 
 @pytest.fixture(scope="module")
@@ -78,18 +91,23 @@ def test_a_row_scores_the_same_in_any_company(fitted, blobs):
     assert fitted.predict_draws(X[:0:-200]).draws.shape[1] == 3
 
 
-def test_training_is_adam_with_coupled_decay_on_every_batch(blobs):
+def test_training_is_adam_with_coupled_decay_on_every_batch(blobs, place):
     """Without dropout training is deterministic: a plain NumPy loop from the same start ends at the same weights."""
     X, y, _, _ = blobs  # 150 rows in batches of 32: the last batch has 22
     head = MCDropoutClassifier(**{**SMALL, "epochs": 2}, dropout=0.0, weight_decay=0.02, random_state=3)
-    task = head._prepare(X, y)
+    task = head._prepare(*head._checked(X, y), {})
+    drawn = task.drawn
+    if place == "on a device":
+        drawn = _drawn_there(drawn["start"], drawn["order"], task.widths, len(X), task.batch, task.epochs)
+    weights, biases, batches = (drawn[name] for name in ("weights", "biases", "rows"))
     with jax.default_matmul_precision("highest"):  # training rounds as JAX is told to; a GPU's default is 10 bits
         head.fit(X, y)
-    parameters = [a.astype(float) for layer in zip(task.weights, task.biases, strict=True) for a in layer]
+    parameters = [np.asarray(a, dtype=float) for layer in zip(weights, biases, strict=True) for a in layer]
     first, second = [np.zeros_like(p) for p in parameters], [np.zeros_like(p) for p in parameters]
-    for step, (rows, real) in enumerate(zip(*task.batches, strict=True), start=1):
-        rows = rows[real]
-        inputs = [task.features.rows[rows].astype(float)]
+    features = np.asarray(task.features, dtype=float)
+    for step, rows in enumerate(np.asarray(batches), start=1):
+        rows = rows[: 22 if step % 5 == 0 else 32]
+        inputs = [features[rows]]
         for i in range(0, len(parameters), 2):
             h = inputs[-1] @ parameters[i] + parameters[i + 1]
             inputs.append(np.maximum(h, 0))
@@ -107,10 +125,41 @@ def test_training_is_adam_with_coupled_decay_on_every_batch(blobs):
             change = first[i] / (1 - 0.9**step) / (np.sqrt(second[i] / (1 - 0.999**step)) + 1e-8)
             parameters[i] = parameters[i] - 1e-2 * change
     assert step == 2 * 5
-    assert sorted(task.batches[0][:5][task.batches[1][:5]]) == list(range(150))
     for i in range(3):
         np.testing.assert_allclose(head.weights_[i], parameters[2 * i], atol=5e-6)
         np.testing.assert_allclose(head.biases_[i], parameters[2 * i + 1], atol=5e-6)
+
+
+@pytest.mark.parametrize("draw", [_drawn_here, _drawn_there])
+def test_first_weights_and_batches_follow_one_law(draw):
+    """Uniform within 1 / sqrt(fan_in), and every epoch a random order of all rows; each test errs once in 1,000 seeds."""
+    widths = (30, 40, 7)
+    weights, biases, rows = draw(0, 1, widths, 10, 4, 300).values()
+    for weight, bias, fan_in, fan_out in zip(weights, biases, widths[:-1], widths[1:], strict=True):
+        assert (weight.shape, bias.shape, weight.dtype) == ((fan_in, fan_out), (fan_out,), np.float32)
+        for values in (weight, bias):
+            assert kstest(np.ravel(values) * np.sqrt(fan_in), "uniform", args=(-1, 2)).pvalue > 1e-3
+    steps = np.asarray(rows).reshape(300, 3, 4)
+    orders = steps.reshape(300, 12)[:, :10]
+    np.testing.assert_array_equal(np.sort(orders, axis=1), np.tile(np.arange(10), (300, 1)))
+    assert not steps[:, 2, 2:].any()  # padding
+    for column in (0, 9):
+        assert chisquare(np.bincount(orders[:, column], minlength=10)).pvalue > 1e-3
+
+
+def test_features_are_standardised_alike_everywhere(blobs, monkeypatch):
+    X = np.column_stack([blobs[0], np.full(150, 3e6), 1e4 + blobs[0][:, 0]]).astype(np.float32)
+    monkeypatch.setattr("dco.models.mc_dropout._trains_on_host", lambda: True)
+    here = _features(X, True)
+    monkeypatch.setattr("dco.models.mc_dropout._trains_on_host", lambda: False)
+    there = _features(X, True)
+    assert [type(part) for part in there[1:]] == [np.ndarray] * 2
+    assert isinstance(there[0], jax.Array)
+    for ours, theirs in zip(here, there, strict=True):
+        np.testing.assert_allclose(theirs, ours, rtol=1e-4, atol=1e-3)
+    assert not np.any(there[0][:, 7])
+    assert there[2][7] == np.inf
+    np.testing.assert_array_equal(_features(X, False)[0], X)
 
 
 def test_frozen_masks_keep_the_share_asked_for(blobs):
@@ -136,6 +185,7 @@ def test_dropout_changes_the_weights_and_no_passes_means_the_whole_network(blobs
     assert head.score(X_new, y_new) > 0.9
 
 
+@pytest.mark.usefixtures("place")
 def test_many_heads_together_are_the_heads_alone(blobs):
     """Two shapes of network, two data sets, dropout rates and seeds apart: as fitted alone, up to single precision."""
     X, y, X_new, _ = blobs
@@ -146,9 +196,11 @@ def test_many_heads_together_are_the_heads_alone(blobs):
         MCDropoutClassifier(**SMALL, dropout=0.4, passes=0, weight_decay=0.1, random_state=1),
         MCDropoutClassifier(**{**SMALL, "hidden": (16,)}, passes=3, standardise=False, random_state=2),
     ]
-    alone = [[clone(head).fit(*data) for head in heads] for data in datasets]
+    with jax.default_matmul_precision("highest"):
+        alone = [[clone(head).fit(*data) for head in heads] for data in datasets]
     for memory in (None, 1.0):
-        fits = MCDropoutClassifier.fit_many(datasets, heads, memory=memory)
+        with jax.default_matmul_precision("highest"):
+            fits = MCDropoutClassifier.fit_many(datasets, heads, memory=memory)
         for row, row_alone in zip(fits, alone, strict=True):
             for head, head_alone in zip(row, row_alone, strict=True):
                 np.testing.assert_array_equal(head.classes_, head_alone.classes_)
@@ -156,6 +208,7 @@ def test_many_heads_together_are_the_heads_alone(blobs):
     assert not hasattr(heads[0], "weights_")
 
 
+@pytest.mark.usefixtures("place")
 def test_data_sets_of_several_sizes_and_units_train_in_one_call(blobs):
     """Huge and constant features are standardised away."""
     X, y, X_new, y_new = blobs

@@ -26,11 +26,13 @@ def where_they_are(values: Any) -> Any:
     """
     if isinstance(values, np.ndarray):
         return values
-    is_torch = type(values).__module__.partition(".")[0] == "torch"  # told by its name: torch is not imported here
-    if not (is_torch or hasattr(values, "__array_namespace__")) or isinstance(values, np.generic):
-        return to_numpy(values)
-    if is_torch:
+    library = type(values).__module__.partition(".")[0]  # told by its name: neither torch nor CuPy is imported here
+    if library == "torch":
         return values.detach() if values.device.type != "mps" else to_numpy(values)
+    if library == "cupy":
+        return values
+    if not hasattr(values, "__array_namespace__") or isinstance(values, np.generic):
+        return to_numpy(values)
     floats = namespace(values).__array_namespace_info__().dtypes(kind="real floating")
     return values if "float64" in floats else to_numpy(values)
 
@@ -57,32 +59,33 @@ def beside(values: Any, like: Any) -> Any:
 
 
 def one_number(value: float, like: Any) -> Any:
-    """The number in double precision, (1, 1), beside `like`; made there, since copies to a device take time."""
-    if isinstance(like, np.ndarray):
-        return np.full((1, 1), value)
+    """The number in double precision, (1, 1), beside `like`; torch on a GPU divides by arrays exactly, by numbers not."""
     xp = namespace(like)
     return xp.full((1, 1), value, dtype=xp.float64, device=like.device)
 
 
 def whole_numbers(n: int, like: Any) -> Any:
     """0 to n - 1 beside `like`."""
-    return np.arange(n) if isinstance(like, np.ndarray) else namespace(like).arange(n, device=like.device)
+    return namespace(like).arange(n, device=like.device)
 
 
 def doubles(array: Any) -> NDArray[np.float64]:
     """A copy in double precision."""
-    if isinstance(array, np.ndarray):
-        return array.astype(np.float64)
     xp = namespace(array)
     copied: NDArray[np.float64] = xp.astype(array, xp.float64, copy=True)
     return copied
+
+
+def joined(parts: list[Any], *, axis: int = 0) -> Any:
+    """The parts, one after the other."""
+    return parts[0] if len(parts) == 1 else namespace(parts[0]).concat(parts, axis=axis)
 
 
 def sums_from_zero(counts: Any) -> Any:
     """0 and the sums of the first 1, 2, ... numbers of (n,) counts or marks, in int64."""
     if not isinstance(counts, np.ndarray):
         xp = namespace(counts)
-        return xp.cumulative_sum(xp.astype(counts, xp.int64), include_initial=True)
+        return xp.cumulative_sum(xp.astype(counts, xp.int64, copy=False), include_initial=True)
     sums = np.zeros(counts.size + 1, dtype=np.int64)
     np.cumsum(counts, out=sums[1:])
     return sums

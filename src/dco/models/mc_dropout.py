@@ -3,16 +3,16 @@
 A head is Linear-ReLU-Dropout for each hidden layer and a last Linear. Its `passes` dropout masks are drawn once and frozen:
 the passes are then T fixed networks, the score is one fixed function of a row, and calibration rows and test rows stay
 exchangeable. Weights and masks are NumPy arrays; JAX (extra `bayes`) trains and predicts, on whatever device it finds.
+On a GPU it also standardises features and draws first weights and batches: heads of the same law as a CPU's, not the same.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 from numbers import Real
-from typing import Any, Literal, Self
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -21,13 +21,14 @@ from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from dco.foundations.arrays import AnyArray, Bools, Floats, Integers
+from dco.foundations.arrays import AnyArray, Floats, Integers
 from dco.foundations.extras import require
 from dco.foundations.ranks import as_count, as_positive
 from dco.predictions import ClassDraws
 
 # Rows are predicted in batches of one fixed shape: a row's numbers do not depend on how many rows it comes with.
 ROWS_AT_ONCE = 256
+_OF_ROWS = {"classes_", "n_features_in_", "feature_names_in_"}  # what a head learns of them when it checks them
 
 
 class MCDropoutClassifier(ClassifierMixin, BaseEstimator):
@@ -65,7 +66,7 @@ class MCDropoutClassifier(ClassifierMixin, BaseEstimator):
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Train on these rows. Labels that are not among them have no column: `classes_` lists those that are."""
-        _train([(self, self._prepare(X, y))])
+        _train([(self, self._prepare(*self._checked(X, y), {}))])
         return self
 
     @classmethod
@@ -79,18 +80,20 @@ class MCDropoutClassifier(ClassifierMixin, BaseEstimator):
         """Train a clone of every head on every (X, y); `result[i][j]` is data set i with head j.
 
         Heads of one shape on data of one shape train side by side in one compiled program, in groups that need at most
-        `memory` bytes beside the rows (by default 256 MiB on a CPU and 1 GiB on a GPU: larger groups gain next to nothing).
+        `memory` bytes beside the rows (by default 256 MiB on a CPU, where more gains nothing, and a quarter of a GPU's).
         Each is the head that `fit` would give, up to rounding, which on a GPU is that of JAX's default matrix precision.
         """
         fits: list[list[MCDropoutClassifier]] = []
         tasks: list[tuple[MCDropoutClassifier, _Task]] = []
         for X, y in datasets:
             fits.append([clone(head) for head in heads])
-            shared: dict[bool, _Features] = {}  # heads on the same rows share them
+            shared: dict[bool, Any] = {}  # heads on the same rows share them, and their check
             for head in fits[-1]:
-                task = head._prepare(X, y, features=shared.get(bool(head.standardise)))
-                shared[bool(head.standardise)] = task.features
-                tasks.append((head, task))
+                if head is fits[-1][0]:
+                    rows, codes = head._checked(X, y)
+                for name in _OF_ROWS & vars(fits[-1][0]).keys():
+                    setattr(head, name, getattr(fits[-1][0], name))
+                tasks.append((head, head._prepare(rows, codes, shared)))
         _train(tasks, memory=memory)
         return fits
 
@@ -115,9 +118,7 @@ class MCDropoutClassifier(ClassifierMixin, BaseEstimator):
         """The probabilities of every pass, (T, n, K) in single precision."""
         return ClassDraws(self._in_batches(X, "draws"), classes=self.classes_)
 
-    def predict_distribution(self, X: ArrayLike) -> ClassDraws:
-        """What scores ask for: the same as `predict_draws`."""
-        return self.predict_draws(X)
+    predict_distribution = predict_draws  # what scores ask for
 
     def _in_batches(self, X: ArrayLike, what: Literal["log_mean", "log_add_one_in", "draws"]) -> Any:
         check_is_fitted(self)
@@ -137,39 +138,32 @@ class MCDropoutClassifier(ClassifierMixin, BaseEstimator):
                 result[..., start : start + len(here), :] = np.asarray(program(*layers, block))[..., : len(here), :]
         return result
 
-    def _prepare(self, X: ArrayLike, y: ArrayLike, *, features: _Features | None = None) -> _Task:
-        """Check the input, and draw from `random_state` all that training needs, in an order that no batching changes."""
-        self._check_parameters()
+    def _checked(self, X: ArrayLike, y: ArrayLike) -> tuple[Floats, Integers]:
         rows, labels = validate_data(self, X, y, dtype=np.float32)
         check_classification_targets(labels)
         self.classes_, codes = np.unique(labels, return_inverse=True)
-        if features is None:
-            features = _Features.of(rows, standardise=self.standardise)
-        self.feature_mean_, self.feature_scale_ = features.mean, features.scale
+        return rows, codes.astype(np.int32)
+
+    def _prepare(self, rows: Floats, codes: Integers, shared: dict[bool, Any]) -> _Task:
+        """Draw from `random_state` all that training needs, in an order that no batching changes."""
+        self._check_parameters()
+        if bool(self.standardise) not in shared:
+            shared[bool(self.standardise)] = _features(rows, bool(self.standardise))
+        features, self.feature_mean_, self.feature_scale_ = shared[bool(self.standardise)]
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         start, order, frozen, noise = np.random.SeedSequence(seed).spawn(4)
         widths = (rows.shape[1], *(int(width) for width in self.hidden), len(self.classes_))
-        rng = np.random.default_rng(start)
-        weights, biases = [], []
-        for fan_in, fan_out in pairwise(widths):
-            bound = 1 / np.sqrt(fan_in)  # torch's default for a linear layer
-            weights.append(rng.uniform(-bound, bound, (fan_in, fan_out)).astype(np.float32))
-            biases.append(rng.uniform(-bound, bound, fan_out).astype(np.float32))
         rng = np.random.default_rng(frozen)
         keep = 1.0 - float(self.dropout)
         self.masks_ = [
             rng.random((self.passes, width)) < keep if self.passes else np.ones((1, width), dtype=bool)
             for width in widths[1:-1]
         ]
-        return _Task(
-            features=features,
-            codes=codes.astype(np.int32),
-            widths=widths,
-            weights=weights,
-            biases=biases,
-            batches=_batches(np.random.default_rng(order), len(rows), int(self.batch_size), int(self.epochs)),
-            noise_seed=int(noise.generate_state(1)[0]),
-        )
+        size, epochs = min(int(self.batch_size), len(codes)), int(self.epochs)
+        drawn: dict[str, Any] = {"start": start.generate_state(1)[0], "order": order.generate_state(1)[0]}
+        if _trains_on_host():
+            drawn = _drawn_here(start, order, widths, len(codes), size, epochs)
+        return _Task(features, codes, widths, epochs, size, drawn | {"noise": noise.generate_state(1)[0]})
 
     def _check_parameters(self) -> None:
         if not isinstance(self.hidden, Sequence) or not self.hidden:
@@ -185,62 +179,70 @@ class MCDropoutClassifier(ClassifierMixin, BaseEstimator):
                 raise ValueError(f"{name} must lie in [0, {end:g}), got {value!r}.")
 
 
-@dataclass(frozen=True, eq=False)
-class _Features:
-    """One data set's features in single precision, standardised or as they are, and the way there."""
-
-    rows: Floats
-    mean: Floats
-    scale: Floats
-
-    @classmethod
-    def of(cls, rows: Floats, *, standardise: bool) -> _Features:
-        width = rows.shape[1]
-        if not standardise:
-            return cls(rows, np.zeros(width, np.float32), np.ones(width, np.float32))
-        mean, spread = rows.mean(axis=0, dtype=np.float64), rows.std(axis=0, dtype=np.float64)
-        scale = np.where(spread > 1e-6 * np.abs(mean), spread, np.inf)  # dividing by inf: a constant feature stays 0
-        mean, scale = mean.astype(np.float32), scale.astype(np.float32)
-        return cls((rows - mean) / scale, mean, scale)
-
-
-@dataclass(frozen=True, eq=False)
-class _Task:
+class _Task(NamedTuple):
     """All that training one head on one data set needs."""
 
-    features: _Features
+    features: Any
     codes: Integers
     widths: tuple[int, ...]
-    weights: list[Floats]
-    biases: list[Floats]
-    batches: tuple[Integers, Bools]  # (steps, batch) row numbers, and which of them are real
-    noise_seed: int
+    epochs: int
+    batch: int  # rows of one
+    drawn: dict[str, Any]  # first weights and biases, and the rows of each batch; for a GPU the seeds of both
 
 
-def _batches(rng: np.random.Generator, n: int, size: int, epochs: int) -> tuple[Integers, Bools]:
-    """Row numbers of every step, (epochs · ceil(n / size), min(size, n)): shuffled each epoch, the last batch padded."""
-    size = min(size, n)
-    per_epoch = -(-n // size)
-    rows = np.zeros((epochs, per_epoch * size), dtype=np.int32)
-    for epoch in rows:
-        epoch[:n] = rng.permutation(n)
-    real = np.broadcast_to(np.arange(per_epoch * size) < n, rows.shape)
-    return rows.reshape(-1, size), real.reshape(-1, size)
+def _features(rows: Any, standardise: bool) -> tuple[Any, Floats, Floats]:
+    """The rows where heads train, standardised or as they are; the mean and the scale that were used."""
+    width, xp, exact = rows.shape[1], np, {"dtype": np.float64}
+    if not _trains_on_host():
+        xp, exact = require("jax.numpy", extra="bayes"), {}
+        rows = xp.asarray(rows)
+    if not standardise:
+        return rows, np.zeros(width, np.float32), np.ones(width, np.float32)
+    mean, spread = rows.mean(axis=0, **exact), rows.std(axis=0, **exact)
+    scale = xp.where(spread > 1e-6 * abs(mean), spread, np.inf)  # dividing by inf: a constant feature stays 0
+    mean, scale = mean.astype(np.float32), scale.astype(np.float32)
+    return (rows - mean) / scale, np.asarray(mean), np.asarray(scale)
+
+
+def _trains_on_host() -> bool:
+    """Whether JAX has no accelerator, or was told to leave it alone."""
+    return bool(require("jax", extra="bayes").device_put(0).device.platform == "cpu")
+
+
+def _first_layers(uniform: Any, widths: tuple[int, ...]) -> tuple[list[Any], list[Any]]:
+    """Weights and biases, uniform within 1 / sqrt(fan_in): torch's default for a linear layer."""
+    layers = [(uniform(1 / np.sqrt(a), a, b), uniform(1 / np.sqrt(a), b)) for a, b in pairwise(widths)]
+    return [weight for weight, _ in layers], [bias for _, bias in layers]
+
+
+def _drawn_here(start: Any, order: Any, widths: tuple[int, ...], n: int, size: int, epochs: int) -> dict[str, Any]:
+    """The first layers and the row numbers of every step, (epochs · ceil(n / size), size), the last batch padded."""
+    rng, shuffle = np.random.default_rng(start), np.random.default_rng(order)
+    weights, biases = _first_layers(lambda bound, *shape: rng.uniform(-bound, bound, shape).astype(np.float32), widths)
+    orders = np.stack([shuffle.permutation(n) for _ in range(epochs)]).astype(np.int32)
+    return {"weights": weights, "biases": biases, "rows": np.pad(orders, ((0, 0), (0, -n % size))).reshape(-1, size)}
+
+
+def _drawn_there(start: Any, order: Any, widths: tuple[int, ...], n: int, size: int, epochs: int) -> dict[str, Any]:
+    """The same law, drawn by JAX."""
+    jax, jnp = require("jax", extra="bayes"), require("jax.numpy", extra="bayes")
+    keys = iter(jax.random.split(jax.random.key(start), 2 * len(widths)))
+    uniform = lambda bound, *shape: jax.random.uniform(next(keys), shape, minval=-bound, maxval=bound)  # noqa: E731
+    weights, biases = _first_layers(uniform, widths)
+    orders = jax.vmap(lambda key: jax.random.permutation(key, n))(jax.random.split(jax.random.key(order), epochs))
+    return {"weights": weights, "biases": biases, "rows": jnp.pad(orders, ((0, 0), (0, -n % size))).reshape(-1, size)}
 
 
 def _train(tasks: Sequence[tuple[MCDropoutClassifier, _Task]], *, memory: float | None = None) -> None:
     """Train every head, those of one shape together in groups, and hand each its weights."""
     shapes: dict[tuple[Any, ...], list[tuple[MCDropoutClassifier, _Task]]] = {}
     for head, task in tasks:
-        shapes.setdefault((task.widths, len(task.codes), task.batches[0].shape), []).append((head, task))
-    for (widths, _, (_, batch)), alike in shapes.items():
+        shapes.setdefault((task.widths, len(task.codes), task.epochs, task.batch), []).append((head, task))
+    for (widths, _, _, batch), alike in shapes.items():
         size = _group_size(widths, batch, memory)
         for start in range(0, len(alike), size):
             group = alike[start : start + size]
-            weights, biases = _run_training(group)
-            for i, (head, _) in enumerate(group):
-                head.weights_ = [np.asarray(w[i]) for w in weights]
-                head.biases_ = [np.asarray(b[i]) for b in biases]
+            for (head, _), (head.weights_, head.biases_) in zip(group, _run_training(group), strict=True):
                 if not all(np.all(np.isfinite(a)) for a in (*head.weights_, *head.biases_)):
                     raise ValueError(
                         "Training diverged: a weight is not finite. Use standardise=True, or a smaller learning_rate than "
@@ -253,34 +255,32 @@ def _group_size(widths: tuple[int, ...], batch: int, memory: float | None) -> in
     weights = sum(a * b + b for a, b in pairwise(widths))
     need = 4 * (6 * weights + 6 * batch * sum(widths))
     if memory is None:
-        (device,) = require("jax", extra="bayes").device_put(0).devices()  # where training will run
-        memory = 2**28 if device.platform == "cpu" else 2**30
+        statistics = require("jax", extra="bayes").device_put(0).device.memory_stats()  # None of a CPU
+        memory = (statistics or {}).get("bytes_limit", 2**30) / 4
     return max(1, int(memory // need))
 
 
-def _run_training(group: Sequence[tuple[MCDropoutClassifier, _Task]]) -> tuple[list[Any], list[Any]]:
+def _run_training(group: Sequence[tuple[MCDropoutClassifier, _Task]]) -> list[Any]:
+    """The weights and biases of each head."""
+    jax = require("jax", extra="bayes")
     tasks = [task for _, task in group]
-    tables: dict[int, tuple[int, Floats, Integers]] = {}
-    for task in tasks:  # heads on the same rows share them
-        tables.setdefault(id(task.features), (len(tables), task.features.rows, task.codes))
-    # NumPy arrays throughout: stacking them in JAX would compile a small program for each shape.
-    per_head: dict[str, Any] = {
-        "table": np.asarray([tables[id(task.features)][0] for task in tasks], dtype=np.int32),
-        "weights": [np.stack(layer) for layer in zip(*(task.weights for task in tasks), strict=True)],
-        "biases": [np.stack(layer) for layer in zip(*(task.biases for task in tasks), strict=True)],
-        "rows": np.stack([task.batches[0] for task in tasks]),
-        "seed": np.asarray([task.noise_seed for task in tasks], dtype=np.uint32),
-    }
+    tables = {id(task.features): (task.features, task.codes) for task in tasks}  # heads on the same rows share them
+    # NumPy arrays where they are: stacking them in JAX would compile a small program for each shape.
+    per_head = jax.tree.map(lambda *parts: np.stack(parts), *(task.drawn for task in tasks))
+    per_head["table"] = np.asarray([list(tables).index(id(task.features)) for task in tasks], dtype=np.int32)
     for name in ("dropout", "learning_rate", "weight_decay"):
         per_head[name] = np.asarray([getattr(head, name) for head, _ in group], dtype=np.float32)
-    features = np.stack([rows for _, rows, _ in tables.values()])
-    codes = np.stack([codes for _, _, codes in tables.values()])
-    weights, biases = _training_program()(features, codes, tasks[0].batches[1], per_head)
-    return [np.asarray(w) for w in weights], [np.asarray(b) for b in biases]
+    features = (np if _trains_on_host() else jax.numpy).stack([rows for rows, _ in tables.values()])
+    codes = np.stack([codes for _, codes in tables.values()])
+    first = tasks[0]
+    real = np.tile(np.arange(-(-len(first.codes) // first.batch) * first.batch) < len(first.codes), first.epochs)
+    program = _training_program(first.widths, first.epochs)
+    layers = jax.tree.map(np.asarray, program(features, codes, real.reshape(-1, first.batch), per_head))
+    return [tuple([part[i] for part in parts] for parts in layers) for i in range(len(group))]
 
 
-@lru_cache(maxsize=1)
-def _training_program() -> Any:
+@lru_cache(maxsize=32)
+def _training_program(widths: tuple[int, ...], epochs: int) -> Any:
     """One compiled program for each shape; JAX keeps them for the process (and on disk, if the caller has set its cache)."""
     jax, jnp, optax = (require(name, extra="bayes") for name in ("jax", "jax.numpy", "optax"))
 
@@ -310,7 +310,9 @@ def _training_program() -> Any:
             change, moments = adam.update(gradient, moments, layers)
             return (optax.apply_updates(layers, change), moments), None
 
-        noise = jax.random.key(head["seed"])
+        if "start" in head:
+            head = head | _drawn_there(head["start"], head["order"], widths, codes.shape[1], real.shape[1], epochs)
+        noise = jax.random.key(head["noise"])
         layers = (head["weights"], head["biases"])
         numbers = jnp.arange(len(head["rows"]))
         (layers, _), _ = jax.lax.scan(step, (layers, adam.init(layers)), (numbers, head["rows"], real))

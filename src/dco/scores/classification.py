@@ -18,12 +18,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from numbers import Real
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dco.foundations.arrays import Bools, Floats, Integers, beside, doubles, namespace, one_number, whole_numbers
+from dco.foundations.arrays import Bools, Floats, Integers, beside, doubles, joined, namespace, one_number, whole_numbers
 from dco.foundations.ranks import as_count
 from dco.predictions import ClassDraws, ClassProbabilities, ClassRecord, on_host
 from dco.scores.ranks import (
@@ -38,12 +38,12 @@ from dco.scores.ranks import (
     falling_values,
     first_labels,
     is_long,
-    is_single,
     least_probability,
     native,
     negated_falling,
     picked,
     place_of,
+    replaced,
     rounded,
     running_sums,
     two_largest,
@@ -57,7 +57,11 @@ _SHORT_CHUNK = 2**16  # of short rows, which pass through more arrays of the sam
 _DEVICE_CHUNK = 2**26  # of other libraries: enough to keep a GPU busy, a few gigabytes with all that is made of it
 _SHORT_ROW = 256  # labels; up to here a whole row is sorted by a fixed network, which nothing beats
 _SAMPLED = 8  # rows of a chunk that are sorted whole, to see which values the sets of the others may reach
+_HEAD = 4  # on a device, where ranks are cheap to sort and dear to score, a quarter of them is scored first
 _MARGIN = 0.75  # of the smallest such value: so few other rows reach further that sorting those whole costs little
+
+
+Limit: TypeAlias = float | Doubles  # a threshold, or an array of them, one per row, per label or for both
 
 
 class LabelScore(Score):
@@ -78,13 +82,11 @@ class LabelScore(Score):
     def label_scores(self, probabilities: Floats, codes: Integers, uniforms: Doubles) -> Doubles:
         """The score of one label for each row of a chunk, (rows,)."""
 
-    def row_members(self, probabilities: Floats, uniforms: Doubles, threshold: float | Doubles) -> Bools:
+    def row_members(self, probabilities: Floats, uniforms: Doubles, threshold: Limit) -> Bools:
         """Which labels of a chunk of rows score at most the threshold, (rows, K)."""
         return self.row_scores(probabilities, uniforms) <= threshold  # type: ignore[no-any-return, unused-ignore]
 
-    def row_sizes(
-        self, probabilities: Floats, uniforms: Doubles, thresholds: Sequence[float | Doubles]
-    ) -> Sequence[Integers]:
+    def row_sizes(self, probabilities: Floats, uniforms: Doubles, thresholds: Sequence[Limit]) -> Sequence[Integers]:
         """How many labels of each row score at most each threshold, (rows,) each."""
         scores = self.row_scores(probabilities, uniforms)
         return [count_true(scores <= value) for value in thresholds]
@@ -93,18 +95,18 @@ class LabelScore(Score):
         """The score of the label that happened, (n,); +inf for a label that the model has never seen."""
         score, record = self.bound(prediction)
         codes = record.codes(y)
-        xp, known = namespace(codes), codes < record.n_known
-        columns = codes if record.unseen is None else xp.where(known, codes, 0)
+        xp, known = namespace(codes), None if record.unseen is None else codes < record.n_known
+        columns = codes if known is None else xp.where(known, codes, 0)
         parts = [score._observed(record, rows, columns[rows], uniforms) for rows, uniforms in score._chunks(record)]
-        scores: Doubles = xp.concat(parts)
-        return scores if record.unseen is None else xp.where(known, scores, np.inf)
+        scores: Doubles = joined(parts)
+        return scores if known is None else xp.where(known, scores, np.inf)
 
     def every_label(self, prediction: ClassRecord) -> Doubles:
         """The score of every label, (n, K); labels that the model has never seen come last and have +inf."""
         score, record = self.bound(prediction)
         chunks = score._chunks(record)
         parts = [score.row_scores(score._probabilities(record, rows), uniforms) for rows, uniforms in chunks]
-        scores: Doubles = namespace(parts[0]).concat(parts)
+        scores: Doubles = joined(parts)
         if record.unseen is None:
             return scores
         never = beside(np.full((len(record), len(record.unseen)), np.inf), scores)
@@ -121,8 +123,7 @@ class LabelScore(Score):
             some, size = codes_of_members(_with_unseen(members, unseen, record.n_classes))
             codes.append(some)
             sizes.append(size)
-        xp = namespace(codes[0])
-        return LabelSets.of_sizes(xp.concat(sizes), xp.concat(codes), record.n_classes, record.labels())
+        return LabelSets.of_sizes(joined(sizes), joined(codes), record.n_classes, record.labels())
 
     def sizes(self, prediction: ClassRecord, threshold: Cutoff) -> Integers:
         """How many labels each set holds, (n,), without making the sets."""
@@ -144,7 +145,7 @@ class LabelScore(Score):
                 extra = (count_true(xp.broadcast_to(beside(unseen, sizes[0]), shape)) for _, unseen in parts)
                 sizes = [size + more for size, more in zip(sizes, extra, strict=True)]
             chunks.append(xp.stack(sizes))
-        return xp.concat(chunks, axis=1)  # type: ignore[no-any-return]
+        return joined(chunks, axis=1)  # type: ignore[no-any-return]
 
     def bound(self, prediction: Any) -> tuple[LabelScore, ClassRecord]:
         """The score, and the prediction in the form that `_probabilities` reads: draws are averaged here, once."""
@@ -178,7 +179,7 @@ class LabelScore(Score):
     def _observed(self, record: Any, rows: slice, codes: Integers, uniforms: Doubles) -> Doubles:
         return self.label_scores(self._probabilities(record, rows), codes, uniforms)
 
-    def _limits(self, threshold: Cutoff, record: ClassRecord) -> float | Doubles:
+    def _limits(self, threshold: Cutoff, record: ClassRecord) -> Limit:
         """The threshold as a float, or as float64 of shape (n, 1) per row, (1, K) per label or (n, K)."""
         limits, n = cutoff(threshold, len(record), record.n_classes), len(record)
         if isinstance(limits, float):
@@ -201,15 +202,13 @@ class LAC(LabelScore):
         """1 - p for one label per row."""
         return 1.0 - doubles(picked(probabilities, codes))
 
-    def row_members(self, probabilities: Floats, uniforms: Doubles, threshold: float | Doubles) -> Bools:
+    def row_members(self, probabilities: Floats, uniforms: Doubles, threshold: Limit) -> Bools:
         """One comparison with the least probability whose score is at most the threshold."""
         if not isinstance(threshold, float):
             return super().row_members(probabilities, uniforms, threshold)
-        return probabilities >= least_probability(threshold, is_single(probabilities))
+        return probabilities >= least_probability(threshold, probabilities.dtype == namespace(probabilities).float32)
 
-    def row_sizes(
-        self, probabilities: Floats, uniforms: Doubles, thresholds: Sequence[float | Doubles]
-    ) -> Sequence[Integers]:
+    def row_sizes(self, probabilities: Floats, uniforms: Doubles, thresholds: Sequence[Limit]) -> Sequence[Integers]:
         """Members counted."""
         return [count_true(self.row_members(probabilities, uniforms, t)) for t in thresholds]
 
@@ -223,8 +222,7 @@ class Margin(LabelScore):
     def row_scores(self, probabilities: Floats, uniforms: Doubles) -> Doubles:
         """The margin of every label."""
         first, second = two_largest(probabilities)
-        best = namespace(first).where(probabilities == first, second, first)
-        return doubles(best) - doubles(probabilities)
+        return doubles(namespace(first).where(probabilities == first, second, first)) - doubles(probabilities)
 
     def label_scores(self, probabilities: Floats, codes: Integers, uniforms: Doubles) -> Doubles:
         """The margin of one label per row."""
@@ -256,34 +254,43 @@ class RankScore(LabelScore):
         """Rank and mass of one label per row, by one pass of comparisons: no sort."""
         return self.formula(*place_of(probabilities, codes, self.uses_mass), uniforms)[:, 0]
 
-    def row_members(self, probabilities: Floats, uniforms: Doubles, threshold: float | Doubles) -> Bools:
+    def row_members(self, probabilities: Floats, uniforms: Doubles, threshold: Limit) -> Bools:
         """The first c labels of each row: those at least as large as the c-th largest, ties counted off by column."""
         if not _is_by_row(threshold):
             return super().row_members(probabilities, uniforms, threshold)
         if not is_long(probabilities):
             falling = falling_values(probabilities)
-            count = count_true(self._rank_scores(falling, uniforms) <= threshold)
+            (count,) = self._counts(falling, uniforms, [threshold])
             return first_labels(probabilities, partial(picked, falling), count)
         members = np.empty(probabilities.shape, dtype=bool)
         for rows, negated, lengths in self._sorted_parts(probabilities, uniforms, [threshold]):
             members[rows] = first_labels(probabilities[rows], partial(_negated_at, negated), lengths[0])
         return members
 
-    def row_sizes(
-        self, probabilities: Floats, uniforms: Doubles, thresholds: Sequence[float | Doubles]
-    ) -> Sequence[Integers]:
+    def row_sizes(self, probabilities: Floats, uniforms: Doubles, thresholds: Sequence[Limit]) -> Sequence[Integers]:
         """The number of ranks at or below each threshold; no label is looked up."""
         if not all(_is_by_row(threshold) for threshold in thresholds):
             return super().row_sizes(probabilities, uniforms, thresholds)
         if not is_long(probabilities):
-            scores = self._rank_scores(falling_values(probabilities), uniforms)
-            return [count_true(scores <= threshold) for threshold in thresholds]
+            return self._counts(falling_values(probabilities), uniforms, thresholds)
         if not self.uses_mass:
             return list(self._lengths(Ranks.along(probabilities, False), uniforms, thresholds))
         sizes = np.empty((len(thresholds), len(probabilities)), dtype=np.int64)
         for rows, _, lengths in self._sorted_parts(probabilities, uniforms, thresholds):
             sizes[:, rows] = lengths
         return list(sizes)
+
+    def _counts(self, falling: Floats, uniforms: Doubles, thresholds: Sequence[Limit]) -> list[Integers]:
+        """How many ranks score at most each threshold; of long rows on a device the rest of a row only if its head does."""
+        k, xp = int(falling.shape[1]), namespace(falling)
+        width = k if isinstance(falling, np.ndarray) or k <= _SHORT_ROW else k // _HEAD
+        scores = self._rank_scores(falling[:, :width], uniforms)
+        counts = [count_true(scores <= threshold) for threshold in thresholds]
+        if width < k and bool(xp.any(beyond := xp.any(xp.stack(counts) == width, axis=0))):
+            scores = self._rank_scores(falling[beyond], _some(uniforms, beyond))
+            whole = (count_true(scores <= _some(threshold, beyond)) for threshold in thresholds)
+            counts = [replaced(count, beyond, more) for count, more in zip(counts, whole, strict=True)]
+        return counts
 
     def _rank_scores(self, falling: Floats, uniforms: Doubles) -> Doubles:
         """The scores at every rank, (rows, K), of probabilities in descending order."""
@@ -299,7 +306,7 @@ class RankScore(LabelScore):
         return self.formula(before, own, top, rank, uniforms)
 
     def _sorted_parts(
-        self, probabilities: Floats, uniforms: Doubles, thresholds: Sequence[float | Doubles]
+        self, probabilities: Floats, uniforms: Doubles, thresholds: Sequence[Limit]
     ) -> Iterator[tuple[Any, Floats, Integers]]:
         """Rows in one part or two: which, their values along the ranks, how many ranks each threshold reaches, (J, rows).
 
@@ -320,9 +327,7 @@ class RankScore(LabelScore):
         rest = np.flatnonzero(~settled)
         yield rest, *self._sorted_whole(probabilities[rest], _some(uniforms, rest), [_some(t, rest) for t in thresholds])
 
-    def _least_reached(
-        self, probabilities: Floats, uniforms: Doubles, thresholds: Sequence[float | Doubles]
-    ) -> float | None:
+    def _least_reached(self, probabilities: Floats, uniforms: Doubles, thresholds: Sequence[Limit]) -> float | None:
         """A probability that few rows' sets, and the value after them, go below; None where sorting whole is as good."""
         n, k = probabilities.shape
         if k <= _SHORT_ROW or n < 4 * _SAMPLED:
@@ -337,12 +342,12 @@ class RankScore(LabelScore):
         return _MARGIN * float(-falling[np.arange(len(reach)), reach].max())
 
     def _sorted_whole(
-        self, probabilities: Floats, uniforms: Doubles, thresholds: Sequence[float | Doubles]
+        self, probabilities: Floats, uniforms: Doubles, thresholds: Sequence[Limit]
     ) -> tuple[Floats, Integers]:
         falling = negated_falling(probabilities)
         return falling, self._lengths(Ranks.of(falling, probabilities.shape[1], self.uses_mass), uniforms, thresholds)
 
-    def _lengths(self, ranks: Ranks, uniforms: Doubles, thresholds: Sequence[float | Doubles]) -> Integers:
+    def _lengths(self, ranks: Ranks, uniforms: Doubles, thresholds: Sequence[Limit]) -> Integers:
         """How many ranks score at most each threshold, (J, rows).
 
         First whole blocks of ranks are placed by the score at their end, then ranks inside the one block that is cut.
@@ -427,7 +432,7 @@ class TopK(RankScore):
         return rank + 0.0 * top
 
 
-def _split(limits: float | Doubles, rows: slice, n_known: int) -> tuple[float | Doubles, Bools]:
+def _split(limits: Limit, rows: slice, n_known: int) -> tuple[Limit, Bools]:
     """What a chunk of rows needs: the limits of known labels, and whether labels never seen (score +inf) are in."""
     if isinstance(limits, float):
         return limits, np.asarray([[limits == np.inf]])
@@ -441,7 +446,7 @@ def _negated_at(values: Floats, places: Integers) -> Any:
     return -values[np.arange(len(values)), np.minimum(places, values.shape[1] - 1)]
 
 
-def _is_by_row(limits: float | Doubles) -> bool:
+def _is_by_row(limits: Limit) -> bool:
     return isinstance(limits, float) or limits.shape[1] == 1
 
 

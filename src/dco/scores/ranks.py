@@ -39,11 +39,6 @@ def native(probabilities: Floats, *, by_columns: bool = False) -> Floats:
     return np.asarray(probabilities, dtype=dtype, order="F" if by_columns and probabilities.shape[1] <= _SHORT else "C")
 
 
-def is_single(probabilities: Floats) -> bool:
-    """Whether they are in single precision."""
-    return bool(probabilities.dtype == namespace(probabilities).float32)
-
-
 def is_long(probabilities: Floats) -> bool:
     """Whether rows are handled in blocks of ranks."""
     return isinstance(probabilities, np.ndarray) and int(probabilities.shape[1]) > _SHORT
@@ -52,10 +47,10 @@ def is_long(probabilities: Floats) -> bool:
 def codes_of_members(members: Bools) -> tuple[NDArray[np.int32], Integers]:
     """Column numbers of all members, row by row, and how many there are in each row."""
     if not isinstance(members, np.ndarray):
-        xp = namespace(members)
-        rows, columns = (xp.astype(places, xp.int32) for places in xp.nonzero(members))
-        ends = xp.searchsorted(rows, xp.astype(whole_numbers(members.shape[0] + 1, members), xp.int32))
-        return columns, ends[1:] - ends[:-1]
+        xp, (n, width) = namespace(members), members.shape
+        (found,) = xp.nonzero(xp.reshape(members, (-1,)))
+        ends = xp.searchsorted(found, whole_numbers(n + 1, members) * width)
+        return xp.astype(found % width, xp.int32), ends[1:] - ends[:-1]
     n, width = members.shape
     if members.flags.fnc:
         places = np.flatnonzero(_by_rows(members)).astype(np.int32)
@@ -102,8 +97,7 @@ def picked(probabilities: Floats, codes: Integers) -> Floats:
     if isinstance(probabilities, np.ndarray) and probabilities.flags.fnc:
         n = len(probabilities)
         return probabilities.ravel(order="F").take(codes * n + np.arange(n))  # twice as fast
-    values: Floats = namespace(probabilities).take_along_axis(probabilities, codes[:, None], axis=1)
-    return values[:, 0]
+    return probabilities[whole_numbers(probabilities.shape[0], probabilities), codes]  # type: ignore[no-any-return]
 
 
 def two_largest(probabilities: Floats) -> tuple[Floats, Floats]:
@@ -122,8 +116,7 @@ def two_largest(probabilities: Floats) -> tuple[Floats, Floats]:
 def count_true(mask: Any) -> Any:
     """True values in each row; in NumPy faster than np.count_nonzero along an axis."""
     if not isinstance(mask, np.ndarray):
-        xp = namespace(mask)
-        return xp.astype(xp.sum(xp.astype(mask, xp.int32), axis=1, dtype=xp.int32), xp.int64)  # half of what int64 costs
+        return namespace(mask).count_nonzero(mask, axis=1)
     few = mask.flags.fnc and mask.shape[1] < 256
     return np.asarray(mask.view(np.uint8).sum(axis=1, dtype=np.uint8 if few else np.uint32), dtype=np.int64)
 
@@ -160,16 +153,12 @@ def checked_mass(mass: Doubles) -> Doubles:
     return mass
 
 
-def _replaced(array: Any, rows: Any, values: Any) -> Any:
-    """The array with other values in some rows; in place where it is NumPy's."""
-    if isinstance(array, np.ndarray):
-        array[rows] = values
-        return array
-    xp, n = namespace(array), array.shape[0]
-    every = whole_numbers(n, array)
-    place = xp.searchsorted(rows, every)  # among the values, if the row is among the rows
-    listed = xp.take(rows, xp.clip(place, 0, rows.shape[0] - 1)) == every
-    return xp.take(xp.concat([array, values]), xp.where(listed, n + place, every), axis=0)
+def replaced(array: Any, rows: Bools, values: Any) -> Any:
+    """The array with other values in some rows, given by a mask; in place where the library writes into arrays."""
+    if hasattr(array, "at"):  # JAX does not
+        return array.at[rows].set(values)
+    array[rows] = values
+    return array
 
 
 def along_ranks(probabilities: Floats, function: Callable[[Floats], Doubles]) -> Doubles:
@@ -191,29 +180,30 @@ def along_ranks(probabilities: Floats, function: Callable[[Floats], Doubles]) ->
 def place_of(probabilities: Floats, codes: Integers, with_mass: bool) -> tuple[Doubles, Doubles, Doubles, Doubles]:
     """Of one label per row: the mass ranked before it (0 unless asked for), its own, the largest, its rank; (rows, 1)."""
     xp, own = namespace(probabilities), picked(probabilities, codes)[:, None]
-    greater = probabilities > own
-    ahead, earlier = count_true(greater)[:, None], _equals_before(probabilities, own, codes)[:, None]
-    own_mass = rounded(own)
+    ahead, same, own_mass = probabilities > own, probabilities == own, rounded(own)
+    earlier: Any = 0  # labels with the same probability that are not yet among those ahead
+    if isinstance(probabilities, np.ndarray):
+        earlier = _equals_before(same, codes)[:, None]
+    else:  # without a look at which rows have ties: the device would have to be waited for
+        ahead = ahead | (same & (whole_numbers(probabilities.shape[1], codes) < codes[:, None]))
+    rank = doubles(1 + count_true(ahead)[:, None] + earlier)
     before = xp.zeros_like(own_mass)
     if with_mass:
         if is_long(probabilities):
-            before = np.vecdot(rounded(probabilities), greater.astype(np.float64))[:, None]
+            before = np.vecdot(rounded(probabilities), ahead.astype(np.float64))[:, None]
         else:
-            before = xp.sum(rounded(xp.where(greater, probabilities, 0.0)), axis=1, keepdims=True)
-        before = before + doubles(earlier) * own_mass
+            before = xp.sum(rounded(xp.where(ahead, probabilities, 0.0)), axis=1, keepdims=True)
+        before = before + earlier * own_mass
         checked_mass(before + own_mass)
-    return before, own_mass, doubles(xp.max(probabilities, axis=1, keepdims=True)), doubles(1 + ahead + earlier)
+    return before, own_mass, doubles(xp.max(probabilities, axis=1, keepdims=True)), rank
 
 
-def _equals_before(probabilities: Floats, own: Floats, codes: Integers) -> Any:
+def _equals_before(same: Bools, codes: Integers) -> Integers:
     """How many labels with the same probability stand in an earlier column than the label itself."""
-    same = probabilities == own
-    earlier = count_true(same) - 1
-    (tied,) = namespace(earlier).nonzero(earlier)
-    if not tied.shape[0]:
-        return earlier
-    columns = whole_numbers(probabilities.shape[1], codes)
-    return _replaced(earlier, tied, count_true(namespace(same).take(same, tied, axis=0) & (columns < codes[tied][:, None])))
+    earlier: Integers = count_true(same) - 1
+    if (tied := np.flatnonzero(earlier)).size:
+        earlier[tied] = count_true(same[tied] & (np.arange(same.shape[1]) < codes[tied][:, None]))
+    return earlier
 
 
 @dataclass(frozen=True, eq=False)
@@ -317,12 +307,11 @@ def first_labels(probabilities: Floats, falling: Any, count: Integers) -> Bools:
     if isinstance(members, np.ndarray) and members.flags.fnc:
         behind = count_true(members) != count  # cheaper than another look at the values
     else:
-        behind = (count > 0) & (count < k) & (falling(xp.clip(count, None, k - 1)) == last)
+        behind = (count < k) & (falling(xp.clip(count, None, k - 1)) == last)
     (tied,) = xp.nonzero(behind)
     if not tied.shape[0]:
         return members
     some, limit = xp.take(probabilities, tied, axis=0), last[tied][:, None]
     above, same = some > limit, some == limit
     left = doubles(count[tied] - count_true(above))[:, None]
-    replaced: Bools = _replaced(members, tied, above | (same & (running_sums(doubles(same)) <= left)))
-    return replaced
+    return replaced(members, behind, above | (same & (running_sums(doubles(same)) <= left)))  # type: ignore[no-any-return]
