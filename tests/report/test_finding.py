@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from dco.cli.main import main
 from dco.report.finding import explained, findings
 from dco.report.results import results_html
 from dco.reproduction.methods import METHODS, TABLE_ROWS
@@ -86,3 +88,9 @@ def test_the_page_of_make_run_opens_with_the_finding(opened: Callable[..., Any])
 
 def test_the_finding_fits_a_phone(opened: Callable[..., Any]) -> None:
     assert opened(results_html(RESULTS / "diabetes"), width=390).width() <= 390
+
+
+def test_the_command_ends_with_the_finding(tmp_path: Path) -> None:
+    printed = CliRunner().invoke(main, ["report", str(RESULTS / "diabetes"), "--out", str(tmp_path / "page.html")]).output
+    assert printed.startswith("Diabetes: With the same promise as Bayesian quadrature")
+    assert " With the usual, weaker promise (coverage on average over calibrations), they are " in printed

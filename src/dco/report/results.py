@@ -14,7 +14,7 @@ from itertools import groupby, zip_longest
 from pathlib import Path
 from typing import Any
 
-from dco.report.finding import explained, findings
+from dco.report.finding import Finding, explained, findings
 from dco.report.rendering import render_template, write_text
 
 _IMAGES = {".svg": "image/svg+xml", ".png": "image/png"}
@@ -111,18 +111,23 @@ def results_html(folder: Any, *, title: str | None = None) -> str:
     if not results:
         raise ValueError(f"{place} holds no table (*.md, *.csv) and no figure (*.svg, *.png).")
     kicker, usual = _headings(place)
-    tables = [(result.title, block) for result in results for block in result.blocks if block.head]
-    named = dict.fromkeys(cell for _, block in tables for cell in block.methods())
+    tables = [block for result in results for block in result.blocks if block.head]
+    named = dict.fromkeys(cell for block in tables for cell in block.methods())
     return render_template(
         "results.html",
         images=True,
         kicker=kicker,
         title=title or usual,
-        findings=findings((name, block.head, block.rows) for name, block in tables),
+        findings=found_in(results),
         results=results,
         has_tables=bool(tables),
         explained={name: words for name in named if (words := explained(name)) is not None},
     )
+
+
+def found_in(results: Sequence[Result]) -> tuple[Finding, ...]:
+    """What the tables of the results found, to be said first."""
+    return findings((result.title, block.head, block.rows) for result in results for block in result.blocks if block.head)
 
 
 def _headings(folder: Path) -> tuple[str, str]:
