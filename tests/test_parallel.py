@@ -352,3 +352,20 @@ def test_workers_that_go_and_come_again_lose_nothing(empty_cluster, caplog):
         finally:
             logging.getLogger("dco").removeHandler(handler)
     assert any("has no workers" in record.getMessage() for record in caplog.records)
+
+
+def test_a_scheduler_that_is_lost_in_mid_run_is_one_sentence(monkeypatch) -> None:
+    """As Dask tells it: every future is cancelled. On a real cluster this takes half a minute."""
+    from contextlib import nullcontext
+
+    from dco.foundations import parallel
+
+    client = pytest.importorskip("distributed.client")
+
+    def lost(*_: object) -> None:
+        raise client.FutureCancelledError("key", "scheduler-connection-lost")
+
+    monkeypatch.setattr(parallel, "_connected", lambda *_: nullcontext())
+    monkeypatch.setattr(parallel, "_gathered", lost)
+    with pytest.raises(ConnectionError, match="was lost before all 3 calls were done: start it again, and repeat the run"):
+        parallel.run_many(abs, [1, 2, 3], scheduler="tcp://127.0.0.1:8786")

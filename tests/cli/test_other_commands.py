@@ -669,3 +669,25 @@ def test_a_reader_that_has_gone_is_no_error(arguments):
     run = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True, check=False)
     os.close(writer)
     assert (run.returncode, run.stderr) == (141, "")
+
+
+def test_commands_leave_the_cores_to_one_pool_of_threads():
+    """Two pools with a thread for each core, waiting awake, took eight times the CPU time on a busy machine."""
+    script = (
+        "import dco.cli.main, json, os, numpy, scipy.linalg, sklearn.ensemble\n"
+        "from threadpoolctl import threadpool_info\n"
+        "pools = [pool['num_threads'] for pool in threadpool_info() if pool['user_api'] == 'blas']\n"
+        "print(json.dumps([pools, os.environ['OMP_WAIT_POLICY'], os.environ['OPENBLAS_NUM_THREADS']]))"
+    )
+    names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_WAIT_POLICY")
+    plain = {name: value for name, value in os.environ.items() if name not in names}
+    for given, wait, blas in (
+        ({}, "PASSIVE", "1"),
+        ({"OMP_WAIT_POLICY": "ACTIVE", "OPENBLAS_NUM_THREADS": "2"}, "ACTIVE", "2"),
+    ):
+        command = [sys.executable, "-c", script]
+        run = subprocess.run(command, capture_output=True, text=True, check=True, env=plain | given)
+        pools, *found = json.loads(run.stdout)
+        assert found == [wait, blas], "what the user has set stays"
+        assert pools
+        assert max(pools) <= int(blas)

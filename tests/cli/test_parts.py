@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
@@ -38,6 +40,18 @@ def test_parts_give_what_the_whole_table_gives(dco, home, folder, model, where):
         assert parts["mean_size"] == pytest.approx(whole["mean_size"], rel=1e-12)
         (law,) = parts["laws"].values()
         assert law == whole["consistency"]
+
+
+def test_a_dask_cluster_gives_the_same_counts(dco, home, folder):
+    distributed = pytest.importorskip("distributed")
+    words = ("evaluate", home / "labels.dco", folder / "in", "--in-parts")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what a closing cluster leaves behind
+        with distributed.LocalCluster(
+            n_workers=1, threads_per_worker=1, processes=True, dashboard_address=":0", silence_logs=50
+        ) as cluster:
+            there = dco.json(*words, "--scheduler", cluster.scheduler_address)
+    assert there == dco.json(*words)
 
 
 def test_groups_have_their_own_laws_and_rows_of_the_fit_give_no_verdict(dco, home, folder):

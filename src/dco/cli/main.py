@@ -12,6 +12,9 @@ from typing import Any
 
 import click
 
+# before NumPy is loaded: only OpenMP uses all cores, or pools compete for them; its threads sleep while they wait
+os.environ |= {"OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"} | os.environ
+
 # name: the line of `dco --help`; the module dco.cli.<name> has the rest
 COMMANDS = {
     "plan": "How many rows each role needs, and what they give, before you look at any row.",

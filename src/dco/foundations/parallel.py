@@ -126,7 +126,12 @@ def _on_cluster(
             f"{type(scheduler).__name__}."
         )
     with _connected(distributed, scheduler) as client:
-        return _gathered(client, function, work, progress)
+        try:
+            return _gathered(client, function, work, progress)
+        except distributed.client.FutureCancelledError as problem:  # nobody else cancels what this call has submitted
+            logging.getLogger("distributed.client").setLevel(logging.CRITICAL)  # its traceback says no more
+            text = f"The Dask scheduler at {scheduler!r} was lost before all {len(work)} calls were done"
+            raise ConnectionError(f"{text}: start it again, and repeat the run.") from problem
 
 
 def _connected(distributed: Any, address: str) -> Any:

@@ -234,8 +234,6 @@ def _measured(
 def _mean(sizes: Floats, counts: Integers) -> Floats:
     """The mean size of each resample, (B,)."""
     with np.errstate(invalid="ignore", over="ignore"):
-        if np.all(np.isfinite(sizes)):
-            return np.asarray((counts * sizes).sum(axis=1) / counts.sum(axis=1))
         return np.asarray(np.where(counts > 0, counts * sizes, 0.0).sum(axis=1) / counts.sum(axis=1))
 
 
