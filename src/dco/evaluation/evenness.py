@@ -18,7 +18,7 @@ _COLUMNS = 32  # of X that are looked at, at most
 _MIXES = 32  # random directions
 _BINS = 20  # of a direction; a slab holds some that lie side by side
 _LEAST_SHARE = 0.1  # of the rows that a slab holds
-_LARGEST = 1e38  # number that is told from larger ones: trees read single precision
+_LARGEST = 1e30  # numbers beyond are not told apart: trees read single precision
 _FEWEST = 100  # rows; with fewer nothing is said
 
 
