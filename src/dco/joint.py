@@ -1,8 +1,6 @@
-"""Selection without tuning rows: `fit_joint`. The calibration rows choose among all candidates, for each new row anew.
+"""Selection without tuning rows, by ModSel-CP: the calibration rows choose among all candidates, for each new row anew.
 
-ModSel-CP (Liang, Zhu and Barber 2024), as in `guarantees.joint_selection`: every candidate is fitted on training rows and
-scored on the calibration rows, which are opened once, for all of them together. The choice counts the new row as one of
-the rows that choose, and so keeps the level.
+The choice counts the new row as one of the rows that choose, and so keeps the level (`guarantees.joint_selection`).
 """
 
 from __future__ import annotations
@@ -60,16 +58,13 @@ def fit_joint(
     roles = deal_roles(rows, replace(split, tune=0, calibrate=share, folds=None), seed=seed)
     notes = list(roles.notes)
     # 2. Every model is fitted on the training rows. Nothing is compared yet.
-    nothing = rows.take(np.arange(0))
-    bench = Workbench(roles.train, nothing, None, classes, seed, replace(choosing, refit=False))
+    bench = Workbench(roles.train, rows.take(np.arange(0)), None, classes, seed, replace(choosing, refit=False))
     selection = _candidates(models, scores, bench, notes)
-    # 3. Freeze all candidates as one structure, and break the seal, once, for it.
-    structure = freeze(selection, bench, statement, roles)
-    calibration, y, rounding = calibrate(structure, roles.sealed, clusters=None, seed=seed)
+    structure = freeze(selection, bench, statement, roles)  # all of them are one structure
+    calibration, y, rounding = calibrate(structure, roles.sealed, clusters=None, seed=seed)  # 3. Break the seal, once.
     # 4. One cut-off for each candidate, all of the same rank, and what their choice certifies.
     ranking, lead = _ranking(structure.score, calibration, y, statement.alpha, selection)
-    structure = replace(structure, model=structure.model.led_by(lead))
-    thresholds = statement.thresholds(calibration)
+    structure, thresholds = replace(structure, model=structure.model.led_by(lead)), statement.thresholds(calibration)
     notes += statement.note_infeasible(calibration, thresholds, dealt_from=roles.dealt_from)
     certificate = Certificate(**certified_facts(statement, structure, selection, calibration, thresholds, roles, bench))
     return JointPredictor(
@@ -89,7 +84,6 @@ def _check(rows: Rows, statement: Statement, split: Split, choosing: Choosing) -
         "⟨objective⟩": choosing.objective not in (MEAN_SIZE, objective_of(DEFAULT)),
         "tune=": split.given_tune is not None,
         "⟨tune_size=auto⟩": split.tune == "auto",
-        "stratify=True": split.stratify,
     }
     wrong = next((name for name, given in refused.items() if given), None)
     if wrong is not None:
@@ -133,8 +127,8 @@ def _ranking(score: Any, calibration: Calibration, y: AnyArray, alpha: Level, se
     parts = zip(score.names, score.scores, calibration.seen.records, strict=True)
     pairs = {name: (own, Pieces((record,))) for name, own, record in parts}
     ranking = rank_pairs(pairs, y, [Rule.of(len(y), alpha)])[0]
-    failed = tuple(FailedCandidate(*item) for item in selection.failures.items())
-    return replace(ranking, failed=failed), score.names.index(ranking.best)
+    ranking = replace(ranking, failed=tuple(FailedCandidate(*item) for item in selection.failures.items()))
+    return ranking, score.names.index(ranking.best)
 
 
 @dataclass(frozen=True, eq=False)

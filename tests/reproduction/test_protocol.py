@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
 import dco
+from dco.reproduction import protocol_classification
+from dco.reproduction.coverage_z import coverage_sd, expected_coverage
 from dco.reproduction.experiment import Options, SplitRecord
 from dco.reproduction.paper_values import CALIFORNIA, CONCRETE, DIABETES
 from dco.reproduction.protocol import EXPERIMENTS, LEVELS, VARIANTS, on_grid, protocol_split, protocol_tables
@@ -76,3 +80,18 @@ def test_the_table_of_thresholds_counts_other_winners():
     ]
     table = grid_table(records, Options((0.2,)))
     assert table.column("other winner") == [0, 2, 0, 2]
+
+
+def test_further_splits_obey_the_law_and_a_wrong_rank_is_seen(data_home):
+    options = Options((0.2, 0.1), quick=True, data_home=data_home)
+    experiment = next(each for each in protocol_classification.EXPERIMENTS if each.name == "further-splits")
+    if experiment.missing(options) is not None:
+        pytest.skip("the data are not here")
+    rows = protocol_classification.further_splits(0, options)
+    for row in rows:  # fixed seed; |z| < 4 with probability .9999
+        assert abs(row["z"]) < 4
+        assert row["sd"] == pytest.approx(coverage_sd(row["rank"], row["n"], row["n_test"]), rel=0.1)  # sd of an sd: 2 %
+        wrong = (row["coverage"] - expected_coverage(row["rank"] - 4, row["n"])) / (row["sd"] / math.sqrt(row["splits"]))
+        assert wrong > 3  # four ranks of 2,001 lower
+    (table,) = protocol_classification.further_table([SplitRecord(0, tuple(rows), 0.0)], options)
+    assert table.column("deviation") == [row["z"] for row in rows]

@@ -24,6 +24,9 @@ _LISTED = ("name", "summary", "needs", "minutes")
 @seed_option
 @click.option("--quick", is_flag=True, help="A smaller run that shows the same in minutes.")
 @click.option("--data-home", type=FILE, help="The folder with the data sets.  [default: $DCO_DATA_HOME]")
+@click.option("--features", type=click.Choice(["resnet50"]), help="Make CIFAR-100's or ImageNet-A's features from images.")
+@click.option("--images", type=FILE, help="With --features: the images, a folder or an archive.")
+@click.option("--weights", type=FILE, help="With --features: torchvision's file of weights, resnet50-*.pth.")
 @click.option("--jobs", type=JobsType(), help="Number of processes.  [default: all cores]")
 @scheduler_option
 @click.option("--list", "listed", is_flag=True, help="List what can be rebuilt.")
@@ -36,6 +39,7 @@ def command(name: str | None, listed: bool, as_json: bool, **options: Any) -> No
     another seed, level or number of splits are replaced only with --force.
     """
     from dco.reproduction import catalogue
+    from dco.reproduction.datasets.images import Backbone
 
     entries = catalogue.names(data_home=options["data_home"])
     if name is None or listed:
@@ -45,6 +49,9 @@ def command(name: str | None, listed: bool, as_json: bool, **options: Any) -> No
         else:
             print_table(["name", "what it is", "needs", "minutes"], rows)
         return
+    if 0 < (made := [options.pop(each) for each in ("features", "images", "weights")]).count(None) < 3:
+        raise click.UsageError("--features, --images and --weights go together: give all three, or none.")
+    options["backbone"] = None if made[0] is None else Backbone(*map(str, made[1:]))
     known = [entry.name for entry in entries]
     if name not in known:
         raise ValueError(f"There is no experiment {name!r}; there are {', '.join(known)}.")

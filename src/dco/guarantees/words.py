@@ -148,8 +148,7 @@ def _joint_in_words(facts: Facts) -> Iterator[str]:
     """The cut-offs of the candidates, and what choosing by the calibration rows means for sets."""
     cuts, n = facts.thresholds, facts.rows["calibrate"]
     rank = RULES[facts.rule].rank(n, alpha=facts.alpha)
-    for entry in cuts:
-        yield f"cut-off {entry.value:.6g}, rank {rank} of {n}: {entry.group}"
+    yield from (f"cut-off {entry.value:.6g}, rank {rank} of {n}: {entry.group}" for entry in cuts)
     failed = f" ({facts.candidates - len(cuts)} more took no part)" if facts.candidates > len(cuts) else ""
     yield f"Structure: {len(cuts)} candidates{failed}; for each new row the calibration rows and that row choose among them"
     yield "Sets may be unions of sets of several candidates; their coverage has no law beyond the level"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from importlib import import_module
 from importlib.util import find_spec
@@ -16,6 +16,7 @@ from dco.foundations.errors import MissingExtraError
 from dco.foundations.files import Written, written_beside, written_together
 from dco.foundations.ranks import as_rational
 from dco.reproduction.coverage_z import all_z
+from dco.reproduction.datasets.images import Backbone
 from dco.reproduction.experiment import Experiment, Options, Records
 from dco.reproduction.records import machine, recorded_settings, run_splits
 from dco.reproduction.tables import ResultTable
@@ -102,6 +103,7 @@ class Order:
     scheduler: Any = None
     quick: bool = False
     data_home: str | Path | None = None
+    backbone: Backbone | None = None
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -128,6 +130,7 @@ def reproduce(
     skipped: list[str] = []
     for experiment in chosen:
         options = _options(experiment, alpha=asked.alpha, quick=asked.quick, data_home=asked.data_home)
+        options = replace(options, backbone=asked.backbone)
         reason = _lacking(experiment, options)
         if reason is not None and len(chosen) == 1:
             raise FileNotFoundError(reason)
@@ -148,6 +151,8 @@ def reproduce(
             place.check_files(PAGES)
     for place in [*results, *shared]:
         place.claim()
+    if asked.backbone is not None:  # once, before processes share the work
+        asked.backbone.features()
     done = [
         run_splits(
             run.experiment,
@@ -291,6 +296,10 @@ def _options(experiment: Experiment, *, alpha: Any = None, quick: bool = False, 
 
 def _lacking(experiment: Experiment, options: Options) -> str | None:
     """What is not there to run it, in one sentence."""
+    if options.backbone is not None:
+        if not experiment.of_images:
+            return f"{experiment.name} has no image features: --features is for cifar100, imagenet-a and their tables."
+        return options.backbone.lacking()
     return None if experiment.missing is None else experiment.missing(options)
 
 

@@ -12,6 +12,7 @@ from dco.reproduction.beyond_classification import set_aside_table
 from dco.reproduction.beyond_classification_tables import auto_table, beyond_table, chosen_table, gain_table
 from dco.reproduction.classification_figures import gain_figures, level_figures, main_figures, ratio_figures
 from dco.reproduction.classification_splits import (
+    IMAGENET_A_CLASSES,
     LEVELS,
     NEEDS_IMAGENET_A,
     Study,
@@ -45,7 +46,7 @@ CIFAR100 = Study(
 )  # fmt: skip
 IMAGENET_A = Study(
     "imagenet-a", "ImageNet-A", "ImageNet-A features from a frozen ResNet-50, the 198 classes with most images.",
-    imagenet_a_rows, stratified=True,
+    imagenet_a_rows, stratified=True, n_classes=IMAGENET_A_CLASSES,
 )  # fmt: skip
 
 TableMaker = Callable[[Study, Records, Options], ResultTable]
@@ -65,7 +66,7 @@ BY_LEVEL: tuple[TableMaker, ...] = (levels_table, level_sizes_table)
 
 def make_tables(records: Records, options: Options, *, study: Study, makers: Sequence[TableMaker]) -> list[ResultTable]:
     """These tables of one study; one that only sets ours beside the paper's is left out at other levels than the paper's."""
-    made = [maker(study, records, options) for maker in makers]
+    made = [maker(study.on(options), records, options) for maker in makers]
     return [table for table in made if table.rows]
 
 
@@ -87,13 +88,18 @@ def _needs_imagenet_a(options: Options) -> str | None:
     return NEEDS_IMAGENET_A if find_imagenet_a(options.data_home) is None else None
 
 
+def _draw(figures: Callable[..., list[Path]], study: Study, records: Records, options: Options, folder: Path) -> list[Path]:
+    return figures(records, options, folder, study=study.on(options))
+
+
 def _experiment(
     study: Study, makers: Sequence[TableMaker], figures: Callable[..., list[Path]] | None, **own: Any
 ) -> Experiment:
     return Experiment(
         run_split=partial(run_split, study=study),
         tables=partial(make_tables, study=study, makers=tuple(makers)),
-        figures=None if figures is None else partial(figures, study=study),
+        figures=None if figures is None else partial(_draw, figures, study),
+        of_images=True,
         alphas=LEVELS,
         quick_splits=3,
         **own,

@@ -85,6 +85,21 @@ class Study:
     load: Callable[[str | None], ImageFeatures]
     stratified: bool = False
     beyond: bool = False
+    n_classes: int | None = None  # only those with most images
+
+    def rows(self, options: Options) -> ImageFeatures:
+        """The rows that splits are dealt from: features that are ready, or made from images by the backbone."""
+        if options.backbone is None:
+            return self.load(options.data_home)
+        found = options.backbone.features()
+        return found if self.n_classes is None else largest_classes(found, self.n_classes)
+
+    def on(self, options: Options) -> Study:
+        """The same with the sentence that says where features made here come from."""
+        if options.backbone is None:
+            return self
+        digest = options.backbone.digest
+        return replace(self, features=f"{self.title} features from a frozen ResNet-50 (weights with SHA-256 {digest}...).")
 
 
 # ---- data ------------------------------------------------------------------------------------------------------------
@@ -189,7 +204,7 @@ METHOD_OF = HEAD_ROWS | {
 def run_split(seed: int, options: Options, *, study: Study) -> list[dict[str, Any]]:
     """Every method on one split at every level: heads on raw and on standardised features, then the stronger class."""
     sizes, training = (QUICK_SIZES, QUICK_TRAINING) if options.quick else (PAPER_SIZES, PAPER_TRAINING)
-    dealt = deal(study.load(options.data_home), sizes, seed=seed, stratified=study.stratified)
+    dealt = deal(study.rows(options), sizes, seed=seed, stratified=study.stratified)
     rows: list[dict[str, Any]] = []
     for features in ("raw", "standardised"):
         fit = partial(head_tables, dealt, standardise=features == "standardised", training=training)

@@ -139,7 +139,11 @@ def sizes_against_paper(study: Study, records: Records, options: Options, kinds:
             errors += [] if off is None else [off]
     if not errors:
         return ""
-    why = "The paper's sizes are for another backbone, ResNet-50. " if study.name == "cifar100" else ""
+    why = (
+        "The paper's sizes are for another backbone, ResNet-50. "
+        if study.name == "cifar100" and options.backbone is None
+        else ""
+    )
     return (
         f" {why}Our mean sizes less the paper's, of BQ and DCO-Warmstart: {min(percent):+.1f} to {max(percent):+.1f} %, "
         f"{min(errors):+.1f} to {max(errors):+.1f} standard errors of the difference."

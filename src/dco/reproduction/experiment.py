@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from dco.reproduction.datasets.images import Backbone
 from dco.reproduction.datasets.tabular import find_file
 from dco.reproduction.tables import ResultTable
 
@@ -21,10 +22,12 @@ class Options:
     alphas: tuple[float, ...]
     quick: bool = False
     data_home: str | None = None
+    backbone: Backbone | None = None  # of image features that are made here; None: those that are ready
 
     def settings(self) -> dict[str, Any]:
         """What a record must share to be taken up again; where the data lie does not change a number."""
-        return {"alphas": list(self.alphas), "quick": self.quick}
+        made = {} if self.backbone is None else {"features": f"resnet50, {self.backbone.digest}"}
+        return {"alphas": list(self.alphas), "quick": self.quick, **made}
 
 
 @dataclass(frozen=True)
@@ -77,6 +80,7 @@ class Experiment:
     figures: Callable[[Records, Options, Path], list[Path]] | None = None
     missing: Callable[[Options], str | None] | None = None
     alphas: tuple[float, ...] = (0.2,)
+    of_images: bool = False  # whether it can be run on features that are made here
     splits: int = 50
     quick_splits: int = 5
     part_of: str | None = None

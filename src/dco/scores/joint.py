@@ -30,8 +30,8 @@ class Joint(Score):
 
     def observed(self, prediction: Several, y: ArrayLike) -> Floats:
         """The score of each row by each candidate, (n, M)."""
-        parts = zip(self.scores, prediction.records, strict=True)
-        return np.stack([score.observed(record, y) for score, record in parts], axis=1)
+        each = zip(self.scores, prediction.records, strict=True)
+        return np.stack([score.observed(record, y) for score, record in each], axis=1)
 
     def sets(self, prediction: Any, threshold: Cutoff) -> Any:
         """An error: no single cut-off makes these sets."""

@@ -16,6 +16,7 @@ import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from typing import Any, Protocol
 
@@ -176,14 +177,27 @@ def open_images(path: str | os.PathLike[str]) -> Images:
     return ClassFolders.of(root)
 
 
-def resnet50(*, pretrained: bool = True, device: str | None = None) -> Network:
+def resnet50(
+    *, pretrained: bool = True, device: str | None = None, weights_file: str | os.PathLike[str] | None = None
+) -> Network:
     """torchvision's ResNet-50 without its last layer: images → rows of 2,048 features (extra `images`).
 
-    `pretrained` takes `ResNet50_Weights.DEFAULT`, which torchvision downloads once; otherwise weights are random.
+    `pretrained` takes `ResNet50_Weights.DEFAULT`, which torchvision downloads once; otherwise weights are random. A
+    `weights_file` of torchvision's (resnet50-*.pth) is read instead, and images are prepared as its own weights ask for.
     """
     torch, models = require("torch", extra="images"), require("torchvision.models", extra="images")
     weights = models.ResNet50_Weights.DEFAULT
-    network = models.resnet50(weights=weights if pretrained else None)
+    network = models.resnet50(weights=weights if pretrained and weights_file is None else None)
+    if weights_file is not None:
+        known = (each for each in models.ResNet50_Weights if each.url.endswith(f"/{Path(weights_file).name}"))
+        weights = next(known, weights)
+        try:
+            network.load_state_dict(torch.load(weights_file, map_location="cpu", weights_only=True))
+        except Exception as error:  # whatever torch says of a file that is none
+            text = (
+                f"{weights_file} does not hold the weights of torchvision's ResNet-50 ({str(error).splitlines()[0]:.200})."
+            )
+            raise ValueError(text) from None
     network.fc = torch.nn.Identity()
     place = device or ("cuda" if torch.cuda.is_available() else "cpu")
     network.eval().to(place)
@@ -246,6 +260,48 @@ def extract_features(
         _write(file, rows)
     features = np.concatenate([np.load(file, allow_pickle=False) for file in files])
     return ImageFeatures(features, images.labels, images.class_names)
+
+
+@dataclass(frozen=True)
+class Backbone:
+    """ResNet-50 features to be made from images and a file of weights, as ``dco reproduce --features resnet50`` does."""
+
+    images: str
+    weights: str
+
+    @property
+    def digest(self) -> str:
+        """Which weights these are."""
+        return _digest_of(self.weights)
+
+    def lacking(self) -> str | None:
+        """What is not there, in one sentence."""
+        absent = [place for place in (self.images, self.weights) if not Path(place).exists()]
+        return f"There is no {absent[0]}: --features resnet50 needs the images and the file of weights." if absent else None
+
+    def features(self) -> ImageFeatures:
+        """The features, from the cache beside the images where they are there already."""
+        return _features_of(self)
+
+
+@lru_cache(maxsize=4)
+def _digest_of(file: str) -> str:
+    with Path(file).open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()[:12]
+
+
+@lru_cache(maxsize=1)
+def _features_of(backbone: Backbone) -> ImageFeatures:
+    network: list[Network] = []
+
+    def first_needed(images: Sequence[AnyArray]) -> Any:  # with all batches in the cache neither torch nor a GPU is touched
+        if not network:
+            network.append(resnet50(weights_file=backbone.weights))
+        return network[0](images)
+
+    root, name = Path(backbone.images), f"resnet50-{backbone.digest}"
+    cache = root.parent / f"{root.name.partition('.')[0]}-{name}-features"
+    return extract_features(open_images(root), first_needed, cache=cache, name=name)
 
 
 def _claim(folder: Path, made_from: dict[str, Any]) -> None:
