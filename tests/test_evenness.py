@@ -109,3 +109,12 @@ def test_an_estimator_shows_evenness_and_names_every_low_class():
     assert each.evaluate(X[1000:], y[1000:]).notes == ()
     line = dco.DecoupledRegressor(Ridge(), random_state=0).fit(X[:1000], X[:1000, 0])
     assert [row.by for row in line.evaluate(X[1000:], X[1000:, 0]).slices] == ["fifth"] * 5
+
+
+def test_columns_of_huge_numbers_are_looked_at():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(800, 2)) * [1e300, 1.0]
+    covered = rng.uniform(size=800) < np.where(X[:, 0] > 0, 0.5, 0.99)
+    slab, risk = conditional_coverage(X, X[:, 1], covered, alpha=0.1)
+    assert slab.coverage_low < 0.5 < slab.coverage_high
+    assert risk.low > 0.1

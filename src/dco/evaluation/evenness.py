@@ -18,6 +18,7 @@ _COLUMNS = 32  # of X that are looked at, at most
 _MIXES = 32  # random directions
 _BINS = 20  # of a direction; a slab holds some that lie side by side
 _LEAST_SHARE = 0.1  # of the rows that a slab holds
+_LARGEST = 1e30  # numbers beyond are not told apart: trees read single precision
 _FEWEST = 100  # rows; with fewer nothing is said
 
 
@@ -105,7 +106,7 @@ def conditional_coverage(
     order = np.random.default_rng(seed).permutation(n)
     choosing, others = np.split(order, [min(n // 2, _CHOOSING)])
     names, columns = _columns(X, n)
-    features = np.column_stack([*columns, centres])
+    features = np.clip(np.column_stack([*columns, centres]), -_LARGEST, _LARGEST)
     names = [*names, "the prediction"]
     return (
         _worst_slab(features, names, covered, choosing, others, seed=seed),

@@ -138,7 +138,9 @@ class Monitor:
     1 - alpha, since they leave a margin. `run_length` is the mean number of rows between false reports of a ``change``.
 
     A row whose X and y are those of a row seen before, here or in the fit, does not count (``duplicates="drop"``). Where
-    different rows are often equal, dropping them changes what rows are like: ``duplicates="natural"`` counts every row.
+    different rows are often equal, dropping them leaves the unusual ones, and the claim holds with ``duplicates="natural"``
+    only, which counts every row. Labels that the fit does not know are misses; where each label has a threshold of its own,
+    the claim is for rows whose label is known, as the guarantee is.
     `state` is what `state()` returned: the monitor goes on from there.
     """
 
@@ -170,7 +172,7 @@ class Monitor:
         if duplicates == "drop" and self._own.kept.repeated > 0:
             text = f"{self._own.kept.repeated:.1%} of the rows of the fit have copies among them"
             remedy = Message("Count all: ⟨duplicates=natural⟩.")
-            show([Note("repeats", f"{text}, and a monitor counts equal rows once.", remedy)])
+            show([Note("repeats", f"{text}, and a monitor counts equal rows once: alarms may then be false.", remedy)])
 
     def _filled_urns(self) -> dict[str | None, _Urn]:
         """One urn for each threshold, by what a certificate calls its condition."""

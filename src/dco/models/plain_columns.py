@@ -11,10 +11,7 @@ from dco.foundations.arrays import AnyArray
 
 
 class PlainColumns(TransformerMixin, BaseEstimator):
-    """Numbers as float64, anything else as objects; pandas.NA, None and NaT become NaN, whatever the type of the column.
-
-    scikit-learn's encoders refuse pandas.NA, and a column has it where pandas read or converted it with types of its own.
-    """
+    """Numbers as float64, anything else as objects; pandas.NA (which encoders refuse), None and NaT become NaN."""
 
     def __init__(self, numbers: bool = False) -> None:
         self.numbers = numbers
