@@ -140,7 +140,7 @@ class Decoupled(HoldsModels, ABC):
         brought = {role: given for role, given in (("tune", tune), ("calibrate", calibrate)) if given is not None}
         roles = {role: new._rows(*role_parts(role, given), reset=False) for role, given in brought.items()}
         split = Split(*sizes, self.stratify, self.duplicates, frozen, roles.get("tune"), roles.get("calibrate"))
-        aim = self.objective or ("mean_size" if defaults is None else DEFAULT)
+        aim = self.objective or (DEFAULT if defaults and not defaults.classes and self.selection != "joint" else "mean_size")
         work = self.search, self.ensemble or defaults is not None, self.refit, self.n_jobs, self.scheduler, self.selection
         new.predictor_ = (fit_joint if self.selection == "joint" else fit_decoupled)(
             defaults or seeded_models(self.models, seed),
@@ -323,8 +323,8 @@ class DecoupledClassifier(ClassifierMixin, Decoupled):
     weights : None, a function of X, {label: ratio} or dco.ShiftWeights
         How much more frequent rows (labels) are among new rows than in calibration, where that is known.
     search : None, dco.search.Random, dco.search.Optuna
-    objective : None, "mean_size", "p95_size", "even", "balanced", one of dco.objectives, or f(sets, y) -> float
-        What the search minimises. None is "balanced" for the default models, and the paper's "mean_size" for yours.
+    objective : None, "mean_size", "p95_size", "even", one of dco.objectives, or f(sets, y) -> float
+        What the search minimises. None is "even" for the default models of numbers, otherwise the paper's "mean_size".
     support : None or (low, high)
         For numbers: where y lies by what you know of it, None for no end, as in (0, None). Sets are cut to it.
     selection : "decoupled", one candidate for all rows; "pointwise", the one whose set is smallest at each x; or "joint"

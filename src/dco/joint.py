@@ -34,7 +34,7 @@ from dco.sets import LabelSets
 from dco.sets.prediction_sets import PredictionSets
 from dco.tuning import Ranking
 from dco.tuning.defaults import Defaults
-from dco.tuning.objectives import DEFAULT, MEAN_SIZE, objective_of
+from dco.tuning.objectives import MEAN_SIZE
 from dco.tuning.ranking import FailedCandidate, failed_note
 from dco.tuning.search import Pieces, Rule, rank_pairs
 from dco.tuning.selection import Candidate, Choosing, Selection, Tried, Workbench, expand, try_models
@@ -81,7 +81,7 @@ def _check(rows: Rows, statement: Statement, split: Split, choosing: Choosing) -
         f"⟨guarantee={statement.guarantee}⟩": statement.guarantee != "marginal",
         "search=": choosing.strategy is not None,
         "⟨support⟩": choosing.support is not None,
-        "⟨objective⟩": choosing.objective not in (MEAN_SIZE, objective_of(DEFAULT)),
+        "⟨objective⟩": choosing.objective != MEAN_SIZE,
         "tune=": split.given_tune is not None,
         "⟨tune_size=auto⟩": split.tune == "auto",
     }

@@ -24,7 +24,14 @@ import dco
 from dco import GaussianMixtures, Points, PointsWithSpread, Quantiles, split_conformal
 from dco.cli.main import main
 from dco.models import ResidualSpread
-from dco.scores import AbsoluteResidual, HighestDensityMass, NormalisedResidual, PredictiveDensity, QuantileResidual
+from dco.scores import (
+    AbsoluteResidual,
+    HighestDensityMass,
+    Levelled,
+    NormalisedResidual,
+    PredictiveDensity,
+    QuantileResidual,
+)
 
 pytestmark = pytest.mark.guarantee
 FULL = os.environ.get("DCO_GUARANTEES") == "full"
@@ -123,6 +130,7 @@ def residual_cases(rng, n):
     if rng.uniform() < 0.3:
         centre = np.full(n, centre[0])
     yield AbsoluteResidual(), Points(centre)
+    yield Levelled(AbsoluteResidual(), (-1.0, 0.1, 3.0), tuple(rng.lognormal(size=3))), Points(centre)
     yield NormalisedResidual(), PointsWithSpread(centre, width)
     yield NormalisedResidual(floor=0.5), PointsWithSpread(centre, width)
     for kind in ("plain", "relative", "median"):

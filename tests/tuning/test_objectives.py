@@ -131,26 +131,6 @@ def test_mean_size_leaves_slices_behind_and_even_does_not():
     assert worst["even"] > 0.82
 
 
-def test_balanced_is_its_definition():
-    """The smallest mean size x (1 + shortfall) of the candidates whose mean size is at most `price` above the smallest."""
-    rng, changed = np.random.default_rng(7), 0
-    for _ in range(6):
-        x, y, scale = numbers(rng, 1000)
-        structures = {"flat": (dco.scores.AbsoluteResidual(), dco.Points(3 * x))}
-        for noise in (0.5, 0.6, 0.7, 0.9):
-            record = dco.PointsWithSpread(3 * x + noise * scale * rng.normal(size=1000), scale)
-            structures[f"even {noise}"] = dco.scores.NormalisedResidual(), record
-        rows = dco.tune(structures, y, alpha=0.1, objective="even").table
-        smallest, winners = min(row.mean_size for row in rows), set()
-        for price in (0.0, 0.02, 0.1, 9.0):
-            near = [row for row in rows if row.mean_size <= smallest * (1 + price)]
-            winners.add(min(near, key=lambda row: row.mean_size * (1 + row.shortfall)).name)
-            found = dco.tune(structures, y, alpha=0.1, objective=dco.objectives.Balanced(price=price)).best
-            assert found == min(near, key=lambda row: row.mean_size * (1 + row.shortfall)).name
-        changed += len(winners) > 1
-    assert changed  # the price matters
-
-
 @pytest.mark.parametrize("objective", [*OBJECTIVES, lambda sets, y: -float(np.min(sets.sizes()))])
 def test_coverage_follows_its_beta_law_whatever_was_minimised(objective):
     """Two spreads; the coverage of a threshold is known in closed form for both candidates. 60 rows tune, 49 calibrate."""

@@ -49,7 +49,7 @@ def test_winners_equal_the_search_on_rows_written_out():
             assert rank_evaluated(written, alpha=0.2).best == f"c{winner}"
 
 
-@pytest.mark.parametrize("objective", ["p95_size", "even", "balanced"])
+@pytest.mark.parametrize("objective", ["p95_size", "even"])
 def test_re_splits_by_another_objective_equal_the_search_on_the_rows_of_each_part(objective):
     """Labels and numbers, with slices of the caller's: the same winners as `tune` on the rows alone."""
     rng, n = np.random.default_rng(3), 60

@@ -129,7 +129,7 @@ def _order(data: Path, o: Mapping[str, Any]) -> _Order:
         "hold_out_seed": o["seed"] if held_out.size else None,
     } | ({} if o["objective"] == "mean_size" else {"objective": o["objective"]})
     rows = (X.iloc[kept].reset_index(drop=True), y[kept], labels(table, o["groups"], kept))
-    maker = Maker(Columns.of(X), classes, o["alpha"], len(y))
+    maker = Maker(Columns.of(X), classes, o["alpha"])
     models = {name: maker.model(name) for name in names}
     split = Split(*rows, models, o["alpha"], o["delta"], sizes, o["objective"])
     return _Order(table, why, split, settings, held_out)

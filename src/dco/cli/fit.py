@@ -42,7 +42,7 @@ _MOST_CANDIDATES = 8  # that are printed
 @opt.level_options()
 @opt.guarantee_options()
 @click.option("--scores", metavar="LIST", help="lac, aps, raps, saps, topk, margin; absolute, normalised, quantile.")
-@opt.objective_option("balanced")
+@opt.objective_option(None)
 @click.option("--range", "support", type=float, nargs=2, metavar="LOW HIGH", help="Where the target lies, such as 0 inf.")
 @click.option(
     "--selection",
@@ -228,10 +228,13 @@ def _unfitted(layout: Layout, o: dict[str, Any]) -> Any:
     """The estimator that the options ask for."""
     from dco.cli.candidates import chosen_models, make_scores
     from dco.estimators import DecoupledClassifier, DecoupledRegressor
-    from dco.tuning.objectives import OBJECTIVES, Even
+    from dco.tuning.objectives import DEFAULT, OBJECTIVES, Even
 
     maker = DecoupledClassifier if layout.task == "classification" else DecoupledRegressor
-    by, aim = () if o["by"] not in layout.order else (o["by"],), OBJECTIVES[o["objective"]]
+    by, own = () if o["by"] not in layout.order else (o["by"],), "mean_size"
+    if layout.task == "regression" and o["selection"] != "joint":
+        own = DEFAULT
+    aim = OBJECTIVES[o["objective"] or own]
     return maker(
         chosen_models(o["models"], layout.task),
         make_scores(o["scores"], layout.task),
@@ -265,7 +268,7 @@ def _show(fitted: Fitted) -> None:
 def _show_ranking(rows: list[dict[str, Any]], aim: str, where: str) -> None:
     """The best few; the mean size of an objective that is one has its column already."""
     columns = {"candidate": "name", "mean size": "mean_size", "P95 size": "p95_size", "miscoverage": "miscoverage"}
-    if aim not in ("mean_size", "p95_size", "even", "balanced"):
+    if aim not in ("mean_size", "p95_size", "even"):
         columns[aim] = "objective"
     if any(row["shortfall"] for row in rows):
         columns["shortfall"] = "shortfall"

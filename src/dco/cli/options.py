@@ -223,12 +223,12 @@ resume_option = click.option("--resume", is_flag=True, help="Continue a stopped 
 seed_option = click.option("--seed", type=WholeType(min=0), default=0, show_default=True, help="Seed of all random choices.")
 
 
-def objective_option(default: str) -> Decorator:
-    """--objective, by name."""
+def objective_option(default: str | None) -> Decorator:
+    """--objective, by name; None: as the estimators have it."""
     said = "What the search minimises. even: mean size where no class, fifth of the prediction or --by value is left "
-    said += "behind. balanced: as even as a mean size near the smallest allows."
+    said += "behind." + ("" if default else "  [default: even for numbers, mean_size for labels]")
     return click.option(
-        "--objective", type=NameType("objective", _objectives), default=default, show_default=True, help=said
+        "--objective", type=NameType("objective", _objectives), default=default, show_default=bool(default), help=said
     )
 
 
@@ -257,7 +257,7 @@ table_options = combined(
     click.option(
         "--models",
         metavar="LIST",
-        help="linear, forest, boosting; for numbers also linear-log, boosting-log, quantiles, spread.",
+        help="linear, forest, boosting; for numbers also linear-log, boosting-log, shallow, quantiles, spread.",
     ),
     click.option("--groups", metavar="COL", help="Rows with the same value here stay in one role; not a feature."),
     click.option("--drop", multiple=True, metavar="COL", help="A column that is not a feature; can be repeated."),

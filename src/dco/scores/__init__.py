@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from dco.scores.classification import APS, LAC, RAPS, SAPS, LabelScore, Margin, TopK
     from dco.scores.decision import Actions, DecisionScore, RiskAverse, RiskOptimal, act
     from dco.scores.density import HighestDensityMass, PredictiveDensity
+    from dco.scores.levelled import Levelled
     from dco.scores.never_empty import NeverEmpty
     from dco.scores.registry import register
     from dco.scores.regression import (
@@ -31,6 +32,7 @@ _HOME = {
     "classification": "APS LAC RAPS SAPS LabelScore Margin TopK",
     "bayesian_classes": "AddOneIn PosteriorNLL",
     "never_empty": "NeverEmpty",
+    "levelled": "Levelled",
     "regression": "AbsoluteResidual EndThresholds NormalisedResidual QuantileResidual asymmetric_quantiles",
     "transformed": "Transformed Within",
     "decision": "Actions DecisionScore RiskAverse RiskOptimal act",
@@ -50,6 +52,7 @@ __all__ = [
     "EndThresholds",
     "HighestDensityMass",
     "LabelScore",
+    "Levelled",
     "Margin",
     "NeverEmpty",
     "NormalisedResidual",

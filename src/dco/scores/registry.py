@@ -17,6 +17,7 @@ _HOMES = [
         "decision",
         "regression",
         "transformed",
+        "levelled",
         "density",
         "pointwise",
         "joint",

@@ -76,7 +76,7 @@ OWN = _full_names("""
     dco.predictor: DecoupledPredictor Structure
     dco.rows.roles: Splits
     dco.rows.rows: KeptRows
-    dco.tuning.objectives: Balanced DecisionLoss Even MeanSize P95Size
+    dco.tuning.objectives: DecisionLoss Even MeanSize P95Size
     dco.scores.scales: QuantileScale
     dco.tuning.ranking: FailedCandidate Ranking RankingRow
     dco.tuning.strategies: Exhaustive Optuna Random

@@ -23,12 +23,11 @@ from dco.scores.transformed import Transformed
 # The models of each task, and those that are tried unless others are named (benchmarks/tables.py compares them).
 NAMES = {
     "classification": ("linear", "forest", "boosting"),
-    "regression": ("linear", "linear-log", "forest", "boosting", "boosting-log", "quantiles", "spread"),
+    "regression": ("linear", "linear-log", "boosting", "boosting-log", "shallow", "forest", "quantiles", "spread"),
 }
 _MOST_CATEGORIES = 30  # of a column; rarer ones share one code, so that an identifier cannot flood a model
-FOLDS_BELOW = 400  # rows: a quarter of them would be too few to choose among so many candidates by
-_FOREST_UP_TO = 5_000  # training rows: beyond, a forest costs many times what boosting costs, and loses to it
-_SMALL = 5_000  # training rows: below, smaller trees and smaller steps
+FOLDS_BELOW = 1_000  # rows: a quarter of them would be too few to choose among so many candidates by
+_FEW = {"classification": 5_000, "regression": 1_500}  # training rows: beyond, a forest costs more than boosting, and loses
 
 
 @dataclass(frozen=True)
@@ -57,10 +56,14 @@ class Defaults:
         if unknown:
             raise ValueError(f"there is no default model {unknown[0]!r} for {task}: choose from {', '.join(NAMES[task])}.")
         if names is None:
-            left_out = {"boosting-log"} | ({"linear-log"} if scale is None else set())  # "spread" is boosting of the log too
-            left_out |= {"forest"} if len(rows) > _FOREST_UP_TO else set()
+            few = len(rows) <= _FEW[task]
+            left_out = set() if few else {"forest"}
+            if scores is None:
+                left_out |= {"spread"}  # levelled scores do its work at a fifth of its cost
+            if not self.classes:
+                left_out |= {"linear-log", "boosting-log"} if scale is None else {"boosting"} if few else set()
             names = tuple(name for name in NAMES[task] if name not in left_out)
-        maker = Maker(Columns.of(rows.X), self.classes, float(as_rational(self.alpha)), len(rows), scale)
+        maker = Maker(Columns.of(rows.X), self.classes, float(as_rational(self.alpha)), scale)
         models = seeded_models({name: maker.model(name) for name in names}, self.seed)
         if scores is None and not self.classes:
             scores = named_scores(regression_scores(scale, varied=bool(np.ptp(rows.y) > 0)))
@@ -121,12 +124,11 @@ def _is_number(dtype: Any) -> bool:
 
 @dataclass(frozen=True)
 class Maker:
-    """What models are made for: columns, task, level, how many training rows there are, and the log of the target."""
+    """What models are made for: columns, task, level, and the log of the target."""
 
     columns: Columns
     classes: bool
     alpha: float
-    n: int
     scale: str | None = None
 
     def model(self, name: str) -> Any:
@@ -146,19 +148,20 @@ class Maker:
         if name.startswith("linear"):
             last: Any = LogisticRegression(max_iter=2000) if self.classes else RidgeCV(alphas=(0.01, 0.1, 1.0, 10.0, 100.0))
         elif name == "forest":
-            made = ensemble.RandomForestClassifier(200), ensemble.ExtraTreesRegressor(200, min_samples_leaf=2)
+            made = ensemble.RandomForestClassifier(100), ensemble.ExtraTreesRegressor(50, min_samples_leaf=2)
             last = made[0] if self.classes else made[1]
         elif self.classes:
             last = ensemble.HistGradientBoostingClassifier()
-        elif name in ("boosting-log", "spread"):
-            small = {"learning_rate": 0.05, "max_leaf_nodes": 15} if self.n < _SMALL else {}
-            last = boosting(max_iter=200, **small)
+        elif name == "shallow":
+            last = boosting(max_iter=200, max_leaf_nodes=8, min_samples_leaf=5, max_features=0.5)
+        elif name == "spread":
+            last = boosting(learning_rate=0.05, max_iter=200, max_leaf_nodes=15)
+        elif name == "quantiles":
+            return QuantilePair(boosting(max_leaf_nodes=8), alpha=self.alpha)
         else:
             last = boosting()
-        if name.endswith("-log") or (name == "spread" and self.scale is not None):
+        if name.endswith("-log") or (name in ("shallow", "forest", "spread") and self.scale is not None):
             last = TransformedTarget(last, self.scale or "log1p")
-        if name == "quantiles":
-            return QuantilePair(last, alpha=self.alpha)
         if name == "spread":
             return ResidualSpread(last, boosting(max_iter=60, max_leaf_nodes=8), cv=3, floor=0.05, logs=True)
         return last

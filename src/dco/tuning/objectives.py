@@ -67,19 +67,14 @@ class Objective(ABC):
     words: ClassVar[str]  # as the certificate says it
     columns: tuple[Any, ...] = ()  # columns or functions of X whose values are slices
     reads_sets: ClassVar[bool] = False
-    price: float = math.inf  # candidates whose value is larger than the smallest by more than this share come last
 
     @abstractmethod
     def value(self, at: Outcome) -> float:
         """The number to minimise."""
 
     def shortfall(self, at: Outcome) -> float:
-        """What the candidate lacks to qualify."""
+        """What the candidate lacks to qualify: candidates are compared by it first."""
         return 0.0
-
-    def order(self, shortfall: float, value: float) -> tuple[float, float]:
-        """What candidates are compared by: the shortfall first, and those that qualify by the value."""
-        return shortfall, value
 
 
 @dataclass(frozen=True)
@@ -154,24 +149,6 @@ class Even(Objective):
         least, bound = 1 - at.alpha, clopper_pearson_upper(hits, rows, _ERROR / rows.size)
         lacking = float(np.minimum(least - bound, least - self.tolerance - hits / rows).max())
         return max(0, math.ceil(100 * lacking)) / 100
-
-
-@dataclass(frozen=True)
-class Balanced(Even):
-    """Small sets and even ones: the smallest mean size x (1 + shortfall), among structures near the smallest mean size.
-
-    A structure may be one percent larger for each percentage point by which its worst slice (see `Even`) lacks less, and at
-    most `price` larger than the smallest. The default for the default candidates (benchmarks/tables.py).
-    """
-
-    price: float = 0.1
-
-    name = "balanced"
-    words = "balance of mean size and worst slice"
-
-    def order(self, shortfall: float, value: float) -> tuple[float, float]:
-        """The product alone."""
-        return 0.0, value * (1 + shortfall)
 
 
 def _hits(at: Outcome, codes: Integers) -> tuple[Floats, Floats]:
@@ -264,8 +241,7 @@ def register_objective(objective: Objective) -> Objective:
 MEAN_SIZE = register_objective(MeanSize())
 register_objective(P95Size())
 register_objective(Even())
-register_objective(Balanced())
-DEFAULT = "balanced"  # of the default candidates; for models that the caller brings it is the paper's, "mean_size"
+DEFAULT = "even"  # of the default candidates for numbers (benchmarks/tables.py); otherwise it is the paper's, "mean_size"
 
 Aimed: TypeAlias = str | Objective | Callable[[PredictionSets, AnyArray], float]
 

@@ -1,4 +1,4 @@
-"""Candidates beyond the listed ones: what a strategy proposes, and the average of the best models."""
+"""Candidates beyond the listed ones: what a strategy proposes, the average of the best models, levelled scores."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ import numpy as np
 
 from dco.foundations.display import counted
 from dco.foundations.errors import IncompatibleScoreError
+from dco.foundations.ranks import as_rational, smallest_marginal_n
 from dco.models.averaged import AveragedModel
 from dco.models.several import SeveralModels
 from dco.predictions import Several
 from dco.rows.fingerprints import object_fingerprint
 from dco.scores.classification import TopK
+from dco.scores.levelled import Levelled
 from dco.scores.never_empty import NeverEmpty
 from dco.scores.pointwise import Pointwise
 from dco.scores.score import Score, checked_score, identity_of, own_label, score_label
@@ -94,6 +96,20 @@ def with_ensemble(
         tried[name] = replace(first, fits=(), predictions={}, failure=f"{type(error).__name__}: {error}")
     scores = {candidate.score_name: candidate.score for candidate in same_kind}
     return [*candidates, *(replace(best, model_name=name, model=model, score_name=n, score=s) for n, s in scores.items())]
+
+
+def with_levelled(candidates: Sequence[Candidate], trials: Trials) -> list[Candidate]:
+    """Add each candidate with its score levelled over fifths of the prediction, if tuning rows are enough for that."""
+    y, found = trials.bench.tuning_rows().y, list(candidates)
+    if len(y) < 10 * smallest_marginal_n(alpha=trials.alpha):  # twice what a fifth needs to have such a quantile
+        return found
+    for each in candidates:
+        if trials.tried[each.model_name].failure is None:
+            pieces = trials.tried[each.model_name].predictions[each.kind]
+            observed = pieces.observed(each.score, y)
+            score = Levelled.of(each.score, pieces.centres(), observed, alpha=float(as_rational(trials.alpha)))
+            found += [replace(each, score_name=f"Levelled({each.score_name})", score=score)] if score is not None else []
+    return found
 
 
 def pointwise(

@@ -386,13 +386,11 @@ def ranked(
         raise all_failed(lost)
     # the sort is stable, so the order of candidates decides last; infeasible ones are the paper's fallback
     values = {row.name: row.mean_size if row.objective is None else row.objective for row in rows}
-    price, smallest = rule.objective.price, min((values[row.name] for row in rows if row.feasible), default=math.inf)
-    dear = math.inf if math.isinf(price) else smallest * (1 + price)
     rows.sort(
         key=lambda row: (
             0.0 if row.feasible else 1.0 + row.miscoverage,
-            values[row.name] > dear,
-            rule.objective.order(row.shortfall, values[row.name]),
+            row.shortfall,
+            values[row.name],
             row.mean_size,
             row.p95_size,
             row.ranking_threshold,

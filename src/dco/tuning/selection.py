@@ -35,7 +35,7 @@ from dco.scores.transformed import Within
 from dco.tuning.defaults import Defaults
 from dco.tuning.objectives import MEAN_SIZE, Objective, named_slices, winner_notes
 from dco.tuning.options import Conditions
-from dco.tuning.proposals import pointwise, searched, with_ensemble
+from dco.tuning.proposals import pointwise, searched, with_ensemble, with_levelled
 from dco.tuning.ranking import FailedCandidate, Ranking, failed_note
 from dco.tuning.search import Pieces, Rule, evaluate_pairs, rank_pairs
 from dco.tuning.stability import Stability, split_evaluated
@@ -439,6 +439,7 @@ def select(
         raise ValueError(Message("⟨tune_folds⟩ needs refit=True: no single model was fitted on all the rows that tuned."))
     if bench.choosing.selection not in ("decoupled", "pointwise"):
         raise ValueError(f'selection must be "decoupled", "pointwise" or "joint", got {bench.choosing.selection!r}.')
+    levelled = isinstance(models, Defaults) and scores is None and bench.classes is None
     support, y = bench.choosing.support, np.concatenate([bench.train.y, bench.tune.y])
     if isinstance(models, Defaults):
         bench = bench if models.scale(y) == models.scale(bench.train.y) else replace(bench, prefitted={})  # another log
@@ -452,15 +453,15 @@ def select(
             raise ValueError(
                 Message("Clusters of labels are learnt on tuning rows: raise ⟨tune_size⟩, or use folds: ⟨tune_folds=5⟩.")
             )
-        only = _the_only(candidates, alpha=statement.alpha, searched=search is not None)
-        return replace(only, training_rows_known=fitted_here)
+        return _the_only(candidates, alpha=statement.alpha, searched=search is not None, known=fitted_here)
     named = statement.condition_on is not None
     trials = Trials(bench, statement.alpha, bench.conditions(statement.condition_on) if named else None)
     if search is not None:
         candidates = searched(search, candidates, trials)
     ranking = trials.rank(candidates)
-    if bench.choosing.ensemble:
-        candidates = with_ensemble(candidates, trials.tried, ranking)
+    if levelled or bench.choosing.ensemble:
+        candidates = with_ensemble(candidates, trials.tried, ranking) if bench.choosing.ensemble else candidates
+        candidates = with_levelled(candidates, trials) if levelled else candidates
         ranking = trials.rank(candidates)
     winner = next(candidate for candidate in candidates if candidate.name == ranking.table[0].name)
     one = len(ranking.table) < 2 or bench.choosing.selection == "pointwise" or bench.choosing.objective.reads_sets
@@ -471,8 +472,7 @@ def select(
     failures = {name: reason for name, reason in outcomes.items() if reason is not None}
     lost = {c.model_name: failures[c.name] for c in candidates if c.name in failures}
     lost |= {entry.name: entry.reason for entry in ranking.failed}
-    if lost:
-        notes.append(failed_note(lost))
+    notes += [failed_note(lost)] if lost else []
     ranking = replace(ranking, failed=(*(FailedCandidate(*item) for item in failures.items()), *ranking.failed))
     reasons = {entry.name: entry.reason for entry in ranking.failed}
     tried = trials.tried[winner.model_name]
@@ -490,11 +490,11 @@ def select(
     return Selection(ranking, winner, fitted, len(candidates), reasons, known, stability, tuned)
 
 
-def _the_only(candidates: Sequence[Candidate], *, alpha: Level, searched: bool) -> Selection:
+def _the_only(candidates: Sequence[Candidate], *, alpha: Level, searched: bool, known: bool) -> Selection:
     """Without tuning rows there is nothing to choose by, so there must be nothing to choose from."""
     if searched or len(candidates) != 1:
         names = ", ".join(candidate.name for candidate in candidates[:3]) + (", ..." if len(candidates) > 3 else "")
         found = "a search chooses by them" if searched else f"{len(candidates)} candidates are compared on them ({names})"
         advice = "raise ⟨tune_size⟩, tune by folds with ⟨tune_folds=5⟩, or bring one model and one score."
         raise ValueError(Message(f"No row is left for tuning, but {found}: {advice}"))
-    return Selection(Ranking((), (), float(as_rational(alpha)), 0), candidates[0], None, 1, {})
+    return Selection(Ranking((), (), float(as_rational(alpha)), 0), candidates[0], None, 1, {}, known)

@@ -1,0 +1,118 @@
+"""Scores levelled over the prediction: brute force, the law of coverage, and every fifth covered about alike."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.stats import beta, kstest, norm
+
+import dco
+from dco.guarantees.rules import split_conformal
+from dco.predictions import fifths
+from dco.scores import AbsoluteResidual, Levelled, NormalisedResidual, QuantileResidual, Transformed, Within
+
+SCORES = [AbsoluteResidual(), Transformed(AbsoluteResidual(), "log"), Within(AbsoluteResidual(), low=0)]
+
+
+def growing(rng, n):
+    """Errors that grow with the prediction, ten times from the lowest to the highest."""
+    mean = rng.uniform(1, 10, size=n)
+    return mean, mean + 0.1 * mean * rng.normal(size=n)
+
+
+def learnt(score, rng, n=1000, alpha=0.1):
+    mean, y = growing(rng, n)
+    record = dco.Points(mean)
+    return Levelled.of(score, mean, score.observed(record, y), alpha=alpha)
+
+
+@pytest.mark.parametrize("score", SCORES, ids=str)
+def test_the_factor_is_the_quantile_of_each_fifth_and_linear_between_their_medians(score):
+    rng = np.random.default_rng(0)
+    mean, y = growing(rng, 503)
+    scores = score.observed(dco.Points(mean), y)
+    made, order = Levelled.of(score, mean, scores, alpha=0.2), np.argsort(mean)
+    edges = [int(np.ceil(503 * k / 5)) for k in range(6)]
+    for place, factor, low, high in zip(made.places, made.factors, edges[:-1], edges[1:], strict=True):
+        own = order[low:high]
+        assert place == np.median(mean[own])
+        assert (scores[own] > factor).sum() == int(0.2 * (high - low))
+    middle = dco.Points([(made.places[1] + made.places[2]) / 2, -1e9, 1e9])
+    by_hand = np.array([(made.factors[1] + made.factors[2]) / 2, made.factors[0], made.factors[4]])
+    y = np.array([5.0, 6.0, 7.0])
+    np.testing.assert_allclose(made.observed(middle, y), score.observed(middle, y) / by_hand)
+    grid = np.linspace(0.1, 12, 2001)
+    record = dco.Points(np.full(2001, mean[0]))
+    held = score.observed(record, grid) / np.interp(mean[0], made.places, made.factors) <= 1.3
+    np.testing.assert_array_equal(made.sets(record, 1.3).contains(grid), held)
+    np.testing.assert_allclose(made.sizes(record, 1.3), made.sets(record, 1.3).sizes())
+
+
+def test_every_fifth_is_covered_about_alike_where_one_width_leaves_the_highest_behind():
+    rng = np.random.default_rng(1)
+    made, (mean, y), (new, new_y) = learnt(AbsoluteResidual(), rng), growing(rng, 999), growing(rng, 20_000)
+    share = {}
+    for score in (AbsoluteResidual(), made):
+        threshold = split_conformal(score.observed(dco.Points(mean), y), alpha=0.1)
+        covered = score.sets(dco.Points(new), threshold).contains(new_y)
+        share[score] = [covered[fifths(new) == k].mean() for k in range(5)]
+    assert min(share[AbsoluteResidual()]) < 0.8
+    assert min(share[made]) > 0.86  # a fifth of 200 tuning rows has a standard error of .021
+
+
+@pytest.mark.parametrize("score", SCORES, ids=str)
+def test_coverage_follows_its_beta_law(score):
+    """Rate of error 1 %: what is learnt on tuning rows is fixed; coverage is known from the ends, at five predictions."""
+    rng, coverage = np.random.default_rng(2), []
+    made, places = learnt(score, rng), np.linspace(1.5, 9.5, 5)
+    for _ in range(400):
+        mean = rng.choice(places, size=39)
+        threshold = split_conformal(made.observed(dco.Points(mean), mean * (1 + 0.1 * rng.normal(size=39))), alpha=0.1)
+        ends = made.sets(dco.Points(places), threshold)
+        low, high = ((end - places) / (0.1 * places) for end in (ends.lower, ends.upper))
+        coverage.append(np.mean(norm.cdf(high) - norm.cdf(low)))
+    assert kstest(coverage, beta(36, 4).cdf).pvalue > 0.01
+
+
+def test_scores_learnt_on_calibration_rows_would_fail_the_law():
+    """The planted mistake: the rows that give the factors give the threshold too, and are covered too often by it."""
+    rng, own, new = np.random.default_rng(3), [], []
+    for _ in range(300):
+        mean, y = growing(rng, 49)
+        made = Levelled.of(AbsoluteResidual(), mean, np.abs(y - mean), alpha=0.1)
+        limit = split_conformal(made.observed(dco.Points(mean), y), alpha=0.1)
+        at, there = growing(rng, 49)
+        right = split_conformal(made.observed(dco.Points(at), there), alpha=0.1)
+        fresh, fresh_y = growing(rng, 200)
+        for found, threshold in ((own, limit), (new, right)):
+            found.append(made.sets(dco.Points(fresh), threshold).contains(fresh_y).mean())
+    assert np.mean(new) > 0.9 - 4 * np.std(new) / np.sqrt(300)
+    assert np.mean(own) < 0.9 - 4 * np.std(own) / np.sqrt(300)
+
+
+def test_what_cannot_be_levelled_is_none():
+    """Scores below 0 have no scale, and a fifth without errors would get a factor of 0."""
+    mean, y = np.arange(50.0), np.arange(50.0) + 1
+    pair = dco.Quantiles(mean - 2, mean + 2)
+    assert Levelled.of(QuantileResidual(), mean, QuantileResidual().observed(pair, y), alpha=0.1) is None
+    assert Levelled.of(AbsoluteResidual(), mean, np.r_[np.zeros(10), np.ones(40)], alpha=0.1) is None
+    assert Levelled.of(AbsoluteResidual(), np.zeros(50), np.ones(50), alpha=0.1).factors == (1.0,)
+
+
+def test_default_candidates_are_levelled_saved_and_verified(tmp_path):
+    rng = np.random.default_rng(4)
+    X = rng.uniform(1, 10, size=(1500, 1))
+    y = 20 + X[:, 0] + 0.3 * X[:, 0] * rng.normal(size=1500)
+    est = dco.DecoupledRegressor(["linear"], random_state=0).fit(X, y)
+    assert est.best_candidate_.startswith("linear / Levelled(")
+    dco.save(est, tmp_path / "model.dco")
+    again = dco.load(tmp_path / "model.dco")
+    np.testing.assert_array_equal(again.predict_set(X).lower, est.predict_set(X).lower)
+    rows = est.splits_.calibrate
+    assert again.certificate_.verify(X[rows], y[rows], predictor=again).holds
+    few = dco.DecoupledRegressor(["linear"], random_state=0).fit(X[:100], y[:100])
+    assert not any("Levelled" in row.name for row in few.ranking_.table)
+    given = dco.DecoupledRegressor(["linear"], [AbsoluteResidual()], random_state=0).fit(X, y)
+    assert [row.name for row in given.ranking_.table] == ["linear / AbsoluteResidual"]
+    spread = dco.DecoupledRegressor(["spread"], NormalisedResidual(), random_state=0).fit(X[:200], y[:200])
+    assert spread.best_candidate_ == "spread / NormalisedResidual"
