@@ -437,8 +437,8 @@ class _Walk:
             parts = {f.name: getattr(value, f.name) for f in fields(value)}
             return _tagged("record", _name_of(type(value)), self.written(parts))
         if isinstance(value, np.random.RandomState | np.random.Generator):
-            state = value.get_state(legacy=False) if isinstance(value, np.random.RandomState) else value.bit_generator.state
-            return _tagged("random", self.written(state))
+            held = value.get_state(legacy=False) if isinstance(value, np.random.RandomState) else value.bit_generator.state
+            return _tagged("random", self.written(held))
         if hasattr(value, "get_arrays") and hasattr(value, "reset_n_calls"):  # scikit-learn's search trees count queries
             return _tagged("tree", _name_of(type(value)), *(self.written(np.asarray(part)) for part in value.get_arrays()))
         try:
