@@ -150,7 +150,8 @@ def _joint_in_words(facts: Facts) -> Iterator[str]:
     rank = RULES[facts.rule].rank(n, alpha=facts.alpha)
     yield from (f"cut-off {_cutoff(entry.value)}, rank {rank} of {n}: {entry.group}" for entry in cuts)
     failed = f" ({facts.candidates - len(cuts)} more took no part)" if facts.candidates > len(cuts) else ""
-    yield f"Structure: {counted(len(cuts), 'candidate')}{failed}; for each new row the calibration rows and that row choose among them"
+    several = f"{counted(len(cuts), 'candidate')}{failed}"
+    yield f"Structure: {several}; for each new row the calibration rows and that row choose among them"
     yield "Sets may be unions of sets of several candidates; their coverage has no law beyond the level"
 
 
