@@ -132,9 +132,9 @@ def _reversed(self, prediction, threshold):
     return dco.LabelSets.from_dense(self.every_label(prediction) > 1 - float(threshold))
 
 
-def _calibrate_on_tuning_rows(structure, sealed, *, clusters, seed, _right=dco.predictor.calibrate):
+def _calibrate_on_tuning_rows(structure, sealed, weights, *, clusters, seed, _right=dco.predictor.calibrate):
     """The rows that chose the structure certify it too."""
-    _, targets, rounding = _right(structure, sealed, clusters=clusters, seed=seed)
+    _, targets, rounding = _right(structure, sealed, weights, clusters=clusters, seed=seed)
     X, y = _calibrate_on_tuning_rows.tuning  # type: ignore[attr-defined]
     scores = structure.score.observed(structure.prediction(X), y)
     return dco.guarantees.calibration.Calibration(scores), targets, rounding
