@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import warnings
 
 import numpy as np
 import pytest
@@ -142,3 +143,10 @@ def test_a_fit_says_how_many_candidates_there_are_and_what_runs_now():
     assert told == [f"{count} candidates, {done} of 4 fits done, now {name}" for done, name in enumerate(now)]
     est.fit(X, X[:, 0])
     assert len(told) == 5, "nobody follows any more"
+
+
+def test_what_joblib_says_of_its_idle_processes_is_no_note():
+    with printing.collected_notes() as notes:
+        warnings.warn("A worker stopped while some jobs were given to the executor. This can be caused by ...", stacklevel=2)
+        warnings.warn("something else", stacklevel=2)
+    assert notes == ["something else"]

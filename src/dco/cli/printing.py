@@ -171,6 +171,8 @@ def collected_notes(target: str | None = None) -> Iterator[list[str]]:
     notes: list[str] = []
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
+        # joblib's processes end when they were idle for long, and new ones take over: nothing that a user can act on
+        warnings.filterwarnings("ignore", "A worker stopped while some jobs were given", UserWarning)
         yield notes
     for warning in caught:
         if not issubclass(warning.category, (DeprecationWarning, PendingDeprecationWarning, ResourceWarning)):
