@@ -215,9 +215,10 @@ def test_too_few_rows_give_the_whole_line_and_one_sentence():
     assert np.isinf(est.predict_set(X).sizes()).all()
 
 
-def test_the_command_line_fits_evaluates_audits_and_reports(tmp_path, monkeypatch):
+@pytest.mark.parametrize("task", MAKERS)
+def test_the_command_line_fits_evaluates_audits_and_reports(tmp_path, monkeypatch, task):
     monkeypatch.chdir(tmp_path)
-    X, y = table("numbers", 260, np.random.default_rng(7))
+    X, y = table(task, 260, np.random.default_rng(7))
     for name, rows in (("seen", slice(0, 200)), ("new", slice(200, 260))):
         lines = ["a,b,c,y", *(",".join(map(str, (*x, target))) for x, target in zip(X[rows], y[rows], strict=True))]
         (tmp_path / f"{name}.csv").write_text("\n".join(lines))
@@ -231,6 +232,10 @@ def test_the_command_line_fits_evaluates_audits_and_reports(tmp_path, monkeypatc
     assert made["certificate"]["joint"] is True
     assert made["certificate"]["rows"]["tune"] == 0
     assert json.loads(run("evaluate", "model.dco", "new.csv", "--json"))["verdict"] == "unchecked"
-    assert "Everything that was recomputed holds." in run("audit", "model.dco", "--data", "seen.csv")
+    audited = run("audit", "model.dco", "--data", "seen.csv")
+    assert "Everything that was recomputed holds." in audited
+    rows, candidates = made["certificate"]["rows"]["calibrate"], len(made["certificate"]["thresholds"])
+    assert f"{rows * candidates} scores from {rows} calibration rows" in " ".join(audited.replace("│", " ").split())
+    assert "e+308" not in audited
     run("report", "model.dco", "--data", "new.csv", "--out", "page.html")
     assert "the calibration rows choose too" in (tmp_path / "page.html").read_text()

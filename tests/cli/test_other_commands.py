@@ -424,6 +424,26 @@ def test_compare_puts_like_beside_like_and_ends_with_the_warning(dco, home, tmp_
     assert len((tmp_path / "c" / "records.jsonl").read_text().splitlines()) == 3
 
 
+def test_selection_on_the_rows_that_calibrate_never_covers_less_than_without_its_correction(dco, home, tmp_path):
+    """ModSel-CP's union holds the sets of EFCP's winner, at the same rank of the same rows; only the first promises."""
+    out = tmp_path / "joint"
+    dco("compare", home / "rows.csv", "--target", "outcome", "--drop", "grade", "--splits", 4, "--out", out)
+    records = [json.loads(line) for line in (out / "records.jsonl").read_text().splitlines() if line.strip()]
+    larger = 0
+    for record in records:
+        by = {row["method"]: row for row in unpacked(record["rows"])}
+        joint, plain = by["modsel"], by["efcp"]
+        assert joint["calibration_rows"] == plain["calibration_rows"] == by["split_cp"]["calibration_rows"]
+        assert joint["coverage"] >= plain["coverage"]
+        assert joint["mean_size"] >= plain["mean_size"] - 1e-9
+        larger += joint["mean_size"] > plain["mean_size"] + 1e-9
+    assert larger, "otherwise nothing is corrected here"
+    tables = json.loads((out / "tables.json").read_text())
+    rows = {table["title"].split(" ")[0]: [row[0] for row in table["rows"]] for table in tables}
+    assert "ModSel-CP" in rows["Marginal"]
+    assert "EFCP" in rows["No"]
+
+
 def test_compare_resumes_with_the_same_result(dco, home, tmp_path):
     whole = dco.json(*comparing(home, tmp_path / "a", "--splits", 4))
     dco(*comparing(home, tmp_path / "b", "--splits", 4))

@@ -245,7 +245,7 @@ def test_tables_say_where_the_features_come_from(records, study, name, tmp_path)
         assert table.rows
         assert table.to_markdown()
     if experiment.figures is not None:
-        paths = experiment.figures.func(records, Options(ALPHAS), tmp_path, study=study)
+        paths = experiment.figures.func(*experiment.figures.args, records, Options(ALPHAS), tmp_path, study=study)
         assert {path.suffix for path in paths if path.is_file()} == {".svg", ".png"}
         assert all(html.escape(study.features, quote=False) in path.read_text() for path in paths if path.suffix == ".svg")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from scipy.stats import beta, kstest, norm
+from sklearn.linear_model import Ridge
 
 import dco
 from dco.guarantees.rules import split_conformal
@@ -93,6 +94,18 @@ def test_scales_and_a_range_make_sets_smaller_where_errors_are_relative():
     assert sizes["sqrt"] < 0.85 * sizes["plain"]
     assert max(sizes["log"], sizes["cut"]) < 0.95 * sizes["plain"]
     assert ranking["cut"].miscoverage == ranking["plain"].miscoverage
+
+
+def test_functions_of_numpy_make_a_pair_that_is_fitted_and_checked():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 2))
+    y, found = np.sinh(X[:, 0] + 0.3 * rng.normal(size=300)), []
+    for transform in ((np.arcsinh, np.sinh), "asinh", (np.cbrt, lambda z: z**3), (np.arctan, lambda z: np.tan(z) + 0.0)):
+        est = dco.DecoupledRegressor(Ridge(), Transformed(AbsoluteResidual(), transform), alpha=0.2, random_state=0)
+        found.append(est.fit(X, y / 100))
+        assert est.certificate_.verify(X[est.splits_.calibrate], (y / 100)[est.splits_.calibrate], predictor=est).holds
+    assert np.array_equal(found[0].predict_set(X).sizes(), found[1].predict_set(X).sizes())
+    assert len({est.certificate_.structure_fingerprint for est in found}) == 4
 
 
 def test_quantile_scales_are_increasing_inverses_also_beyond_the_targets():

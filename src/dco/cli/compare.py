@@ -38,7 +38,7 @@ from dco.cli.printing import as_json, collected_notes, print_json, print_notes, 
 @opt.force_option
 @as_json
 def command(data: Path, as_json: bool, **options: Any) -> None:
-    """Run split conformal prediction, CRC, BQ, BCP-CRC, LTT, CQR, DirectTune and DCO on repeated splits of DATA.
+    """Run split conformal prediction, CRC, CQR, ModSel-CP, BQ, BCP-CRC, LTT, DirectTune, EFCP and DCO on repeated splits.
 
     All methods see the same models and the same rows; those that tune nothing calibrate on tuning and calibration rows
     together. There is one table per kind of guarantee, with paired Wilcoxon tests against DCO of the same kind. Finished

@@ -24,9 +24,10 @@ from dco.cli.sets_files import open_table
 from dco.evaluation.evaluate import evaluate, paired_comparison
 from dco.foundations.display import counted
 from dco.foundations.files import Written, plain, take_places, written_beside, written_together
+from dco.guarantees.joint_selection import joint_selection
 from dco.models.adapt import predict_record
 from dco.reproduction.experiment import Experiment, Options
-from dco.reproduction.methods import METHODS, Given, evaluated_roles
+from dco.reproduction.methods import METHODS, TABLE_ROWS, Given, evaluated_roles
 from dco.reproduction.records import run_splits
 from dco.reproduction.tables import Measured, ResultTable
 from dco.rows.fingerprints import role_fingerprint, row_fingerprints
@@ -37,10 +38,12 @@ from dco.tuning.selection import expand, fit_model
 
 # The methods in the order of the tables, each beside those with the same kind of guarantee, and the one it is paired with.
 FAMILIES = {
-    "marginal": ("dco_warmstart", ("dco_warmstart", "score_tuned_cp", "split_cp", "crc", "cqr")),
+    "marginal": ("dco_warmstart", ("dco_warmstart", "score_tuned_cp", "split_cp", "crc", "cqr", "modsel")),
     "pac": ("dco_pac", ("dco_pac", "bq", "bcp_crc", "ltt")),
-    "none": ("dco_warmstart", ("direct_tune",)),
+    "none": ("dco_warmstart", ("direct_tune", "efcp")),
 }
+_NAMES = {name: method.name for name, method in METHODS.items()} | {"modsel": "ModSel-CP", "efcp": "EFCP"}
+EFCP = TABLE_ROWS["EFCP (tuned and calibrated on the pool)"]  # what ModSel-CP repairs: the same choice, uncorrected
 CANDIDATE = "candidate, most often"
 ADVICE = (
     "Fit a method or a level picked from this table on rows that were not in it: the table has seen every row that it was "
@@ -235,26 +238,24 @@ class Split:
             candidates = evaluated_roles({role: on[role] for role in on if role != "test"}, targets)
             rows: list[dict[str, Any]] = [{"method": None, "failed": reason} for reason in failed]
             for name in [name for _, names in FAMILIES.values() for name in names]:
-                method = METHODS[name]
+                if name == "modsel":
+                    rows.append(self._joint(on, targets))
+                    continue
+                method = METHODS.get(name, EFCP)
                 suited = {each: parts for each, parts in candidates.items() if method.suits(on["tune"][each][0])}
                 if not suited:
                     continue  # no quantile model among the candidates
                 choice = method(Given(suited, next(iter(suited)), self.alpha, self.delta, objective=self.objective))
                 score, prediction = on["test"][choice.candidate]
-                result = evaluate(score.sets(prediction, choice.threshold), targets["test"])
-                rows.append(
-                    {
-                        "method": name,
-                        "candidate": choice.candidate,
-                        "coverage": result.coverage,
-                        "mean_size": result.mean_size,
-                        "p95_size": result.p95_size,
-                        "threshold": choice.threshold.value,
-                        "calibration_rows": choice.threshold.n,
-                        "test_rows": result.n,
-                    }
-                )
+                sets, threshold = score.sets(prediction, choice.threshold), choice.threshold
+                rows.append(_measured(name, choice.candidate, sets, targets["test"], threshold.value, threshold.n))
         return rows
+
+    def _joint(self, on: Mapping[Any, dict[str, Any]], targets: Mapping[Any, Any]) -> dict[str, Any]:
+        """Selection on the rows that calibrate, tuning rows among them: the candidate that takes part in most sets."""
+        new = {name: prediction for name, (_, prediction) in on["test"].items()}
+        found = joint_selection(on["pool"], targets["pool"], new, alpha=self.alpha)
+        return _measured("modsel", next(iter(found.winners)), found.sets, targets["test"], None, found.n)
 
     def _candidates(self, roles: Any, seed: int) -> tuple[dict[Any, dict[str, Any]], dict[Any, Any], list[str]]:
         """Score and prediction of each candidate by role, the targets by role, and which models failed."""
@@ -280,6 +281,13 @@ class Split:
         if not found["test"]:
             raise ValueError(f"Every model failed on the training rows of split {seed}. {'; '.join(failed)}")
         return found, {role: self.y[at] for role, at in rows.items()}, failed
+
+
+def _measured(method: str, candidate: str, sets: Any, y: Any, threshold: float | None, n: int) -> dict[str, Any]:
+    result = evaluate(sets, y)
+    measured = {"coverage": result.coverage, "mean_size": result.mean_size, "p95_size": result.p95_size}
+    counts = {"threshold": threshold, "calibration_rows": n, "test_rows": result.n}
+    return {"method": method, "candidate": candidate, **measured, **counts}
 
 
 def _seeded(model: Any, seed: int, place: int) -> Any:
@@ -332,7 +340,7 @@ def _row(method: str, own: list[Mapping[str, Any]], partner: list[Mapping[str, A
         paired = paired_comparison(sizes, others)
         difference, p_value = paired.mean_difference, paired.p_value
     return (
-        METHODS[method].name,
+        _NAMES[method],
         own[0]["calibration_rows"],
         Measured.of(row["coverage"] for row in own),
         Measured.of(sizes),
@@ -352,7 +360,8 @@ def _caption(records: Sequence[Any], alpha: float, groups: str | None) -> str:
         f"Mean ± standard deviation over {counted(len(records), 'split')}, alpha = {alpha:g}; n is the number of rows "
         "behind the threshold; size − DCO is the difference in mean size to DCO with the same kind of guarantee (to "
         "DCO-Warmstart if there is none). Splits of one table are not independent: the p-values are about splits of this "
-        "table. ROCP is left out: it needs a loss matrix." + ("" if groups is None else grouped)
+        "table. ModSel-CP makes unions of candidates' sets; the one named is in most. ROCP is left out: it needs a "
+        "loss matrix." + ("" if groups is None else grouped)
     )
 
 

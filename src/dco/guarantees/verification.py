@@ -125,9 +125,8 @@ def _arithmetic(certificate: Facts) -> Iterator[Check]:
         for name, text in words(certificate).items():
             yield Check(name, certificate.written.get(name, text) == text, f"the other fields say: {text}")
     calibrate, total = certificate.rows.get("calibrate", 0), sum(entry.n for entry in certificate.thresholds)
-    if certificate.joint:  # each candidate has a cut-off from all of them
-        calibrate *= len(certificate.thresholds)
-    possible = total <= calibrate if certificate.grouped else total == calibrate
+    scores = calibrate * (len(certificate.thresholds) if certificate.joint else 1)  # all, for each candidate
+    possible = total <= scores if certificate.grouped else total == scores
     unit = "groups" if certificate.grouped else "scores"
     yield Check("rows", possible, f"{total} {unit} from {calibrate} calibration rows")
     if certificate.groups:

@@ -148,9 +148,10 @@ def _joint_in_words(facts: Facts) -> Iterator[str]:
     """The cut-offs of the candidates, and what choosing by the calibration rows means for sets."""
     cuts, n = facts.thresholds, facts.rows["calibrate"]
     rank = RULES[facts.rule].rank(n, alpha=facts.alpha)
-    yield from (f"cut-off {entry.value:.6g}, rank {rank} of {n}: {entry.group}" for entry in cuts)
+    yield from (f"cut-off {_cutoff(entry.value)}, rank {rank} of {n}: {entry.group}" for entry in cuts)
     failed = f" ({facts.candidates - len(cuts)} more took no part)" if facts.candidates > len(cuts) else ""
-    yield f"Structure: {len(cuts)} candidates{failed}; for each new row the calibration rows and that row choose among them"
+    several = f"{counted(len(cuts), 'candidate')}{failed}"
+    yield f"Structure: {several}; for each new row the calibration rows and that row choose among them"
     yield "Sets may be unions of sets of several candidates; their coverage has no law beyond the level"
 
 
@@ -166,7 +167,7 @@ def stability_in_words(found: Mapping[str, float | None]) -> str:
 def _groups_in_words(facts: Facts, *, certified: bool) -> Iterator[str]:
     """The groups that overlap: rows, and how far coverage can be above its level, d / ((n + 1) P(group)), estimated."""
     values, n = [entry.value for entry in facts.thresholds], sum(entry.n for entry in facts.thresholds)
-    spread = f" from {min(values):.6g} to {max(values):.6g}" if values else ""
+    spread = f" from {_cutoff(min(values))} to {_cutoff(max(values))}" if values else ""
     yield f"{counted(len(values), 'threshold')}{spread}, one for each combination of groups"
     independent = 1 + len(facts.groups) - sum(rows for _, rows in facts.groups) // max(n, 1)
     for group, rows in facts.groups:
@@ -187,5 +188,8 @@ def threshold_in_words(entry: CertifiedThreshold, *, certified: bool, weighted: 
     if certified and entry.coverage_low is not None:
         high = f" to {entry.coverage_high:.3f}" if entry.coverage_high is not None else " or more"
         law += f", 90 % range {entry.coverage_low:.3f}{high}"
-    value = "the least score (the most probable label alone)" if entry.value == LEAST else f"{entry.value:.6g}"
-    return f"{name}threshold {value}, {rank}{law}"
+    return f"{name}threshold {_cutoff(entry.value)}, {rank}{law}"
+
+
+def _cutoff(value: float) -> str:
+    return "the least score (the most probable label alone)" if value == LEAST else f"{value:.6g}"

@@ -343,8 +343,10 @@ def _label_places(predictor: DecoupledPredictor, X: Any, rows: list[int]) -> lis
     if structure.classes is None:
         return [{} for _ in rows]
     prediction, labels = structure.prediction(take_features(X, np.asarray(rows))), structure.classes.tolist()
-    scores = [structure.score.observed(prediction, np.full(len(rows), label)) for label in structure.classes]
-    order = np.argsort(np.asarray(scores), axis=0, kind="stable").T
+    scores = np.asarray([structure.score.observed(prediction, np.full(len(rows), label)) for label in structure.classes])
+    if scores.ndim == 3:  # joint selection has a score per candidate: their mean place
+        scores = np.argsort(np.argsort(scores, axis=0, kind="stable"), axis=0).mean(axis=2)
+    order = np.argsort(scores, axis=0, kind="stable").T
     return [{labels[code]: place for place, code in enumerate(codes)} for codes in order.tolist()]
 
 

@@ -88,7 +88,9 @@ def _needs_imagenet_a(options: Options) -> str | None:
     return NEEDS_IMAGENET_A if find_imagenet_a(options.data_home) is None else None
 
 
-def _draw(figures: Callable[..., list[Path]], study: Study, records: Records, options: Options, folder: Path) -> list[Path]:
+def _draw(
+    figures: Callable[..., list[Path]], records: Records, options: Options, folder: Path, *, study: Study
+) -> list[Path]:
     return figures(records, options, folder, study=study.on(options))
 
 
@@ -98,7 +100,7 @@ def _experiment(
     return Experiment(
         run_split=partial(run_split, study=study),
         tables=partial(make_tables, study=study, makers=tuple(makers)),
-        figures=None if figures is None else partial(_draw, figures, study),
+        figures=None if figures is None else partial(_draw, figures, study=study),
         of_images=True,
         alphas=LEVELS,
         quick_splits=3,

@@ -436,10 +436,9 @@ class _Walk:
         if is_dataclass(value):
             parts = {f.name: getattr(value, f.name) for f in fields(value)}
             return _tagged("record", _name_of(type(value)), self.written(parts))
-        if isinstance(value, np.random.RandomState):
-            return _tagged("random", self.written(value.get_state(legacy=False)))
-        if isinstance(value, np.random.Generator):
-            return _tagged("random", self.written(value.bit_generator.state))
+        if isinstance(value, np.random.RandomState | np.random.Generator):
+            held = value.get_state(legacy=False) if isinstance(value, np.random.RandomState) else value.bit_generator.state
+            return _tagged("random", self.written(held))
         if hasattr(value, "get_arrays") and hasattr(value, "reset_n_calls"):  # scikit-learn's search trees count queries
             return _tagged("tree", _name_of(type(value)), *(self.written(np.asarray(part)) for part in value.get_arrays()))
         try:
@@ -480,7 +479,7 @@ def _plain_value(value: Any) -> bytes | None:
         return _tagged("str", value.encode("utf-8", "surrogatepass"))
     if isinstance(value, (bytes, bytearray)):
         return _tagged("bytes", bytes(value))
-    named = isinstance(value, types.FunctionType) and "<" not in value.__qualname__
+    named = isinstance(value, types.FunctionType | np.ufunc) and not set(b"<(") & set(_name_of(value))
     if named or isinstance(value, (type, types.BuiltinFunctionType)):
         return _tagged("name", _name_of(value))
     return None
@@ -493,7 +492,8 @@ def _code_parts(code: types.CodeType) -> list[Any]:
 
 
 def _name_of(value: Any) -> bytes:
-    return f"{getattr(value, '__module__', '')}.{getattr(value, '__qualname__', type(value).__qualname__)}".encode()
+    own = value.__name__ if isinstance(value, np.ufunc) else getattr(value, "__qualname__", type(value).__qualname__)
+    return f"{getattr(value, '__module__', '')}.{own}".encode()
 
 
 def _tagged(tag: str, *parts: bytes) -> bytes:
