@@ -112,8 +112,7 @@ class _ScoredBefore:
 class _SealedScores(SealedRows):
     """Scored rows: they were hashed when they were scored, in the same moment."""
 
-    def _digest(self, X: Any, y: Any) -> str:
-        return role_fingerprint(X.hashes)
+    _hashes = staticmethod(lambda X, y: X.hashes)
 
 
 def _recalibrated(own: DecoupledPredictor, rows: Rows, weights: Any, rest: bool) -> DecoupledPredictor:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import datetime
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -224,22 +224,20 @@ class SealedRows:
     """
 
     __slots__ = ("__rows", "_fingerprint", "_log", "_n")
+    _hashes: ClassVar[Callable[[Any, Any], Hashes]] = staticmethod(row_fingerprints)
 
     def __init__(self, X: Any, y: Any, *, fingerprint: str | None = None) -> None:
         self.__rows: tuple[Any, Any] | None = (X, y)
-        self._fingerprint = self._digest(X, y) if fingerprint is None else fingerprint
+        self._fingerprint = role_fingerprint(self._hashes(X, y)) if fingerprint is None else fingerprint
         self._n = len(y)
         self._log: tuple[Access, ...] = ()
-
-    def _digest(self, X: Any, y: Any) -> str:
-        return role_fingerprint(row_fingerprints(X, y))
 
     def open_for(self, structure: str, *, purpose: str = "calibrate") -> tuple[Any, Any]:
         """The rows (X, y), once; `structure` is the fingerprint of the frozen structure that will score them."""
         if not structure:
             raise ValueError("Sealed rows open for a frozen structure: give its fingerprint.")
         rows = self.__rows
-        changed = rows is not None and self._digest(*rows) != self._fingerprint
+        changed = rows is not None and role_fingerprint(self._hashes(*rows)) != self._fingerprint
         asked = Access(datetime.datetime.now(datetime.UTC), structure, purpose, rows is not None and not changed)
         self._log = (*self._log, asked)
         if changed:
