@@ -112,7 +112,9 @@ class _ScoredBefore:
 class _SealedScores(SealedRows):
     """Scored rows: they were hashed when they were scored, in the same moment."""
 
-    _hashes = staticmethod(lambda X, y: X.hashes)
+    @staticmethod
+    def _hashes(X: Any, y: Any = None, *, at_float32: bool = False) -> Any:
+        return X.hashes
 
 
 def _recalibrated(own: DecoupledPredictor, rows: Rows, weights: Any, rest: bool) -> DecoupledPredictor:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import datetime
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -224,7 +224,7 @@ class SealedRows:
     """
 
     __slots__ = ("__rows", "_fingerprint", "_log", "_n")
-    _hashes: ClassVar[Callable[[Any, Any], Hashes]] = staticmethod(row_fingerprints)
+    _hashes = staticmethod(row_fingerprints)
 
     def __init__(self, X: Any, y: Any, *, fingerprint: str | None = None) -> None:
         self.__rows: tuple[Any, Any] | None = (X, y)
