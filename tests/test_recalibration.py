@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from scipy.stats import beta, kstest
+from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.linear_model import LogisticRegression, Ridge
 
 import dco
+from dco.evaluation.recalibration import ScoredRows, recalibrated
+from dco.guarantees.calibration import rows_scored_again
+from dco.rows.rows import Rows
 
 
 def made(n: int, seed: int, *, noise: float = 1.0):
@@ -157,3 +162,35 @@ def test_a_monitor_begins_anew_with_the_new_rows(est):
     assert not dco.Monitor(new).update(*made(600, 13, noise=2.0)).alarm
     with pytest.raises(ValueError, match="state is of a monitor of another fit"):
         dco.Monitor(new, state=monitor.state())
+
+
+class Alone(RegressorMixin, BaseEstimator):
+    """The first feature; of a row that comes alone, rounded otherwise."""
+
+    def fit(self, X, y):
+        self.n_features_in_ = X.shape[1]
+        return self
+
+    def predict(self, X):
+        return np.round(X[:, 0], 1) + (2.0**-40 if len(X) == 1 else 0.0)
+
+
+@pytest.mark.parametrize("cuts", [[], [2], [200, 210, 498]])
+def test_rows_that_are_scored_in_batches_give_the_same_calibration(cuts):
+    """Ties included: the rows that are scored again, alone, say by how much scores are raised."""
+    est = dco.DecoupledRegressor(Alone(), dco.scores.AbsoluteResidual(), random_state=0).fit(*made(400, 0))
+    X, y = made(500, 1)
+    y = y.round(1)
+    whole = dco.recalibrate(est, X, y).predictor_
+    again, batches, start = rows_scored_again(500), [], 0
+    for stop in [*cuts, 500]:
+        rows, own = Rows(X[start:stop], y[start:stop]), again[(again >= start) & (again < stop)] - start
+        batches.append(ScoredRows.of(est.predictor_.structure, rows, own))
+        start = stop
+    scored = ScoredRows.together(batches)
+    parts = recalibrated(est, Rows(scored, scored.y)).predictor_
+    assert parts.rounding == whole.rounding > 2.0**-39
+    assert replace(parts.certificate, seal_log=()) == replace(whole.certificate, seal_log=())
+    np.testing.assert_array_equal(parts.calibration.scores, whole.calibration.scores)
+    for mine, theirs in zip(parts.kept.hashes.values(), whole.kept.hashes.values(), strict=True):
+        np.testing.assert_array_equal(mine, theirs)

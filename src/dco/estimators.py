@@ -239,7 +239,7 @@ class Decoupled(HoldsModels, ABC):
         if isinstance(self, RegressorMixin) and self.stratify:
             raise ValueError("stratify=True is for classes.")
         if self.support is not None and isinstance(self, ClassifierMixin):
-            raise ValueError("support= is for numbers; the labels of a classifier are those of y.")
+            raise ValueError(Message("⟨support⟩ is for numbers; the labels of a classifier are those of y."))
 
     def _defaults(self, seed: int) -> Defaults | None:
         """The default models, all or those named, unless the caller brings models or a search."""

@@ -382,3 +382,27 @@ def test_an_alpha_above_one_half_is_confirmed_by_a_note(dco, home, tmp_path, alp
     assert len(said) == (alpha == 0.9)
     notes = dco.json("evaluate", home / "numbers.dco", home / "new.csv", "--ignore-new", "--alpha", alpha)["notes"]
     assert len([text for text in notes if "use --alpha 0.1" in text]) == (alpha == 0.9)
+
+
+def test_words_say_even_only_of_structures_that_are(dco, home, tmp_path):
+    """The spread follows the dose: sets of one width for all rows leave the fifth of the largest predictions behind."""
+    rng = np.random.default_rng(0)
+    dose = rng.uniform(0, 5, size=600)
+    rows = pd.DataFrame({"dose": dose, "outcome": dose + dose**2 * rng.normal(size=600) / 5})
+    rows.to_csv(tmp_path / "rows.csv", index=False)
+    wide = fit(dco, tmp_path / "rows.csv", tmp_path / "m.dco", "--scores", "absolute", "--json").output
+    told = json.loads(wide)
+    assert all(row["shortfall"] > 0 for row in told["ranking"])
+    assert told["certificate"]["selection"].startswith("the least shortfall, since no structure is even, on")
+
+
+def test_what_few_rows_and_a_range_need_is_said_in_options(dco, home, tmp_path):
+    rows, fit = tmp_path / "few.csv", ("--out", tmp_path / "m.dco", "--target")
+    pd.read_csv(home / "rows.csv")[["dose", "outcome", "grade"]][:12].to_csv(rows, index=False)
+    told = dco.refuses("fit", rows, *fit, "outcome", "--calibrate-size", 9)
+    assert "3 rows to train and tune on cannot make 5 folds: lower --calibrate-size or --tune-folds" in told
+    one = ("--models", "linear", "--scores", "absolute", "--tune-size", 0)  # which the message names
+    assert dco.json("fit", rows, *fit, "outcome", "--calibrate-size", 9, *one)["certificate"]["rows"]["calibrate"] == 9
+    told = dco.refuses("fit", rows, "--force", *fit, "outcome", "--range", 5, 1)
+    assert "--range must be a pair, the lower number first, as in --range 0 inf" in told
+    assert "--range is for numbers" in dco.refuses("fit", rows, "--force", *fit, "grade", "--range", 0, 1)

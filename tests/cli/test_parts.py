@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
-from dco.cli import reading
+from dco import recalibrate
+from dco.cli import parts, reading
+from dco.cli.model_files import rows_with_targets
 from dco.storage.saving import load
 
 from .conftest import table
@@ -51,7 +54,10 @@ def test_a_dask_cluster_gives_the_same_counts(dco, home, folder):
             n_workers=1, threads_per_worker=1, processes=True, dashboard_address=":0", silence_logs=50
         ) as cluster:
             there = dco.json(*words, "--scheduler", cluster.scheduler_address)
+            scored = ("recalibrate", home / "labels.dco", folder / "in", "--in-parts", "--out", folder / "new.dco")
+            calibrated = dco.json(*scored, "--scheduler", cluster.scheduler_address)["certificate"]
     assert there == dco.json(*words)
+    assert calibrated | {"seal_log": []} == dco.json(*scored, "--force")["certificate"] | {"seal_log": []}
 
 
 def test_groups_have_their_own_laws_and_rows_of_the_fit_give_no_verdict(dco, home, folder):
@@ -69,13 +75,14 @@ def test_groups_have_their_own_laws_and_rows_of_the_fit_give_no_verdict(dco, hom
 def test_a_sample_does_not_depend_on_how_rows_are_cut_into_files(dco, folder, monkeypatch):
     monkeypatch.setattr(reading, "_AT_ONCE", 70)  # several batches
     samples = [reading.read_sample(folder / name, 300, seed=4) for name in ("in", "whole.parquet", "whole.csv")]
-    assert [total for _, total in samples] == [900] * 3
-    frames = [sample.select(["dose", "outcome"]).to_pandas().astype(float) for sample, _ in samples]
+    assert [total for *_, total in samples] == [900] * 3
+    frames = [sample.select(["dose", "outcome"]).to_pandas().astype(float) for sample, *_ in samples]
     for frame in frames:
         assert len(frame) == 300
         pd.testing.assert_frame_equal(frame, frames[0])
-    everything, _ = reading.read_sample(folder / "in", 5_000, seed=4)
+    everything, places, _ = reading.read_sample(folder / "in", 5_000, seed=4)
     assert everything.num_rows == 900
+    np.testing.assert_array_equal(places, np.arange(900))
 
 
 def test_each_row_is_as_likely_to_be_drawn(tmp_path, monkeypatch):
@@ -89,7 +96,7 @@ def test_each_row_is_as_likely_to_be_drawn(tmp_path, monkeypatch):
 
 
 def test_fit_on_a_sample_is_the_fit_on_these_rows(dco, folder):
-    sample, _ = reading.read_sample(folder / "in", 400, seed=5)
+    sample, *_ = reading.read_sample(folder / "in", 400, seed=5)
     pq.write_table(sample, folder / "sample.parquet")
     words = ("--target", "outcome", "--drop", "grade", "--drop", "patient", "--models", "linear", "--seed", 5)
     told = dco("fit", folder / "in", *words, "--sample-rows", 400, "--out", folder / "sampled.dco").output
@@ -119,3 +126,110 @@ def test_options_that_do_not_go_together_are_refused(dco, home, folder):
     assert "add --in-parts" in dco.refuses(*words, "--jobs", 2)
     assert "No Dask scheduler answers" in dco.refuses(*words, "--in-parts", "--scheduler", "tcp://127.0.0.1:1")
     dco(*words, "--in-parts", "--fail-below", "0.999", status=1)
+
+
+# ---------------------------------------------------------------------------------------------- calibration in parts
+
+
+MODELS = (
+    "boosting"  # trees: what they say of a row does not depend on the rows beside it; linear algebra may round otherwise
+)
+SAMPLED = {
+    "numbers": ("--target", "outcome", "--drop", "grade"),
+    "labels": ("--target", "grade", "--drop", "outcome"),
+    "by label": ("--target", "grade", "--drop", "outcome", "--condition-on", "grade"),
+    "overlapping": ("--target", "outcome", "--drop", "grade", "--condition-on", "site", "--condition-on", "ward"),
+    "pac": ("--target", "outcome", "--drop", "grade", "--condition-on", "site", "--guarantee", "pac"),
+}
+
+
+def fitted_on_a_sample(dco, folder, kind, rows=300):
+    words = (*SAMPLED[kind], "--drop", "patient", "--models", MODELS, "--seed", 5, "--sample-rows", rows)
+    dco("fit", folder / "in", *words, "--out", folder / "sampled.dco")
+    return folder / "sampled.dco"
+
+
+def rest_of(model, data):
+    """The rows of a table that neither trained nor tuned, as they are read in memory."""
+    est = load(model)
+    rows = rows_with_targets(est, data, by=None, target=None, ignore_new=False)
+    used = est.table_["fitted_rows"][np.concatenate([est.splits_.train, est.splits_.tune])]
+    rest = np.setdiff1d(np.arange(len(rows.y)), used)
+    return est, rows.X.iloc[rest].reset_index(drop=True), rows.y[rest]
+
+
+def same_but_for_the_clock(one, other):
+    times = dict.fromkeys(("seal_log",), ())
+    assert replace(one, **times) == replace(other, **times)
+
+
+@pytest.mark.parametrize("kind", SAMPLED)
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_calibration_in_parts_is_that_in_memory_to_the_last_bit(dco, folder, monkeypatch, kind):
+    model = fitted_on_a_sample(dco, folder, kind)
+    est, X, y = rest_of(model, folder / "in")
+    assert len(y) == 900 - len(est.splits_.train) - len(est.splits_.tune) > 600
+    monkeypatch.setattr(parts, "_AT_ONCE", 70)  # several batches
+    where = ["--jobs", 2] if kind == "numbers" else []
+    told = dco("recalibrate", model, folder / "in", "--in-parts", "--rest", *where, "--out", folder / "new.dco").output
+    assert f"{len(y)} calibration rows" in told
+    new, whole = load(folder / "new.dco"), recalibrate(est, X, y)
+    same_but_for_the_clock(new.certificate_, whole.certificate_)
+    assert new.certificate_.rows == {**est.certificate_.rows, "calibrate": len(y)}
+    assert new.certificate_.replaces == est.certificate_.fingerprint
+    np.testing.assert_array_equal(new.predictor_.calibration.scores, whole.predictor_.calibration.scores)
+    assert new.predictor_.thresholds() == whole.predictor_.thresholds()
+    assert new.predictor_.rounding == whole.predictor_.rounding
+    assert [note.text for note in new.notes_] == [note.text for note in whole.notes_]
+    assert new.certificate_.verify(X, y, predictor=new).holds
+    assert dco.json("audit", folder / "new.dco", "--data", folder / "in")["holds"]
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_labels_that_the_fit_never_saw_score_infinity_in_parts(dco, home, tmp_path):
+    (tmp_path / "in").mkdir()
+    frame = table(300, 21).drop(columns=["outcome", "patient"])
+    frame.loc[250:260, "grade"] = "none"
+    frame[:200].to_parquet(tmp_path / "in" / "a.parquet", index=False)
+    frame[200:].to_parquet(tmp_path / "in" / "b.parquet", index=False)
+    est = load(home / "labels.dco")
+    rows = rows_with_targets(est, tmp_path / "in", by=None, target=None, ignore_new=False)
+    dco("recalibrate", home / "labels.dco", tmp_path / "in", "--in-parts", "--out", tmp_path / "new.dco")
+    new = load(tmp_path / "new.dco")
+    same_but_for_the_clock(new.certificate_, recalibrate(est, rows.X, rows.y).certificate_)
+    assert np.isinf(new.predictor_.calibration.scores).sum() == 11
+    assert new.classes_.tolist() == ["high", "low", "mid", "none"]
+
+
+def test_groups_of_rows_are_weighed_in_parts(dco, folder):
+    model, fresh = folder / "grouped.dco", folder / "fresh"
+    words = ("--target", "outcome", "--drop", "grade", "--groups", "patient", "--models", "linear")
+    dco("fit", folder / "whole.parquet", *words, "--out", model)
+    fresh.mkdir()
+    for seed in (31, 32):
+        table(200, seed).to_parquet(fresh / f"{seed}.parquet", index=False)
+    dco("recalibrate", model, fresh, "--out", folder / "whole.dco")
+    dco("recalibrate", model, fresh, "--in-parts", "--out", folder / "parts.dco")
+    same_but_for_the_clock(load(folder / "parts.dco").certificate_, load(folder / "whole.dco").certificate_)
+    assert "new groups" in dco.refuses(
+        "recalibrate", model, folder / "whole.parquet", "--in-parts", "--rest", "--out", folder / "x.dco"
+    )
+
+
+def test_rows_of_the_sample_do_not_calibrate(dco, folder, monkeypatch):
+    model, out = fitted_on_a_sample(dco, folder, "numbers"), ("--out", folder / "new.dco")
+    words = ("recalibrate", model, folder / "in", "--in-parts")
+    assert "took part in the fit" in dco.refuses(*words, *out)
+    with monkeypatch.context() as planted:  # one training row is not left out
+        own = parts._places_of_the_fit
+        planted.setattr(
+            parts, "_places_of_the_fit", lambda *given: {role: rows[role == "train" :] for role, rows in own(*given).items()}
+        )
+        assert "not at their places" in dco.refuses(*words, "--rest", *out)
+    frame = pd.read_parquet(folder / "in" / "c.parquet")
+    frame[::-1].to_parquet(folder / "in" / "c.parquet", index=False)
+    assert "not at their places" in dco.refuses(*words, "--rest", *out)
+    frame[:-1].to_parquet(folder / "in" / "c.parquet", index=False)
+    assert "has 899 rows, and that had 900 rows" in dco.refuses(*words, "--rest", *out)
+    assert "add --in-parts" in dco.refuses("recalibrate", model, folder / "in", "--rest", *out)
+    assert not (folder / "new.dco").exists()

@@ -129,7 +129,7 @@ def test_after_an_alarm_a_model_is_recalibrated_on_later_rows(dco, home, rows):
     assert told["certificate"]["rows"]["calibrate"] == 250
     assert dco.json("audit", new, "--data", later, "--certificate", rows / "copy.json")["holds"]
     assert not dco.json("watch", new, rows / "after.csv", "--state", rows / "new.json")["alarm"]
-    assert "is of a monitor of another fit" in dco.refuses(
+    assert "--state is of a monitor of another fit: begin a new one" in dco.refuses(
         "watch", home / "numbers.dco", rows / "after.csv", "--state", rows / "new.json"
     )
     assert "exists already" in dco.refuses("recalibrate", home / "numbers.dco", later, "--out", new)

@@ -177,7 +177,9 @@ class _Table:
         """
         everywhere = np.arange(len(self.hashes))
         places = self.places("calibrate")
-        for guess in (places, everywhere):  # all rows: they came by themselves
+        others = [found for role in _OTHER_ROLES if (found := self.places(role)) is not None]
+        rest = np.setdiff1d(everywhere, np.concatenate([np.arange(0), *others]))  # as `dco recalibrate --rest` takes them
+        for guess in (places, everywhere, rest):  # all rows: they came by themselves
             if self.holds("calibrate", guess):
                 return guess, False
         known = self.elsewhere("calibrate")

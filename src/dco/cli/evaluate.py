@@ -166,10 +166,9 @@ def _print_slices(evaluation: Any) -> None:
         title = f"By {by} (intervals hold for all at once; no promise is about one of them)"
         print_table(["slice", "rows", "coverage", "95 % interval", "mean size"], rows, title=title, spare=["mean size"])
     if (risk := evaluation.excess_risk) is not None:
-        say(
-            f"Coverage given x lies at least {risk.value:.3f} from the level on average (95 % interval {risk.low:.3f} to "
-            f"{risk.high:.3f}), as far as a small tree can tell."
-        )
+        sure = "Coverage given x lies at least" if risk.low > 0 else "No sign of unevenness: coverage given x lies about"
+        interval = f"(95 % interval {risk.low:.3f} to {risk.high:.3f})"
+        say(f"{sure} {risk.value:.3f} from the level on average {interval}, as far as a small tree can tell.")
 
 
 def _print_groups(groups: Any, title: str) -> None:

@@ -194,10 +194,11 @@ def fit_table(data: Path, o: dict[str, Any]) -> Fitted:
     from dco.cli.reading import read_sample, read_table
     from dco.rows.roles import assign_roles
 
-    read, sampled = None if o["sample_rows"] else read_table(data), None
-    if read is None:
-        read, total = read_sample(data, o["sample_rows"], seed=o["seed"])
-        sampled = {"rows": read.num_rows, "of": total}
+    if o["sample_rows"]:
+        read, places, total = read_sample(data, o["sample_rows"], seed=o["seed"])
+    else:
+        read = read_table(data)
+        places, total = np.arange(read.num_rows), read.num_rows
     table, by = known_targets(read, Asked.of(o), path=data), o["by"]
     layout, why = make_layout(table, Asked.of(o), path=data)
     need_column(table.column_names, by, path=data, option="--by")
@@ -213,9 +214,11 @@ def fit_table(data: Path, o: dict[str, Any]) -> Fitted:
         )
     model.fit(X.iloc[kept].reset_index(drop=True), y[kept], groups=labels(table, o["groups"], kept))
     layout = layout.with_categories(X.iloc[kept])
-    model.table_ = {"layout": layout.to_plain(), "rows": len(y), "fitted_rows": kept, "source": data.name}
-    if sampled is not None:
-        why += f" The fit took {sampled['rows']:,} of {sampled['of']:,} rows of {data}, drawn at random."
+    if o["sample_rows"]:
+        why += f" The fit took {read.num_rows:,} of {total:,} rows of {data}, drawn at random."
+    if len(y) < read.num_rows:  # rows without a target do not count
+        places, total = np.arange(len(y)), len(y)
+    model.table_ = {"layout": layout.to_plain(), "rows": total, "fitted_rows": places[kept], "source": data.name}
     if not tested.size:
         return Fitted(model, why, layout)
     by = None if by in layout.conditions else by  # the model takes the groups that it calibrated

@@ -1,44 +1,52 @@
-"""Evaluate tables larger than memory: files of a folder by themselves, each in batches, here or on a cluster."""
+"""Tables larger than memory: files of a folder are evaluated or scored by themselves, in batches, here or on a cluster."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from dco.cli.features import known_targets, targets
-from dco.cli.layout import need_column
+import numpy as np
+
+from dco.cli.features import NewValues, known_targets, labels, targets
+from dco.cli.layout import Layout, need_column
 from dco.cli.model_files import layout_of, model_features, opened_once
 from dco.cli.printing import progress, say
-from dco.cli.reading import column_names, even_batches, partitions, table_format
+from dco.cli.reading import column_names, even_batches, files_of, row_counts
 from dco.evaluation.in_parts import Counts, PartsEvaluation
+from dco.evaluation.recalibration import ScoredRows, recalibrated
+from dco.foundations.arrays import AnyArray, Integers
 from dco.foundations.display import counted
+from dco.foundations.notes import show
 from dco.foundations.parallel import run_many
+from dco.guarantees.calibration import rows_scored_again
+from dco.rows.fingerprints import Hashes, role_fingerprint, row_fingerprints
+from dco.rows.rows import Rows, take_features
+from dco.scores.score import is_ours
 
 _AT_ONCE = 2**16  # rows
 
 
 @dataclass(frozen=True)
 class Part:
-    """One file with rows to be counted, and how its columns are read. Plain data, so that it can travel."""
+    """How the rows of a file are read and what is asked of them. Plain data, so that it can travel."""
 
     model: str
     trust: tuple[str, ...]
     target: str | None
     ignore_new: bool
     decimal: str | None
-    asked: Mapping[str, Any]  # alpha, guarantee, delta
+    asked: Mapping[str, Any] = field(default_factory=dict)  # alpha, guarantee, delta
 
 
 def evaluate_in_parts(
     model: Any, data: Path, part: Part, *, jobs: int, scheduler: str | None, quiet: bool
 ) -> PartsEvaluation:
     """Count every file of a folder (or one file), and add the counts up. Memory is set by a batch of each process."""
-    files = partitions(data) if table_format(data) == "folder" else [data]
-    paths = [os.path.abspath(path) for path in files]  # a worker may stand elsewhere
+    paths = [os.path.abspath(path) for path in files_of(data)]  # a worker may stand elsewhere
     with progress("Evaluating", len(paths), quiet=quiet) as reached:
         where: dict[str, Any] = {"n_jobs": jobs, "scheduler": scheduler}
         found = run_many(partial(count_file, part=part), paths, progress=lambda done, of: reached(done), **where)
@@ -52,19 +60,26 @@ def evaluate_in_parts(
 def count_file(path: str, *, part: Part) -> Counts:
     """What is counted in one file."""
     data, model = Path(path), opened_once(part.model, part.trust)
-    names = column_names(data)
-    layout = layout_of(model, names, target=part.target, path=data, decimal=part.decimal)
-    need_column(names, layout.target, path=data, option="--target" if part.target is not None else "the model")
-    columns = layout.columns_to_read(data, names, ignore_new=part.ignore_new, also=[str(layout.target)])
-    found, row = [], 0
-    for batch in even_batches(data, columns, rows=_AT_ONCE):
+    found = []
+    for batch, layout, row in _tables(model, data, part):
         table = known_targets(batch, layout, path=data)
         if table.num_rows:
             X = model_features(model, table, layout, path=data, first_row=row)
             y = targets(table, layout, path=data, classes=getattr(model, "classes_", None))
             found.append(Counts.of(model.predictor_, X, y, model.predictor_.stated(**part.asked)))
-        row += batch.num_rows
     return Counts.total(found)
+
+
+def _tables(model: Any, data: Path, part: Part, *, groups: bool = False) -> Iterator[tuple[Any, Layout, int]]:
+    """The batches of a file with the columns that are needed, how these are read, and the number of the first row."""
+    names, row = column_names(data), 0
+    layout = layout_of(model, names, target=part.target, path=data, decimal=part.decimal)
+    need_column(names, layout.target, path=data, option="--target" if part.target is not None else "the model")
+    also = [str(layout.target), *([layout.groups] if groups and layout.groups is not None else [])]
+    columns = layout.columns_to_read(data, names, ignore_new=part.ignore_new, also=also)
+    for batch in even_batches(data, columns, rows=_AT_ONCE):
+        yield batch, layout, row
+        row += batch.num_rows
 
 
 def print_parts(found: PartsEvaluation, data: Path) -> None:
@@ -81,3 +96,104 @@ def print_parts(found: PartsEvaluation, data: Path) -> None:
         say(f"{of}expected {law.expected_coverage:.4f} (90 % range {law.low:.4f} to {law.high:.4f}); {law.verdict}.")
     if found.no_verdict is not None:
         say(f"No verdict: {found.no_verdict}.")
+
+
+# ---------------------------------------------------------------------------------------------- calibration
+
+
+@dataclass(frozen=True)
+class Piece:
+    """One file with calibration rows: which of its rows are left out, and which of the others are scored again."""
+
+    path: str
+    left_out: Integers
+    again: Integers
+
+
+def recalibrate_in_parts(
+    model: Any, data: Path, part: Part, *, rest: bool, jobs: int, scheduler: str | None, quiet: bool
+) -> Any:
+    """`dco.recalibrate` on all rows of a table, or on the `rest`: those that neither trained nor tuned the model.
+
+    Rows are scored where they lie; a score, a target, a fingerprint and a group of each come back, and no features.
+    """
+    own = model.predictor_
+    if own.calibration.seen is not None or not is_ours(own.structure.score):
+        raise ValueError("Joint selection and scores of your own need all predictions at once: leave --in-parts out.")
+    counts = row_counts(data)
+    starts = np.cumsum([0, *counts.values()])
+    roles = _places_of_the_fit(model, int(starts[-1]), data) if rest else {}
+    out = np.sort(np.concatenate([np.arange(0), *roles.values()]))
+    kept = starts - np.searchsorted(out, starts)  # how many rows stay before each file
+    if kept[-1] == 0:
+        raise ValueError(f"{data} has no rows to calibrate on; give a table with rows.")
+    again = rows_scored_again(int(kept[-1]))
+    pieces = [
+        Piece(os.path.abspath(path), _within(out, *starts[i : i + 2]), _within(again, *kept[i : i + 2]))
+        for i, path in enumerate(counts)
+    ]
+    where: dict[str, Any] = {"n_jobs": jobs, "scheduler": scheduler}
+
+    def scored(classes: AnyArray | None) -> tuple[ScoredRows, NewValues]:
+        with progress("Scoring", len(pieces), quiet=quiet) as reached:
+            work = partial(score_file, part=part, classes=classes)
+            found = run_many(work, pieces, progress=lambda done, of: reached(done), **where)
+        left_out = np.concatenate([hashes for _, own, _ in found for hashes in own] or [np.empty(0, "S16")])
+        _check_places(own.certificate, {role: left_out[np.searchsorted(out, own)] for role, own in roles.items()}, data)
+        values = NewValues()
+        for each in found:
+            values.add(each[2])
+        return ScoredRows.together([batch for batches, _, _ in found for batch in batches]), values
+
+    rows, values = scored(classes := own.structure.classes)
+    if classes is not None and np.setdiff1d(rows.y, classes).size:  # labels that the fit does not know: all at once
+        rows, values = scored(np.union1d(classes, rows.y))
+    show(values.notes())
+    return recalibrated(model, Rows(rows, rows.y, rows.clusters), rest=rest)
+
+
+def score_file(piece: Piece, *, part: Part, classes: AnyArray | None) -> tuple[list[ScoredRows], list[Hashes], NewValues]:
+    """The batches of a file, scored; the fingerprints of the rows that are left out; cells that the fit never saw."""
+    data, model = Path(piece.path), opened_once(part.model, part.trust)
+    structure = replace(model.predictor_.structure, classes=classes)
+    found, hashes, values, kept = list[ScoredRows](), list[Hashes](), NewValues(), 0
+    for table, layout, row in _tables(model, data, part, groups=True):
+        X = model_features(model, table, layout, path=data, first_row=row)
+        y = targets(table, layout, path=data, classes=getattr(model, "classes_", None))
+        rows = model._rows(X, y, labels(table, layout.groups), {}, reset=False)
+        left_out = _within(piece.left_out, row, row + len(y))
+        hashes.append(row_fingerprints(take_features(rows.X, left_out), rows.y[left_out]))
+        values.count(table, layout)
+        if stay := len(y) - left_out.size:
+            rows = rows.take(np.setdiff1d(np.arange(len(y)), left_out))
+            found.append(ScoredRows.of(structure, rows, _within(piece.again, kept, kept + stay)))
+            kept += stay
+    return found, hashes, values
+
+
+def _within(places: Integers, start: int, stop: int) -> Integers:
+    """Those of ascending places that are in a range, counted from its start."""
+    return places[np.searchsorted(places, start) : np.searchsorted(places, stop)] - start
+
+
+def _places_of_the_fit(model: Any, total: int, data: Path) -> dict[str, Integers]:
+    """Where the rows are that trained and tuned the model, in the table of its fit."""
+    stored = getattr(model, "table_", None)
+    if stored is None or stored["rows"] != total:
+        known = "the model does not know its table" if stored is None else f"that had {stored['rows']:,} rows"
+        raise ValueError(f"--rest is for the table of the fit: {data} has {total:,} rows, and {known}.")
+    if model.predictor_.calibration.clusters is not None:
+        raise ValueError("--rest would calibrate on rows that belong together with training rows: give DATA of new groups.")
+    return {role: np.asarray(stored["fitted_rows"])[model.splits_[role]] for role in ("train", "tune")}
+
+
+def _check_places(certificate: Any, hashes: Mapping[str, Hashes], data: Path) -> None:
+    """Refuse to leave rows out that are not those of the fit: those would be among the others."""
+    moved = [
+        role for role, own in hashes.items() if own.size and role_fingerprint(own) != certificate.row_fingerprints[role]
+    ]
+    if moved:
+        raise ValueError(
+            f"The {moved[0]} rows of the fit are not at their places in {data}: rows or files were changed, added or "
+            "reordered. Give the table as it was at the fit, or other rows without --rest."
+        )

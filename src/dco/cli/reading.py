@@ -17,6 +17,7 @@ import numpy as np
 
 from dco.cli.arrow import arrow, ipc, parquet, types
 from dco.cli.arrow import csv as arrow_csv
+from dco.foundations.arrays import Integers
 
 _CSV, _PARQUET, _FEATHER = (".csv", ".tsv", ".csv.gz", ".tsv.gz"), (".parquet", ".pq"), (".feather", ".arrow")
 _HEAD = 2**20  # characters of a CSV in which its column names must end
@@ -82,26 +83,26 @@ def read_table(path: Path, columns: Sequence[str] | None = None) -> Any:
     return arrow.Table.from_batches(parts)
 
 
-def read_sample(path: Path, rows: int, *, seed: int) -> tuple[Any, int]:
-    """So many rows of a table, drawn at random and in their order, and the number of all; a batch is in memory at a time.
+def read_sample(path: Path, rows: int, *, seed: int) -> tuple[Any, Integers, int]:
+    """So many rows of a table, drawn at random and in their order, where they are, and the number of all.
+
+    A batch is in memory at a time.
 
     Which rows are drawn does not depend on how they are cut into files.
     """
     names, rng = column_names(path), np.random.default_rng(seed)
-    files = partitions(path) if table_format(path) == "folder" else [path]
-    counts = [row_count(file) for file in files]
-    total = sum(count for count in counts if count is not None)
-    if None in counts:
-        total = sum(batch.num_rows for batch in batches(path, names[:1], rows=_AT_ONCE))
-    left, wanted, parts = total, min(rows, total), []
+    total = sum(row_counts(path).values())
+    left, wanted, parts, places = total, min(rows, total), [], []
     for table in even_batches(path, names, rows=_AT_ONCE):
         count = int(rng.hypergeometric(wanted, left - wanted, table.num_rows)) if left > wanted else table.num_rows
-        parts.append(table.take(np.sort(rng.choice(table.num_rows, count, replace=False))))
+        drawn = np.sort(rng.choice(table.num_rows, count, replace=False))
+        parts.append(table.take(drawn))
+        places.append(drawn + total - left)
         left, wanted = left - table.num_rows, wanted - count
     if not parts:
         raise ValueError(f"{path} has column names and no rows; give a table with rows.")
     with _explained(path):
-        return arrow.concat_tables(parts, promote_options="permissive"), total
+        return arrow.concat_tables(parts, promote_options="permissive"), np.concatenate(places), total
 
 
 def batches(path: Path, columns: Sequence[str], *, rows: int) -> Iterator[Any]:
@@ -138,6 +139,20 @@ def even_batches(path: Path, columns: Sequence[str], *, rows: int) -> Iterator[A
             waiting, count = rest.to_batches() if rest.num_rows else [], rest.num_rows
     if count:
         yield arrow.Table.from_batches(waiting)
+
+
+def files_of(path: Path) -> list[Path]:
+    """The files of a folder that is read as one table, or the one file of a table."""
+    return partitions(path) if table_format(path) == "folder" else [path]
+
+
+def row_counts(path: Path) -> dict[Path, int]:
+    """The number of rows of each file of a table; files that do not say it are counted."""
+    stated = {file: row_count(file) for file in files_of(path)}
+    return {
+        file: sum(batch.num_rows for batch in batches(file, column_names(file)[:1], rows=_AT_ONCE)) if n is None else n
+        for file, n in stated.items()
+    }
 
 
 def row_count(path: Path) -> int | None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from dco.cli.options import FILE, example, force_option, target_options
+from dco.cli.options import FILE, example, force_option, target_options, work_options
 from dco.cli.printing import as_json, collected_notes, print_json, print_notes, progress, say
 from dco.foundations.display import counted
 
@@ -18,6 +18,9 @@ from dco.foundations.display import counted
 @click.argument("data", type=FILE)
 @click.option("--out", type=FILE, required=True, help="The model file to write.")
 @click.option("--certificate", type=FILE, help="Also write the new certificate (JSON), to be kept elsewhere.")
+@click.option("--in-parts", is_flag=True, help="Read DATA in batches, for tables larger than memory.")
+@click.option("--rest", is_flag=True, help="DATA is the table of the fit: all its rows but those that trained or tuned.")
+@work_options
 @target_options
 @force_option
 @as_json
@@ -36,14 +39,22 @@ def command(
     from dco.foundations.files import written_beside, written_together
     from dco.storage.saving import save
 
-    force = options.pop("force")
+    force, in_parts, rest, jobs, scheduler = (options.pop(n) for n in ("force", "in_parts", "rest", "jobs", "scheduler"))
+    if not in_parts and (rest or jobs != 1 or scheduler is not None):
+        raise click.UsageError("--rest, --jobs and --scheduler are for calibration in parts: add --in-parts.")
     for path in (out, *([] if certificate is None else [certificate])):
         check_output(path, force=force, inputs=[model, data])
-    with progress("Recalibrating", None, quiet=as_json), collected_notes() as notes:
+    with progress("Recalibrating", None, quiet=as_json or in_parts), collected_notes() as notes:
         old = open_model(model, trust)
-        groups = layout_of(old, column_names(data), target=options["target"], path=data).groups
-        rows = rows_with_targets(old, data, by=groups, **options)
-        new = recalibrate(old, rows.X, rows.y, groups=rows.by)
+        if in_parts:
+            from dco.cli.parts import Part, recalibrate_in_parts
+
+            part = Part(str(model.resolve()), trust, **options)
+            new = recalibrate_in_parts(old, data, part, rest=rest, jobs=jobs, scheduler=scheduler, quiet=as_json)
+        else:
+            groups = layout_of(old, column_names(data), target=options["target"], path=data).groups
+            rows = rows_with_targets(old, data, by=groups, **options)
+            new = recalibrate(old, rows.X, rows.y, groups=rows.by)
         with written_together():
             save(new, out, overwrite=force)
             if certificate is not None:
@@ -52,6 +63,6 @@ def command(
     if as_json:
         facts = json.loads(new.certificate_.to_json())
         return print_json({"certificate": facts, "replaces": new.certificate_.replaces, "notes": notes, "model": str(out)})
-    say(f"{counted(len(rows.y), 'calibration row')} of {data}.", *str(new.certificate_).splitlines())
+    say(f"{counted(new.certificate_.rows['calibrate'], 'calibration row')} of {data}.", *str(new.certificate_).splitlines())
     print_notes(notes)
     return say(f"Wrote {out}." + ("" if certificate is None else f" Wrote {certificate}."))

@@ -54,9 +54,7 @@ def command(
     from dco.foundations.files import written_beside, written_together
 
     if (state is None) == (hints is None):
-        raise click.UsageError(
-            "Give --state to watch labelled rows, or --hints with an earlier table for rows without labels."
-        )
+        raise click.UsageError("Give --state to watch labelled rows, or --hints OLD to compare rows without labels.")
     if state is None:
         _hint(model, data, hints, trust, as_json=as_json, **options)
         return

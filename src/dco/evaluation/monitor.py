@@ -85,9 +85,8 @@ class MonitorReport(ShownAsPrinted):
         if self.change and not self.alarm:
             lines.append(f"A change is likely: without one, this is said once in {self.run_length:,} rows on average.")
         if self.since is not None:
-            lines.append(
-                f"The change probably began near row {self.since}; {self.coverage_since:.1%} have been covered since."
-            )
+            began = f"The change probably began near row {self.since}"
+            lines.append(f"{began}; {self.coverage_since:.1%} have been covered since.")
         if self.drift:
             lines.append(f"Scores have drifted from those of the calibration rows (p = {self.drift_p_value:.2g}).")
         lines += [
@@ -96,10 +95,8 @@ class MonitorReport(ShownAsPrinted):
             if entry.p_value <= self.error_rate
         ]
         if self.alarm:
-            rate = f"{100 * self.error_rate:g} %"
-            lines.append(
-                f"If rows were like the calibration rows, there would ever be an alarm with probability at most {rate}."
-            )
+            words = "If rows were like the calibration rows, there would ever be an alarm with probability at most"
+            lines.append(f"{words} {100 * self.error_rate:g} %.")
         return "\n".join(lines)
 
 
@@ -293,7 +290,9 @@ class Monitor:
         if not isinstance(state, Mapping) or set(state) != wanted or state["format"] != _FORMAT:
             raise ValueError("state must be what Monitor.state() returned, whole and unchanged.")
         if state["calibration"] != self._calibration():
-            raise ValueError("state is of a monitor of another fit: make a new Monitor, or load the model it was made for.")
+            raise ValueError(
+                Message("⟨state⟩ is of a monitor of another fit: begin a new one, or load the model of that one.")
+            )
         try:
             covered = [{"0": False, "1": True}[digit] for digit in state["covered"]]
             conditions = state["conditions"] or [None] * len(covered)

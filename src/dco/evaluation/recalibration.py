@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dco.foundations.arrays import AnyArray, Floats, Integers
 from dco.foundations.display import counted
 from dco.foundations.errors import OverlappingRolesError
 from dco.foundations.notes import Note, show
 from dco.guarantees.calibration import calibrate, note_targets
 from dco.guarantees.facts import recalibrated_facts
 from dco.rows.fingerprints import Hashes, role_fingerprint, row_fingerprints
-from dco.rows.rows import KeptRows, Rows, SealedRows, check_label_kinds, missing_cells
+from dco.rows.rows import KeptRows, Rows, SealedRows, check_label_kinds, missing_cells, stack_features, take_features
 
 if TYPE_CHECKING:
     from dco.estimators import Decoupled
-    from dco.predictor import DecoupledPredictor
+    from dco.predictor import DecoupledPredictor, Structure
 
 
 def recalibrate(est: Decoupled, X: Any, y: Any, *, groups: Any = None, weights: Any = None) -> Any:
@@ -32,14 +35,89 @@ def recalibrate(est: Decoupled, X: Any, y: Any, *, groups: Any = None, weights: 
     from sklearn.utils.validation import check_is_fitted
 
     check_is_fitted(est, "predictor_")
-    own, new = est.predictor_, object.__new__(type(est))
-    rows = est._rows(X, y, groups, {}, reset=False)
-    new.__dict__ |= est.__dict__ | {"predictor_": _recalibrated(own, rows, weights), "weights": weights}
+    return recalibrated(est, est._rows(X, y, groups, {}, reset=False), weights=weights)
+
+
+def recalibrated(est: Decoupled, rows: Rows, *, weights: Any = None, rest: bool = False) -> Any:
+    """`recalibrate` on rows that are checked, in memory or as `ScoredRows`; `rest`: known not to be rows of the fit."""
+    new: Any = object.__new__(type(est))
+    new.__dict__ |= est.__dict__ | {"predictor_": _recalibrated(est.predictor_, rows, weights, rest), "weights": weights}
     show(new.predictor_.notes, raising=est.on_infeasible == "raise")
     return new
 
 
-def _recalibrated(own: DecoupledPredictor, rows: Rows, weights: Any) -> DecoupledPredictor:
+@dataclass(frozen=True, eq=False)
+class ScoredRows:
+    """Calibration rows that were scored where they lie, in place of features.
+
+    `again` holds the features of some of them, which are at `places`: those that `calibrate` scores a second time.
+    """
+
+    y: AnyArray
+    hashes: Hashes
+    scores: Floats
+    conditions: AnyArray | None
+    clusters: AnyArray | None
+    missing: Integers  # cells, by column
+    again: Any
+    places: Integers
+
+    @classmethod
+    def of(cls, structure: Structure, rows: Rows, places: Integers) -> ScoredRows:
+        """Score one batch."""
+        X, y = rows.X, rows.y
+        if structure.classes is not None:
+            structure = replace(structure, classes=np.union1d(structure.classes, y))
+        found = row_fingerprints(X, y), structure.scores(X, y), structure.conditions(X, y), rows.clusters, missing_cells(X)
+        return cls(y, *found, take_features(X, places), places)
+
+    @classmethod
+    def together(cls, batches: Sequence[ScoredRows]) -> ScoredRows:
+        """All batches, in their order."""
+        starts = np.cumsum([0, *(len(each.y) for each in batches)])
+        places = np.concatenate([each.places + start for each, start in zip(batches, starts, strict=False)])
+        joined: dict[str, Any] = {
+            name: None if getattr(batches[0], name) is None else np.concatenate([getattr(each, name) for each in batches])
+            for name in ("y", "hashes", "scores", "conditions", "clusters")
+        }
+        missing = np.sum([each.missing for each in batches], axis=0)
+        again = reduce(stack_features, [each.again for each in batches if each.places.size])
+        return cls(**joined, missing=missing, again=again, places=places)
+
+    @property
+    def iloc(self) -> ScoredRows:
+        """As of a frame: ``iloc[rows]`` are the features of rows that are scored again."""
+        return self
+
+    def __getitem__(self, rows: Integers) -> Any:
+        return take_features(self.again, np.searchsorted(self.places, rows))
+
+
+@dataclass(frozen=True, eq=False)
+class _ScoredBefore:
+    """A structure that has scored its calibration rows already."""
+
+    own: Structure
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.own, name)
+
+    def scores(self, X: Any, y: AnyArray) -> Floats:
+        return X.scores if isinstance(X, ScoredRows) else self.own.scores(X, y)
+
+    def conditions(self, X: Any, y: AnyArray | None = None) -> AnyArray | None:
+        return X.conditions if isinstance(X, ScoredRows) else self.own.conditions(X, y)
+
+
+class _SealedScores(SealedRows):
+    """Scored rows: they were hashed when they were scored, in the same moment."""
+
+    @staticmethod
+    def _hashes(X: Any, y: Any = None, *, at_float32: bool = False) -> Any:
+        return X.hashes
+
+
+def _recalibrated(own: DecoupledPredictor, rows: Rows, weights: Any, rest: bool) -> DecoupledPredictor:
     """The predictor with the calibration of these rows."""
     if (rows.clusters is None) != (own.calibration.clusters is None):
         had = "had" if rows.clusters is None else "had no"
@@ -48,17 +126,22 @@ def _recalibrated(own: DecoupledPredictor, rows: Rows, weights: Any) -> Decouple
     if structure.classes is not None:  # a label that the model never saw scores +inf
         check_label_kinds({"the fit": structure.classes, "the new rows": rows.y})
         structure = replace(structure, classes=np.union1d(structure.classes, rows.y))
-    hashes = row_fingerprints(rows.X, rows.y)
-    shared = _shared(own.kept, hashes)
-    sealed = SealedRows(rows.X, rows.y, fingerprint=role_fingerprint(hashes))
+    scored: Any = structure
+    seal: type[SealedRows] = SealedRows
+    if isinstance(rows.X, ScoredRows):
+        hashes, missing, seal, scored = rows.X.hashes, rows.X.missing, _SealedScores, _ScoredBefore(structure)
+    else:
+        hashes, missing = row_fingerprints(rows.X, rows.y), missing_cells(rows.X)
+    shared = _shared(own.kept, hashes, rest)
+    sealed = seal(rows.X, rows.y, fingerprint=role_fingerprint(hashes))
     seed = own.certificate.seed or 0
-    calibration, y, rounding = calibrate(structure, sealed, statement.weights, clusters=rows.clusters, seed=seed)
+    calibration, y, rounding = calibrate(scored, sealed, statement.weights, clusters=rows.clusters, seed=seed)
     thresholds = statement.thresholds(calibration)
     notes += note_targets(structure, y, thresholds, statement, own.certificate.support)
     notes += statement.note_infeasible(calibration, thresholds)
     facts = recalibrated_facts(own.certificate, statement, calibration, thresholds, sealed)
     labels = None if structure.classes is None else len(structure.classes)
-    fresh = KeptRows.of({"calibrate": hashes}, own.kept.complete & (missing_cells(rows.X) == 0))
+    fresh = KeptRows.of({"calibrate": hashes}, own.kept.complete & (missing == 0))
     nothing = np.arange(0)
     return replace(
         own,
@@ -73,10 +156,13 @@ def _recalibrated(own: DecoupledPredictor, rows: Rows, weights: Any) -> Decouple
     )
 
 
-def _shared(kept: KeptRows, hashes: Hashes) -> dict[str, int]:
-    """How many of these rows each other role shares; an error if they are more than repeats explain."""
+def _shared(kept: KeptRows, hashes: Hashes, rest: bool) -> dict[str, int]:
+    """How many of these rows each other role shares; an error if they are more than repeats explain.
+
+    Of the `rest` of a table all are repeats, since the rows of the other roles are left out by their places.
+    """
     others = replace(kept, hashes={role: own for role, own in kept.hashes.items() if role != "calibrate"})
-    if used := others.used(hashes):
+    if not rest and (used := others.used(hashes)):
         roles = ", ".join(f"{count} in {role}" for role, count in used.counts.items())
         raise OverlappingRolesError(
             f"{counted(used.total, 'row')} of {len(hashes)} took part in the fit ({roles}); coverage needs calibration rows "

@@ -361,14 +361,27 @@ def calibrate(
     return Calibration(kept, structure.conditions(X, y), clusters, one_per_cluster, weights=weighed), y, rounding
 
 
-def _check_repeatable(structure: Scored, X: Any, y: AnyArray, scores: Floats, n: int = 256) -> None:
+def rows_scored_again(n: int) -> Integers:
+    """Which of n calibration rows `calibrate` scores a second time."""
+    return np.union1d(_first(n), _spread(n))
+
+
+def _first(n: int, most: int = 256) -> Integers:
+    return np.arange(min(most, (n + 1) // 2))
+
+
+def _spread(n: int, most: int = 32) -> Integers:
+    return np.unique(np.linspace(0, n - 1, min(most, n)).astype(np.int64))
+
+
+def _check_repeatable(structure: Scored, X: Any, y: AnyArray, scores: Floats) -> None:
     """Score some rows again: a model that learns in predict, or leaves dropout on, gives other scores the second time.
 
     They come in smaller batches, so that a model is seen that compares the rows of a batch. Those may round otherwise, in
     single precision to a few digits where features are large: that is not held against a model that gives the same scores
     to the same batch, up to a hundredth of a score's usual size.
     """
-    some = np.arange(min(n, (len(y) + 1) // 2))
+    some = _first(len(y))
     half, names = some[: len(some) // 2], structure.conditions(X, y)
     for rows in (some, half) if half.size else (some,):
         batch = take_features(X, rows)
@@ -390,15 +403,13 @@ def _check_repeatable(structure: Scored, X: Any, y: AnyArray, scores: Floats, n:
             )
 
 
-def batch_rounding(
-    scores_of: Callable[[Any, AnyArray], Floats], X: Any, y: AnyArray, scores: Floats, *, n: int = 32
-) -> float:
-    """Four times the largest difference between a row's score alone and among the others, over n of the rows.
+def batch_rounding(scores_of: Callable[[Any, AnyArray], Floats], X: Any, y: AnyArray, scores: Floats) -> float:
+    """Four times the largest difference between a row's score alone and among the others, over some of the rows.
 
     A matrix product of one row may round otherwise than one of many. A larger jump is none of that (two labels that change
     places, in a score of ranks) and does not count.
     """
-    some = np.unique(np.linspace(0, len(y) - 1, min(n, len(y))).astype(np.int64))
+    some = _spread(len(y))
     alone = np.asarray([scores_of(take_features(X, row), y[row])[0] for row in some[:, None]])
     together = scores[some]
     near = same_but_for_rounding(alone, together) & np.isfinite(together)

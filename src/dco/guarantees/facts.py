@@ -177,7 +177,9 @@ def certified_facts(
     shared = f": {describe(structure.clusters)}" if structure.clusters else ""
     n_tuned = len(bench.tuning_rows())
     folds = "" if bench.n_folds is None else f", predicted by {bench.n_folds} folds"
-    by = f"{bench.choosing.objective.words} on"
+    best = selection.ranking.table[0] if selection.ranking.table else None
+    uneven = best is not None and best.shortfall > 0
+    by = "the least shortfall, since no structure is even, on" if uneven else f"{bench.choosing.objective.words} on"
     if bench.choosing.selection == "pointwise":
         by = "the smallest set at each x, compared by"
     n_rows = len(calibration.scores) // (1 if calibration.seen is None else len(thresholds))
@@ -193,7 +195,7 @@ def certified_facts(
         "model": describe(selection.winner.model),
         "score": score_label(structure.score),
         "condition_on": None if structure.condition_on is None else describe(structure.condition_on) + shared,
-        "tuning_threshold": selection.ranking.table[0].ranking_threshold if selection.ranking.table else None,
+        "tuning_threshold": None if best is None else best.ranking_threshold,
         "selection": f"{by} {n_tuned} tuning rows{folds}" if n_tuned else "",
         "refit": bench.choosing.refit and not is_frozen(selection.winner.model),
         "rows": {"train": len(roles.train), "tune": len(roles.tune), "calibrate": n_rows},

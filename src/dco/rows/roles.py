@@ -306,6 +306,9 @@ def _check_not_empty(parts: Mapping[str, Rows], split: Split) -> None:
         sizes = f"{tuning}⟨calibrate_size={split.calibrate}⟩"
         text = f"no row is left for the role train, with {sizes}: lower a size, or bring rows for that role."
         raise ValueError(Message(text))
+    if (left := len(parts["train"])) < (split.folds or 0):
+        text = f"{left} rows to train and tune on cannot make {split.folds} folds: lower ⟨calibrate_size⟩ or ⟨tune_folds⟩, "
+        raise ValueError(Message(text + "or try one model and one score with ⟨tune_size=0⟩."))
     if len(parts["tune"]) == 0 and split.folds is None and split.tune != 0:  # 0 is for a single candidate, which needs none
         raise ValueError(Message("No row is left for tuning: raise ⟨tune_size⟩, or tune by folds with ⟨tune_folds=5⟩."))
 

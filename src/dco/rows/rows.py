@@ -224,10 +224,11 @@ class SealedRows:
     """
 
     __slots__ = ("__rows", "_fingerprint", "_log", "_n")
+    _hashes = staticmethod(row_fingerprints)
 
     def __init__(self, X: Any, y: Any, *, fingerprint: str | None = None) -> None:
         self.__rows: tuple[Any, Any] | None = (X, y)
-        self._fingerprint = role_fingerprint(row_fingerprints(X, y)) if fingerprint is None else fingerprint
+        self._fingerprint = role_fingerprint(self._hashes(X, y)) if fingerprint is None else fingerprint
         self._n = len(y)
         self._log: tuple[Access, ...] = ()
 
@@ -236,7 +237,7 @@ class SealedRows:
         if not structure:
             raise ValueError("Sealed rows open for a frozen structure: give its fingerprint.")
         rows = self.__rows
-        changed = rows is not None and role_fingerprint(row_fingerprints(*rows)) != self._fingerprint
+        changed = rows is not None and role_fingerprint(self._hashes(*rows)) != self._fingerprint
         asked = Access(datetime.datetime.now(datetime.UTC), structure, purpose, rows is not None and not changed)
         self._log = (*self._log, asked)
         if changed:

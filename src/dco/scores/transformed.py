@@ -156,7 +156,7 @@ def support_of(given: Any) -> tuple[float, float] | None:
         right = False
     if not right:
         raise ValueError(
-            Message(f"⟨support⟩ must be a pair (low, high), low < high, None for no end, as in (0, None); got {given!r}.")
+            Message(f"⟨support⟩ must be a pair, the lower number first, as in ⟨support=(0, None)⟩; got {given!r}.")
         )
     return ends
 
