@@ -112,8 +112,7 @@ class _ScoredBefore:
 class _SealedScores(SealedRows):
     """Scored rows: they were hashed when they were scored, in the same moment."""
 
-    @staticmethod
-    def _hashes(X: Any, y: Any = None, *, at_float32: bool = False) -> Any:
+    def _hashes(self, X: Any, y: Any) -> Any:
         return X.hashes
 
 
