@@ -195,6 +195,27 @@ def test_leaving_one_out_gives_the_numbers_of_the_definition(score, digits, alph
         assert not np.any(got & ~wanted & ~beside)
 
 
+@pytest.mark.parametrize("digits", [0, 6])
+def test_leaving_one_out_gives_the_numbers_of_the_definition_where_scores_are_infinite(digits):
+    """At k = n one row of spread 0 lets candidates cross beyond every score; sets may then have infinite pieces."""
+    rng, n, held = np.random.default_rng(digits), 9, 0
+    scores = [AbsoluteResidual(), NormalisedResidual(), NormalisedResidual()]
+    for _ in range(40):
+        y, means = np.round(rng.normal(size=n), digits), np.round(rng.normal(size=(3, n + 1)), digits)
+        spreads = rng.choice([0.0, 0.5, 1.0, 2.0], p=[0.1, 0.3, 0.3, 0.3], size=(3, n + 1))
+        parts = [split_record(dco.PointsWithSpread(*pair), n) for pair in zip(means, spreads, strict=True)]
+        candidates = {str(c): (score, first) for c, (score, (first, _)) in enumerate(zip(scores, parts, strict=True))}
+        new = {str(c): rest[0] for c, (_, rest) in enumerate(parts)}
+        sets = dco.select_and_calibrate(candidates, y, new, alpha=ALPHA, method="modsel-loo")
+        ends = sets.pieces(0).ravel()
+        grid = np.concatenate([np.linspace(-12, 12, 49), 3 * rng.normal(size=10)])
+        grid = grid[np.abs(grid[:, None] - np.append(ends, means[:, -1])).min(axis=1) > 1e-8]
+        wanted = left_out_by_definition(candidates, y, new, grid, alpha=ALPHA)
+        assert np.array_equal([bool(sets.contains([value])[0]) for value in grid], wanted)
+        held += np.isinf(ends).any()
+    assert held > 3
+
+
 @pytest.mark.parametrize("alpha", [0.1, 0.4, 0.97])
 @pytest.mark.parametrize("tied", [False, True])
 def test_leaving_one_out_gives_the_labels_of_the_definition(tied, alpha):

@@ -337,8 +337,7 @@ def _measure(name: str, score: Score, known: Floats, record: Any, new: Any, firs
 
 def _of_labels(name: str, score: Score, known: Floats, record: Any, new: Any, first: ClassRecord) -> _Measure:
     record, new = on_host(record), on_host(new)
-    every = score.every_label(record)
-    new_scores = score.every_label(new)[:, _columns(name, new, first)]
+    every, new_scores = score.every_label(record), score.every_label(new)[:, _columns(name, new, first)]
     _columns(name, record, first)
     for values in (every, new_scores):
         checked_scores(values.ravel())

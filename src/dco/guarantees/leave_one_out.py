@@ -245,12 +245,14 @@ class _Line:
             found.append((ends.lower * ends.above + ends.upper * ends.below) / np.maximum(ends.below + ends.above, 1e-300))
         known = np.concatenate(found)
         low, high = (each[-1] for each in found[:2])
-        points = np.unique(known[np.isfinite(known) & (low <= known) & (known <= high)])
-        if points.size < 2:
-            return points if points.size else np.zeros(1)
-        values = self.values(points)
-        i, j = np.triu_indices(len(values), 1)
-        gap = values[i] - values[j]
-        pair, place = np.nonzero((gap[:, :-1] * gap[:, 1:]) < 0)
-        share = gap[pair, place] / (gap[pair, place] - gap[pair, place + 1])
-        return np.unique(np.concatenate([points, points[place] + share * (points[place + 1] - points[place])]))
+        points = np.unique(np.append(known[np.isfinite(known) & (low <= known) & (known <= high)], 0.0))
+        span = 1.0 + np.abs(points).max()
+        wide = np.concatenate([[points[0] - span], points, [points[-1] + span]])
+        values, (i, j) = self.values(wide), np.triu_indices(len(self.own), 1)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            gap = values[i] - values[j]
+            share = gap[:, :-1] / (gap[:, :-1] - gap[:, 1:])
+        first, last = np.arange(len(wide) - 1) == [[0], [len(wide) - 2]]  # beyond the points values are straight lines
+        pair, place = np.nonzero(((share > 0) | first) & ((share < 1) | last) & np.isfinite(share))
+        crossed = wide[place] + share[pair, place] * (wide[place + 1] - wide[place])
+        return np.unique(np.concatenate([points, crossed[(low <= crossed) & (crossed <= high)]]))
