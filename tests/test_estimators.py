@@ -1207,8 +1207,8 @@ def test_rows_are_hashed_once_and_calibration_rows_again_when_they_are_opened(mo
         hashed.append(len(hashes))
         return hashes
 
-    for module in ("rows", "roles"):
-        monkeypatch.setattr(f"dco.rows.{module}.row_fingerprints", counting)
+    monkeypatch.setattr("dco.rows.roles.row_fingerprints", counting)
+    monkeypatch.setattr(dco.SealedRows, "_hashes", staticmethod(counting))
     est = dco.DecoupledRegressor(Ridge(), random_state=0).fit(X, y)
     assert sum(hashed) == 400 + est.splits_.calibrate.size
     hashed.clear()

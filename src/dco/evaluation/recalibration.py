@@ -112,7 +112,8 @@ class _ScoredBefore:
 class _SealedScores(SealedRows):
     """Scored rows: they were hashed when they were scored, in the same moment."""
 
-    def _hashes(self, X: Any, y: Any) -> Any:
+    @staticmethod
+    def _hashes(X: Any, y: Any = None, *, at_float32: bool = False) -> Any:
         return X.hashes
 
 

@@ -224,15 +224,13 @@ class SealedRows:
     """
 
     __slots__ = ("__rows", "_fingerprint", "_log", "_n")
+    _hashes = staticmethod(row_fingerprints)
 
     def __init__(self, X: Any, y: Any, *, fingerprint: str | None = None) -> None:
         self.__rows: tuple[Any, Any] | None = (X, y)
         self._fingerprint = role_fingerprint(self._hashes(X, y)) if fingerprint is None else fingerprint
         self._n = len(y)
         self._log: tuple[Access, ...] = ()
-
-    def _hashes(self, X: Any, y: Any) -> Hashes:
-        return row_fingerprints(X, y)
 
     def open_for(self, structure: str, *, purpose: str = "calibrate") -> tuple[Any, Any]:
         """The rows (X, y), once; `structure` is the fingerprint of the frozen structure that will score them."""
