@@ -23,7 +23,7 @@ from dco.cli.resuming import UNFINISHED, continues, write_plan
 from dco.cli.sets_files import open_table
 from dco.evaluation.evaluate import evaluate, paired_comparison
 from dco.foundations.display import counted
-from dco.foundations.files import Written, plain, take_places, written_beside, written_together
+from dco.foundations.files import Written, plain, take_places, write_whole, written_beside, written_together
 from dco.guarantees.joint_selection import joint_selection
 from dco.models.adapt import predict_record
 from dco.reproduction.experiment import Experiment, Options
@@ -202,8 +202,7 @@ def _write_tables(tables: Sequence[Any], out: Path) -> None:
         "tables.json": "[" + ",\n".join(table.to_json() for table in tables) + "]\n",
     }
     for name, text in pages.items():
-        with written_beside(out / name) as beside:
-            beside.write_text(text, encoding="utf-8")
+        write_whole(out / name, text)
 
 
 # --- one split, and the tables of all ----------------------------------------------------------------------------

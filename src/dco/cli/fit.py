@@ -23,17 +23,7 @@ if TYPE_CHECKING:
 
 _FEWEST = 3  # rows: one each to train, tune and calibrate
 _OUTPUTS = ("out", "report", "certificate")
-_PASSED_ON = [
-    "alpha",
-    "guarantee",
-    "delta",
-    "tune_size",
-    "calibrate_size",
-    "tune_folds",
-    "scheduler",
-    "selection",
-    "support",
-]
+_SAME = ("alpha", "guarantee", "delta", "tune_size", "calibrate_size", "tune_folds", "scheduler", "selection", "support")
 _MOST_CANDIDATES = 8  # that are printed
 
 
@@ -103,7 +93,7 @@ def command(data: Path, as_json: bool, **options: Any) -> None:
         fitted = fit_table(data, options)
     told = [note for note in fitted.model.notes_ if note.kind in QUIET]
     told += [] if fitted.evaluation is None else fitted.evaluation.notes
-    notes = [*notes, *(note.spelled(partial(opt.option, target=options["target"])) for note in told)]
+    notes += [note.spelled(partial(opt.option, target=options["target"])) for note in told]
     _write(fitted, data, options)
     if as_json:
         written = {name: None if options[name] is None else str(options[name]) for name in ("out", "report")}
@@ -136,15 +126,14 @@ def _check_outputs(data: Path, options: dict[str, Any]) -> None:
 
 def _write(fitted: Fitted, data: Path, options: dict[str, Any]) -> None:
     """All outputs, or none of them."""
-    from dco.foundations.files import written_beside, written_together
+    from dco.foundations.files import write_whole, written_together
     from dco.storage.saving import save
 
     out, report, certificate, force = (options[name] for name in (*_OUTPUTS, "force"))
     with written_together():
         save(fitted.model, out, overwrite=force)
         if certificate is not None:
-            with written_beside(certificate, overwrite=force) as beside:
-                beside.write_text(fitted.model.certificate_.to_json() + "\n", encoding="utf-8")
+            write_whole(certificate, fitted.model.certificate_.to_json() + "\n", overwrite=force)
         if report is not None:
             from dco.cli.report import source_words
             from dco.report import page
@@ -241,7 +230,7 @@ def _unfitted(layout: Layout, o: dict[str, Any]) -> Any:
     return maker(
         chosen_models(o["models"], layout.task),
         make_scores(o["scores"], layout.task),
-        **{name: o[name] for name in _PASSED_ON},
+        **{name: o[name] for name in _SAME},
         objective=replace(aim, by=by) if isinstance(aim, Even) and by else o["objective"],
         condition_on=_condition(layout),
         n_jobs=o["jobs"],

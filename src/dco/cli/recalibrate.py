@@ -36,7 +36,7 @@ def command(
     from dco.cli.outputs import check_output
     from dco.cli.reading import column_names
     from dco.evaluation.recalibration import recalibrate
-    from dco.foundations.files import written_beside, written_together
+    from dco.foundations.files import write_whole, written_together
     from dco.storage.saving import save
 
     force, in_parts, rest, jobs, scheduler = (options.pop(n) for n in ("force", "in_parts", "rest", "jobs", "scheduler"))
@@ -58,8 +58,7 @@ def command(
         with written_together():
             save(new, out, overwrite=force)
             if certificate is not None:
-                with written_beside(certificate, overwrite=force) as beside:
-                    beside.write_text(new.certificate_.to_json() + "\n", encoding="utf-8")
+                write_whole(certificate, new.certificate_.to_json() + "\n", overwrite=force)
     if as_json:
         facts = json.loads(new.certificate_.to_json())
         return print_json({"certificate": facts, "replaces": new.certificate_.replaces, "notes": notes, "model": str(out)})

@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from dco.foundations.files import held, written_beside
+from dco.foundations.files import held, write_whole
 
 PLAN = "plan.json"
 UNFINISHED = "_dco_unfinished"  # readers of Parquet folders skip names that begin with _
@@ -50,8 +50,7 @@ def _has(plan: Path, order: Any) -> bool:
 
 def write_plan(plan: Path, order: Any) -> None:
     """Write down what must not change between a run and its continuation."""
-    with written_beside(plan) as beside:
-        beside.write_text(json.dumps(order, indent=1), encoding="utf-8")
+    write_whole(plan, json.dumps(order, indent=1))
 
 
 @contextmanager

@@ -57,6 +57,12 @@ def written_beside(path: str | os.PathLike[str], *, within: Path | None = None, 
             files.append(Written(beside, target, overwrite))
 
 
+def write_whole(path: str | os.PathLike[str], text: str, *, overwrite: bool = True) -> None:
+    """Write a file of text with `written_beside`."""
+    with written_beside(path, overwrite=overwrite) as beside:
+        beside.write_text(text, encoding="utf-8", newline="\n")
+
+
 @contextmanager
 def written_together() -> Iterator[list[Written]]:
     """Files that `written_beside` writes in here get their names at the end, all or none. Yields the finished ones."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 import base64
 import json
 from hashlib import sha256
-from importlib.resources import files
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from dco.foundations import files
 from dco.foundations.extras import require
-from dco.foundations.files import plain, written_beside
 from dco.guarantees.words import stability_in_words
 from dco.report.formats import fixed, label, percent, shortened
 
@@ -20,8 +20,7 @@ def write_text(path: Any, text: str) -> Path:
     target = Path(path)
     if not target.parent.is_dir():
         raise ValueError(f"The folder {target.parent} does not exist; make it, or choose another place for {target.name}.")
-    with written_beside(target) as beside:
-        beside.write_text(text, encoding="utf-8", newline="\n")
+    files.write_whole(target, text)
     return target
 
 
@@ -51,14 +50,14 @@ def text_only(text: str) -> str:
 
 def strict_json(value: Any) -> str:
     """JSON for a script element: infinity is the string "inf", NaN is null, and no character can end the element."""
-    text = json.dumps(plain(value), allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+    text = json.dumps(files.plain(value), allow_nan=False, ensure_ascii=False, separators=(",", ":"))
     for character in "<>&\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")
     return text
 
 
 def _source(name: str) -> str:
-    return (files("dco.report") / name).read_text(encoding="utf-8")
+    return (resources.files("dco.report") / name).read_text(encoding="utf-8")
 
 
 def _digest(text: str) -> str:

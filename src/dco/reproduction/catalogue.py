@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from dco.foundations.errors import MissingExtraError
-from dco.foundations.files import Written, written_beside, written_together
+from dco.foundations.files import Written, write_whole, written_together
 from dco.foundations.ranks import as_rational
 from dco.reproduction.coverage_z import all_z
 from dco.reproduction.datasets.images import Backbone
@@ -270,8 +270,7 @@ class _Place:
         )
 
     def _write(self, made: Mapping[str, Any]) -> None:
-        with written_beside(self.folder / _SETTINGS) as path:
-            path.write_text(json.dumps(made, indent=1) + "\n", encoding="utf-8")
+        write_whole(self.folder / _SETTINGS, json.dumps(made, indent=1) + "\n")
 
 
 def _fingerprint(path: Path) -> str:
@@ -346,7 +345,6 @@ def _written(tables: Sequence[ResultTable], folder: Path) -> list[Path]:
         **{f"{table.slug}.csv": table.to_csv() for table in tables},
     }
     for file, text in pages.items():
-        with written_beside(folder / file) as path:
-            path.write_text(text, encoding="utf-8")
+        write_whole(folder / file, text)
     records = folder / "records.jsonl"
     return [*([records] if records.is_file() else []), *(folder / file for file in pages)]

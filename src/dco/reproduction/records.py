@@ -15,11 +15,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from dco.foundations import files
+from dco.foundations.extras import installed
 from dco.foundations.parallel import run_many
 from dco.reproduction.experiment import Experiment, Options, SplitRecord
 
@@ -151,8 +152,7 @@ def _sort(path: Path, experiment: Experiment, options: Options) -> None:
                 others.append(entry)
         text = "".join(_dump(entry) + "\n" for entry in [*others, *(ours[seed] for seed in sorted(ours))])
         if locked and text != path.read_text(encoding="utf-8"):
-            with files.written_beside(path) as beside:
-                beside.write_text(text, encoding="utf-8")
+            files.write_whole(path, text)
 
 
 def _line(name: str, seed: int, options: Options, rows: Sequence[Mapping[str, Any]], seconds: float) -> str:
@@ -200,13 +200,7 @@ def plain(value: Any) -> Any:
 @lru_cache(maxsize=1)
 def versions() -> dict[str, str]:
     """The versions of Python and of the packages that numbers depend on, where installed."""
-    found = {"python": platform.python_version()}
-    for package in PACKAGES:
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            continue
-    return found
+    return {"python": platform.python_version(), **installed(*PACKAGES)}
 
 
 def machine() -> dict[str, Any]:

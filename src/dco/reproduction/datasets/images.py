@@ -24,7 +24,7 @@ import numpy as np
 
 from dco.foundations.arrays import AnyArray, Floats, Integers
 from dco.foundations.extras import require
-from dco.foundations.files import written_beside
+from dco.foundations.files import write_whole, written_beside
 from dco.reproduction.datasets.tabular import find_file
 
 CIFAR100_FEATURES = "cifar100_efficientnet_lite2_features_20000.npz"
@@ -308,8 +308,7 @@ def _claim(folder: Path, made_from: dict[str, Any]) -> None:
     """Note in the cache what it is made from, or check that the note agrees."""
     note = folder / "made-from.json"
     if not note.exists():
-        with written_beside(note) as beside:
-            beside.write_text(json.dumps(made_from, indent=1), encoding="utf-8")
+        write_whole(note, json.dumps(made_from, indent=1))
         return
     before = json.loads(note.read_text(encoding="utf-8"))
     for key, value in made_from.items():
