@@ -9,20 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from dco.cli import cells
 from dco.cli.arrow import arrow, compute
-from dco.cli.cells import (
-    are_whole_labels,
-    as_float,
-    as_texts,
-    first_rounded_cell,
-    first_true,
-    is_date,
-    is_text,
-    kind_of,
-    numbers,
-    seconds,
-    with_gaps,
-)
 from dco.cli.columns import Asked
 from dco.cli.layout import Layout, need_column
 from dco.foundations.arrays import AnyArray
@@ -42,18 +30,18 @@ def features(table: Any, layout: Layout, *, path: Path, first_row: int = 0) -> A
     for name in layout.order:
         column = table.column(name)
         if name in are_texts:
-            if is_date(column.type):
+            if cells.is_date(column.type):
                 raise ValueError(
                     f"{path}: the column {name!r} contains dates, and the fit read it as text; write it as for the fit."
                 )
-            texts = as_texts(column, fill=MISSING if name in layout.conditions else None)
+            texts = cells.as_texts(column, fill=MISSING if name in layout.conditions else None)
             columns[name] = pandas.Series(texts, dtype=object)  # pandas would choose by its version
         elif name in are_dates:
-            columns[name] = seconds(column, name, path=path, first_row=first_row)
-        elif layout.dates is not None and is_date(column.type):
+            columns[name] = cells.seconds(column, name, path=path, first_row=first_row)
+        elif layout.dates is not None and cells.is_date(column.type):
             raise ValueError(f"{path}: the column {name!r} contains dates, and the fit had numbers there; give numbers.")
         else:
-            columns[name] = numbers(column, name, path=path, first_row=first_row, decimal=layout.decimal)
+            columns[name] = cells.numbers(column, name, path=path, first_row=first_row, decimal=layout.decimal)
     return pandas.DataFrame(columns, copy=False)
 
 
@@ -72,7 +60,7 @@ def known_targets(table: Any, asked: Asked | Layout, *, path: Path) -> Any:
 
 def _missing(column: Any) -> Any:
     """Which cells of a target are missing; a label called NA would be taken for a class."""
-    return with_gaps(column).is_null() if is_text(column.type) else column.is_null(nan_is_null=True)
+    return cells.with_gaps(column).is_null() if cells.is_text(column.type) else column.is_null(nan_is_null=True)
 
 
 def targets(table: Any, layout: Layout, *, path: Path, classes: AnyArray | None = None) -> AnyArray:
@@ -82,27 +70,27 @@ def targets(table: Any, layout: Layout, *, path: Path, classes: AnyArray | None 
     missing = _missing(column)
     count = int(np.count_nonzero(missing.to_numpy(zero_copy_only=False)))
     if count:
-        row = first_true(missing)
+        row = cells.first_true(missing)
         raise ValueError(
             f"{target} is missing in {counted(count, 'row')} (first: row {row + 1}); remove such rows, or fit "
             "with --drop-missing-target."
         )
     if layout.task == "regression":
-        rounded = first_rounded_cell(column, layout.decimal)
+        rounded = cells.first_rounded_cell(column, layout.decimal)
         if rounded is not None:
             raise ValueError(
                 f"{target} is {column[rounded]} in row {rounded + 1}, which float64 rounds, so that different values would "
                 "become equal; subtract a whole number from the column first."
             )
-        if is_date(column.type):
+        if cells.is_date(column.type):
             raise ValueError(f"{target} contains dates; convert them to numbers, such as days since one of them.")
-        return numbers(column, layout.target, path=path, decimal=layout.decimal)
+        return cells.numbers(column, layout.target, path=path, decimal=layout.decimal)
     if classes is None:
-        whole = kind_of(column, layout.target, path, layout.decimal) == "number" and are_whole_labels(column)
+        whole = cells.kind_of(column, layout.target, path, layout.decimal) == "number" and cells.are_whole_labels(column)
     else:
-        whole = classes.dtype.kind in "iu" and as_float(column, layout.decimal) is not None
+        whole = classes.dtype.kind in "iu" and cells.as_float(column, layout.decimal) is not None
     if whole:
-        values = numbers(column, layout.target, path=path, decimal=layout.decimal)
+        values = cells.numbers(column, layout.target, path=path, decimal=layout.decimal)
         if np.all(values == np.floor(values)):
             return values.astype(np.int64)
     if classes is not None and classes.dtype.kind in "iu":
@@ -110,14 +98,14 @@ def targets(table: Any, layout: Layout, *, path: Path, classes: AnyArray | None 
             f"{target} has labels that are not whole numbers, unlike those of the model "
             f"({', '.join(map(str, classes[:5]))}); write the labels as for the fit."
         )
-    return np.asarray([str(value) for value in as_texts(column)])
+    return np.asarray([str(value) for value in cells.as_texts(column)])
 
 
 def labels(table: Any, name: str | None, rows: AnyArray | None = None) -> AnyArray | None:
     """A column as text, one value per row (of `rows`), for groups; None if no column is named."""
     if name is None:
         return None
-    found = np.asarray([str(value) for value in as_texts(table.column(name), fill=MISSING)])
+    found = np.asarray([str(value) for value in cells.as_texts(table.column(name), fill=MISSING)])
     return found if rows is None else found[rows]
 
 
@@ -169,7 +157,7 @@ class NewValues:
 
 def _unlike(column: Any, kept: Sequence[str]) -> list[str]:
     """The cells that are neither missing nor among these."""
-    if not is_text(column.type):
-        column = arrow.chunked_array([arrow.array(as_texts(column), arrow.string())])
+    if not cells.is_text(column.type):
+        column = arrow.chunked_array([arrow.array(cells.as_texts(column), arrow.string())])
     known = compute.is_in(column, value_set=arrow.array(kept, column.type))
     return [str(text) for text in column.filter(compute.and_not(compute.is_valid(column), known)).to_pylist()]

@@ -7,61 +7,43 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from dco.foundations.files import written_beside, written_together
+from dco.foundations.files import write_whole, written_together
+from dco.reproduction import classification_splits as splits
+from dco.reproduction import classification_tables as tables
 from dco.reproduction.beyond_classification import set_aside_table
 from dco.reproduction.beyond_classification_tables import auto_table, beyond_table, chosen_table, gain_table
 from dco.reproduction.classification_figures import gain_figures, level_figures, main_figures, ratio_figures
-from dco.reproduction.classification_splits import (
-    IMAGENET_A_CLASSES,
-    LEVELS,
-    NEEDS_IMAGENET_A,
-    Study,
-    cifar100_rows,
-    cifar100_rows_set_aside,
-    find_imagenet_a,
-    imagenet_a_rows,
-    run_split,
-)
-from dco.reproduction.classification_tables import (
-    candidates_table,
-    confidence_table,
-    level_sizes_table,
-    levels_table,
-    main_table,
-    matched_beside_table,
-    matched_table,
-    paired_table,
-    ratio_beside_table,
-    ratio_table,
-    selection_table,
-    single_run_table,
-)
+from dco.reproduction.classification_splits import LEVELS, Study
 from dco.reproduction.datasets.images import CIFAR100_FEATURES
 from dco.reproduction.experiment import Experiment, Options, Records, needs_file
 from dco.reproduction.tables import ResultTable
 
 CIFAR100 = Study(
     "cifar100", "CIFAR-100", "CIFAR-100 features from a frozen EfficientNet-Lite2 (the paper's are ResNet-50's).",
-    cifar100_rows, beyond=True,
+    splits.cifar100_rows, beyond=True,
 )  # fmt: skip
 IMAGENET_A = Study(
     "imagenet-a", "ImageNet-A", "ImageNet-A features from a frozen ResNet-50, the 198 classes with most images.",
-    imagenet_a_rows, stratified=True, n_classes=IMAGENET_A_CLASSES,
+    splits.imagenet_a_rows, stratified=True, n_classes=splits.IMAGENET_A_CLASSES,
 )  # fmt: skip
 
 TableMaker = Callable[[Study, Records, Options], ResultTable]
 MAIN: tuple[TableMaker, ...] = (
-    partial(main_table, features="raw"),
-    partial(main_table, features="standardised"),
-    paired_table,
-    single_run_table,
-    confidence_table,
-    candidates_table,
-    selection_table,
+    partial(tables.main_table, features="raw"),
+    partial(tables.main_table, features="standardised"),
+    tables.paired_table,
+    tables.single_run_table,
+    tables.confidence_table,
+    tables.candidates_table,
+    tables.selection_table,
 )
-MATCHED: tuple[TableMaker, ...] = (matched_table, matched_beside_table, partial(matched_table, features="standardised"))
-RATIOS: tuple[TableMaker, ...] = (ratio_table, ratio_beside_table)
-BY_LEVEL: tuple[TableMaker, ...] = (levels_table, level_sizes_table)
+MATCHED: tuple[TableMaker, ...] = (
+    tables.matched_table,
+    tables.matched_beside_table,
+    partial(tables.matched_table, features="standardised"),
+)
+RATIOS: tuple[TableMaker, ...] = (tables.ratio_table, tables.ratio_beside_table)
+BY_LEVEL: tuple[TableMaker, ...] = (tables.levels_table, tables.level_sizes_table)
 
 
 def make_tables(records: Records, options: Options, *, study: Study, makers: Sequence[TableMaker]) -> list[ResultTable]:
@@ -75,17 +57,16 @@ def write_rows_set_aside(data_home: str | None, folder: str | Path) -> ResultTab
 
     The class and its one fixed structure were chosen by this table; it is no part of ``dco reproduce``.
     """
-    rows = cifar100_rows_set_aside(data_home)
+    rows = splits.cifar100_rows_set_aside(data_home)
     table = set_aside_table(rows.features, rows.labels, seeds=range(6), alphas=LEVELS)
     with written_together():
         for suffix, text in ((".md", table.to_markdown()), (".csv", table.to_csv())):
-            with written_beside(Path(folder) / f"rows-set-aside{suffix}") as path:
-                path.write_text(text, encoding="utf-8")
+            write_whole(Path(folder) / f"rows-set-aside{suffix}", text)
     return table
 
 
 def _needs_imagenet_a(options: Options) -> str | None:
-    return NEEDS_IMAGENET_A if find_imagenet_a(options.data_home) is None else None
+    return splits.NEEDS_IMAGENET_A if splits.find_imagenet_a(options.data_home) is None else None
 
 
 def _draw(
@@ -98,7 +79,7 @@ def _experiment(
     study: Study, makers: Sequence[TableMaker], figures: Callable[..., list[Path]] | None, **own: Any
 ) -> Experiment:
     return Experiment(
-        run_split=partial(run_split, study=study),
+        run_split=partial(splits.run_split, study=study),
         tables=partial(make_tables, study=study, makers=tuple(makers)),
         figures=None if figures is None else partial(_draw, figures, study=study),
         of_images=True,

@@ -12,23 +12,11 @@ import numpy as np
 from dco.evaluation.evaluate import paired_comparison, paired_wilcoxon
 from dco.foundations.ranks import as_rational
 from dco.guarantees.theory import hits_cdf
+from dco.reproduction import paper_values as of_paper
 from dco.reproduction.classification_splits import METHOD_OF, PAPER_SIZES, QUICK_SIZES, Study
 from dco.reproduction.coverage_z import bonferroni_point, coverage_sd, expected_coverage, target
 from dco.reproduction.experiment import Options, Records, Row, column, rows_by
 from dco.reproduction.heads import CANDIDATES, HeadCandidate
-from dco.reproduction.paper_values import (
-    CIFAR100,
-    IMAGENET_A,
-    IMAGENET_A_CANDIDATES,
-    IMAGENET_A_MAIN,
-    IMAGENET_A_MATCHED,
-    IMAGENET_A_RATIOS,
-    IMAGENET_A_SELECTED,
-    IMAGENET_A_SINGLE_RUN,
-    IMAGENET_A_STABILITY,
-    IMAGENET_A_WILCOXON,
-    Triple,
-)
 from dco.reproduction.tables import Cell, Measured, ResultTable, standard_errors
 
 Cells: TypeAlias = dict[str, Cell]
@@ -100,7 +88,7 @@ def compared(first: Sequence[Row], second: Sequence[Row]) -> tuple[float, ...]:
     return sizes.mean_difference / base, sizes.low / base, sizes.high / base, sizes.p_value, *others
 
 
-def beside(rows: Sequence[Row], printed: Triple) -> Cells:
+def beside(rows: Sequence[Row], printed: of_paper.Triple) -> Cells:
     """Coverage, mean size and P95 size, each with the paper's after it."""
     found: Cells = {}
     for name, ours, pair in zip(("coverage", "size", "P95"), measured(rows), printed, strict=True):
@@ -156,9 +144,11 @@ def sizes_against_paper(study: Study, records: Records, options: Options, kinds:
 def main_table(study: Study, records: Records, options: Options, features: str) -> ResultTable:
     """Every method at every level: claim, coverage beside its law, sizes beside the paper's."""
     imagenet_a = study.name == "imagenet-a"
-    paper: dict[tuple[float, str], tuple[tuple[float, float], ...]] = {**(IMAGENET_A if imagenet_a else CIFAR100)}
+    paper: dict[tuple[float, str], tuple[tuple[float, float], ...]] = {
+        **(of_paper.IMAGENET_A if imagenet_a else of_paper.CIFAR100)
+    }
     if imagenet_a:
-        paper |= {(0.2, method): triple for method, triple in IMAGENET_A_MAIN.items()}
+        paper |= {(0.2, method): triple for method, triple in of_paper.IMAGENET_A_MAIN.items()}
     rows: list[Cells] = []
     for alpha in options.alphas:
         for method, found in methods_of(records, alpha, features).items():
@@ -209,7 +199,7 @@ def paired_table(study: Study, records: Records, options: Options) -> ResultTabl
         "splits, and Wilcoxon's p. DCO-Warmstart against BQ compares a marginal statement with a PAC one; DCO-PAC against "
         "BQ, and DCO-Warmstart against split CP on the whole pool, compare like with like. The paper's p for DCO-Warmstart "
         "against BQ on ImageNet-A at .8: "
-        + ", ".join(f"{value:.1e} ({name})" for name, value in IMAGENET_A_WILCOXON.items())
+        + ", ".join(f"{value:.1e} ({name})" for name, value in of_paper.IMAGENET_A_WILCOXON.items())
         + ".",
         rows,
         digits=2,
@@ -231,7 +221,7 @@ def single_run_table(study: Study, records: Records, options: Options) -> Result
         }
         for name, row in (("DirectTune", tuned), ("DCO-Warmstart", dco), ("BQ", bq)):
             facts |= {f"{name} {key}": row[key.lower()] for key in ("coverage", "size", "P95")}
-        paper = IMAGENET_A_SINGLE_RUN if alpha == 0.2 else {}
+        paper = of_paper.IMAGENET_A_SINGLE_RUN if alpha == 0.2 else {}
         rows += [
             {"target": target(alpha), "quantity": name, "value": float(value), "paper": paper.get(name)}
             for name, value in facts.items()
@@ -275,7 +265,7 @@ def candidates_table(study: Study, records: Records, options: Options) -> Result
     rows: list[Cells] = []
     for i in sorted(range(len(row["sizes"])), key=lambda i: (row["sizes"][i], row["p95s"][i], row["thresholds"][i])):
         each = CANDIDATES[row["candidates"][i] - 1]
-        printed = (IMAGENET_A_CANDIDATES.get(each.number) if alpha == 0.2 else None) or (None, None, None)
+        printed = (of_paper.IMAGENET_A_CANDIDATES.get(each.number) if alpha == 0.2 else None) or (None, None, None)
         rows.append({
             "candidate": each.name, "score": each.score, "dropout": each.dropout, "hidden": each.hidden,
             "λ": float(row["thresholds"][i]), "status": "feasible" if row["feasible"][i] else "infeasible",
@@ -303,7 +293,7 @@ def selection_table(study: Study, records: Records, options: Options) -> ResultT
     for features in BOTH:
         for alpha in options.alphas:
             chosen = Counter(int(row["chosen"]) for row in methods_of(records, alpha, features)["DCO-Warmstart"])
-            paper = IMAGENET_A_SELECTED if alpha == 0.2 else {}
+            paper = of_paper.IMAGENET_A_SELECTED if alpha == 0.2 else {}
             for kind, view in views.items():
                 counts: dict[str, int] = {}
                 printed: dict[str, int] = {}
@@ -337,7 +327,7 @@ def matched_table(study: Study, records: Records, options: Options, *, features:
             continue
         base = float(np.mean(column(found["BQ"], "size")))
         for method in MATCHED:
-            printed = IMAGENET_A_MATCHED.get(method) if alpha == 0.2 else None
+            printed = of_paper.IMAGENET_A_MATCHED.get(method) if alpha == 0.2 else None
             coverage, size, p95 = measured(found[method])
             rows.append({
                 "target": target(alpha), "method": method,
@@ -345,7 +335,7 @@ def matched_table(study: Study, records: Records, options: Options, *, features:
                 "guarantee": METHOD_OF[method].guarantee, "coverage": coverage,
                 "by law": law_cells(method, found[method], stratified=study.stratified)[0],
                 "below": share_below(found[method], alpha), "size": size, "size / BQ": size.mean / base,
-                "paper size / BQ": printed[1][0] / IMAGENET_A_MATCHED["BQ"][1][0] if printed else None, "P95": p95,
+                "paper size / BQ": printed[1][0] / of_paper.IMAGENET_A_MATCHED["BQ"][1][0] if printed else None, "P95": p95,
             })  # fmt: skip
     return ResultTable.of(
         f"{study.title}: matched candidate class and calibration mechanism" + _on(features),
@@ -364,7 +354,11 @@ def matched_beside_table(study: Study, records: Records, options: Options) -> Re
     return ResultTable.of(
         f"{study.title}: the paper's controls beside ours",
         describe(study, records, options) + "Raw features. " + printed_on_imagenet_a(study, "tab:matched_candidate"),
-        [{"method": name, **beside(found[name], paper)} for name, paper in IMAGENET_A_MATCHED.items() if name in found],
+        [
+            {"method": name, **beside(found[name], paper)}
+            for name, paper in of_paper.IMAGENET_A_MATCHED.items()
+            if name in found
+        ],
     )
 
 
@@ -393,8 +387,8 @@ def ratio_beside_table(study: Study, records: Records, options: Options, *, feat
     found = ratios_of(records, 0.2, features) if 0.2 in options.alphas else {}
     rows: list[Cells] = []
     for ratio, entries in found.items():
-        paper = {"stability %": stability(entries), "paper stability %": IMAGENET_A_STABILITY[ratio]}
-        rows.append({"ratio": ratio, **beside(entries, IMAGENET_A_RATIOS[ratio]), **paper})
+        paper = {"stability %": stability(entries), "paper stability %": of_paper.IMAGENET_A_STABILITY[ratio]}
+        rows.append({"ratio": ratio, **beside(entries, of_paper.IMAGENET_A_RATIOS[ratio]), **paper})
     return ResultTable.of(
         f"{study.title}: the paper's split ratios beside ours" + _on(features),
         describe(study, records, options)
@@ -429,7 +423,7 @@ def levels_table(study: Study, records: Records, options: Options) -> ResultTabl
 
 def level_sizes_table(study: Study, records: Records, options: Options) -> ResultTable:
     """Mean sizes of BQ and DCO at the three levels beside the paper's."""
-    paper = CIFAR100 if study.name == "cifar100" else IMAGENET_A
+    paper = of_paper.CIFAR100 if study.name == "cifar100" else of_paper.IMAGENET_A
     rows: list[Cells] = []
     for features, alpha, method, found, printed in _levels(study, records, options):
         _, size, _ = measured(found)
@@ -455,7 +449,7 @@ def _levels(
     study: Study, records: Records, options: Options
 ) -> Iterator[tuple[str, float, str, list[Row], tuple[tuple[float, float], tuple[float, float]] | None]]:
     """Features, alpha, method, its rows, and what the paper prints of it: coverage and size."""
-    paper = CIFAR100 if study.name == "cifar100" else IMAGENET_A
+    paper = of_paper.CIFAR100 if study.name == "cifar100" else of_paper.IMAGENET_A
     for features in BOTH:
         for alpha in options.alphas:
             found = methods_of(records, alpha, features)

@@ -11,17 +11,9 @@ import numpy as np
 
 from dco.evaluation.evaluate import paired_comparison, paired_wilcoxon
 from dco.reproduction import figures
+from dco.reproduction import paper_values as of_paper
 from dco.reproduction.coverage_z import bonferroni_point, coverage_z, expected_coverage, target
 from dco.reproduction.experiment import Options, Records, Row, column, rows_by
-from dco.reproduction.paper_values import (
-    CALIFORNIA,
-    CONCRETE,
-    DIABETES,
-    DIABETES_CHOSE_WIDE_PRIOR,
-    DIABETES_PRIOR_SCALES,
-    DIABETES_WILCOXON,
-    Printed,
-)
 from dco.reproduction.tables import Cell, Measured, ResultTable, standard_errors
 
 PRIOR_SCALES = (1.0, 0.02)
@@ -47,13 +39,15 @@ class Study:
     title: str
     draws: int
     baselines: bool  # ridge and CQR, which the paper runs on Diabetes only
-    printed: Mapping[tuple[float, str], Printed]
+    printed: Mapping[tuple[float, str], of_paper.Printed]
 
 
 STUDIES = {
-    "diabetes": Study("diabetes", "Diabetes", 8000, True, {(0.2, method): value for method, value in DIABETES.items()}),
-    "california": Study("california", "California Housing", 3000, False, CALIFORNIA),
-    "concrete": Study("concrete", "Concrete", 3000, False, CONCRETE),
+    "diabetes": Study(
+        "diabetes", "Diabetes", 8000, True, {(0.2, method): value for method, value in of_paper.DIABETES.items()}
+    ),
+    "california": Study("california", "California Housing", 3000, False, of_paper.CALIFORNIA),
+    "concrete": Study("concrete", "Concrete", 3000, False, of_paper.CONCRETE),
 }
 
 
@@ -137,7 +131,7 @@ def prior_scale_table(records: Records, options: Options) -> ResultTable:
         found = rows_by(records, alpha=alpha)
         for c in PRIOR_SCALES:
             entries = found[f"DCO, φ fixed (c = {c:g})"]
-            paper = DIABETES_PRIOR_SCALES[c] if alpha == 0.2 else None
+            paper = of_paper.DIABETES_PRIOR_SCALES[c] if alpha == 0.2 else None
             rows.append({
                 "target": target(alpha), "c": c, "coverage": Measured.of(column(entries, "coverage")),
                 "by law": law_cells(entries)[0], "paper coverage": Measured(*paper.coverage) if paper else None,
@@ -163,7 +157,7 @@ def selection_table(records: Records, options: Options, title: str) -> ResultTab
         outcomes = {
             "feasible threshold found": (feasible, 50),
             "fallback": (len(found) - feasible, 0),
-            "c = 1 chosen": (wide, DIABETES_CHOSE_WIDE_PRIOR),
+            "c = 1 chosen": (wide, of_paper.DIABETES_CHOSE_WIDE_PRIOR),
         }
         rows += [
             {"target": target(alpha), "outcome": outcome, "count": count, "of": len(found), "paper": own if paper else None}
@@ -183,14 +177,14 @@ def direct_tune_table(records: Records, options: Options) -> ResultTable:
     for alpha in options.alphas:
         found = rows_by(records, alpha=alpha)
         for method in ("DCO-Warmstart", "DirectTune, fixed φ", "DirectTune, searched Φ"):
-            paper = DIABETES.get(method) if alpha == 0.2 else None
+            paper = of_paper.DIABETES.get(method) if alpha == 0.2 else None
             rows.append({
                 "target": target(alpha), "method": method, "width": Measured.of(column(found[method], "width")),
                 "paper width": paper.width[0] if paper else None,
                 "sd of coverage": Measured.of(column(found[method], "coverage")).sd,
                 "paper sd": paper.coverage[1] if paper else None, "coverage by law": law_cells(found[method])[0],
             })  # fmt: skip
-    p = {key: f"{value:.2g}" for key, value in DIABETES_WILCOXON.items()}
+    p = {key: f"{value:.2g}" for key, value in of_paper.DIABETES_WILCOXON.items()}
     return ResultTable.of(
         "Diabetes: DirectTune diagnostic",
         "DirectTune with a fixed structure has the law of one order statistic as well, (n - floor(n α)) / (n + 1): its "
