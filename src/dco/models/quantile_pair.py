@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from sklearn import get_config
 from sklearn.base import clone
 from sklearn.compose import TransformedTargetRegressor
-from sklearn.ensemble import GradientBoostingRegressor, HistGradientBoostingRegressor
+from sklearn.ensemble import GradientBoostingRegressor
 from sklearn.pipeline import Pipeline
-from sklearn.utils.metadata_routing import process_routing
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from dco.foundations.arrays import Floats
@@ -56,8 +54,7 @@ class QuantilePair(MadeOfRegressors):
         """Fit one model per level. `params` (sample_weight ...) go to each of them."""
         low, high = self._levels()
         y = y if y is None else column_or_1d(y, warn=True)
-        if get_config()["enable_metadata_routing"]:
-            params = process_routing(self, "fit", **params).estimator.fit
+        params = self._of_estimator(params)
         self.lower_ = self._at(low).fit(X, y, **params)
         self.upper_ = self._at(high).fit(X, y, **params)
         if self.median:
@@ -81,12 +78,6 @@ class QuantilePair(MadeOfRegressors):
         tags = super().__sklearn_tags__()
         tags.regressor_tags.poor_score = True  # the middle of two far quantiles is no estimate of the mean
         return tags
-
-    def _parts(self) -> dict[str, Any]:
-        return {"estimator": self._base()}
-
-    def _base(self) -> Any:
-        return HistGradientBoostingRegressor(random_state=0) if self.estimator is None else self.estimator
 
     def _at(self, level: float) -> Any:
         base = self._base()

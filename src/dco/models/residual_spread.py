@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 from sklearn import get_config
 from sklearn.base import clone
-from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.model_selection import KFold, cross_val_predict
 from sklearn.utils.metadata_routing import process_routing
 from sklearn.utils.validation import check_is_fitted, column_or_1d
@@ -94,9 +93,6 @@ class ResidualSpread(MadeOfRegressors):
 
     def _parts(self) -> dict[str, Any]:
         return {"estimator": self._base(), "spread_estimator": self._spread_base()}
-
-    def _base(self) -> Any:
-        return HistGradientBoostingRegressor(random_state=self.random_state) if self.estimator is None else self.estimator
 
     def _spread_base(self) -> Any:
         return self._base() if self.spread_estimator is None else self.spread_estimator

@@ -5,10 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from sklearn import get_config
 from sklearn.base import clone
-from sklearn.ensemble import HistGradientBoostingRegressor
-from sklearn.utils.metadata_routing import process_routing
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from dco.foundations.arrays import Floats
@@ -40,8 +37,7 @@ class TransformedTarget(MadeOfRegressors):
         checked_transform(self.scale)
         if y is None:
             raise ValueError("requires y to be passed, but the target y is None.")
-        if get_config()["enable_metadata_routing"]:
-            params = process_routing(self, "fit", **params).estimator.fit
+        params = self._of_estimator(params)
         target: Any = column_or_1d(y, warn=True, dtype=np.float64)
         transform = fitted_transform(self.scale, target)
         z = on_scale(scale_of(transform), target)
@@ -62,9 +58,3 @@ class TransformedTarget(MadeOfRegressors):
         check_is_fitted(self, "estimator_")
         scale = scale_of(self.scale_)
         return np.asarray(np.maximum(scale.inverse(np.clip(self.estimator_.predict(X), *self.limits_)), scale.least))
-
-    def _parts(self) -> dict[str, Any]:
-        return {"estimator": self._base()}
-
-    def _base(self) -> Any:
-        return HistGradientBoostingRegressor(random_state=0) if self.estimator is None else self.estimator

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
+from sklearn import get_config
 from sklearn.base import BaseEstimator, MetaEstimatorMixin, RegressorMixin
 from sklearn.utils import get_tags
-from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping
+from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, process_routing
 from sklearn.utils.validation import check_is_fitted
 
 from dco.models.adapt import named_models, with_model_param
@@ -18,10 +18,24 @@ class MadeOfRegressors(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
     """A regressor whose `fit` fits clones of other regressors; `fitted_as` names the attribute that holds the first."""
 
     fitted_as: str
+    estimator: Any
 
-    @abstractmethod
+    def _base(self) -> Any:
+        from sklearn.ensemble import HistGradientBoostingRegressor
+
+        seed = getattr(self, "random_state", 0)
+        return HistGradientBoostingRegressor(random_state=seed) if self.estimator is None else self.estimator
+
     def _parts(self) -> dict[str, Any]:
         """The unfitted regressors, by the names of the parameters that hold them."""
+        return {"estimator": self._base()}
+
+    def _of_estimator(self, params: dict[str, Any]) -> dict[str, Any]:
+        """The parameters of `fit` that `estimator` gets."""
+        if not get_config()["enable_metadata_routing"]:
+            return params
+        routed: dict[str, Any] = process_routing(self, "fit", **params).estimator.fit
+        return routed
 
     def _first(self) -> Any:
         check_is_fitted(self, self.fitted_as)
