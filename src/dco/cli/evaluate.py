@@ -65,10 +65,8 @@ def command(
         promise = stated(estimator, asked, noting=True)
         own = by is None or by in condition_columns(estimator)  # the estimator then takes the groups that it calibrated
         evaluation = estimator.evaluate(rows.X, rows.y, by=None if own else rows.by, **asked)
-    certificate, notes = (
-        estimator.certificate_,
-        [*notes, *(note.spelled(partial(option, target=rows.target)) for note in evaluation.notes)],
-    )
+    certificate = estimator.certificate_
+    notes += [note.spelled(partial(option, target=rows.target)) for note in evaluation.notes]
     own_statement = all(value is None for value in asked.values())
     if as_json:
         no_law = not evaluation.laws and evaluation.no_verdict is None
@@ -125,12 +123,8 @@ def print_evaluation(evaluation: Any, certificate: Any, *, title: str, by: str |
         rows.append(["verdict", f"{law.verdict} (p = {law.p_value:.3g})"])
     elif evaluation.no_verdict is not None:
         rows.append(["verdict", f"none: {evaluation.no_verdict}"])
-    rows += [
-        ["mean size", evaluation.mean_size],
-        ["median size", evaluation.median_size],
-        ["P95 size", evaluation.p95_size],
-        ["empty, full sets", f"{evaluation.empty:.1%}, {evaluation.full:.1%}"],
-    ]
+    rows += [[f"{name} size", getattr(evaluation, f"{name.lower()}_size")] for name in ("mean", "median", "P95")]
+    rows.append(["empty, full sets", f"{evaluation.empty:.1%}, {evaluation.full:.1%}"])
     if evaluation.single is not None:
         rows.append(["one-label sets", f"{evaluation.single:.1%}"])
     if evaluation.unknown_labels:
@@ -158,11 +152,8 @@ def _print_slices(evaluation: Any) -> None:
         interval = f"{slab.coverage_low:.4f} to {slab.coverage_high:.4f}"
         rows.append([f"worst slab: {slab.where}", slab.n, f"{slab.coverage:.4f}", interval, None])
     if rows:
-        named, kinds = (
-            {"class": "class", "fifth": "fifth of the prediction"},
-            dict.fromkeys(row.by for row in evaluation.slices),
-        )
-        by = " and ".join(named[kind] for kind in kinds if kind in named)
+        named = {"class": "class", "fifth": "fifth of the prediction"}
+        by = " and ".join(named[kind] for kind in dict.fromkeys(row.by for row in evaluation.slices) if kind in named)
         title = f"By {by} (intervals hold for all at once; no promise is about one of them)"
         print_table(["slice", "rows", "coverage", "95 % interval", "mean size"], rows, title=title, spare=["mean size"])
     if (risk := evaluation.excess_risk) is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from difflib import get_close_matches
@@ -36,8 +37,8 @@ class Layout:
 
     def to_plain(self) -> dict[str, Any]:
         """Lists and text only, so that it can be stored in a model file."""
-        plain = {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
-        return plain | {"categories": {name: list(values) for name, values in self.categories.items()}}
+        plain: dict[str, Any] = json.loads(json.dumps(asdict(self)))
+        return plain
 
     @classmethod
     def from_plain(cls, data: Mapping[str, Any]) -> Layout:

@@ -37,21 +37,20 @@ def command(
     from dco.report import page
     from dco.report.results import found_in, read_results
 
-    sentences: list[str] = []
+    found: tuple[Any, ...] = ()
     with progress("Writing the page", None, quiet=as_json), collected_notes() as notes:
         if model.is_dir():
             for name in [name for name, value in {"data": data, **options}.items() if value not in (None, False, ())]:
                 raise ValueError(f"--{name.replace('_', '-')} belongs to a model; a folder of results has its own rows.")
             page.write_results_page(model, out, title=title)
             found = found_in(read_results(model))
-            sentences = [f"{each.title}: {' '.join(each.sentences)}" for each in found]
         else:
             _write_page(model, data, out, title, **options)
     if as_json:
         print_json({"report": str(out), "notes": notes})
         return
     print_notes(notes)
-    say(*sentences, f"Wrote {out}.")
+    say(*(f"{each.title}: {' '.join(each.sentences)}" for each in found), f"Wrote {out}.")
 
 
 def _write_page(model: Path, data: Path | None, out: Path, title: str | None, *, trust: Any, **options: Any) -> None:

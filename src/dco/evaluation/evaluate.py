@@ -158,23 +158,13 @@ class Evaluation(ShownAsPrinted):
     def _repr_html_(self) -> str:
         facts = [line.split("  ", 1) for line in str(self).split("\n\n")[0].splitlines()]
         made = html_table(["", ""], [[name, value.strip()] for name, value in facts])
-        if not self.by_group:
-            return made
+        rows = []
+        for row in self.by_group:
+            interval = f"{row.coverage_low:.4f} to {row.coverage_high:.4f}"
+            sizes = number(row.mean_size), number(row.p95_size)
+            rows.append([str(row.group), str(row.n), f"{row.coverage:.4f}", interval, *sizes])
         head = ["group", "rows", "coverage", "95 % interval", "mean size", "P95 size"]
-        return made + html_table(
-            head,
-            [
-                [
-                    str(row.group),
-                    str(row.n),
-                    f"{row.coverage:.4f}",
-                    f"{row.coverage_low:.4f} to {row.coverage_high:.4f}",
-                    number(row.mean_size),
-                    number(row.p95_size),
-                ]
-                for row in self.by_group
-            ],
-        )
+        return made + html_table(head, rows) if rows else made
 
     def __str__(self) -> str:
         lines = [
@@ -384,10 +374,7 @@ def paired_comparison(a: ArrayLike, b: ArrayLike) -> PairedComparison:
 
     difference = _differences(a, b)
     n, mean = difference.size, float(difference.mean())
-    if n == 1:
-        half = math.inf
-    else:
-        half = float(stdtrit(n - 1, 0.975)) * float(difference.std(ddof=1)) / math.sqrt(n)
+    half = math.inf if n == 1 else float(stdtrit(n - 1, 0.975)) * float(difference.std(ddof=1)) / math.sqrt(n)
     return PairedComparison(n, mean, mean - half, mean + half, paired_wilcoxon(a, b))
 
 

@@ -124,11 +124,8 @@ def _columns(X: Any, n: int) -> tuple[list[str], list[Floats]]:
         return [], []
     numbers = []
     for values in found.values():
-        column = (
-            values.astype(np.float64)
-            if values.dtype.kind in "iufb"
-            else codes_of_values(values, missing=True)[0].astype(np.float64)
-        )
+        given = values if values.dtype.kind in "iufb" else codes_of_values(values, missing=True)[0]
+        column = given.astype(np.float64)
         known = np.isfinite(column)
         numbers.append(np.where(known, column, np.median(column[known]) if known.any() else 0.0))
     return list(found), numbers
@@ -138,12 +135,9 @@ def _worst_slab(
     features: Floats, names: list[str], covered: Bools, choosing: Integers, others: Integers, *, seed: int
 ) -> Slab | None:
     """Slabs along each column and along random directions, cut at quantiles: the least coverage among `choosing`."""
-    d = features.shape[1]
-    scale = features[choosing].std(axis=0)
-    mixes = (
-        np.random.default_rng([seed, 1]).normal(size=(d, _MIXES if d > 1 else 0)) / np.where(scale > 0, scale, 1)[:, None]
-    )
-    directions = np.hstack([np.eye(d), mixes])
+    d, scale = features.shape[1], features[choosing].std(axis=0)
+    mixes = np.random.default_rng([seed, 1]).normal(size=(d, _MIXES if d > 1 else 0))
+    directions = np.hstack([np.eye(d), mixes / np.where(scale > 0, scale, 1)[:, None]])
     along, hits = features[choosing] @ directions, covered[choosing].astype(np.float64)
     worst, at = 2.0, (0, -np.inf, np.inf)
     for place, values in enumerate(along.T):

@@ -59,11 +59,8 @@ class Counts:
             for name, (rows, hits) in part.judged.items():
                 before = judged.get(name, (0, 0))
                 judged[name] = before[0] + rows, before[1] + hits
-        sums = {
-            entry.name: sum(getattr(part, entry.name) for part in every)
-            for entry in fields(cls)
-            if entry.name not in ("sizes", "judged")
-        }
+        counted = [entry.name for entry in fields(cls) if entry.name not in ("sizes", "judged")]
+        sums = {name: sum(getattr(part, name) for part in every) for name in counted}
         return cls(**sums, sizes=tuple(size for part in every for size in part.sizes), judged=judged)
 
 
