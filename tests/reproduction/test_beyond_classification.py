@@ -117,7 +117,7 @@ def test_the_table_of_rows_set_aside_is_sorted_and_written(monkeypatch, tmp_path
     sizes = [np.log(first.mean) + np.log(second.mean) for _, first, second in table.rows]
     assert sizes == sorted(sizes)
     assert {row[0] for row in table.rows} == set(strong.STRUCTURES)
-    monkeypatch.setattr(classification, "cifar100_rows_set_aside", lambda data_home: made_up)
+    monkeypatch.setattr(classification.splits, "cifar100_rows_set_aside", lambda data_home: made_up)
     monkeypatch.setattr(classification, "set_aside_table", lambda *args, **kept: table)
     classification.write_rows_set_aside(None, tmp_path)
     assert (tmp_path / "rows-set-aside.md").read_text(encoding="utf-8") == table.to_markdown()

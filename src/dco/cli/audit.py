@@ -46,18 +46,11 @@ def command(model: Path, data: Path | None, copy: Path | None, as_json: bool, **
             certificate, report, found = _audit(model, data, copy, **options)
     failed = {check.name for check in report.checks if not check.holds}
     if as_json:
-        print_json(
-            {
-                "holds": report.holds,
-                "verdict": _verdict(failed, data),
-                "found": found,
-                "statement": certificate.statement,
-                "checks": [vars(check) for check in report.checks],
-                "unchecked": dict(report.unchecked),
-                "rows_checked": data is not None,
-                "notes": notes,
-            }
-        )
+        print_json({
+            "holds": report.holds, "verdict": _verdict(failed, data), "found": found, "statement": certificate.statement,
+            "checks": [vars(check) for check in report.checks], "unchecked": dict(report.unchecked),
+            "rows_checked": data is not None, "notes": notes,
+        })  # fmt: skip
     else:
         say(*str(certificate).splitlines())
         checks = [["holds" if check.holds else "FAILS", check.name, check.detail] for check in report.checks]

@@ -53,20 +53,12 @@ def command(data: Path, as_json: bool, **options: Any) -> None:
     held_out = comparison.held_out
     advised = None if held_out is None else _fit_command(held_out, options)
     if as_json:
-        print_json(
-            {
-                "why": comparison.why,
-                "splits": options["splits"],
-                "alpha": alpha,
-                "tables": [json.loads(table.to_json()) for table in comparison.tables],
-                "failed": comparison.failed,
-                "advice": ADVICE,
-                "held_out": None if held_out is None else str(held_out),
-                "next": advised,
-                "out": str(options["out"]),
-                "notes": notes,
-            }
-        )
+        print_json({
+            "why": comparison.why, "splits": options["splits"], "alpha": alpha,
+            "tables": [json.loads(table.to_json()) for table in comparison.tables], "failed": comparison.failed,
+            "advice": ADVICE, "held_out": None if held_out is None else str(held_out), "next": advised,
+            "out": str(options["out"]), "notes": notes,
+        })  # fmt: skip
         return
     say(comparison.why)
     for table in comparison.tables:

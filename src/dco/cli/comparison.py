@@ -119,18 +119,10 @@ def _order(data: Path, o: Mapping[str, Any]) -> _Order:
     kept, held_out = _held_out(len(y), o["hold_out"], labels(table, o["groups"]), o["seed"])
     sizes = (o["tune_size"], o["calibrate_size"], o["test_size"])
     settings = {
-        "rows": role_fingerprint(row_fingerprints(X, y)),
-        "target": layout.target,
-        "task": layout.task,
-        "models": names,
-        "features": list(layout.order),
-        "groups": o["groups"],
-        "alpha": o["alpha"],
-        "delta": o["delta"],
-        "sizes": list(sizes),
-        "hold_out": o["hold_out"],
-        "hold_out_seed": o["seed"] if held_out.size else None,
-    } | ({} if o["objective"] == "mean_size" else {"objective": o["objective"]})
+        "rows": role_fingerprint(row_fingerprints(X, y)), "target": layout.target, "task": layout.task, "models": names,
+        "features": list(layout.order), "groups": o["groups"], "alpha": o["alpha"], "delta": o["delta"],
+        "sizes": list(sizes), "hold_out": o["hold_out"], "hold_out_seed": o["seed"] if held_out.size else None,
+    } | ({} if o["objective"] == "mean_size" else {"objective": o["objective"]})  # fmt: skip
     rows = (X.iloc[kept].reset_index(drop=True), y[kept], labels(table, o["groups"], kept))
     maker = Maker(Columns.of(X), classes, o["alpha"])
     models = {name: maker.model(name) for name in names}

@@ -281,16 +281,10 @@ def _measures(hits: Bools, known: Bools, sizes: Floats, threshold: Threshold | N
     """What is measured on all rows and on each slice of them alike."""
     low, high = share_interval(int(hits.sum()), hits.size)
     return {
-        "n": hits.size,
-        "coverage": float(hits.mean()),
-        "coverage_low": low,
-        "coverage_high": high,
-        "mean_size": float(sizes.mean()),
-        "median_size": size_quantile(sizes, 0.5),
-        "p95_size": size_quantile(sizes, 0.95),
-        "consistency": _consistency(hits, known, threshold, tied=tied),
-        "unknown_labels": int(np.sum(~known)),
-    }
+        "n": hits.size, "coverage": float(hits.mean()), "coverage_low": low, "coverage_high": high,
+        "mean_size": float(sizes.mean()), "median_size": size_quantile(sizes, 0.5), "p95_size": size_quantile(sizes, 0.95),
+        "consistency": _consistency(hits, known, threshold, tied=tied), "unknown_labels": int(np.sum(~known)),
+    }  # fmt: skip
 
 
 def _consistency(hits: Bools, known: Bools, threshold: Threshold | None, *, tied: bool) -> Consistency | None:

@@ -63,19 +63,8 @@ def page_html(
         packed = base64.b64encode(zlib.compress(text.encode(), 9)).decode()
         text = text[: text.rfind("\n", 0, _LONG_CERTIFICATE // 4)] + "\n…"
     return render_template(
-        "page.html",
-        script="page.js",
-        title=title or f"Prediction sets of {certificate.candidate}",
-        source=source,
-        verdict=numbers.verdict,
-        verdict_words=numbers.verdict_in_words,
-        numbers=numbers,
-        n_rows=count,
-        certificate=certificate,
-        certificate_text=text_only(text),
-        packed_certificate=packed,
-        live=live,
-        view=view,
-        data=strict_json(live.data(numbers)),
-        picked_confidence=f"{100 * (1 - PICKED_DELTA):g} %",
-    )
+        "page.html", script="page.js", title=title or f"Prediction sets of {certificate.candidate}", source=source,
+        verdict=numbers.verdict, verdict_words=numbers.verdict_in_words, numbers=numbers, n_rows=count,
+        certificate=certificate, certificate_text=text_only(text), packed_certificate=packed, live=live, view=view,
+        data=strict_json(live.data(numbers)), picked_confidence=f"{100 * (1 - PICKED_DELTA):g} %",
+    )  # fmt: skip

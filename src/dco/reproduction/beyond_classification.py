@@ -170,16 +170,9 @@ class FittedHeads:
 
         assert head.width is not None
         model = MCDropoutClassifier(
-            hidden=(head.width,),
-            dropout=0.5,
-            passes=0,
-            epochs=4,
-            batch_size=256,
-            learning_rate=2e-3,
-            weight_decay=head.value,
-            standardise=False,
-            random_state=0,
-        )
+            hidden=(head.width,), dropout=0.5, passes=0, epochs=4, batch_size=256, learning_rate=2e-3,
+            weight_decay=head.value, standardise=False, random_state=0,
+        )  # fmt: skip
         rows, new = self.whitened
         return model.fit(rows, self.y).predict_log_mean(new)
 

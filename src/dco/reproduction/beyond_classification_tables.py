@@ -113,14 +113,11 @@ def chosen_table(study: Study, records: Records, options: Options) -> ResultTabl
         for by, (given, auto) in (("kind", kinds), ("head", heads)):
             rows += [
                 {
-                    "target": target(alpha),
-                    "by": by,
-                    "value": value,
-                    "splits": given[value],
+                    "target": target(alpha), "by": by, "value": value, "splits": given[value],
                     "splits, auto split": auto[value],
                 }
                 for value in sorted(given | auto, key=lambda name: (-given[name] - auto[name], name))
-            ]
+            ]  # fmt: skip
     return ResultTable.of(
         f"{study.title}: what search chose in the stronger class",
         describe(study, records, options)

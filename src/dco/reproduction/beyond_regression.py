@@ -407,16 +407,11 @@ def _experiment(name: str, title: str, minutes: float, file: str | None, alphas:
     return Experiment(
         name=f"beyond-{name}",
         summary=f"{title}: a stronger class, refit and auto tuning split at the same guarantee, against the paper's DCO.",
-        needs=file or "nothing",
-        minutes=minutes,
-        run_split=partial(run_split, members=members),
-        tables=partial(beyond_tables, members=members, title=title),
-        figures=beyond_figures,
-        missing=None if file is None else needs_file(f"beyond-{name}", file),
-        alphas=alphas,
-        quick_splits=3,
+        needs=file or "nothing", minutes=minutes, run_split=partial(run_split, members=members),
+        tables=partial(beyond_tables, members=members, title=title), figures=beyond_figures,
+        missing=None if file is None else needs_file(f"beyond-{name}", file), alphas=alphas, quick_splits=3,
         part_of="beyond",
-    )
+    )  # fmt: skip
 
 
 EXPERIMENTS = (

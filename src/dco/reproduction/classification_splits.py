@@ -266,14 +266,10 @@ def deployed(title: str, choice: Choice) -> dict[str, Any]:
     """One row of the record: what a method deployed, and what it did on the test rows."""
     known = BY_NAME.get(choice.candidate)
     return {
-        "method": title,
-        "alpha": choice.threshold.alpha,
-        "chosen": choice.candidate if known is None else known.number,
-        "threshold": choice.threshold.value,
-        "rank": choice.threshold.rank,
-        "n": choice.threshold.n,
+        "method": title, "alpha": choice.threshold.alpha, "chosen": choice.candidate if known is None else known.number,
+        "threshold": choice.threshold.value, "rank": choice.threshold.rank, "n": choice.threshold.n,
         **measured(choice.deployed["test"], choice.threshold.value),
-    }
+    }  # fmt: skip
 
 
 def measured(test: EvaluatedCandidate, threshold: float) -> dict[str, float]:
@@ -288,13 +284,10 @@ def candidate_row(rows: Given, *, alpha: float) -> dict[str, Any]:
     ranking = rank_evaluated([parts["tune"] for parts in rows.candidates.values()], alpha=alpha)
     ranked = [ranking[name] for name in rows.candidates]
     return {
-        "candidates": [BY_NAME[name].number for name in rows.candidates],
-        "alpha": alpha,
-        "thresholds": [row.ranking_threshold for row in ranked],
-        "sizes": [row.mean_size for row in ranked],
-        "p95s": [row.p95_size for row in ranked],
-        "feasible": [row.feasible for row in ranked],
-    }
+        "candidates": [BY_NAME[name].number for name in rows.candidates], "alpha": alpha,
+        "thresholds": [row.ranking_threshold for row in ranked], "sizes": [row.mean_size for row in ranked],
+        "p95s": [row.p95_size for row in ranked], "feasible": [row.feasible for row in ranked],
+    }  # fmt: skip
 
 
 def ratio_rows(tables: Mapping[str, ScoreTable], sizes: Sizes, *, alpha: float) -> list[dict[str, Any]]:

@@ -213,12 +213,9 @@ def single_run_table(study: Study, records: Records, options: Options) -> Result
         found = {method: entries[0] for method, entries in methods_of(records[:1], alpha, "raw").items()}
         bq, dco, tuned = found["BQ"], found["DCO-Warmstart"], found["DirectTune, searched Φ"]
         facts = {
-            "λ_tune": tuned["threshold"],
-            "q_cal": dco["threshold"],
-            "λ_BQ": bq["threshold"],
-            "BQ confidence, exact": bq["confidence"],
-            "BQ confidence, 1,000 draws": bq["confidence_drawn"],
-        }
+            "λ_tune": tuned["threshold"], "q_cal": dco["threshold"], "λ_BQ": bq["threshold"],
+            "BQ confidence, exact": bq["confidence"], "BQ confidence, 1,000 draws": bq["confidence_drawn"],
+        }  # fmt: skip
         for name, row in (("DirectTune", tuned), ("DCO-Warmstart", dco), ("BQ", bq)):
             facts |= {f"{name} {key}": row[key.lower()] for key in ("coverage", "size", "P95")}
         paper = of_paper.IMAGENET_A_SINGLE_RUN if alpha == 0.2 else {}

@@ -32,9 +32,8 @@ DIABETES_CHOSE_WIDE_PRIOR = 28  # of 50 splits (Section 5.1)
 
 # Table "Prior scale selection on the Diabetes dataset" (appendix).
 DIABETES_PRIOR_SCALES = {
-    1.0: Printed((0.841, 0.063), (2.051, 0.238)),
-    0.02: Printed((0.843, 0.061), (2.047, 0.231)),
-}
+    1.0: Printed((0.841, 0.063), (2.051, 0.238)), 0.02: Printed((0.843, 0.061), (2.047, 0.231)),
+}  # fmt: skip
 
 # Table "regression_alpha_levels": California Housing and Concrete at three target levels.
 CALIFORNIA = {
@@ -104,31 +103,16 @@ IMAGENET_A_STABILITY = {"20/80": 32.0, "33/67": 48.0, "50/50": 46.0, "67/33": 52
 
 # tab:dco_single_run, target 0.8, one seed.
 IMAGENET_A_SINGLE_RUN = {
-    "λ_tune": 6.180,
-    "q_cal": 6.419,
-    "λ_BQ": 6.510,
-    "BQ confidence, 1,000 draws": 0.954,
-    "DCO-Warmstart coverage": 0.797,
-    "DCO-Warmstart size": 24.56,
-    "DCO-Warmstart P95": 54.0,
-    "BQ coverage": 0.808,
-    "BQ size": 25.56,
-    "BQ P95": 56.0,
-}
+    "λ_tune": 6.180, "q_cal": 6.419, "λ_BQ": 6.510, "BQ confidence, 1,000 draws": 0.954, "DCO-Warmstart coverage": 0.797,
+    "DCO-Warmstart size": 24.56, "DCO-Warmstart P95": 54.0, "BQ coverage": 0.808, "BQ size": 25.56, "BQ P95": 56.0,
+}  # fmt: skip
 
 # tab:imageneta_candidates, target 0.8, the same seed: λ, mean size and P95 size on tuning rows, by candidate number.
 IMAGENET_A_CANDIDATES = {
-    1: (6.180, 22.105, 49.0),
-    3: (6.095, 22.216, 49.0),
-    9: (5.725, 22.238, 47.0),
-    11: (5.337, 22.363, 46.0),
-    5: (6.016, 23.587, 49.0),
-    7: (5.872, 24.519, 48.0),
-    10: (5.568, 24.880, 49.05),
-    8: (5.443, 25.138, 46.0),
-    4: (6.083, 25.141, 51.0),
-    2: (6.336, 25.583, 55.0),
-}
+    1: (6.180, 22.105, 49.0), 3: (6.095, 22.216, 49.0), 9: (5.725, 22.238, 47.0), 11: (5.337, 22.363, 46.0),
+    5: (6.016, 23.587, 49.0), 7: (5.872, 24.519, 48.0), 10: (5.568, 24.880, 49.05), 8: (5.443, 25.138, 46.0),
+    4: (6.083, 25.141, 51.0), 2: (6.336, 25.583, 55.0),
+}  # fmt: skip
 
 # tab:imagenet_selection_freq: splits, of 50, by candidate number.
 IMAGENET_A_SELECTED = {9: 20, 1: 12, 3: 7, 11: 4, 5: 4, 2: 1, 8: 1, 10: 1}

@@ -156,16 +156,10 @@ def _sort(path: Path, experiment: Experiment, options: Options) -> None:
 
 
 def _line(name: str, seed: int, options: Options, rows: Sequence[Mapping[str, Any]], seconds: float) -> str:
-    return _dump(
-        {
-            "experiment": name,
-            "seed": seed,
-            "settings": recorded_settings(options),
-            "seconds": round(seconds, 3),
-            "versions": versions(),
-            "rows": packed([plain(row) for row in rows]),
-        }
-    )
+    return _dump({
+        "experiment": name, "seed": seed, "settings": recorded_settings(options), "seconds": round(seconds, 3),
+        "versions": versions(), "rows": packed([plain(row) for row in rows]),
+    })  # fmt: skip
 
 
 def _dump(entry: Mapping[str, Any]) -> str:

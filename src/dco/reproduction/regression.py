@@ -211,17 +211,10 @@ def baseline_choices(table: Table, splits: Splits, *, alpha: float, seed: int) -
 def _experiment(name: str, summary: str, minutes: float, file: str | None, alphas: tuple[float, ...]) -> Experiment:
     study = STUDIES[name]
     return Experiment(
-        name=name,
-        summary=summary,
-        needs=file or "nothing",
-        minutes=minutes,
-        run_split=partial(run_split, study=study),
-        tables=partial(study_tables, study=study),
-        figures=partial(study_figures, study=study),
-        missing=None if file is None else needs_file(name, file),
-        alphas=alphas,
-        quick_splits=4,
-    )
+        name=name, summary=summary, needs=file or "nothing", minutes=minutes, run_split=partial(run_split, study=study),
+        tables=partial(study_tables, study=study), figures=partial(study_figures, study=study),
+        missing=None if file is None else needs_file(name, file), alphas=alphas, quick_splits=4,
+    )  # fmt: skip
 
 
 EXPERIMENTS = (

@@ -153,11 +153,7 @@ EXPERIMENTS = (
     Experiment(
         name="selection",
         summary="What choosing costs at n = 50 to 3,000: DCO, its folds, row by row, and selection on the calibration rows.",
-        needs="concrete.csv and california_housing.csv.gz",
-        minutes=12.0,
-        run_split=selection_split,
-        tables=selection_tables,
-        missing=needs_file("selection", "california_housing.csv.gz"),
-        alphas=(0.1,),
+        needs="concrete.csv and california_housing.csv.gz", minutes=12.0, run_split=selection_split, tables=selection_tables,
+        missing=needs_file("selection", "california_housing.csv.gz"), alphas=(0.1,),
     ),
-)
+)  # fmt: skip

@@ -190,12 +190,10 @@ def tuning_oracle_split(seed: int, options: Options) -> list[dict[str, Any]]:
         for alpha in options.alphas:
             best, threshold = _smallest(scores, spread, tuning_rank(n, alpha=alpha))
             found = {
-                "n": n,
-                "alpha": alpha,
-                "chosen": best,
+                "n": n, "alpha": alpha, "chosen": best,
                 "regret": oracle_size(best, alpha) - min(oracle_size(floor, alpha) for floor in FLOORS),
                 "risk": 1 - true_coverage(best, threshold),
-            }
+            }  # fmt: skip
             margin = tuning_accuracy(n, candidates=len(FLOORS), size_bound=SIZE_BOUND, delta=DELTA).risk_error
             if margin < alpha:  # the paper's tightened rule, risk <= alpha - margin, where it says something
                 careful, cut = _smallest(scores, spread, tuning_rank(n, alpha=alpha - margin))
@@ -304,27 +302,14 @@ EXPERIMENTS = (
     _simulated(
         name="asymptotics",
         summary="Thresholds of DCO and BQ against the population's as m grows to a million; the quantile lemma.",
-        minutes=0.6,
-        run_split=asymptotics_split,
-        tables=asymptotics_tables,
-        figures=asymptotics_figures,
+        minutes=0.6, run_split=asymptotics_split, tables=asymptotics_tables, figures=asymptotics_figures,
     ),
     _simulated(
-        name="tuning-oracle",
-        summary="Regret of the chosen structure against the number of tuning rows, beside the bounds.",
-        minutes=0.4,
-        run_split=tuning_oracle_split,
-        tables=tuning_oracle_tables,
-        figures=tuning_oracle_figures,
+        name="tuning-oracle", summary="Regret of the chosen structure against the number of tuning rows, beside the bounds.",
+        minutes=0.4, run_split=tuning_oracle_split, tables=tuning_oracle_tables, figures=tuning_oracle_figures,
     ),
     Experiment(
-        name="table-1",
-        summary="The comparison of methods, from the registry; the diagram of the pipeline.",
-        needs="nothing",
-        minutes=0.0,
-        run_split=methods_rows,
-        tables=methods_tables,
-        figures=methods_figures,
-        splits=1,
+        name="table-1", summary="The comparison of methods, from the registry; the diagram of the pipeline.",
+        needs="nothing", minutes=0.0, run_split=methods_rows, tables=methods_tables, figures=methods_figures, splits=1,
     ),
-)
+)  # fmt: skip

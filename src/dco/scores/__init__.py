@@ -41,34 +41,11 @@ _HOME = {
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names.split()}
 
 __all__ = [
-    "APS",
-    "LAC",
-    "RAPS",
-    "SAPS",
-    "AbsoluteResidual",
-    "Actions",
-    "AddOneIn",
-    "DecisionScore",
-    "EndThresholds",
-    "HighestDensityMass",
-    "LabelScore",
-    "Levelled",
-    "Margin",
-    "NeverEmpty",
-    "NormalisedResidual",
-    "PosteriorNLL",
-    "PredictiveDensity",
-    "QuantileResidual",
-    "RiskAverse",
-    "RiskOptimal",
-    "Score",
-    "TopK",
-    "Transformed",
-    "Within",
-    "act",
-    "asymmetric_quantiles",
-    "register",
-]
+    "APS", "LAC", "RAPS", "SAPS", "AbsoluteResidual", "Actions", "AddOneIn", "DecisionScore", "EndThresholds",
+    "HighestDensityMass", "LabelScore", "Levelled", "Margin", "NeverEmpty", "NormalisedResidual", "PosteriorNLL",
+    "PredictiveDensity", "QuantileResidual", "RiskAverse", "RiskOptimal", "Score", "TopK", "Transformed", "Within", "act",
+    "asymmetric_quantiles", "register",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

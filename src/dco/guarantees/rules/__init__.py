@@ -13,25 +13,8 @@ from dco.guarantees.rules.weighted import weighted_conformal
 from dco.scores.two_ends import two_ends
 
 __all__ = [
-    "RULES",
-    "CertifiedSettings",
-    "Guarantee",
-    "Rule",
-    "Threshold",
-    "WeightedThresholds",
-    "bayesian_quadrature",
-    "bayesian_quadrature_risk",
-    "bq_confidence",
-    "conditional_conformal",
-    "conformal_risk_control",
-    "grouped_conformal",
-    "learn_then_test",
-    "one_row_per_group",
-    "order_of_testing",
-    "partitioned_conformal",
-    "register_rule",
-    "risk_controlling",
-    "split_conformal",
-    "two_ends",
-    "weighted_conformal",
-]
+    "RULES", "CertifiedSettings", "Guarantee", "Rule", "Threshold", "WeightedThresholds", "bayesian_quadrature",
+    "bayesian_quadrature_risk", "bq_confidence", "conditional_conformal", "conformal_risk_control", "grouped_conformal",
+    "learn_then_test", "one_row_per_group", "order_of_testing", "partitioned_conformal", "register_rule", "risk_controlling",
+    "split_conformal", "two_ends", "weighted_conformal",
+]  # fmt: skip

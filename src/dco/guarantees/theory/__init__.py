@@ -27,25 +27,8 @@ from dco.guarantees.theory.sample_sizes import (
 )
 
 __all__ = [
-    "CalibrationSize",
-    "Consistency",
-    "PacGap",
-    "RecalibrationBound",
-    "TuningAccuracy",
-    "calibration_size",
-    "coverage_consistency",
-    "coverage_law",
-    "coverage_law_of_rank",
-    "coverage_variance",
-    "hits_cdf",
-    "hits_law",
-    "least_wasteful_size",
-    "pac_gap",
-    "quantile_accuracy",
-    "quantile_distance",
-    "ranks_near_threshold",
-    "simultaneous_slack",
-    "size_after_recalibration",
-    "tuning_accuracy",
-    "tuning_sample_size",
-]
+    "CalibrationSize", "Consistency", "PacGap", "RecalibrationBound", "TuningAccuracy", "calibration_size",
+    "coverage_consistency", "coverage_law", "coverage_law_of_rank", "coverage_variance", "hits_cdf", "hits_law",
+    "least_wasteful_size", "pac_gap", "quantile_accuracy", "quantile_distance", "ranks_near_threshold", "simultaneous_slack",
+    "size_after_recalibration", "tuning_accuracy", "tuning_sample_size",
+]  # fmt: skip

@@ -5,17 +5,7 @@ from dco.reproduction.datasets.synthetic import AtomPopulation, GaussianClasses,
 from dco.reproduction.datasets.tabular import Table, load_california_housing, load_concrete, load_diabetes
 
 __all__ = [
-    "AtomPopulation",
-    "GaussianClasses",
-    "HeteroscedasticGaussian",
-    "ImageFeatures",
-    "NoisyPoints",
-    "Table",
-    "extract_features",
-    "load_california_housing",
-    "load_cifar100_features",
-    "load_concrete",
-    "load_diabetes",
-    "open_images",
+    "AtomPopulation", "GaussianClasses", "HeteroscedasticGaussian", "ImageFeatures", "NoisyPoints", "Table",
+    "extract_features", "load_california_housing", "load_cifar100_features", "load_concrete", "load_diabetes", "open_images",
     "resnet50",
-]
+]  # fmt: skip
