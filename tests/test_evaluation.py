@@ -33,8 +33,8 @@ def test_label_sets_by_hand():
 
 
 @pytest.mark.parametrize("classes", [None, ["a", "b", "c"]])
-def test_labels_that_no_set_can_hold_are_misses_and_break_the_assumption(classes):
-    """Full sets of three labels: the fourth label is missed, and the verdict is about the rows of known labels."""
+def test_labels_that_no_set_can_hold_are_misses(classes):
+    """Full sets of three labels: the fourth label is missed. Only an infinite threshold makes the verdict leave it out."""
     names = np.arange(5) if classes is None else np.array(["a", "b", "c", "d", "e"])
     sets = LabelSets.from_dense(np.ones((8, 3), dtype=bool), classes)
     y, groups = names[[0, 1, 2, 0, 1, 3, 4, 3]], np.repeat(["x", "y"], [4, 4])
@@ -43,14 +43,20 @@ def test_labels_that_no_set_can_hold_are_misses_and_break_the_assumption(classes
     assert sets.knows(y).tolist() == [True] * 5 + [False] * 3
     assert (result.coverage, result.unknown_labels) == (5 / 8, 3)
     law = result.consistency
+    assert law == coverage_consistency(5, 8, rank=90, n_cal=99)
+    assert "unknown labels     3 rows: misses, as no set can hold them" in str(result)
+    first, second = result.by_group
+    assert (first.unknown_labels, first.consistency.coverage) == (0, 1.0)
+    assert (second.unknown_labels, second.consistency.coverage, second.consistency.n_test) == (3, 0.25, 4)
+    with pytest.warns(InfeasibleLevelWarning):
+        infinite = split_conformal(np.arange(5.0), alpha=0.1)
+    result = evaluate(sets, y, threshold=infinite)
+    law = result.consistency
     assert (law.coverage, law.n_test, law.unknown_labels, law.tied) == (1.0, 5, 3, True)
     assert not law.consistent
     start = "the assumption fails: 3 rows have labels that the fit does not know. Coverage of the other 5 is not below"
     assert law.verdict.startswith(start)
-    assert "unknown labels     3 rows: misses, as no set can hold them" in str(result)
-    first, second = result.by_group
-    assert (first.unknown_labels, first.consistency.consistent) == (0, True)
-    assert (second.unknown_labels, second.consistency.n_test, second.consistency.consistent) == (3, 1, False)
+    assert result.advice == "No set can hold a label that the fit does not know: fit again, with rows of each label."
     none_known = evaluate(sets[5:], y[5:], threshold=threshold)
     assert none_known.consistency is None
     assert "verdict            none: no row has a label that a set can hold" in str(none_known)

@@ -58,8 +58,8 @@ class Evaluation(ShownAsPrinted):
     ``consistency`` compares the coverage with the law of the threshold's rank; it is None without a threshold, or with one
     that certifies no coverage by rank. ``by_group`` has a row for each group, in sorted order. ``no_verdict`` says why rows
     can prove nothing (they took part in the fit, or belong together): ``consistency`` is then None, whatever the threshold.
-    ``unknown_labels`` counts rows whose label no set can hold. They are misses in `coverage`; ``consistency`` is about the
-    other rows, and its verdict says that the assumption of the guarantee fails.
+    ``unknown_labels`` counts rows whose label no set can hold. They are misses, and ``consistency`` counts them so; only
+    where every set is full it is about the other rows, and says that the assumption of the guarantee fails.
     ``slices`` has rows by class, by fifth of the prediction and by group; ``worst_slab`` and ``excess_risk`` say how uneven
     coverage is given x (None for few rows). A guarantee for all rows together promises nothing about any of them. ``notes``
     names every class that is covered in less than 70 % of its rows.
@@ -126,6 +126,8 @@ class Evaluation(ShownAsPrinted):
         """What to do where the promise did not hold; empty where it did."""
         if not self.broken:
             return ""
+        if any(self.laws[name].unknown_labels for name in self.broken):
+            return "No set can hold a label that the fit does not know: fit again, with rows of each label."
         p = p_in_words(min(law.p_value for law in self.laws.values()))
         return (
             f"These rows are not like the calibration rows ({p}): look for a change in time, place or labels, and calibrate "
@@ -279,22 +281,23 @@ def _low_classes(slices: tuple[Slice, ...], *, most: int = 5) -> tuple[Note, ...
 
 def _measures(hits: Bools, known: Bools, sizes: Floats, threshold: Threshold | None, *, tied: bool) -> dict[str, Any]:
     """What is measured on all rows and on each slice of them alike."""
-    low, high = share_interval(int(hits.sum()), hits.size)
+    covered, n, unknown = int(hits.sum()), hits.size, int(np.sum(~known))
+    low, high = share_interval(covered, n)
     return {
-        "n": hits.size, "coverage": float(hits.mean()), "coverage_low": low, "coverage_high": high,
+        "n": n, "coverage": float(hits.mean()), "coverage_low": low, "coverage_high": high,
         "mean_size": float(sizes.mean()), "median_size": size_quantile(sizes, 0.5), "p95_size": size_quantile(sizes, 0.95),
-        "consistency": _consistency(hits, known, threshold, tied=tied), "unknown_labels": int(np.sum(~known)),
+        "consistency": law_of_counts(covered, n, unknown, threshold, tied=tied), "unknown_labels": unknown,
     }  # fmt: skip
 
 
-def _consistency(hits: Bools, known: Bools, threshold: Threshold | None, *, tied: bool) -> Consistency | None:
-    if not known.any():
+def law_of_counts(hits: int, n: int, unknown: int, threshold: Threshold | None, *, tied: bool) -> Consistency | None:
+    """The test of `hits` among `n` rows, `unknown` of which no set can cover; None where no law applies."""
+    if unknown == n or threshold is None or threshold.rank is None or threshold.guarantee not in _ORDER_STATISTIC_GUARANTEES:
         return None
-    if threshold is None or threshold.rank is None or threshold.guarantee not in _ORDER_STATISTIC_GUARANTEES:
-        return None
-    rank = threshold.n + 1 if threshold.value == math.inf else threshold.rank  # full sets cover, whichever score it was
-    judged, unknown = int(known.sum()), int(np.sum(~known))
-    return coverage_consistency(int(hits.sum()), judged, rank=rank, n_cal=threshold.n, tied=tied, unknown_labels=unknown)
+    if threshold.value < math.inf:  # a label that the fit does not know scores infinity, in calibration rows as in these
+        return coverage_consistency(hits, n, rank=threshold.rank, n_cal=threshold.n, tied=tied)
+    n_cal = threshold.n  # full sets cover every label that is known, whichever score it was
+    return coverage_consistency(hits, n - unknown, rank=n_cal + 1, n_cal=n_cal, tied=tied, unknown_labels=unknown)
 
 
 def _is_tied(tied: bool | Collection[Any], name: Any) -> bool:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dco.evaluation.evaluate import is_full
+from dco.evaluation.evaluate import is_full, law_of_counts
 from dco.evaluation.evenness import share_interval
 from dco.foundations.arrays import AnyArray
-from dco.guarantees.theory.coverage import Consistency, coverage_consistency
+from dco.guarantees.theory.coverage import Consistency
 from dco.rows.conditions import rows_by_condition
 from dco.rows.fingerprints import row_fingerprints
 from dco.sets.labels import LabelSets
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Counts:
-    """What is counted in some rows; `judged` and `hits` by condition, of rows whose label a set can hold.
+    """What is counted in some rows; `judged` by condition.
 
     `sizes` holds the sum of the finite sizes of each part, and `used` the rows that took part in the fit.
     """
@@ -36,7 +36,7 @@ class Counts:
     infinite: int = 0
     used: int = 0
     sizes: tuple[float, ...] = ()
-    judged: Mapping[Any, tuple[int, int]] = field(default_factory=dict)  # condition: rows, hits
+    judged: Mapping[Any, tuple[int, int, int]] = field(default_factory=dict)  # rows, those of unknown labels, hits
 
     @classmethod
     def of(cls, own: DecoupledPredictor, X: Any, y: AnyArray, statement: Statement) -> Counts:
@@ -45,7 +45,7 @@ class Counts:
         known = sets.knows(y) if isinstance(sets, LabelSets) else np.ones(len(y), dtype=bool)
         hits, sizes = np.asarray(sets.contains(y)) & known, np.asarray(sets.sizes(), dtype=np.float64)
         parts = {None: np.arange(len(y))} if conditions is None else rows_by_condition(conditions)
-        judged = {name: (int(known[rows].sum()), int(hits[rows].sum())) for name, rows in parts.items()}
+        judged = {name: (len(rows), int(np.sum(~known[rows])), int(hits[rows].sum())) for name, rows in parts.items()}
         finite = np.isfinite(sizes)
         found = ~known, sets.is_empty(), is_full(sets), ~finite, own.kept.among(row_fingerprints(X, y)).known
         unknown, empty, full, infinite, used = (int(np.sum(each)) for each in found)
@@ -54,11 +54,11 @@ class Counts:
     @classmethod
     def total(cls, counts: Iterable[Counts]) -> Counts:
         """The counts of all parts together."""
-        every, judged = list(counts), dict[Any, tuple[int, int]]()
+        every, judged = list(counts), dict[Any, tuple[int, int, int]]()
         for part in every:
-            for name, (rows, hits) in part.judged.items():
-                before = judged.get(name, (0, 0))
-                judged[name] = before[0] + rows, before[1] + hits
+            for name, (rows, unknown, hits) in part.judged.items():
+                before = judged.get(name, (0, 0, 0))
+                judged[name] = before[0] + rows, before[1] + unknown, before[2] + hits
         counted = [entry.name for entry in fields(cls) if entry.name not in ("sizes", "judged")]
         sums = {name: sum(getattr(part, name) for part in every) for name in counted}
         return cls(**sums, sizes=tuple(size for part in every for size in part.sizes), judged=judged)
@@ -83,20 +83,18 @@ class PartsEvaluation:
     @classmethod
     def of(cls, own: DecoupledPredictor, statement: Statement, counts: Counts) -> PartsEvaluation:
         """From counts to shares and laws."""
-        n, hits = counts.rows, sum(hit for _, hit in counts.judged.values())
+        n, hits = counts.rows, sum(hit for _, _, hit in counts.judged.values())
         low, high = share_interval(hits, n)
         chance, no_verdict = own.kept.by_chance(n), None
         if counts.used > chance:
             no_verdict = f"{counts.used} or more of {n} rows took part in the fit"
         laws: dict[str, Consistency] = {}
         names, thresholds = own.calibration.condition_labels(), own.thresholds(statement)
-        for name, (judged, hit) in counts.judged.items() if no_verdict is None else ():
-            entry = thresholds.get(name)
-            if entry is None or entry.rank is None or entry.guarantee == "none" or not judged:
-                continue
-            tied = own.calibration.is_tied(own.calibration.parts[name], entry, statement.rule)
-            rank = entry.n + 1 if math.isinf(entry.value) else entry.rank
-            laws[str(names.get(name))] = coverage_consistency(hit, judged, rank=rank, n_cal=entry.n, tied=tied)
+        for name, (judged, unknown, hit) in counts.judged.items() if no_verdict is None else ():
+            if (entry := thresholds.get(name)) is not None:
+                tied = own.calibration.is_tied(own.calibration.parts[name], entry, statement.rule)
+                if (law := law_of_counts(hit, judged, unknown, entry, tied=tied)) is not None:
+                    laws[str(names.get(name))] = law
         size = math.inf if counts.infinite else math.fsum(counts.sizes) / n
         empty, full, infinite = (count / n for count in (counts.empty, counts.full, counts.infinite))
         return cls(n, hits / n, low, high, size, empty, full, infinite, counts.unknown, no_verdict, laws)

@@ -116,7 +116,7 @@ def shares(seen: Evaluation) -> str:
     if seen.unknown_labels:
         labels = "a label" if seen.unknown_labels == 1 else "labels"
         rows = f"{counted(seen.unknown_labels, 'row')} {have(seen.unknown_labels)} {labels}"
-        words += f" {rows} that the fit does not know, against its assumption: no set can hold them."
+        words += f" {rows} that the fit does not know: no set can hold such a label, so each is a miss."
     return words
 
 

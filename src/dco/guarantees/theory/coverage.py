@@ -95,7 +95,7 @@ class Consistency:
     the next rank. When `tied`, it is twice the lower one: low coverage is judged alike, and high coverage is no evidence.
     ``expected_coverage`` is rank / (n_cal + 1), and test coverage falls in [`low`, `high`] with probability at least 0.9 (if
     scores have no ties; more can be covered if they have). ``unknown_labels`` counts rows beside the `n_test`, whose labels
-    no set can hold: any such row shows that the guarantee's assumption fails.
+    not even full sets hold: any such row shows that the guarantee's assumption fails.
     """
 
     p_value: float
@@ -137,8 +137,9 @@ def coverage_consistency(
     is never below U of the rank. Where the next score is larger, it is never above U of the next rank, even if the score at
     the threshold is an atom of which one was drawn: hence the upper tail of that rank, which no look for ties could replace.
 
-    Rows whose label the fit does not know are not among the `n_test`; give their number as `unknown_labels`. The guarantee
-    assumes that there are none. Where there are some, those left are easier than the law says: high coverage is no evidence.
+    A label that the fit does not know scores infinity: a miss among the `n_test` wherever the threshold is finite. Full sets
+    (``rank=n_cal + 1``) cover every other row, so there give the number of such rows as `unknown_labels`, and leave them out
+    of `n_test`: the guarantee assumes that there are none.
     """
     unknown = as_count(unknown_labels, name="unknown_labels")
     tied = tied or unknown > 0
