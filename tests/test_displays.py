@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.linear_model import LogisticRegression, Ridge
 
@@ -96,6 +97,9 @@ def test_intervals_along_a_feature_stand_at_its_values(regression, ax):
     dco.SetsDisplay.from_estimator(est, X, y, feature=1, most=10**6, ax=ax)
     assert sorted(np.concatenate([each.get_xdata() for each in ax.lines])) == sorted(X[:, 1])
     assert ax.get_xlabel() == "feature 1"
+    assert ax.get_ylabel() == "target"
+    named = dco.SetsDisplay.from_estimator(est, X, pd.Series(y, name="price in $"))
+    assert named.ax_.get_ylabel() == r"price in \$"
 
 
 @pytest.mark.filterwarnings("error")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -60,6 +61,7 @@ class Display:
         raise NotImplementedError
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class CoverageDisplay(Display):
     """Coverage on rows with known targets beside the promise: with the law of its rank, or in each group.
 
@@ -67,18 +69,12 @@ class CoverageDisplay(Display):
     has a threshold of its own, else an exact 95 % interval for its coverage.
     """
 
-    def __init__(
-        self,
-        *,
-        promised: float,
-        coverage: float | None = None,
-        n: int | None = None,
-        rank: int | None = None,
-        n_cal: int | None = None,
-        groups: Sequence[tuple[Any, tuple[float, float] | None, float | None]] = (),
-    ) -> None:
-        self.promised, self.coverage, self.n = promised, coverage, n
-        self.rank, self.n_cal, self.groups = rank, n_cal, tuple(groups)
+    promised: float
+    coverage: float | None = None
+    n: int | None = None
+    rank: int | None = None
+    n_cal: int | None = None
+    groups: Sequence[tuple[Any, tuple[float, float] | None, float | None]] = ()
 
     @classmethod
     def from_estimator(cls, est: Any, X: Any, y: Any, *, alpha: Any = None, by: Any = None, ax: Any = None) -> Self:
@@ -168,13 +164,15 @@ class SizeDisplay(Display):
         ax.set_ylabel("share of rows")
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class SetsDisplay(Display):
     """The sets: intervals along a feature or sorted by their middle, label sets as a grid; true values as dots."""
 
-    def __init__(
-        self, *, sets: PredictionSets, y: AnyArray | None = None, x: AnyArray | None = None, name: str = ""
-    ) -> None:
-        self.sets, self.y, self.x, self.name = sets, y, x, name
+    sets: PredictionSets
+    y: AnyArray | None = None
+    x: AnyArray | None = None
+    name: str = ""
+    target: str = "target"
 
     @classmethod
     def from_estimator(
@@ -186,14 +184,12 @@ class SetsDisplay(Display):
         count = n_rows(X)
         rows = np.unique(np.linspace(0, count - 1, min(most, count)).round().astype(np.int64))
         part = take_features(X, rows)
-        x = (
-            None
-            if feature is None
-            else np.asarray(part[feature] if isinstance(feature, str) else np.asarray(part)[:, feature])
-        )
-        name = feature if isinstance(feature, str) else "" if feature is None else f"feature {feature}"
+        x, name, target = None, "", str(getattr(y, "name", None) or "target")
+        if feature is not None:
+            x = np.asarray(part[feature] if isinstance(feature, str) else np.asarray(part)[:, feature])
+            name = feature if isinstance(feature, str) else f"feature {feature}"
         known = None if y is None else np.asarray(y)[rows]
-        return cls(sets=est.predict_set(part, alpha=alpha), y=known, x=x, name=name).plot(ax)
+        return cls(sets=est.predict_set(part, alpha=alpha), y=known, x=x, name=name, target=target).plot(ax)
 
     @classmethod
     def from_predictions(
@@ -242,9 +238,8 @@ class SetsDisplay(Display):
         ax.vlines(places, lows, highs, color=PALE, linewidth=3, label="set")
         if self.y is not None:
             _dots(ax, np.asarray(at), self.y, self.sets.contains(self.y))
-        ax.set(
-            xlabel=plain_name(self.name) if self.x is not None else "rows, sorted by the middle of the set", ylabel="target"
-        )
+        ax.set_xlabel(plain_name(self.name) if self.x is not None else "rows, sorted by the middle of the set")
+        ax.set_ylabel(plain_name(self.target))
         ax.legend(**_ABOVE, ncols=3)
 
 
@@ -281,6 +276,7 @@ class RankingDisplay(Display):
         ax.legend(**_ABOVE, ncols=2)
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class MonitorDisplay(Display):
     """The coverage of rows as they arrived, its interval for all times, what the calibration promises, and the alarm.
 
@@ -288,19 +284,13 @@ class MonitorDisplay(Display):
     of the rows since the point before: each point stands for about as many rows.
     """
 
-    def __init__(
-        self,
-        *,
-        rows: Integers,
-        coverage: Floats,
-        low: Floats,
-        high: Floats,
-        expected: float,
-        alarm: int | None,
-        recent: tuple[Floats, Floats] | None = None,
-    ) -> None:
-        self.rows, self.coverage, self.low, self.high = rows, coverage, low, high
-        self.expected, self.alarm, self.recent = expected, alarm, recent
+    rows: Integers
+    coverage: Floats
+    low: Floats
+    high: Floats
+    expected: float
+    alarm: int | None
+    recent: tuple[Floats, Floats] | None = None
 
     @classmethod
     def from_estimator(cls, est: Any, X: Any, y: Any, *, error_rate: Any = 0.05, ax: Any = None) -> Self:
