@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from scipy.stats import betabinom, kstest
+from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
 
@@ -146,6 +147,33 @@ def test_it_wins_where_candidates_are_good_in_different_regions():
     assert sets.sizes().mean() < 0.5 * min(alone)
     assert sets.sizes().mean() == pytest.approx(2 * 1.645, rel=0.1)  # what is best: +-1.645 of the noise everywhere
     assert abs(sets.contains(y_new).mean() - 0.9) < 0.05
+
+
+class Rounded(ClassifierMixin, BaseEstimator):
+    """Probabilities of .01, .5 and .99 with a last digit that depends on how many rows come together."""
+
+    def __init__(self, column=0):
+        self.column = column
+
+    def fit(self, X, y):
+        self.classes_ = np.unique(y)
+        return self
+
+    def predict_proba(self, X):
+        first = np.select([X[:, self.column] < -0.5, X[:, self.column] < 0.5], [0.01, 0.5], 0.99)
+        first += (len(X) % 7 - 3) * 2.0**-50
+        return np.stack([first, 1 - first], axis=1)
+
+
+def test_scores_that_rounding_alone_tells_apart_stay_together():
+    """Cut-offs are tied with many scores, as where probabilities saturate; no batch may change what a row chooses."""
+    rng = np.random.default_rng(6)
+    X, noise = rng.normal(size=(403, 2)), rng.uniform(size=403)
+    y = np.where(noise < 0.3, noise < 0.15, X.sum(axis=1) < 0).astype(int)
+    est = dco.DecoupledClassifier([Rounded(0), Rounded(1)], LAC(), alpha=0.3, selection="pointwise", random_state=0)
+    many = est.fit(X, y).predict_set(X).to_dense()
+    assert np.array_equal(many, np.concatenate([est.predict_set(row[None]).to_dense() for row in X]))
+    assert many.size / 2 < many.sum() < many.size
 
 
 def table(task, n, rng):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
@@ -179,31 +178,8 @@ def _leave_one_out(measures: Sequence[_Measure], rank: int) -> tuple[LabelSets |
     return IntervalUnions(*_merged(lower, upper)), np.bincount(best, minlength=len(measures))
 
 
-class _Measure(ABC):
-    """One candidate: its scores of the n rows, and set sizes there and on the new rows at any cut-off."""
-
-    scores: Floats
-
-    @property
-    @abstractmethod
-    def n_new(self) -> int:
-        """The number of new rows."""
-
-    @abstractmethod
-    def total(self, cutoff: float) -> float:
-        """The sum of the sizes of the n rows' sets; the same in any order of the rows."""
-
-    @abstractmethod
-    def new_sizes(self, cutoff: float) -> Floats:
-        """The sizes of the new rows' sets, (n_new,)."""
-
-    @abstractmethod
-    def reach(self, low: float, top: float, limit: Floats) -> Floats:
-        """The largest cut-off in [low, top] at which `total` + `new_sizes` is at most each row's limit; -inf if none is."""
-
-
 @dataclass(frozen=True, eq=False)
-class _OfLabels(_Measure):
+class _OfLabels:
     """Sizes by counting the scores of all labels, exactly: a set's size is the number of labels at or below the cut-off."""
 
     scores: Floats
@@ -216,12 +192,15 @@ class _OfLabels(_Measure):
         return len(self.new)
 
     def total(self, cutoff: float) -> float:
+        """The sum of the sizes of the n rows' sets; the same in any order of the rows."""
         return float(np.searchsorted(self.ascending, cutoff, side="right"))
 
     def new_sizes(self, cutoff: float) -> Floats:
+        """The sizes of the new rows' sets, (n_new,)."""
         return np.asarray(np.count_nonzero(self.new <= cutoff, axis=1), dtype=np.float64)
 
     def reach(self, low: float, top: float, limit: Floats) -> Floats:
+        """The largest cut-off in [low, top] at which `total` + `new_sizes` is at most each row's limit; -inf if none is."""
         values = np.sort(self.new, axis=1)  # sizes change here alone, so no other cut-off above `low` need be tried
         last = np.ones(values.shape, dtype=bool)
         last[:, :-1] = values[:, :-1] != values[:, 1:]  # of a run of equal values, the last one knows the count
@@ -232,7 +211,7 @@ class _OfLabels(_Measure):
 
 
 @dataclass(frozen=True, eq=False)
-class _OfIntervals(_Measure):
+class _OfIntervals:
     """Sizes of intervals: max(a + b q, 0) for each row, so that their sum is linear between the q where intervals appear."""
 
     scores: Floats
@@ -290,6 +269,9 @@ class _OfIntervals(_Measure):
         while high < _MOST and self.total(high) <= most:
             high *= 2
         return min(high, _MOST)
+
+
+_Measure: TypeAlias = _OfLabels | _OfIntervals  # one candidate: its scores of the n rows, and set sizes at any cut-off
 
 
 def _checked_targets(y: ArrayLike) -> AnyArray:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dco.foundations.arrays import Floats
 from dco.foundations.display import counted
 from dco.foundations.errors import IncompatibleScoreError
 from dco.foundations.ranks import as_rational, smallest_marginal_n
@@ -27,6 +28,8 @@ from dco.tuning.strategies import Strategy
 
 if TYPE_CHECKING:
     from dco.tuning.selection import Candidate, Trials, Tried
+
+_ROUNDING = 1e-6  # of a score: what batches of another size may change, in single precision too
 
 
 def searched(search: Strategy, listed: Sequence[Candidate], trials: Trials) -> list[Candidate]:
@@ -112,6 +115,14 @@ def with_levelled(candidates: Sequence[Candidate], trials: Trials) -> list[Candi
     return found
 
 
+def _apart(ascending: Floats) -> Floats:
+    """Scores that rounding alone tells apart become one, so that no batch can jump a step of their distribution."""
+    with np.errstate(invalid="ignore"):
+        ends = np.diff(ascending) > _ROUNDING * np.where(np.isfinite(ascending), np.abs(ascending), 0.0)[:-1]
+    last = np.append(np.flatnonzero(ends), len(ascending) - 1)
+    return np.asarray(ascending[last[np.searchsorted(last, np.arange(len(ascending)))]])
+
+
 def pointwise(
     candidates: Sequence[Candidate], trials: Trials, ranking: Ranking, members: int = 8
 ) -> tuple[Candidate, Ranking]:
@@ -131,7 +142,8 @@ def pointwise(
     y, pieces = trials.bench.tuning_rows().y, [trials.tried[each.model_name].predictions[each.kind] for each in taken]
     scores = np.stack([each.observed(candidate.score, y) for each, candidate in zip(pieces, taken, strict=True)])
     cuts = np.array([ranking[candidate.name].ranking_threshold for candidate in taken])
-    score = Pointwise(tuple(candidate.score for candidate in taken), cuts, np.sort(scores, axis=1))
+    cuts += _ROUNDING * np.where(np.isfinite(cuts), np.abs(cuts), 0.0)  # for ties with a cut-off
+    score = Pointwise(tuple(candidate.score for candidate in taken), cuts, np.stack([*map(_apart, np.sort(scores, axis=1))]))
     made = type(taken[0])("pointwise", counted(len(taken), "candidate"), model, score, Several)
     records = tuple(Several(each) for each in zip(*(each.records for each in pieces), strict=True))
     fits = tuple(model.of_fitted(list(each)) for each in zip(*(part.fits for part in parts), strict=True))
