@@ -394,6 +394,20 @@ def test_how_far_sizes_are_from_the_papers_is_said_in_captions_and_docs():
         assert f"{min(errors):.1f} to {max(errors):.1f} standard errors" in docs
 
 
+def test_every_level_that_the_paper_prints_of_imagenet_a_stands_beside_ours():
+    """Once for each kind of features; ImageNet-A's own tables have these figures already."""
+    found, options = committed(), Options(splits.LEVELS)
+    (table,) = classification.make_tables(found, options, study=CIFAR100, makers=[tabled.levels_beside_table])
+    printed = paper_values.IMAGENET_A
+    assert [cell.mean for cell in table.column("paper size")] == [size for _, (size, _) in printed.values()] * 2
+    assert [cell.mean for cell in table.column("paper coverage")] == [cover for (cover, _), _ in printed.values()] * 2
+    sizes = {method: np.mean([row["size"] for row in rows]) for method, rows in tabled.methods_of(found, 0.1, "raw").items()}
+    (row,) = (row for row in table.rows if row[:3] == ("raw", 0.9, "DCO-Warmstart"))
+    ratios = row[table.columns.index("size / BQ")], row[table.columns.index("paper size / BQ")]
+    assert ratios == pytest.approx((sizes["DCO-Warmstart"] / sizes["BQ"], 46.8652 / 49.3689))
+    assert tabled.levels_beside_table(classification.IMAGENET_A, found, options).rows == ()
+
+
 def test_a_committed_split_comes_out_again(data_home):
     """The fixed head and the stronger class of one split.
 

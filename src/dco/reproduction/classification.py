@@ -43,7 +43,7 @@ MATCHED: tuple[TableMaker, ...] = (
     partial(tables.matched_table, features="standardised"),
 )
 RATIOS: tuple[TableMaker, ...] = (tables.ratio_table, tables.ratio_beside_table)
-BY_LEVEL: tuple[TableMaker, ...] = (tables.levels_table, tables.level_sizes_table)
+BY_LEVEL: tuple[TableMaker, ...] = (tables.levels_table, tables.level_sizes_table, tables.levels_beside_table)
 
 
 def make_tables(records: Records, options: Options, *, study: Study, makers: Sequence[TableMaker]) -> list[ResultTable]:

@@ -442,6 +442,27 @@ def level_sizes_table(study: Study, records: Records, options: Options) -> Resul
     )
 
 
+def levels_beside_table(study: Study, records: Records, options: Options) -> ResultTable:
+    """The paper's figures of ImageNet-A at the three levels beside ours of other data."""
+    rows: list[Cells] = []
+    for features, alpha, method, found, _ in _levels(study, records, options):
+        coverage, size, _ = measured(found)
+        printed = None if study.name == "imagenet-a" else of_paper.IMAGENET_A.get((alpha, method))
+        if printed is not None:
+            rows.append({
+                "features": features, "target": target(alpha), "method": method, "coverage": coverage,
+                "paper coverage": Measured(*printed[0]), "paper size": Measured(*printed[1]),
+                "size / BQ": size.mean / float(np.mean(column(methods_of(records, alpha, features)["BQ"], "size"))),
+                "paper size / BQ": printed[1][0] / of_paper.IMAGENET_A[alpha, "BQ"][1][0],
+            })  # fmt: skip
+    return ResultTable.of(
+        f"{study.title}: the paper's levels on ImageNet-A beside ours",
+        describe(study, records, options)
+        + "Paper's figures: ImageNet-A (tab:alpha_levels), other data than ours: coverage compares, and so does size / BQ.",
+        rows,
+    )
+
+
 def _levels(
     study: Study, records: Records, options: Options
 ) -> Iterator[tuple[str, float, str, list[Row], tuple[tuple[float, float], tuple[float, float]] | None]]:
