@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -118,3 +119,37 @@ def test_columns_of_huge_numbers_are_looked_at():
     slab, risk = conditional_coverage(X, X[:, 1], covered, alpha=0.1)
     assert slab.coverage_low < 0.5 < slab.coverage_high
     assert risk.low > 0.1
+
+
+@pytest.mark.parametrize(
+    ("column", "where"),
+    [
+        (pd.Series(np.repeat(pd.date_range("2026-01-01", periods=20), 50)), "when from 2026-01-19 to 2026-01-20"),
+        (pd.Series(np.repeat(np.arange(20.0) * 86_400, 50)), "when from 1970-01-19 to 1970-01-20"),
+        (pd.Series(np.repeat(list("abcdefghij"), 100)), "when: j"),
+        (pd.Series(np.repeat(np.arange(10), 100)), "when 9"),
+    ],
+)
+def test_a_slab_is_named_by_what_its_column_holds(column, where):
+    """Dates as dates, seconds that a frame declares as dates too, texts as texts, and one value alone."""
+    X = pd.DataFrame({"when": column})
+    X.attrs["dates"] = ("when",) if column.dtype == np.float64 else None
+    slab, _ = conditional_coverage(X, np.zeros(1000), np.arange(1000) < 900, alpha=0.1)
+    assert (slab.where, slab.coverage) == (where, 0.0)
+
+
+def test_one_low_slab_is_a_sign_of_unevenness():
+    rng = np.random.default_rng(6)
+    found = dco.evaluate(intervals(rng.random(400) < 0.9), np.zeros(400))
+    slab, risk = conditional_coverage(rng.normal(size=(400, 2)), np.zeros(400), rng.random(400) < 0.9, alpha=0.1)
+    even = replace(risk, low=-0.01)
+    told = replace(found, worst_slab=replace(slab, coverage_high=1.0), excess_risk=even).unevenness()
+    assert told[1].startswith("No sign of unevenness: coverage given x lies about ")
+    told = replace(found, worst_slab=replace(slab, coverage_high=0.7), excess_risk=even).unevenness()
+    assert told[1].startswith("Coverage given x lies about ")
+    assert found.unevenness() == []
+
+
+def test_a_fifth_with_one_prediction_is_named_by_it():
+    found = dco.evaluate(intervals(np.ones(10, dtype=bool)), np.zeros(10), centres=np.repeat([1.5, 2.0], 5))
+    assert [row.value for row in found.slices] == ["1: 1.5", "3: 2"]

@@ -8,6 +8,7 @@ import os
 import re
 import zlib
 from hashlib import sha256
+from html import escape
 from html import unescape as html_unescape
 from html.parser import HTMLParser
 from pathlib import Path
@@ -24,6 +25,7 @@ from dco.guarantees.facts import certified_threshold
 from dco.report import page_html, plots, report_numbers, write_page
 from dco.report.formats import level_percent, percent, shortened
 from dco.report.rendering import render_template, strict_json, write_text
+from dco.report.slices import by_fifth
 from dco.report.view import build_view
 
 ALL = ["classification", "pac classification", "by label", "regression", "by sign", "infeasible", "no rows"]
@@ -330,6 +332,20 @@ def test_the_table_by_slice_says_what_is_guaranteed_of_these_slices(case: Any, h
     assert of_these in page_html(given.estimator, X=given.X, y=given.y, by=np.char.add("class ", given.y))
     assert "own thresholds, and promises nothing about these slices" in html_of("by label")
     assert "promises nothing about a single slice" in html_of("classification")
+
+
+def test_the_worst_slab_and_the_excess_risk_stand_below_the_slices_as_evaluate_finds_them(case: Any, html_of: Any) -> None:
+    for name in ("classification", "regression"):
+        given = case(name)
+        told = given.estimator.evaluate(given.X, given.y).unevenness()
+        assert len(told) == 2
+        assert html_of(name).count(escape(" ".join(told))) == 1
+
+
+def test_a_search_for_evenness_is_not_told_to_ask_for_it() -> None:
+    points = np.arange(100.0)
+    assert 'objective="even"' in by_fifth(points, even=False).mend
+    assert 'objective="even"' not in by_fifth(points, even=True).mend
 
 
 def test_a_template_without_a_value_fails_loudly() -> None:

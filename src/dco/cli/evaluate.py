@@ -148,18 +148,14 @@ def _print_slices(evaluation: Any) -> None:
         for row in sorted(own, key=lambda row: row.coverage_high)[:MOST_CLASSES] if len(own) > MOST_CLASSES else own:
             interval = f"{row.coverage_low:.4f} to {row.coverage_high:.4f}"
             rows.append([f"{by} {row.value}", row.n, f"{row.coverage:.4f}", interval, row.mean_size])
-    if (slab := evaluation.worst_slab) is not None:
-        interval = f"{slab.coverage_low:.4f} to {slab.coverage_high:.4f}"
-        rows.append([f"worst slab: {slab.where}", slab.n, f"{slab.coverage:.4f}", interval, None])
     if rows:
         named = {"class": "class", "fifth": "fifth of the prediction"}
         by = " and ".join(named[kind] for kind in dict.fromkeys(row.by for row in evaluation.slices) if kind in named)
         title = f"By {by} (intervals hold for all at once; no promise is about one of them)"
         print_table(["slice", "rows", "coverage", "95 % interval", "mean size"], rows, title=title, spare=["mean size"])
-    if (risk := evaluation.excess_risk) is not None:
-        sure = "Coverage given x lies at least" if risk.low > 0 else "No sign of unevenness: coverage given x lies about"
-        interval = f"(95 % interval {risk.low:.3f} to {risk.high:.3f})"
-        say(f"{sure} {risk.value:.3f} from the level on average {interval}, as far as a small tree can tell.")
+    if (classes := sum(row.by == "class" for row in evaluation.slices)) > MOST_CLASSES:
+        say(f"Of {classes} classes the {MOST_CLASSES} that may be covered least are shown: --json lists them all.")
+    say(*evaluation.unevenness())
 
 
 def _print_groups(groups: Any, title: str) -> None:

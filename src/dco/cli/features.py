@@ -42,7 +42,9 @@ def features(table: Any, layout: Layout, *, path: Path, first_row: int = 0) -> A
             raise ValueError(f"{path}: the column {name!r} contains dates, and the fit had numbers there; give numbers.")
         else:
             columns[name] = cells.numbers(column, name, path=path, first_row=first_row, decimal=layout.decimal)
-    return pandas.DataFrame(columns, copy=False)
+    frame = pandas.DataFrame(columns, copy=False)
+    frame.attrs["dates"] = layout.dates  # so that slices of them read as dates
+    return frame
 
 
 def known_targets(table: Any, asked: Asked | Layout, *, path: Path) -> Any:

@@ -153,6 +153,20 @@ class Evaluation(ShownAsPrinted):
             lines.append(("excess risk", where, risk.value, risk.low, risk.high))
         return lines
 
+    def unevenness(self) -> list[str]:
+        """The worst slab and the excess risk in words; nothing for few rows."""
+        slab, risk, told = self.worst_slab, self.excess_risk, []
+        if slab is not None:
+            where, ends = f"{slab.where}, {counted(slab.n, 'row')}", f"{slab.coverage_low:.4f} to {slab.coverage_high:.4f}"
+            told.append(f"Worst slab, chosen on other rows ({where}): coverage {slab.coverage:.4f}, 95 % interval {ends}.")
+        if risk is not None:
+            even = risk.low <= 0 and (slab is None or slab.coverage_high >= self.coverage_low)
+            sure = "No sign of unevenness: coverage" if even else "Coverage"
+            by = f"{'at least' if risk.low > 0 else 'about'} {risk.value:.3f}"
+            interval = f"(95 % interval {risk.low:.3f} to {risk.high:.3f})"
+            told.append(f"{sure} given x lies {by} from the level on average {interval}, as far as a small tree can tell.")
+        return told
+
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers and texts, nested, with the verdict; infinity stays a float."""
         return asdict(self) | {"verdict": self.verdict}

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from dco.foundations.arrays import AnyArray, Bools, Floats, Integers
-from dco.foundations.display import number
+from dco.foundations.display import first_few, number
 from dco.rows.conditions import condition_names, rows_by_condition
 from dco.rows.fingerprints import codes_of_values
 
@@ -82,7 +82,7 @@ def slices_of(named: Mapping[str, AnyArray], covered: Bools, sizes: Floats) -> t
 def fifths_in_words(values: Floats, codes: Integers) -> AnyArray:
     """The fifth of each row as its range, "1: 0.2 to 3.5"."""
     ends = {code: (values[codes == code].min(), values[codes == code].max()) for code in np.unique(codes).tolist()}
-    names = {code: f"{code + 1}: {number(low)} to {number(high)}" for code, (low, high) in ends.items()}
+    names = {code: f"{code + 1}: {' to '.join(dict.fromkeys(map(number, pair)))}" for code, pair in ends.items()}
     return condition_names([names[code] for code in codes.tolist()])
 
 
@@ -105,34 +105,50 @@ def conditional_coverage(
         return None, None
     order = np.random.default_rng(seed).permutation(n)
     choosing, others = np.split(order, [min(n // 2, _CHOOSING)])
-    names, columns = _columns(X, n)
-    features = np.clip(np.column_stack([*columns, centres]), -_LARGEST, _LARGEST)
-    names = [*names, "the prediction"]
+    columns = {**_columns(X, n), "the prediction": (centres, None)}
+    features = np.clip(np.column_stack([values for values, _ in columns.values()]), -_LARGEST, _LARGEST)
+    labels = [(name, kind) for name, (_, kind) in columns.items()]
     return (
-        _worst_slab(features, names, covered, choosing, others, seed=seed),
+        _worst_slab(features, labels, covered, choosing, others, seed=seed),
         _excess_risk(features, covered, choosing, others, level=1 - alpha),
     )
 
 
-def _columns(X: Any, n: int) -> tuple[list[str], list[Floats]]:
-    """Names and numbers of the columns of a table; texts become codes, and a missing number the median."""
+def _columns(X: Any, n: int) -> dict[str, tuple[Floats, AnyArray | str | None]]:
+    """The columns of a table as numbers, with what these stand for: texts become codes, dates seconds, gaps the median."""
     if hasattr(X, "columns"):
         found = {str(name): np.asarray(X[name]) for name in list(X.columns)[:_COLUMNS]}
     elif isinstance(X, np.ndarray) and X.ndim == 2:
         found = {f"column {place}": X[:, place] for place in range(min(X.shape[1], _COLUMNS))}
     else:
-        return [], []
-    numbers = []
-    for values in found.values():
-        given = values if values.dtype.kind in "iufb" else codes_of_values(values, missing=True)[0]
-        column = given.astype(np.float64)
+        return {}
+    dates, made = getattr(X, "attrs", {}).get("dates") or (), dict[str, tuple[Floats, AnyArray | str | None]]()
+    for name, values in found.items():
+        kind: AnyArray | str | None = "date" if name in dates else None
+        if values.dtype.kind in "iufb":
+            column = values.astype(np.float64)
+        elif values.dtype.kind == "M":
+            column, kind = np.where(np.isnat(values), np.nan, values.astype("M8[s]").astype(np.float64)), "date"
+        else:
+            codes = codes_of_values(values, missing=True)[0]
+            column, kind = codes.astype(np.float64), values[np.unique(codes, return_index=True)[1]]
         known = np.isfinite(column)
-        numbers.append(np.where(known, column, np.median(column[known]) if known.any() else 0.0))
-    return list(found), numbers
+        made[name] = np.where(known, column, np.median(column[known]) if known.any() else 0.0), kind
+    return made
+
+
+def _where(column: tuple[str, AnyArray | str | None], values: Floats) -> str:
+    """The values inside a slab along one column: their ends, or the texts themselves."""
+    name, kind = column
+    if isinstance(kind, np.ndarray):
+        return f"{name}: {first_few([str(kind[int(code)]) for code in np.unique(values)], 3)}"
+    ends = values.min(), values.max()
+    low, high = (str(np.datetime64(int(end), "s"))[:10] if kind == "date" else number(end) for end in ends)
+    return f"{name} from {low} to {high}" if low != high else f"{name} {low}"
 
 
 def _worst_slab(
-    features: Floats, names: list[str], covered: Bools, choosing: Integers, others: Integers, *, seed: int
+    features: Floats, columns: list[Any], covered: Bools, choosing: Integers, others: Integers, *, seed: int
 ) -> Slab | None:
     """Slabs along each column and along random directions, cut at quantiles: the least coverage among `choosing`."""
     d, scale = features.shape[1], features[choosing].std(axis=0)
@@ -158,8 +174,9 @@ def _worst_slab(
     held = others[(new > low) & (new <= high)]
     if not held.size:
         return None
-    low, high = max(low, float(along[:, place].min())), min(high, float(along[:, place].max()))
-    where = f"{names[place]} from {low:.4g} to {high:.4g}" if place < d else "a mix of columns"
+    values = along[:, place]
+    inside = values[(values > low) & (values <= high)]
+    where = _where(columns[place], inside) if place < d else "a mix of columns"
     found = int(covered[held].sum())
     return Slab(where, held.size, found / held.size, *share_interval(found, held.size))
 

@@ -257,7 +257,7 @@ def _notes(wish: _Wish, now: Outlook, doubled: Outlook, wanted: int, useful: int
     law = f"Beta({now.rank}, {now.calibrate + 1 - now.rank})"
     notes = [
         f"Coverage to expect: {now.expected_coverage:.4f} on average over calibration draws, between {now.coverage_low:.4f} "
-        f"and {now.coverage_high:.4f} in nine of ten (5 % and 95 % points of {law}).",
+        f"and {now.coverage_high:.4f} in nine of ten (5 % and 95 % points of {law})."
     ]
     if wish.delta is not None:
         gap = pac_gap(now.calibrate, alpha=wish.alpha, delta=wish.delta)

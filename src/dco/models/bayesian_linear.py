@@ -117,13 +117,7 @@ def _laplace_variances(rng: np.random.Generator, theta: Floats, b: Floats) -> Fl
 
 
 def gibbs_draws(
-    statistics: SufficientStatistics,
-    prior_scales: Floats,
-    *,
-    chains: int,
-    draws: int,
-    warmup: int,
-    rng: np.random.Generator,
+    statistics: SufficientStatistics, prior_scales: Floats, *, chains: int, draws: int, warmup: int, rng: np.random.Generator
 ) -> Floats:
     """Posterior draws by exact Gibbs steps, (P, chains, draws, d + 3): slopes, intercept, b, τ.
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from dco.evaluation.evaluate import Evaluation, GroupEvaluation, evaluate
+from dco.evaluation.evenness import conditional_coverage
 from dco.evaluation.histograms import BINS, nice_step, size_counts, size_edges
 from dco.evaluation.usefulness import middle_range, point_in_words
 from dco.foundations.arrays import AnyArray, Bools, Floats, Integers, as_labels
@@ -145,6 +146,7 @@ class GivenRows:
     size_edges: Floats
     examples: tuple[Example, ...]
     point: str  # how good the point prediction is
+    uneven: list[str]  # the worst slab and the excess risk at the certified level
     target: str
 
 
@@ -298,11 +300,13 @@ def _given_rows(
             return predictor.sets(X, predictor.stated(alpha), prediction=prediction)
 
     first = sets(levels[0])
+    hits = np.asarray(first.contains(y), dtype=bool)
     slicings = _slicings(structure, by, slices, conditions, overlap=bool(predictor.certificate.groups))
     if structure.classes is None:
-        slicings.append(by_fifth(points))
+        slicings.append(by_fifth(points, even="even structures" in (predictor.certificate.selection or "")))
     elif not any(_same_parts(y, values) for values in (slices, conditions) if values is not None):
-        slicings.append(by_class(y, np.asarray(first.contains(y), dtype=bool), target=target))
+        slicings.append(by_class(y, hits, target=target))
+    slab, risk = conditional_coverage(X, prediction.centres, hits, alpha=float(as_rational(levels[0])))
     picked = example_rows(first.sizes())
     finite = (sizes[np.isfinite(sizes)] for sizes in (sets(level).sizes() for level in levels))
     shown = next((sizes for sizes in finite if sizes.size), np.ones(1))  # at the first level that has finite sizes
@@ -317,6 +321,7 @@ def _given_rows(
         examples=tuple(
             Example(row, kind, y[row], points[row], order) for (row, kind), order in zip(picked, places, strict=True)
         ),
+        uneven=replace(evaluate(first, y), worst_slab=slab, excess_risk=risk).unevenness(),
         point=point_in_words(y, points, labels=classes is not None, number=number),
         target=target,
     )

@@ -87,16 +87,14 @@ def by_class(y: AnyArray, hits: Bools, *, target: str) -> Slicing:
     return Slicing(Parts.of(y, tuple(least)), "class", own_thresholds("class", "label", target))
 
 
-def by_fifth(points: Floats) -> Slicing | None:
-    """By fifth of the point prediction, named by its ends; None where the predictions cannot be divided."""
+def by_fifth(points: Floats, *, even: bool) -> Slicing | None:
+    """By fifth of the point prediction, named by its ends; None where they cannot be divided. `even`: the objective was."""
     codes = fifths(points)
     if len(np.unique(codes)) < 2:
         return None
     shown, codes = np.unique(codes, return_inverse=True)
     ends = [(points[codes == code].min(), points[codes == code].max()) for code in range(len(shown))]
-    names = tuple(f"{number(float(low))} to {number(float(high))}" for low, high in ends)
-    mend = (
-        'Let the search ask for evenness: objective="even", or dco fit --objective even. Widths that follow the row help '
-        "too (quantile models, a model with a spread)."
-    )
+    names = tuple(" to ".join(dict.fromkeys(number(float(end)) for end in pair)) for pair in ends)
+    ask = "" if even else 'Let the search ask for evenness: objective="even", or dco fit --objective even. '
+    mend = f"{ask}Widths that follow the row help (quantile models, a model with a spread), and so do more tuning rows."
     return Slicing(Parts(codes, names, 0), "fifth of the prediction", mend)

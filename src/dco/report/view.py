@@ -191,11 +191,7 @@ def _conditions(live: Live, numbers: ReportNumbers) -> dict[str, Any]:
                 live.draw(f"c{place}.seen", cx=scale(at.evaluation.coverage))
                 live.say(f"c{place}.", coverage=percent(at.evaluation.coverage))
         rows.append((y, condition))
-    return {
-        "conditions": rows,
-        "conditions_bottom": plots.TOP + (26 + above) * max(len(own), 1) + 6,
-        "name_room": above,
-    }
+    return {"conditions": rows, "conditions_bottom": plots.TOP + (26 + above) * max(len(own), 1) + 6, "name_room": above}
 
 
 def _gaps(live: Live, numbers: ReportNumbers) -> dict[str, Any]:

@@ -133,12 +133,7 @@ Pairs: TypeAlias = Mapping[str, tuple[Score, Pieces]]
 
 
 def tune(
-    candidates: Candidates,
-    y_tune: ArrayLike,
-    *,
-    alpha: Level,
-    objective: Aimed = "mean_size",
-    **options: Unpack[Options],
+    candidates: Candidates, y_tune: ArrayLike, *, alpha: Level, objective: Aimed = "mean_size", **options: Unpack[Options]
 ) -> Ranking:
     """Rank candidates ``{name: (score, prediction on tuning rows)}`` by mean set size at empirical risk <= alpha.
 
@@ -202,11 +197,7 @@ def checked_targets(y: ArrayLike) -> AnyArray:
 
 
 def rank_evaluated(
-    evaluated: Sequence[EvaluatedCandidate],
-    *,
-    alpha: Level,
-    groups: ArrayLike | None = None,
-    objective: Aimed = "mean_size",
+    evaluated: Sequence[EvaluatedCandidate], *, alpha: Level, groups: ArrayLike | None = None, objective: Aimed = "mean_size"
 ) -> Ranking:
     """`tune` for candidates whose scores and size curves are already there."""
     if not evaluated:

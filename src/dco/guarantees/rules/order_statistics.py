@@ -4,12 +4,7 @@ from __future__ import annotations
 
 from numpy.typing import ArrayLike
 
-from dco.foundations.ranks import (
-    Level,
-    Threshold,
-    checked_scores,
-    warn_infeasible,
-)
+from dco.foundations.ranks import Level, Threshold, checked_scores, warn_infeasible
 from dco.guarantees.rules.rule import PAC, SPLIT_CONFORMAL, Rule
 
 
