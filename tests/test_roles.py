@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ from scipy import sparse
 from dco.foundations.errors import OverlappingRolesError
 from dco.rows.fingerprints import role_fingerprint, row_fingerprints
 from dco.rows.roles import Growth, Roles, Split, deal_roles
-from dco.rows.rows import Rows, take_features
+from dco.rows.rows import Rows, given_rows, take_features
 
 NAMES = ("train", "tune", "calibrate")
 
@@ -65,10 +64,11 @@ def test_every_row_is_dealt_once_in_the_sizes_asked_for(split, expected) -> None
 
 def test_training_and_tuning_rows_are_slices_of_one_copy_with_parameters_of_their_own() -> None:
     """A parameter with one entry per row is cut; one that is as long as both roles by chance is passed on."""
-    rows = replace(rows_of(100), params={"weight": np.arange(100.0), "levels": list(range(75)), "name": "as it is"})
+    whole, params = rows_of(100), {"weight": np.arange(100.0), "levels": list(range(75)), "name": "as it is"}
+    rows = given_rows(whole.X, whole.y, None, params)
     roles = deal_roles(rows, Split(), seed=1)
     assert roles.together is not None
-    for part in (roles.train, roles.tune):
+    for part in (roles.train, roles.tune, roles.together):
         assert np.shares_memory(part.X, roles.together.X)
         assert not np.shares_memory(part.X, rows.X)
         np.testing.assert_array_equal(part.params["weight"], part.X[:, 0])

@@ -402,13 +402,13 @@ class DecoupledRegressor(RegressorMixin, Decoupled):
         return self.predictor_.p_values(self._features(X), self._targets(y))
 
     def _targets(self, y: Any) -> AnyArray:
-        check_not_missing(y, "every row needs a number. Leave such rows out.")
         if not (isinstance(y, np.ndarray) and y.dtype == np.float64):
             check_floats_hold(y, name="y")
         column = one_column(y, warn=True)
         try:
             values: AnyArray = check_array(column, ensure_2d=False, input_name="y", dtype=np.float64)
-        except ValueError:
+        except (TypeError, ValueError):
+            check_not_missing(y, "every row needs a number. Leave such rows out.")
             if text := next((value for value in column.tolist() if isinstance(value, str)), None):
                 said = f"y holds text ({text!r}), and a regressor needs numbers. Classes: DecoupledClassifier."
                 raise ValueError(said) from None

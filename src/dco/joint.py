@@ -100,7 +100,7 @@ def _candidates(
     every = bench.scored(expand(models, scores, bench.classes))
     suited = [each for each in every if bench.classes is not None or sizes_are_known(each.score)]
     tried = {each.model_name: Tried((each.model,), {}) for each in suited}  # frozen ones leave no training rows
-    if len(bench.train):
+    if len(bench.train) and suited:
         tried = try_models(suited, replace(bench, tune=bench.train.take(np.arange(1))))  # which predict something, at least
     lost = {name: own.failure for name, own in tried.items() if own.failure is not None}
     taken = [each for each in suited if each.model_name not in lost]

@@ -10,7 +10,7 @@ from scipy.stats import binom
 from sklearn.linear_model import LogisticRegression, Ridge
 
 import dco
-from dco.tuning.objectives import winner_notes
+from dco.tuning.objectives import note_classes, note_one_width
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(2000, 3))
@@ -51,8 +51,8 @@ def test_notes_are_seldom_wrong():
     rng, classes, widths = np.random.default_rng(2), 0, 0
     for _ in range(400):
         y, centres = rng.integers(0, 5, size=150), rng.normal(size=150)
-        classes += bool(winner_notes(y, rng.random(150) < 0.7, np.ones(150), centres, alpha=0.1, labels=True))
-        widths += bool(winner_notes(y, rng.random(150) < 0.8, np.ones(150), centres, alpha=0.1, labels=False))
+        classes += bool(note_classes(y, rng.random(150) < 0.7, np.ones(150)))
+        widths += bool(note_one_width(rng.random(150) < 0.8, np.ones(150), centres, alpha=0.1))
     assert max(classes, widths) <= binom.ppf(0.999, 400, 0.05)
 
 

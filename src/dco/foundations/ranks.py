@@ -311,17 +311,8 @@ def size_quantile(sizes: Floats | Integers, level: float) -> float:
 
     ``np.quantile`` subtracts infinity from infinity and answers NaN.
     """
-    low, high, share = linear_quantile_places(len(sizes), level)
-    ordered = np.partition(np.asarray(sizes, dtype=np.float64), (low - 1, high - 1))
-    return interpolated(float(ordered[low - 1]), float(ordered[high - 1]), share)
-
-
-def linear_quantile_places(n: int, level: float) -> tuple[int, int, float]:
-    """Which two order statistics (1-based) of n the linear quantile lies between, and how far."""
-    position = (n - 1) * level
-    return math.floor(position) + 1, math.ceil(position) + 1, position - math.floor(position)
-
-
-def interpolated(below: float, above: float, share: float) -> float:
-    """A share of the way from one number to another; between equal infinities there is no way to go."""
-    return below if below == above or share == 0 else below + share * (above - below)
+    position = (len(sizes) - 1) * level
+    places = math.floor(position), math.ceil(position)
+    ordered = np.partition(np.asarray(sizes, dtype=np.float64), places)
+    below, above = float(ordered[places[0]]), float(ordered[places[1]])
+    return below if below == above else below + (position - places[0]) * (above - below)

@@ -65,11 +65,12 @@ class Splits:
 
     def __post_init__(self) -> None:
         for role in Role:
-            rows = np.asarray(self[role]) if len(self[role]) else _NOTHING
+            given = getattr(self, role)
+            rows = np.asarray(given) if len(given) else _NOTHING
             if rows.ndim != 1 or rows.dtype.kind not in "iu" or rows.min(initial=0) < 0:
-                raise ValueError(f"{role} must list row positions, whole numbers from 0 on; got {self[role]!r:.200}.")
-            object.__setattr__(self, role.value, rows)
-        rows = np.sort(np.concatenate([self[role] for role in Role]))
+                raise ValueError(f"{role} must list row positions, whole numbers from 0 on; got {given!r:.200}.")
+            object.__setattr__(self, role, rows)
+        rows = np.sort(np.concatenate([self.train, self.tune, self.calibrate, self.test]))
         shared = np.unique(rows[1:][rows[1:] == rows[:-1]])
         if shared.size:
             raise OverlappingRolesError(
@@ -200,8 +201,7 @@ def deal_roles(rows: Rows, split: Split, *, seed: int, grow: Grow | None = None)
     else:
         splits = _dealt(rows, split, seed=seed)
     together = rows.take(np.concatenate([splits.train, splits.tune]))  # copied once: the two roles are slices of it
-    slices = {"train": slice(splits.train.size), "tune": slice(splits.train.size, None)}
-    parts = {role: replace(together.take(own), params=rows.params_of(splits[role])) for role, own in slices.items()}
+    parts = {"train": together.take(slice(splits.train.size)), "tune": together.take(slice(splits.train.size, None))}
     parts |= {"calibrate": rows.take(splits.calibrate)} | {role: own for role, own in brought.items() if own is not None}
     if given:
         _check_clusters(parts)

@@ -28,14 +28,15 @@ KEPT_ROWS = 2**16  # of each role, half a megabyte at most
 class Rows:
     """Features (an array, a sparse matrix or a frame, untouched) and targets, with what belongs to each row.
 
-    `clusters` says which rows belong together. `params` go to the models' ``fit``: values with one entry per row are cut
-    with the rows, others are passed on.
+    `clusters` says which rows belong together. `params` go to the models' ``fit``: those named in `by_row` have one entry
+    per row and are cut with the rows, others are passed on.
     """
 
     X: Any
     y: AnyArray
     clusters: AnyArray | None = None
     params: Mapping[str, Any] = field(default_factory=dict)
+    by_row: frozenset[str] = frozenset()
 
     def __len__(self) -> int:
         return len(self.y)
@@ -44,16 +45,9 @@ class Rows:
         """Some of the rows, in the order given; all of them in their order, or a slice, are not copied."""
         if not isinstance(rows, slice) and rows.size == len(self) and np.array_equal(rows, np.arange(len(self))):
             return self
-        return Rows(
-            take_features(self.X, rows),
-            self.y[rows],
-            None if self.clusters is None else self.clusters[rows],
-            self.params_of(rows),
-        )
-
-    def params_of(self, rows: Integers | slice) -> dict[str, Any]:
-        """The fit parameters of some of the rows."""
-        return {name: np.asarray(value)[rows] if self._by_row(value) else value for name, value in self.params.items()}
+        clusters = None if self.clusters is None else self.clusters[rows]
+        params = {name: np.asarray(value)[rows] if name in self.by_row else value for name, value in self.params.items()}
+        return Rows(take_features(self.X, rows), self.y[rows], clusters, params, self.by_row)
 
     def followed_by(self, other: Rows) -> Rows:
         """These rows, then the others."""
@@ -62,20 +56,15 @@ class Rows:
                 f"train rows come with the fit parameters {sorted(self.params)}, tune rows with {sorted(other.params)}: "
                 "to refit on both, pass tune=(X, y, {...}) with the same names, or set refit=False."
             )
-        params = dict(self.params)
-        for name, value in other.params.items():
-            if self._by_row(params[name]) and other._by_row(value):
-                params[name] = np.concatenate([np.asarray(params[name]), np.asarray(value)])
+        by_row = self.by_row & other.by_row
+        both = {name: np.concatenate([np.asarray(own.params[name]) for own in (self, other)]) for name in by_row}
         return Rows(
             stack_features(self.X, other.X),
             np.concatenate([self.y, other.y]),
             None if self.clusters is None or other.clusters is None else np.concatenate([self.clusters, other.clusters]),
-            params,
+            {**self.params, **both},
+            by_row,
         )
-
-    def _by_row(self, value: Any) -> bool:
-        """Whether a fit parameter has one entry per row."""
-        return not isinstance(value, (str, bytes, Mapping)) and hasattr(value, "__len__") and len(value) == len(self)
 
 
 def given_rows(X: Any, y: AnyArray, groups: Any, params: Mapping[str, Any]) -> Rows:
@@ -91,7 +80,9 @@ def given_rows(X: Any, y: AnyArray, groups: Any, params: Mapping[str, Any]) -> R
     for name, value in given.items():
         if name.endswith("sample_weight") and np.ndim(value) > 0 and len(value) != len(y):
             raise ValueError(f"{name} must hold one weight for each of {len(y)} rows, got {len(value)}.")
-    return Rows(X, y, clusters, given)
+    listed = {name: value for name, value in given.items() if not isinstance(value, (str, bytes, Mapping))}
+    by_row = frozenset(name for name, value in listed.items() if hasattr(value, "__len__") and len(value) == len(y))
+    return Rows(X, y, clusters, given, by_row)
 
 
 def role_parts(role: str, given: Any) -> tuple[Any, Any, Any, dict[str, Any]]:

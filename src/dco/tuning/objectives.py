@@ -278,10 +278,8 @@ _LOW_FIFTH = 0.1  # below the level
 _SILENT = 0.01  # share of empty sets
 
 
-def winner_notes(y: AnyArray, covered: Bools, sizes: Floats, centres: Floats, *, alpha: float, labels: bool) -> list[Note]:
-    """Classes far below the level, empty sets, and one width for errors of several sizes, each with what mends it."""
-    if not labels:
-        return _one_width(covered, sizes, centres, alpha)
+def note_classes(y: AnyArray, covered: Bools, sizes: Floats) -> list[Note]:
+    """Classes far below the level, and empty sets, each with what mends it."""
     notes, silent = _classes(y, covered), float(np.mean(sizes == 0))
     if silent >= _SILENT:
         text = f"{100 * silent:.1f} % of the sets of the tuning rows are empty: they say nothing about their rows."
@@ -302,7 +300,7 @@ def _classes(y: AnyArray, covered: Bools) -> list[Note]:
     return [Note("low-classes", text, Message('⟨condition_on="label"⟩ gives each class a threshold of its own.'))]
 
 
-def _one_width(covered: Bools, sizes: Floats, centres: Floats, alpha: float) -> list[Note]:
+def note_one_width(covered: Bools, sizes: Floats, centres: Floats, *, alpha: float) -> list[Note]:
     """One width for all rows, although some fifth of the prediction is surely covered .1 less than the level."""
     if np.ptp(sizes) > 1e-9 * np.abs(sizes).max(initial=0.0):
         return []

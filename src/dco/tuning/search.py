@@ -282,7 +282,10 @@ def rank_pairs(
 
 def evaluate_candidate(name: str, score: Score, prediction: Prediction, y: ArrayLike) -> EvaluatedCandidate:
     """The candidate's scores, computed once, and its size curve, computed where it is asked for (NaN is refused)."""
-    return _evaluated(name, checked_score(score), Pieces((prediction,)), to_numpy(y), None)
+    done, lost = evaluate_pairs({name: (checked_score(score), Pieces((prediction,)))}, to_numpy(y))
+    if lost:
+        raise lost[name]
+    return done[0]
 
 
 def evaluate_pairs(pairs: Pairs, y: AnyArray) -> tuple[list[EvaluatedCandidate], dict[str, Exception]]:
@@ -295,29 +298,19 @@ def evaluate_pairs(pairs: Pairs, y: AnyArray) -> tuple[list[EvaluatedCandidate],
     done, lost = [], {}
     for name, (score, pieces) in pairs.items():
         try:
-            done.append(_evaluated(name, score, pieces, y, known.get(name)))
+            own = checked_scores(known[name] if name in known else pieces.observed(score, y))
+            if own.shape != (len(y),):
+                raise ValueError(f"{type(score).__name__} gave {own.size} scores for {len(y)} tuning rows.")
+            if not is_ours(score):
+                pieces.check_inverse(score, y, own)
+            labels = pieces.labels()
+            sizes_at, sets_at = partial(pieces.sizes, score), partial(pieces.sets, score)
+            curve = None if labels is None else partial(pieces.sizes_at_several, score)  # counts jump, and have such a pass
+            k = None if labels is None else len(labels)
+            done.append(EvaluatedCandidate(name, own, sizes_at, curve, sets_at, pieces.centres, y, k))
         except Exception as problem:
             lost[name] = problem
     return done, lost
-
-
-def _evaluated(name: str, score: Score, pieces: Pieces, y: AnyArray, known: Floats | None) -> EvaluatedCandidate:
-    scores = checked_scores(pieces.observed(score, y) if known is None else known)
-    if scores.shape != (len(y),):
-        raise ValueError(f"{type(score).__name__} gave {scores.size} scores for {len(y)} tuning rows.")
-    if not is_ours(score):
-        pieces.check_inverse(score, y, scores)
-    labels = pieces.labels()
-    return EvaluatedCandidate(
-        name,
-        scores,
-        partial(pieces.sizes, score),
-        None if labels is None else partial(pieces.sizes_at_several, score),  # label counts jump, and have such a pass
-        partial(pieces.sets, score),
-        pieces.centres,
-        y,
-        None if labels is None else len(labels),
-    )
 
 
 def _with_sizes(evaluated: Sequence[EvaluatedCandidate], pairs: Pairs, rules: Sequence[Rule]) -> list[EvaluatedCandidate]:

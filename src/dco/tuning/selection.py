@@ -33,7 +33,7 @@ from dco.scores.regression import QuantileResidual
 from dco.scores.score import Score, named_scores
 from dco.scores.transformed import Within
 from dco.tuning.defaults import Defaults
-from dco.tuning.objectives import MEAN_SIZE, Objective, named_slices, winner_notes
+from dco.tuning.objectives import MEAN_SIZE, Objective, named_slices, note_classes, note_one_width
 from dco.tuning.options import Conditions
 from dco.tuning.proposals import pointwise, searched, with_ensemble, with_levelled
 from dco.tuning.ranking import FailedCandidate, Ranking, failed_note
@@ -120,13 +120,6 @@ class Workbench:
         fitted = [replace(each, score=each.score.fitted(y)) for each in candidates]
         return fitted if support is None else [replace(each, score=Within(each.score, *support)) for each in fitted]
 
-    def pieces(self) -> list[tuple[Rows, Integers, Integers]]:
-        """(rows, places of those to fit on, places of the tuning rows to predict), once, or once per fold."""
-        if self.n_folds is None:
-            return [(self.train, np.arange(len(self.train)), np.arange(len(self.tune)))]
-        pool = self.tuning_rows()
-        return [(pool, *fold) for fold in folds(len(pool), self.n_folds, groups=pool.clusters, seed=self.fold_seed)]
-
     def tuning_rows(self) -> Rows:
         """The rows on which candidates are ranked: the tuning split, or with folds all but calibration rows."""
         return self.tune if self.n_folds is None else self.fitting_rows()
@@ -212,22 +205,21 @@ def try_models(candidates: Sequence[Candidate], bench: Workbench) -> dict[str, T
     """Fit the model of every candidate and predict the tuning rows, in parallel; a model that raises is a failed one."""
     from sklearn import get_config
 
-    pieces, own = bench.pieces(), dict[str, list[Candidate]]()
+    own = dict[str, list[Candidate]]()
     for candidate in candidates:
         own.setdefault(candidate.model_name, []).append(candidate)
-    jobs = [job for each in own.values() for job in _jobs(each, bench, pieces)]
+    jobs = _jobs(own.values(), bench)
     n_jobs, scheduler, follower = bench.choosing.n_jobs, bench.choosing.scheduler, FOLLOWER.get()
-    told = None if follower is None else partial(follower, len(candidates), [name for name in own for _ in pieces])
+    each = len(jobs) // len(own)  # one, or one per fold
+    told = None if follower is None else partial(follower, len(candidates), [name for name in own for _ in range(each)])
     if told is not None:
         told(0, len(jobs))
     if len(jobs) == 1 and n_jobs is None and scheduler is None:
         return {candidates[0].model_name: _fit_and_predict(jobs[0])}
     fit = partial(_fit_and_predict, config=get_config())  # metadata routing, output of transformers: a worker has its own
     outcomes = run_many(fit, jobs, n_jobs=n_jobs, scheduler=scheduler, progress=told)
-    if len(pieces) == 1:
-        return dict(zip(own, outcomes, strict=True))
-    following = iter(outcomes)
-    return {name: _assemble([next(following) for _ in pieces], pieces) for name in own}
+    starts = range(0, len(jobs), each)
+    return {name: _assemble(outcomes[i : i + each], jobs[i : i + each]) for name, i in zip(own, starts, strict=True)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -248,16 +240,21 @@ class Job:
     fitted: Any = None
 
 
-def _jobs(own: Sequence[Candidate], bench: Workbench, pieces: list[tuple[Rows, Integers, Integers]]) -> list[Job]:
-    """What is to be done for the model of these candidates: a fit and its predictions for each piece."""
-    tuning, kinds = bench.tuning_rows(), tuple({candidate.kind: None for candidate in own})
-    uniforms = row_uniforms(tuning.X, seed=bench.uniform_seed) if any(each.score.randomised for each in own) else None
-    model, classes = own[0].model, None if bench.classes is None else bench.seen_classes
-    fitted = bench.prefitted.get(own[0].model_name)
-    return [
-        Job(model, rows, on, tuning, out, kinds, None if uniforms is None else uniforms[out], classes, fitted)
-        for rows, on, out in pieces
-    ]
+def _jobs(by_model: Iterable[Sequence[Candidate]], bench: Workbench) -> list[Job]:
+    """What is to be done for the model of each of these lists: a fit and its predictions, once, or once per fold."""
+    tuning, pool, jobs = bench.tuning_rows(), bench.train, list[Job]()
+    pieces: list[tuple[Integers, Integers]] = [(np.arange(len(pool)), np.arange(len(tuning)))]
+    if bench.n_folds is not None:
+        pool, pieces = tuning, folds(len(tuning), bench.n_folds, groups=tuning.clusters, seed=bench.fold_seed)
+    classes = None if bench.classes is None else bench.seen_classes
+    for own in by_model:
+        model, fitted = own[0].model, bench.prefitted.get(own[0].model_name)
+        kinds, draws = tuple({each.kind: None for each in own}), any(each.score.randomised for each in own)
+        uniforms = row_uniforms(tuning.X, seed=bench.uniform_seed) if draws else None
+        for on, out in pieces:
+            its_own = None if uniforms is None else uniforms[out]
+            jobs.append(Job(model, pool, on, tuning, out, kinds, its_own, classes, fitted))
+    return jobs
 
 
 def _fit_and_predict(job: Job, *, config: Mapping[str, Any] | None = None) -> Tried:
@@ -276,12 +273,12 @@ def _fit_and_predict(job: Job, *, config: Mapping[str, Any] | None = None) -> Tr
     return Tried((fitted,), predictions)
 
 
-def _assemble(parts: Sequence[Tried], pieces: list[tuple[Rows, Integers, Integers]]) -> Tried:
+def _assemble(parts: Sequence[Tried], jobs: Sequence[Job]) -> Tried:
     """One model tried on all folds, or the first failure."""
     failed = next((part for part in parts if part.failure is not None), None)
-    if failed is not None:
-        return failed
-    places = tuple(held_out for *_, held_out in pieces)
+    if failed is not None or len(parts) == 1:
+        return failed or parts[0]
+    places = tuple(job.predicted for job in jobs)
     records = {kind: tuple(part.predictions[kind].records[0] for part in parts) for kind in parts[0].predictions}
     predictions = {kind: Pieces(each, places) for kind, each in records.items()}
     return Tried(tuple(part.fits[0] for part in parts), predictions)
@@ -324,9 +321,8 @@ class Trials:
         """Try a new model, reporting the objective of its candidate after each fold; whether it was told to stop."""
         if self.bench.n_folds is None or candidate.model_name in self.tried:
             return False
-        pieces = self.bench.pieces()
-        parts: list[Tried] = []
-        for step, job in enumerate(_jobs([candidate], self.bench, pieces)):
+        jobs, parts = _jobs([[candidate]], self.bench), list[Tried]()
+        for step, job in enumerate(jobs):
             parts.append(_fit_and_predict(job))
             if parts[-1].failure is not None:
                 break
@@ -336,7 +332,7 @@ class Trials:
             ranking = rank_pairs({candidate.name: pair}, y, [rule])[0]
             if report(step, ranking.table[0].steering):
                 return True
-        self.tried[candidate.model_name] = _assemble(parts, pieces)
+        self.tried[candidate.model_name] = _assemble(parts, jobs)
         return False
 
     def stability(self, candidates: Sequence[Candidate], ranking: Ranking, *, most: int = 10) -> Stability | None:
@@ -480,9 +476,11 @@ def select(
     if trials.conditions is None and ranking.table[0].feasible and bench.choosing.selection == "decoupled":
         target, alpha = bench.tuning_rows().y, float(as_rational(statement.alpha))
         covered, sizes = pieces.observed(winner.score, target) <= threshold, pieces.sizes(winner.score, threshold)
-        notes += winner_notes(target, covered, sizes, pieces.centres(), alpha=alpha, labels=bench.classes is not None)
-        if support is None and bench.classes is None and y.min() >= 0:
-            notes += note_below_zero(winner.score, pieces, threshold)
+        if bench.classes is not None:
+            notes += note_classes(target, covered, sizes)
+        else:
+            notes += note_one_width(covered, sizes, pieces.centres(), alpha=alpha)
+            notes += note_below_zero(winner.score, pieces, threshold) if support is None and y.min() >= 0 else []
     elif statement.condition_on == LABEL_CLUSTERS:
         tuned = pieces.observed(winner.score, bench.tuning_rows().y)
     fitted = tried.fits[0] if len(tried.fits) == 1 else None

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dco.foundations.arrays import Floats, Integers
-from dco.foundations.ranks import Level, as_count, interpolated, linear_quantile_places, tuning_rank
+from dco.foundations.ranks import Level, as_count, tuning_rank
 from dco.tuning.objectives import MEAN_SIZE, Objective
 from dco.tuning.options import group_codes, row_masses
 from dco.tuning.ranking import EvaluatedCandidate, Ranking
@@ -259,13 +259,13 @@ def _curve(entry: EvaluatedCandidate, visited: Floats) -> Callable[[Floats], Flo
 
 def _p95(sizes: Floats, counts: Integers) -> Floats:
     """The P95 size of each resample, (B,), as the ranking reports it."""
-    places = [linear_quantile_places(int(total), 0.95) for total in counts.sum(axis=1)]
-    below = _order_statistics(sizes, counts, np.array([low for low, _, _ in places]))
-    above = _order_statistics(sizes, counts, np.array([high for _, high, _ in places]))
-    return np.array([interpolated(a, b, share) for a, b, (_, _, share) in zip(below, above, places, strict=True)])
+    positions = (counts.sum(axis=1) - 1) * 0.95
+    below, above = (_order_statistics(sizes, counts, place + 1) for place in (np.floor(positions), np.ceil(positions)))
+    with np.errstate(invalid="ignore", over="ignore"):  # as `size_quantile` does it
+        return np.where(below == above, below, below + (positions - np.floor(positions)) * (above - below))
 
 
-def _order_statistics(values: Floats, counts: Integers, ranks: Integers) -> Floats:
+def _order_statistics(values: Floats, counts: Integers, ranks: Floats) -> Floats:
     """The ranks[b]-th smallest value of each resample b, (B,)."""
     order = np.argsort(values, kind="stable")
     places = [np.searchsorted(np.cumsum(own[order]), rank) for own, rank in zip(counts, ranks, strict=True)]
