@@ -207,6 +207,17 @@ def test_models_that_fail_and_scores_without_known_sizes_are_left_out():
         dco.DecoupledRegressor(bayes, PredictiveDensity(), selection="joint").fit(X, y)
 
 
+def test_a_score_of_the_users_whose_sets_lose_labels_is_refused():
+    class Shrunk(LAC):
+        def sets(self, prediction, threshold):
+            return LAC().sets(prediction, np.asarray(threshold) - 0.3)
+
+    X, y = table("classes", 300, np.random.default_rng(0))
+    options = {"selection": "joint", "random_state": 0}
+    with pytest.raises(ValueError, match=r"the sets of Shrunk leave out .* labels"):
+        dco.DecoupledClassifier(LogisticRegression(), [LAC(), Shrunk()], **options).fit(X, y)
+
+
 def test_too_few_rows_give_the_whole_line_and_one_sentence():
     X, y = table("numbers", 30, np.random.default_rng(6))
     with pytest.warns(InfeasibleLevelWarning, match="7 calibration rows are too few for alpha = 0.1") as found:

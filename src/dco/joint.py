@@ -97,7 +97,7 @@ def _candidates(
     """All candidates whose set sizes are known at any cut-off, fitted, as one structure."""
     if isinstance(models, Defaults):
         models, scores = models.on(bench.train, scores, bench.train.y)
-    every = bench.scored(expand(models, scores, bench.classes))
+    every = expand(models, scores, bench)
     suited = [each for each in every if bench.classes is not None or sizes_are_known(each.score)]
     tried = {each.model_name: Tried((each.model,), {}) for each in suited}  # frozen ones leave no training rows
     if len(bench.train) and suited:

@@ -34,7 +34,7 @@ from dco.rows.fingerprints import role_fingerprint, row_fingerprints
 from dco.rows.roles import assign_roles
 from dco.rows.rows import Rows
 from dco.tuning.defaults import Columns, Maker
-from dco.tuning.selection import expand, fit_model
+from dco.tuning.selection import Workbench, expand, fit_model
 
 # The methods in the order of the tables, each beside those with the same kind of guarantee, and the one it is paired with.
 FAMILIES = {
@@ -259,7 +259,7 @@ class Split:
         for place, (name, model) in enumerate(self.models.items()):
             try:
                 fitted = fit_model(_seeded(model, seed, place), train)
-                candidates = expand({name: model}, None, classes)
+                candidates = expand({name: model}, None, Workbench(train, train, None, classes, seed))
                 records = {
                     (role, kind): predict_record(fitted, self.X.iloc[at], kind, classes=classes)
                     for kind in dict.fromkeys(each.kind for each in candidates)

@@ -348,7 +348,12 @@ def calibrate(
             "model out, or put what it needs (an imputer, say) before it."
         ) from error
     if not is_ours(structure.score):  # ours are compared in the tests
-        check_inverse(structure.score, structure.prediction(X), y, scores)
+        prediction: Any = structure.prediction(X)
+        each: Any = [(structure.score, prediction, scores)]
+        if isinstance(structure.score, Joint):
+            each = zip(structure.score.scores, prediction.records, scores.T, strict=True)
+        for score, record, own in each:
+            check_inverse(score, record, y, own)
     _check_repeatable(structure, X, y, scores)
     rounding = 0.0 if len(np.unique(scores)) == scores.size else batch_rounding(structure.scores, X, y, scores)
     try:

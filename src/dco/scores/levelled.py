@@ -43,11 +43,6 @@ class Levelled(Score):
         """The records that `score` reads."""
         return self.score.needs
 
-    @property
-    def wrapped(self) -> tuple[Score, ...]:
-        """The score within."""
-        return (self.score,)
-
     def observed(self, prediction: Any, y: ArrayLike) -> Floats:
         """The score of y over the factor of its row, (n,)."""
         return np.asarray(self.score.observed(prediction, y) / self._factors(prediction))

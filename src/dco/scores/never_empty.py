@@ -43,11 +43,6 @@ class NeverEmpty(Score):
         """Whether `score` is, and so needs one uniform per row."""
         return self.score.randomised
 
-    @property
-    def wrapped(self) -> tuple[Score, ...]:
-        """The score within."""
-        return (self.score,)
-
     def observed(self, prediction: ClassRecord, y: ArrayLike) -> Doubles:
         """The score of the label that happened, (n,); `LEAST` for the most probable one."""
         prediction = on_host(prediction)

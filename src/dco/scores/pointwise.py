@@ -34,11 +34,6 @@ class Pointwise(Score):
     needs: ClassVar[tuple[type, ...]] = (Several,)
 
     @property
-    def wrapped(self) -> tuple[Score, ...]:
-        """The candidates' scores."""
-        return self.scores
-
-    @property
     def randomised(self) -> bool:  # type: ignore[override]  # a fact of the class elsewhere, here of the scores inside
         """Whether one of the scores is, and so needs one uniform per row."""
         return any(score.randomised for score in self.scores)

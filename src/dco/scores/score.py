@@ -44,11 +44,6 @@ class Score(ABC):
     def sets(self, prediction: Any, threshold: Cutoff) -> PredictionSets:
         """All labels whose score is at most the threshold."""
 
-    @property
-    def wrapped(self) -> tuple[Score, ...]:
-        """The scores that this one is made of."""
-        return ()
-
     def fitted(self, y: ArrayLike) -> Score:
         """The score with what it learns from training targets, before any other row is seen; most learn nothing."""
         return self
@@ -124,8 +119,11 @@ def checked_score(score: Any) -> Score:
 
 
 def is_ours(score: Score) -> bool:
-    """Whether the score and those that it wraps are dco's own, whose sets the tests compare with their scores."""
-    return type(score).__module__.partition(".")[0] == "dco" and all(map(is_ours, score.wrapped))
+    """Whether the score and those that it is made of are dco's own, whose sets the tests compare with their scores."""
+    if type(score).__module__.partition(".")[0] != "dco":
+        return False
+    parts = (part for value in vars(score).values() for part in (value if isinstance(value, tuple) else (value,)))
+    return all(is_ours(part) for part in parts if isinstance(part, Score))
 
 
 def check_inverse(score: Score, prediction: Prediction, y: ArrayLike, scores: Floats) -> None:

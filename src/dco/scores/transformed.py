@@ -49,11 +49,6 @@ class Transformed(Score):
         """The records of points, spreads and quantiles that `score` reads."""
         return tuple(kind for kind in self.score.needs if kind in _RECORDS)
 
-    @property
-    def wrapped(self) -> tuple[Score, ...]:
-        """The score within."""
-        return (self.score,)
-
     def fitted(self, y: ArrayLike) -> Transformed:
         """With the quantiles of these training targets, if the transform is "quantile"."""
         return replace(self, transform=fitted_transform(self.transform, y))
@@ -120,11 +115,6 @@ class Within(Score):
     def needs(self) -> tuple[type, ...]:  # type: ignore[override]
         """The records that `score` reads."""
         return self.score.needs
-
-    @property
-    def wrapped(self) -> tuple[Score, ...]:
-        """The score within."""
-        return (self.score,)
 
     def fitted(self, y: ArrayLike) -> Within:
         """With what `score` learns from training targets."""

@@ -160,7 +160,7 @@ def growing_candidates(
     """For a tuning split that grows: models fitted once on training rows, and their candidates on any rows taken so far."""
     if isinstance(models, Defaults):
         models, scores = models.on(bench.train, scores, bench.train.y)
-    candidates = bench.scored(expand(models, scores, bench.classes))
+    candidates = expand(models, scores, bench)
     fitted, lost = dict[str, Any](), dict[str, str]()
 
     def look(taken: Integers) -> tuple[Candidates, AnyArray]:

@@ -114,12 +114,6 @@ class Workbench:
         seen: dict[Any, int] = {}
         return np.asarray([seen.setdefault(name, len(seen)) for name in names.tolist()], dtype=np.int64)
 
-    def scored(self, candidates: Iterable[Candidate]) -> list[Candidate]:
-        """The candidates with scores that have learnt from training targets, and whose sets are cut to the support."""
-        y, support = (self.train if len(self.train) else self.tune).y, self.choosing.support
-        fitted = [replace(each, score=each.score.fitted(y)) for each in candidates]
-        return fitted if support is None else [replace(each, score=Within(each.score, *support)) for each in fitted]
-
     def tuning_rows(self) -> Rows:
         """The rows on which candidates are ranked: the tuning split, or with folds all but calibration rows."""
         return self.tune if self.n_folds is None else self.fitting_rows()
@@ -139,10 +133,11 @@ class Tried:
     failure: str | None = None
 
 
-def suitable(model_name: str, model: Any, scores: Mapping[str, Score] | None, classes: AnyArray | None) -> list[Candidate]:
+def suitable(model_name: str, model: Any, scores: Mapping[str, Score] | None, bench: Workbench) -> list[Candidate]:
     """The candidates of one model: every given score that it can feed, or the default scores of what it gives.
 
-    Classifiers are for labels, regressors for numbers: a regressor of the codes 0 and 1 would give intervals of codes.
+    Scores have learnt from training targets, and their sets are cut to the support, where these are asked for. Classifiers
+    are for labels, regressors for numbers: a regressor of the codes 0 and 1 would give intervals of codes.
     """
     offered = records_of(model)
     if scores is None:
@@ -152,18 +147,20 @@ def suitable(model_name: str, model: Any, scores: Mapping[str, Score] | None, cl
         scores = named_scores(proposed)
     kinds = {name: next((kind for kind in score.needs if kind in offered), None) for name, score in scores.items()}
     found = [Candidate(model_name, name, model, scores[name], kind) for name, kind in kinds.items() if kind is not None]
-    wrong = next((each.kind for each in found if (each.kind in CLASS_RECORDS) != (classes is not None)), None)
+    wrong = next((each.kind for each in found if (each.kind in CLASS_RECORDS) != (bench.classes is not None)), None)
     if wrong is not None:
-        needed = "numbers: use DecoupledClassifier" if classes is None else "labels: use DecoupledRegressor"
+        needed = "numbers: use DecoupledClassifier" if bench.classes is None else "labels: use DecoupledRegressor"
         raise IncompatibleScoreError(
             f"The model {model_name!r} gives {wrong.__name__}, which does not predict {needed}, or bring another model."
         )
-    return found
+    y, support = (bench.train if len(bench.train) else bench.tune).y, bench.choosing.support
+    learnt = [replace(each, score=each.score.fitted(y)) for each in found]
+    return learnt if support is None else [replace(each, score=Within(each.score, *support)) for each in learnt]
 
 
-def expand(models: Mapping[str, Any], scores: Mapping[str, Score] | None, classes: AnyArray | None) -> list[Candidate]:
+def expand(models: Mapping[str, Any], scores: Mapping[str, Score] | None, bench: Workbench) -> list[Candidate]:
     """Candidates = models x scores; a model or a score that is left without a partner is an error naming both sides."""
-    found = {name: suitable(name, model, scores, classes) for name, model in models.items()}
+    found = {name: suitable(name, model, scores, bench) for name, model in models.items()}
     for name, own in found.items():
         if not own:
             offered = records_of(models[name])
@@ -296,7 +293,7 @@ class Trials:
 
     def suitable(self, model_name: str, model: Any, scores: Mapping[str, Score]) -> list[Candidate]:
         """The candidates of a model that a search proposes."""
-        return self.bench.scored(suitable(model_name, model, scores, self.bench.classes))
+        return suitable(model_name, model, scores, self.bench)
 
     def rank(self, candidates: Sequence[Candidate]) -> Ranking:
         """Exact search over the candidates whose model does not fail; models that are new are fitted first."""
@@ -443,7 +440,7 @@ def select(
     if support is not None:
         check_support(y, support)
     search, fitted_here = bench.choosing.strategy, not any(map(holds_frozen, models.values()))
-    candidates = bench.scored(expand(models, scores, bench.classes)) if models else []
+    candidates = expand(models, scores, bench) if models else []
     if not len(bench.tuning_rows()):
         if statement.condition_on == LABEL_CLUSTERS:
             raise ValueError(
