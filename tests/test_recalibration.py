@@ -182,7 +182,7 @@ def test_rows_that_are_scored_in_batches_give_the_same_calibration(cuts):
     X, y = made(500, 1)
     y = y.round(1)
     whole = dco.recalibrate(est, X, y).predictor_
-    again, batches, start = rows_scored_again(500), [], 0
+    again, batches, start = np.union1d(*rows_scored_again(500)), [], 0
     for stop in [*cuts, 500]:
         rows, own = Rows(X[start:stop], y[start:stop]), again[(again >= start) & (again < stop)] - start
         batches.append(ScoredRows.of(est.predictor_.structure, rows, own))

@@ -339,8 +339,8 @@ class GaussianMixtures(Prediction):
 
     @property
     def centres(self) -> Floats:
-        """The mean of each mixture."""
-        return np.asarray(self.means.mean(axis=1))
+        """The mean of each mixture, in float64."""
+        return np.asarray(self.means.mean(axis=1, dtype=np.float64))
 
 
 def fifths(values: Floats) -> Integers:

@@ -127,7 +127,7 @@ def recalibrate_in_parts(
     kept = starts - np.searchsorted(out, starts)  # how many rows stay before each file
     if kept[-1] == 0:
         raise ValueError(f"{data} has no rows to calibrate on; give a table with rows.")
-    again = rows_scored_again(int(kept[-1]))
+    again = np.union1d(*rows_scored_again(int(kept[-1])))
     pieces = [
         Piece(os.path.abspath(path), _within(out, *starts[i : i + 2]), _within(again, *kept[i : i + 2]))
         for i, path in enumerate(counts)

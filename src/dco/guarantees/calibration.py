@@ -366,17 +366,9 @@ def calibrate(
     return Calibration(kept, structure.conditions(X, y), clusters, one_per_cluster, weights=weighed), y, rounding
 
 
-def rows_scored_again(n: int) -> Integers:
-    """Which of n calibration rows `calibrate` scores a second time."""
-    return np.union1d(_first(n), _spread(n))
-
-
-def _first(n: int, most: int = 256) -> Integers:
-    return np.arange(min(most, (n + 1) // 2))
-
-
-def _spread(n: int, most: int = 32) -> Integers:
-    return np.unique(np.linspace(0, n - 1, min(most, n)).astype(np.int64))
+def rows_scored_again(n: int) -> tuple[Integers, Integers]:
+    """Which of n calibration rows `calibrate` scores a second time: the first ones in one batch, and some rows alone."""
+    return np.arange(min(256, (n + 1) // 2)), np.unique(np.linspace(0, n - 1, min(32, n)).astype(np.int64))
 
 
 def _check_repeatable(structure: Scored, X: Any, y: AnyArray, scores: Floats) -> None:
@@ -386,7 +378,7 @@ def _check_repeatable(structure: Scored, X: Any, y: AnyArray, scores: Floats) ->
     single precision to a few digits where features are large: that is not held against a model that gives the same scores
     to the same batch, up to a hundredth of a score's usual size.
     """
-    some = _first(len(y))
+    some, _ = rows_scored_again(len(y))
     half, names = some[: len(some) // 2], structure.conditions(X, y)
     for rows in (some, half) if half.size else (some,):
         batch = take_features(X, rows)
@@ -414,7 +406,7 @@ def batch_rounding(scores_of: Callable[[Any, AnyArray], Floats], X: Any, y: AnyA
     A matrix product of one row may round otherwise than one of many. A larger jump is none of that (two labels that change
     places, in a score of ranks) and does not count.
     """
-    some = _spread(len(y))
+    _, some = rows_scored_again(len(y))
     alone = np.asarray([scores_of(take_features(X, row), y[row])[0] for row in some[:, None]])
     together = scores[some]
     near = same_but_for_rounding(alone, together) & np.isfinite(together)

@@ -38,11 +38,11 @@ class AbsoluteResidual(Score):
 
     def observed(self, prediction: Prediction, y: ArrayLike) -> Floats:
         """|y - mean|, (n,)."""
-        return _distance(y, self._mean(prediction))
+        return _distance(y, expect(self, prediction, *self.needs).centres)
 
     def sets(self, prediction: Prediction, threshold: Cutoff) -> Intervals:
         """[mean - t, mean + t]; empty for t < 0, the whole line for t = inf."""
-        mean = self._mean(prediction)
+        mean = np.asarray(expect(self, prediction, *self.needs).centres, dtype=np.float64)
         limit = cutoff(threshold, len(mean))
         half = _half_width(_raised(limit, roundings=1), 1.0)
         with np.errstate(over="ignore"):
@@ -52,12 +52,6 @@ class AbsoluteResidual(Score):
         """2 t per row, without building the intervals."""
         limit = cutoff(threshold, len(prediction))
         return np.broadcast_to(2 * np.maximum(limit, 0.0), (len(prediction),)).astype(np.float64)
-
-    def _mean(self, prediction: Prediction) -> Floats:
-        record: Points | PointsWithSpread | GaussianMixtures = expect(self, prediction, *self.needs)
-        if isinstance(record, GaussianMixtures):
-            return np.asarray(record.means.mean(axis=1, dtype=np.float64))
-        return np.asarray(record.mean, dtype=np.float64)
 
 
 @dataclass(frozen=True)
@@ -270,7 +264,7 @@ def _distance(y: ArrayLike, mean: Floats) -> Floats:
     same = isinstance(y, np.ndarray) and y.dtype == np.float64 and y.shape == mean.shape
     values: Any = y if same else responses(y, len(mean))
     with np.errstate(over="ignore"):
-        deviation: Floats = values - mean
+        deviation: Floats = np.subtract(values, mean, dtype=np.float64)
     return np.abs(deviation, out=deviation)
 
 
