@@ -133,7 +133,7 @@ class Decoupled(HoldsModels, ABC):
             self.tune_size,
             self.calibrate_size,
             self.tune_folds,
-            least=statement.smallest_n(),
+            statement=statement,
             foldable=self.refit and not frozen and tune is None and calibrate is None,
             enough=0 if defaults is None or self.models is not None else FOLDS_BELOW,
         )

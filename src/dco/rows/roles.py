@@ -127,15 +127,17 @@ class Split:
 
 
 def sizes_of_roles(
-    rows: Rows, tune: Any, calibrate: Any, folds: int | None, *, least: int, foldable: bool, enough: int = 0
+    rows: Rows, tune: Any, calibrate: Any, folds: int | None, *, statement: Any, foldable: bool, enough: int = 0
 ) -> tuple[Any, Any, int | None]:
     """(tune, calibrate, folds) for n rows (or clusters), with what was not given (None) filled in.
 
-    A quarter each. Where a quarter is fewer than the `least` calibration rows with a finite threshold, and these leave as
-    many to train on, calibration gets them, as in a `plan`, and candidates are ranked by folds; below `enough` rows too.
+    A quarter each. Where a quarter has no finite threshold, and the least number of calibration rows with one leaves as
+    many to train on, calibration gets these, as in a `plan`, and candidates are ranked by folds; below `enough` rows too.
     """
     n = len(rows) if rows.clusters is None else len(set(rows.clusters.tolist()))
-    short = calibrate is None and n + 2 < 4 * least <= 2 * n  # a share of n is rounded to floor(n share + 1/2)
+    quarter = (n + 2) // 4  # as `assign_roles` rounds it
+    least = 0 if calibrate is not None or statement.is_finite(quarter) else statement.smallest_n()
+    short = 0 < 2 * least <= n
     if tune is None and folds is None and foldable and n >= 2 * _FOLDS and (short or n < enough):
         folds = _FOLDS
     calibrate = (least if short else 0.25) if calibrate is None else calibrate

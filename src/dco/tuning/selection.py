@@ -461,12 +461,10 @@ def select(
     stability = None if one else trials.stability(candidates, ranking)
     if bench.choosing.selection == "pointwise":
         winner, ranking = pointwise(candidates, trials, ranking)
-    outcomes = {c.name: trials.tried[c.model_name].failure for c in candidates}
-    failures = {name: reason for name, reason in outcomes.items() if reason is not None}
-    lost = {c.model_name: failures[c.name] for c in candidates if c.name in failures}
-    lost |= {entry.name: entry.reason for entry in ranking.failed}
+    failed = [(c, reason) for c in candidates if (reason := trials.tried[c.model_name].failure) is not None]
+    lost = {c.model_name: reason for c, reason in failed} | {entry.name: entry.reason for entry in ranking.failed}
     notes += [failed_note(lost)] if lost else []
-    ranking = replace(ranking, failed=(*(FailedCandidate(*item) for item in failures.items()), *ranking.failed))
+    ranking = replace(ranking, failed=(*(FailedCandidate(c.name, reason) for c, reason in failed), *ranking.failed))
     reasons = {entry.name: entry.reason for entry in ranking.failed}
     tried = trials.tried[winner.model_name]
     pieces, threshold, tuned = tried.predictions[winner.kind], ranking.table[0].ranking_threshold, None
