@@ -167,8 +167,8 @@ def traced(call: Callable[[], Any]) -> tuple[Counter[tuple[str, str]], int]:
 def test_the_path_is_short() -> None:
     """One fit with one model and one score, and its sets: what a newcomer has to read.
 
-    The aim for a fit is 120 functions in 15 modules. A fit also hashes rows and the model, scores rows twice, looks at the
-    winner's sets by slices, and sizes roles for few rows: each function that is left does one of these, or a step of DCO.
+    The aim for a fit is 120 functions in 15 modules. A fit also hashes rows and the model, scores rows twice, and looks at
+    the winner's sets by slices: each function that is left does one of these, a check of what is given, or a step of DCO.
     """
     rng = np.random.default_rng(0)
     X = rng.normal(size=(400, 5))
