@@ -358,7 +358,8 @@ def calibrate(
             each = zip(structure.score.scores, prediction.records, scores.T, strict=True)
         for score, record, own in each:
             check_inverse(score, record, y, own)
-    _check_repeatable(structure, X, y, scores)
+    names = structure.conditions(X, y)
+    _check_repeatable(structure, X, y, scores, names)
     rounding = 0.0 if len(np.unique(scores)) == scores.size else batch_rounding(structure.scores, X, y, scores)
     try:
         kept = checked_scores((scores + rounding).ravel("F"))  # by candidate, after joint selection
@@ -367,7 +368,7 @@ def calibrate(
     if isinstance(structure.score, Joint):
         return Calibration(kept, np.repeat(structure.score.names, len(y)), seen=structure.prediction(X)), y, rounding
     weighed = None if weights is None else weights.of_rows(X, y)
-    return Calibration(kept, structure.conditions(X, y), clusters, one_per_cluster, weights=weighed), y, rounding
+    return Calibration(kept, names, clusters, one_per_cluster, weights=weighed), y, rounding
 
 
 def rows_scored_again(n: int) -> tuple[Integers, Integers]:
@@ -375,7 +376,7 @@ def rows_scored_again(n: int) -> tuple[Integers, Integers]:
     return np.arange(min(256, (n + 1) // 2)), np.unique(np.linspace(0, n - 1, min(32, n)).astype(np.int64))
 
 
-def _check_repeatable(structure: Scored, X: Any, y: AnyArray, scores: Floats) -> None:
+def _check_repeatable(structure: Scored, X: Any, y: AnyArray, scores: Floats, names: AnyArray | None) -> None:
     """Score some rows again: a model that learns in predict, or leaves dropout on, gives other scores the second time.
 
     They come in smaller batches, so that a model is seen that compares the rows of a batch. Those may round otherwise, in
@@ -383,7 +384,7 @@ def _check_repeatable(structure: Scored, X: Any, y: AnyArray, scores: Floats) ->
     to the same batch, up to a hundredth of a score's usual size.
     """
     some, _ = rows_scored_again(len(y))
-    half, names = some[: len(some) // 2], structure.conditions(X, y)
+    half = some[: len(some) // 2]
     for rows in (some, half) if half.size else (some,):
         batch = take_features(X, rows)
         again = structure.scores(batch, y[rows])
