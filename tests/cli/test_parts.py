@@ -72,6 +72,16 @@ def test_groups_have_their_own_laws_and_rows_of_the_fit_give_no_verdict(dco, hom
     assert "No verdict" in dco("evaluate", home / "numbers.dco", home / "rows.parquet", "--in-parts").output
 
 
+def test_rows_that_belong_together_have_no_law_in_parts_either(dco, home, folder):
+    model = folder / "grouped.dco"
+    words = ("--target", "outcome", "--drop", "grade", "--groups", "patient", "--models", "linear", "--guarantee", "pac")
+    dco("fit", home / "rows.csv", *words, "--out", model)
+    parts, whole = (dco.json("evaluate", model, folder / "in", *how) for how in (["--in-parts"], []))
+    assert parts["no_verdict"] == whole["no_verdict"]
+    assert "belong together in groups" in parts["no_verdict"]
+    assert parts["laws"] == {}
+
+
 def test_a_sample_does_not_depend_on_how_rows_are_cut_into_files(dco, folder, monkeypatch):
     monkeypatch.setattr(reading, "_AT_ONCE", 70)  # several batches
     samples = [reading.read_sample(folder / name, 300, seed=4) for name in ("in", "whole.parquet", "whole.csv")]

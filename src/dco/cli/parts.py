@@ -52,7 +52,7 @@ def evaluate_in_parts(
         found = run_many(partial(count_file, part=part), paths, progress=lambda done, of: reached(done), **where)
     own = model.predictor_
     counts = Counts.total(found)
-    if counts.rows == 0:
+    if not counts.judged:
         raise ValueError(f"{data} has no rows; give a table with rows.")
     return PartsEvaluation.of(own, own.stated(**part.asked), counts)
 

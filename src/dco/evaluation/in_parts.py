@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from dco.evaluation.evaluate import is_full, law_of_counts
 from dco.evaluation.evenness import share_interval
-from dco.foundations.arrays import AnyArray
+from dco.evaluation.on_rows import no_law
+from dco.foundations.arrays import AnyArray, Integers
 from dco.guarantees.theory.coverage import Consistency
 from dco.rows.conditions import rows_by_condition
 from dco.rows.fingerprints import row_fingerprints
@@ -22,21 +23,17 @@ if TYPE_CHECKING:
     from dco.predictor import DecoupledPredictor
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Counts:
-    """What is counted in some rows; `judged` by condition.
+    """What is counted in some rows.
 
-    `sizes` holds the sum of the finite sizes of each part, and `used` the rows that took part in the fit.
+    `judged` holds, by condition, rows, those of unknown labels, and hits; `kinds` empty, full and infinite sets, and rows
+    that took part in the fit; `sizes` the sum of the finite sizes of each part.
     """
 
-    rows: int = 0
-    unknown: int = 0
-    empty: int = 0
-    full: int = 0
-    infinite: int = 0
-    used: int = 0
-    sizes: tuple[float, ...] = ()
-    judged: Mapping[Any, tuple[int, int, int]] = field(default_factory=dict)  # rows, those of unknown labels, hits
+    judged: Mapping[Any, Integers]
+    kinds: Integers
+    sizes: tuple[float, ...]
 
     @classmethod
     def of(cls, own: DecoupledPredictor, X: Any, y: AnyArray, statement: Statement) -> Counts:
@@ -45,23 +42,20 @@ class Counts:
         known = sets.knows(y) if isinstance(sets, LabelSets) else np.ones(len(y), dtype=bool)
         hits, sizes = np.asarray(sets.contains(y)) & known, np.asarray(sets.sizes(), dtype=np.float64)
         parts = {None: np.arange(len(y))} if conditions is None else rows_by_condition(conditions)
-        judged = {name: (len(rows), int(np.sum(~known[rows])), int(hits[rows].sum())) for name, rows in parts.items()}
-        finite = np.isfinite(sizes)
-        found = ~known, sets.is_empty(), is_full(sets), ~finite, own.kept.among(row_fingerprints(X, y)).known
-        unknown, empty, full, infinite, used = (int(np.sum(each)) for each in found)
-        return cls(len(y), unknown, empty, full, infinite, used, (math.fsum(sizes[finite]),), judged)
+        judged, finite = np.column_stack([np.ones_like(known), ~known, hits]), np.isfinite(sizes)
+        kinds = sets.is_empty(), is_full(sets), ~finite, own.kept.among(row_fingerprints(X, y)).known
+        sums = {name: judged[rows].sum(axis=0) for name, rows in parts.items()}
+        return cls(sums, np.sum(kinds, axis=1), (math.fsum(sizes[finite]),))
 
     @classmethod
     def total(cls, counts: Iterable[Counts]) -> Counts:
         """The counts of all parts together."""
-        every, judged = list(counts), dict[Any, tuple[int, int, int]]()
+        every, judged = list(counts), dict[Any, Integers]()
         for part in every:
-            for name, (rows, unknown, hits) in part.judged.items():
-                before = judged.get(name, (0, 0, 0))
-                judged[name] = before[0] + rows, before[1] + unknown, before[2] + hits
-        counted = [entry.name for entry in fields(cls) if entry.name not in ("sizes", "judged")]
-        sums = {name: sum(getattr(part, name) for part in every) for name in counted}
-        return cls(**sums, sizes=tuple(size for part in every for size in part.sizes), judged=judged)
+            for name, own in part.judged.items():
+                judged[name] = judged.get(name, np.zeros(3, dtype=np.int64)) + own
+        kinds = np.sum([np.zeros(4, dtype=np.int64), *(part.kinds for part in every)], axis=0)
+        return cls(judged, kinds, tuple(size for part in every for size in part.sizes))
 
 
 @dataclass(frozen=True)
@@ -83,21 +77,19 @@ class PartsEvaluation:
     @classmethod
     def of(cls, own: DecoupledPredictor, statement: Statement, counts: Counts) -> PartsEvaluation:
         """From counts to shares and laws."""
-        n, hits = counts.rows, sum(hit for _, _, hit in counts.judged.values())
-        low, high = share_interval(hits, n)
-        chance, no_verdict = own.kept.by_chance(n), None
-        if counts.used > chance:
-            no_verdict = f"{counts.used} or more of {n} rows took part in the fit"
+        n, unknown, hits = np.sum(list(counts.judged.values()), axis=0).tolist()
+        empty, full, infinite, used = counts.kinds.tolist()
+        no_verdict = no_law(own) if used <= own.kept.by_chance(n) else f"{used} or more of {n} rows took part in the fit"
         laws: dict[str, Consistency] = {}
         names, thresholds = own.calibration.condition_labels(), own.thresholds(statement)
-        for name, (judged, unknown, hit) in counts.judged.items() if no_verdict is None else ():
+        for name, (judged, strange, hit) in counts.judged.items() if no_verdict is None else ():
             if (entry := thresholds.get(name)) is not None:
                 tied = own.calibration.is_tied(own.calibration.parts[name], entry, statement.rule)
-                if (law := law_of_counts(hit, judged, unknown, entry, tied=tied)) is not None:
+                if (law := law_of_counts(int(hit), int(judged), int(strange), entry, tied=tied)) is not None:
                     laws[str(names.get(name))] = law
-        size = math.inf if counts.infinite else math.fsum(counts.sizes) / n
-        empty, full, infinite = (count / n for count in (counts.empty, counts.full, counts.infinite))
-        return cls(n, hits / n, low, high, size, empty, full, infinite, counts.unknown, no_verdict, laws)
+        size = math.inf if infinite else math.fsum(counts.sizes) / n
+        kinds = empty / n, full / n, infinite / n
+        return cls(n, hits / n, *share_interval(hits, n), size, *kinds, unknown, no_verdict, laws)
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""

@@ -73,6 +73,14 @@ def slices_by(by: Any, X: Any, y: AnyArray, structure: Structure) -> AnyArray | 
     return slices
 
 
+def no_law(own: DecoupledPredictor) -> str | None:
+    """Why hits of new rows have no known law, if they have none."""
+    known = own.calibration
+    if known.seen is not None or known.weights is not None:
+        return WEIGHTED if known.seen is None else JOINT
+    return None if known.clusters is None else IN_GROUPS
+
+
 def _proves_nothing(own: DecoupledPredictor, X: Any, y: AnyArray, notes: list[Note]) -> tuple[str | None, set[Any]]:
     """Why there is no verdict, if there is none, and the conditions it spoils.
 
@@ -80,12 +88,9 @@ def _proves_nothing(own: DecoupledPredictor, X: Any, y: AnyArray, notes: list[No
     """
     every = set(own.calibration.parts)
     used = own.kept.used(row_fingerprints(X, y))
-    if used is None and own.calibration.seen is not None:
-        return JOINT, every
-    if used is None and own.calibration.weights is not None:
-        return WEIGHTED, every
     if used is None:
-        return (None, set()) if own.calibration.clusters is None else (IN_GROUPS, every)
+        why = no_law(own)
+        return why, set() if why is None else every
     said, spoilt, names = "the coverage", every, own.structure.conditions(X, y)
     if names is not None and used.exact:
         conditions = list(dict.fromkeys(names[used.known].tolist()))
