@@ -10,6 +10,7 @@ import socket
 import stat
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
@@ -21,7 +22,7 @@ from sklearn.linear_model import LinearRegression
 
 import dco
 from dco.cli.printing import print_json
-from dco.foundations.files import plain, written_beside, written_together
+from dco.foundations.files import alone_in, plain, written_beside, written_together
 from dco.report.rendering import strict_json, write_text
 from dco.reproduction.datasets.images import _claim, _write
 from dco.reproduction.experiment import Experiment, Options
@@ -337,3 +338,21 @@ def test_records_and_the_page_take_the_same_values():
     row = {"sizes": np.array([1.0, np.inf]), "n": np.int64(4), "share": 1 / 3}
     assert records_plain(row) == {"sizes": [1.0, "inf"], "n": 4, "share": 0.333333333333}
     assert json.loads(strict_json(row)) == {"sizes": [1.0, "inf"], "n": 4, "share": 1 / 3}
+
+
+def test_processes_and_threads_take_turns_in_a_folder(tmp_path):
+    order = []
+
+    def other():
+        with alone_in(tmp_path):
+            order.append("other")
+
+    with alone_in(tmp_path):
+        thread = threading.Thread(target=other)
+        thread.start()
+        thread.join(0.2)
+        order.append("this")
+    thread.join(10)
+    assert order == ["this", "other"]
+    with alone_in(tmp_path / "none"):  # nothing to lock, and what is written says so
+        pass

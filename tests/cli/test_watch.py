@@ -6,6 +6,7 @@ import json
 import signal
 import subprocess
 import sys
+from contextlib import contextmanager
 
 import pandas as pd
 import pytest
@@ -97,6 +98,25 @@ def test_two_calls_at_once_lose_no_rows(dco, home, rows, monkeypatch):
     words = ("watch", home / "numbers.dco", rows / "week2.csv", "--state", state)
     assert "was written by another call meanwhile" in dco.refuses(*words)
     assert dco.json(*words)["rows"] == 450
+
+
+def test_a_call_that_ends_just_before_the_state_is_replaced_is_seen(dco, home, rows, monkeypatch):
+    """Between the look at the state and its replacement no other call can write: both happen under one lock."""
+    state, whole, inside = rows / "watch.json", files.alone_in, []
+
+    @contextmanager
+    def interrupted(folder):
+        monkeypatch.setattr(files, "alone_in", whole)
+        dco("watch", home / "numbers.dco", rows / "week1.csv", "--state", state)
+        with whole(folder):
+            inside.append(state.read_bytes())
+            yield
+            assert inside == [state.read_bytes()]
+
+    monkeypatch.setattr(files, "alone_in", interrupted)
+    words = ("watch", home / "numbers.dco", rows / "week0.csv", "--state", state)
+    assert "was written by another call meanwhile" in dco.refuses(*words)
+    assert dco.json(*words)["rows"] == 300
 
 
 def test_the_page_shows_the_timeline_and_comes_with_the_state_or_not_at_all(dco, home, rows, fails_at):

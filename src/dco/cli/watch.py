@@ -51,7 +51,7 @@ def command(
     from dco.cli.outputs import check_output, check_suffix
     from dco.evaluation.monitor import Monitor
     from dco.foundations.extras import require
-    from dco.foundations.files import write_whole, written_together
+    from dco.foundations.files import alone_in, write_whole, written_together
 
     if (state is None) == (hints is None):
         raise click.UsageError("Give --state to watch labelled rows, or --hints OLD to compare rows without labels.")
@@ -69,9 +69,9 @@ def command(
         before = monitor.report().rows
         rows = rows_with_targets(estimator, data, by=None, **options)
         found = monitor.update(rows.X, rows.y)
-        if _known(state) != known:
-            raise ValueError(f"{state} was written by another call meanwhile and is kept. Repeat this call: no row is lost.")
-        with written_together():
+        with alone_in(state.resolve().parent), written_together():
+            if _known(state) != known:
+                raise ValueError(f"{state} was written by another call meanwhile. Repeat this call: no row is lost.")
             write_whole(state, json.dumps(monitor.state()) + "\n")
             if report is not None:
                 from dco.report.timeline import write_timeline

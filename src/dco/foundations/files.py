@@ -194,6 +194,16 @@ def held(folder: Path) -> Iterator[None]:
             os.close(file)
 
 
+@contextmanager
+def alone_in(folder: Path) -> Iterator[None]:
+    """One process at a time for this folder; others wait. Where folders cannot be locked, nothing is."""
+    with ExitStack() as stack:
+        with suppress(OSError):  # Windows opens no folders
+            stack.callback(os.close, file := os.open(folder, os.O_RDONLY))
+            locked(file, wait=True)
+        yield
+
+
 def locked(file: int, *, wait: bool) -> bool:
     """Lock an open file; False if that is impossible. If another holds it, `wait`, or raise BlockingIOError."""
     try:
