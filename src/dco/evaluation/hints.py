@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy.sparse import issparse
 
-from dco.foundations.arrays import AnyArray
 from dco.foundations.display import ShownAsPrinted, counted
 from dco.rows.fingerprints import as_table, codes_of_values, column_of, plain_column
 from dco.rows.rows import is_frame, n_rows
@@ -49,29 +48,20 @@ def shift_hints(est: Decoupled, X_before: Any, X_after: Any) -> ShiftHints:
     tables = [as_table(X, "X") for X in (X_before, X_after)]
     names = list(X_before.columns) if is_frame(X_before) else range(tables[0].shape[1])
     names = [] if any(map(issparse, tables)) else names  # of a sparse table only the sets are compared
-    found = {str(name): _differs(*(_cells(column_of(table, place)) for table in tables)) for place, name in enumerate(names)}
+    found = {str(name): _differs(*(column_of(table, place) for table in tables)) for place, name in enumerate(names)}
     found["set size"] = _differs(*(np.asarray(est.predict_set(X).sizes(), dtype=np.float64) for X in (X_before, X_after)))
     corrected = {name: min(1.0, len(found) * p) for name, p in sorted(found.items(), key=lambda entry: entry[1])}
     return ShiftHints((n_rows(X_before), n_rows(X_after)), corrected)
 
 
-def _cells(column: Any) -> AnyArray:
-    return column if isinstance(column, np.ndarray) else plain_column(column)
-
-
-def _differs(before: AnyArray, after: AnyArray) -> float:
+def _differs(*columns: Any) -> float:
     """The p-value of one column; a gap counts as a number below all others, or as a value of its own."""
-    from scipy.stats import ks_2samp
+    from scipy.stats import chi2_contingency, ks_2samp
 
+    before, after = (column if isinstance(column, np.ndarray) else plain_column(column) for column in columns)
     if before.dtype.kind in "biufmM" and after.dtype.kind in "biufmM":
         first, second = (np.nan_to_num(column.astype(np.float64), nan=-np.inf, posinf=np.inf) for column in (before, after))
         return float(ks_2samp(first, second, method="asymp").pvalue)
-    return _by_counts(before, after)
-
-
-def _by_counts(before: AnyArray, after: AnyArray) -> float:
-    from scipy.stats import chi2_contingency
-
     codes, count = codes_of_values(np.concatenate([before, after]), missing=True)
     table = np.array([np.bincount(part, minlength=count) for part in np.split(codes, [len(before)])])
     rare = table.sum(axis=0) * table.sum(axis=1).min() < _FEWEST * table.sum()
