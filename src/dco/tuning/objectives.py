@@ -20,7 +20,6 @@ from dco.foundations.arrays import AnyArray, Bools, Floats, Integers
 from dco.foundations.display import counted
 from dco.foundations.notes import Message, Note
 from dco.predictions import ClassRecord, Prediction, fifths
-from dco.rows.conditions import check_condition, condition_values
 from dco.scores.decision import act
 from dco.sets.labels import LabelSets, codes_of
 from dco.sets.prediction_sets import PredictionSets
@@ -258,17 +257,6 @@ def objective_of(given: Any) -> Objective:
     raise ValueError(
         f"objective must be one of {names}, an objective of dco.objectives, or a function of (sets, y); got {given!r:.200}."
     )
-
-
-def named_slices(objective: Objective, X: Any, y: AnyArray, conditions: Any) -> dict[str, Any] | None:
-    """The slices of the tuning rows that the caller names: conditions, and the columns that the objective goes by."""
-    found: dict[str, Any] = {}
-    for name in objective.columns:
-        check_condition(name, X, parameter="by")
-        found[str(name)] = condition_values(name, X, y, parameter="by")
-    if conditions is not None and not isinstance(conditions, str):
-        found["condition"] = conditions
-    return found or None
 
 
 # ---------------------------------------------------------------------------------------------- what the winner shows

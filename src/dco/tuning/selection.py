@@ -23,7 +23,7 @@ from dco.models.adapt import CLASS_RECORDS, holds_frozen, is_frozen, last_model,
 from dco.models.averaged import AveragedModel
 from dco.models.several import SeveralModels
 from dco.predictions import GaussianMixtures, Points, PointsWithSpread, Quantiles
-from dco.rows.conditions import LABEL_CLUSTERS, condition_values, is_label
+from dco.rows.conditions import LABEL_CLUSTERS, check_condition, condition_values, is_label
 from dco.rows.fingerprints import row_uniforms
 from dco.rows.roles import folds
 from dco.rows.rows import Rows
@@ -33,7 +33,7 @@ from dco.scores.regression import QuantileResidual
 from dco.scores.score import Score, named_scores
 from dco.scores.transformed import Within
 from dco.tuning.defaults import Defaults
-from dco.tuning.objectives import MEAN_SIZE, Objective, named_slices, note_classes, note_one_width
+from dco.tuning.objectives import MEAN_SIZE, Objective, note_classes, note_one_width
 from dco.tuning.options import Conditions
 from dco.tuning.proposals import pointwise, searched, with_ensemble, with_levelled
 from dco.tuning.ranking import FailedCandidate, Ranking, failed_note
@@ -291,6 +291,17 @@ class Trials:
     tried: dict[str, Tried] = field(default_factory=dict)
     seen: dict[str, Candidate] = field(default_factory=dict)
 
+    @cached_property
+    def slices(self) -> dict[str, Any] | None:
+        """The slices of the tuning rows that the caller names: conditions, and the columns that the objective goes by."""
+        rows, found = self.bench.tuning_rows(), dict[str, Any]()
+        for name in self.bench.choosing.objective.columns:
+            check_condition(name, rows.X, parameter="by")
+            found[str(name)] = condition_values(name, rows.X, rows.y, parameter="by")
+        if self.conditions is not None and not isinstance(self.conditions, str):
+            found["condition"] = self.conditions
+        return found or None
+
     def suitable(self, model_name: str, model: Any, scores: Mapping[str, Score]) -> list[Candidate]:
         """The candidates of a model that a search proposes."""
         return suitable(model_name, model, scores, self.bench)
@@ -308,10 +319,8 @@ class Trials:
             reasons = "; ".join(dict.fromkeys(f"{c.model_name}: {own.failure}" for c, own in known))
             shape = f"n_samples={len(self.bench.train)}, n_features={self.bench.train.X.shape[1]}"
             raise ValueError(f"Every candidate failed on the training and tuning rows ({shape}). {reasons}")
-        rows = self.bench.tuning_rows()
-        aim = self.bench.choosing.objective
-        slices = named_slices(aim, rows.X, rows.y, self.conditions)
-        rule = Rule.of(len(rows), self.alpha, conditions=self.conditions, groups=rows.clusters, slices=slices)
+        rows, aim = self.bench.tuning_rows(), self.bench.choosing.objective
+        rule = Rule.of(len(rows), self.alpha, conditions=self.conditions, groups=rows.clusters, slices=self.slices)
         return rank_pairs(found, rows.y, [replace(rule, objective=aim)], self.conditions)[0]
 
     def fold_by_fold(self, candidate: Candidate, report: Callable[[int, float], bool]) -> bool:
@@ -326,8 +335,7 @@ class Trials:
             pair = candidate.score, parts[-1].predictions[candidate.kind]
             y = self.bench.tuning_rows().y[job.predicted]
             rule = replace(Rule.of(len(y), self.alpha), objective=self.bench.choosing.objective)
-            ranking = rank_pairs({candidate.name: pair}, y, [rule])[0]
-            if report(step, ranking.table[0].steering):
+            if report(step, rank_pairs({candidate.name: pair}, y, [rule])[0].table[0].steering):
                 return True
         self.tried[candidate.model_name] = _assemble(parts, jobs)
         return False
@@ -345,8 +353,7 @@ class Trials:
         pairs = {c.name: (c.score, self.tried[c.model_name].predictions[c.kind]) for c in taken}
         rng = np.random.default_rng([self.bench.seed, 3])  # not the draws that dealt roles and clusters
         aim, evaluated = self.bench.choosing.objective, evaluate_pairs(pairs, rows.y)[0]
-        slices = named_slices(aim, rows.X, rows.y, None)
-        return split_evaluated(evaluated, alpha=self.alpha, rng=rng, objective=aim, slices=slices)
+        return split_evaluated(evaluated, alpha=self.alpha, rng=rng, objective=aim, slices=self.slices)
 
 
 def fit_model(model: Any, rows: Rows) -> Any:
