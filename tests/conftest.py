@@ -1,7 +1,5 @@
 """Nothing in the suite is left to chance: a test gives the same answer in every run, on a busy machine too."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import sys

@@ -1,7 +1,5 @@
 """The house as ARCHITECTURE.md draws it: stages that import one way, one short path, files that fit in the head."""
 
-from __future__ import annotations
-
 import ast
 import sys
 from collections import Counter

@@ -1,7 +1,5 @@
 """Arrays of other libraries: what NumPy refuses or misreads is copied to the host, the rest is left as it is."""
 
-from __future__ import annotations
-
 import datetime
 from decimal import Decimal
 from fractions import Fraction

@@ -3,8 +3,6 @@
 No test here looks at a time.
 """
 
-from __future__ import annotations
-
 import importlib
 import math
 import re

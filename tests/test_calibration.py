@@ -1,7 +1,5 @@
 """Thresholds and p-values of calibration scores: pure, and by group."""
 
-from __future__ import annotations
-
 import re
 import threading
 import warnings

@@ -1,7 +1,5 @@
 """Damaged tables and model files: exit status 0 or 2, one sentence, no traceback, never a partial output."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Conditions of rows: what they are called, in which order they come, and which rows fall under them."""
 
-from __future__ import annotations
-
 import ast
 import pickle
 from pathlib import Path

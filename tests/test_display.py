@@ -1,7 +1,5 @@
 """Results in a notebook: IPython's protocol, without IPython. Counts in messages."""
 
-from __future__ import annotations
-
 import re
 from contextlib import contextmanager
 from html import unescape

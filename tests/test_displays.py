@@ -1,7 +1,5 @@
 """Displays: what is drawn is what the numbers say."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest

@@ -3,8 +3,6 @@
 A page's ```python blocks run in order in one namespace; a ```text block that follows one holds its exact output.
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 import os

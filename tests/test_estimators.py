@@ -1,7 +1,5 @@
 """The estimators: scikit-learn's contract, roles, candidates, guarantees, and what bad input gets."""
 
-from __future__ import annotations
-
 import warnings
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Evenness of coverage: slices by definition, intervals that hold for all at once, and rows that did not choose the slab."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

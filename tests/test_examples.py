@@ -1,7 +1,5 @@
 """The examples run without a warning and say what they claim."""
 
-from __future__ import annotations
-
 import json
 import runpy
 import sys

@@ -1,7 +1,5 @@
 """A file is complete or absent, whoever writes it, and the same values become the same JSON."""
 
-from __future__ import annotations
-
 import ast
 import json
 import os

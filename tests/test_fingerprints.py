@@ -1,7 +1,5 @@
 """Rows that are equal have equal fingerprints however they are stored; rows that differ do not."""
 
-from __future__ import annotations
-
 import copy
 import datetime
 import itertools

@@ -1,7 +1,5 @@
 """What somebody who tries the estimators for the first time runs into: habits of other libraries, slips, messages."""
 
-from __future__ import annotations
-
 import inspect
 import typing
 

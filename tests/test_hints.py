@@ -1,7 +1,5 @@
 """Hints from rows without labels: seldom wrong without a change, seen with one, and never called a test of the promise."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest

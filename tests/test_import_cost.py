@@ -1,7 +1,5 @@
 """`import dco` is light: no optional package, no scikit-learn; every public name is there all the same."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

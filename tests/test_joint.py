@@ -1,7 +1,5 @@
 """`selection="joint"`: sets of `select_and_calibrate`, one opening of the seal, a certificate that says so."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Watching a fit: the law of hits, what an alarm claims, and the monitor around it. All seeds are fixed."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import math

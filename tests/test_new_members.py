@@ -1,7 +1,5 @@
 """A toy score and a toy rule, one file each: estimator, command line, certificate, model file and shared laws follow."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import sys

@@ -1,7 +1,5 @@
 """What is shipped: `.ci/dist` builds it and tries it in fresh environments; these are the facts that need no build."""
 
-from __future__ import annotations
-
 import re
 import runpy
 import sys

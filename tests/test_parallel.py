@@ -1,7 +1,5 @@
 """The result of run_many does not depend on who runs the calls."""
 
-from __future__ import annotations
-
 import logging
 import math
 import os

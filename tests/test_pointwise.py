@@ -1,7 +1,5 @@
 """A structure that depends on x: one fixed function of a row, calibrated, saved, certified and checked like any other."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.stats import betabinom, kstest

@@ -1,7 +1,5 @@
 """What the calibration step guards against: rounding that depends on the batch, groups that do, labels that nobody has."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import replace
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """The names that callers rely on, with their signatures: parameters may be added, and none renamed or made positional."""
 
-from __future__ import annotations
-
 import dataclasses
 import inspect
 from functools import reduce

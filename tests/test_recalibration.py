@@ -1,7 +1,5 @@
 """Recalibration: the same structure, new calibration rows, and a certificate that names the old one. Seeds are fixed."""
 
-from __future__ import annotations
-
 import warnings
 from dataclasses import replace
 

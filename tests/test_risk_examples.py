@@ -1,7 +1,5 @@
 """The scripts of examples/ that belong to risk control and decisions run, and their figures make sense."""
 
-from __future__ import annotations
-
 import importlib.util
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Roles of rows: who gets which, whatever was brought, and what is refused."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Sealed rows open once, for one structure, and remember every request."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 

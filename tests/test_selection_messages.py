@@ -1,7 +1,5 @@
 """A model without the uncertainty that a score needs is told where it can come from."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from sklearn.base import BaseEstimator, RegressorMixin

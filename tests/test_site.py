@@ -3,8 +3,6 @@
 The site itself is built and opened where MkDocs and Chromium are installed (`make docs` installs the first).
 """
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import re

@@ -1,7 +1,5 @@
 """Roles are disjoint, of the sizes asked for, random, and the same for the same seed."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import numpy as np

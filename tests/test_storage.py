@@ -1,7 +1,5 @@
 """Saving and loading: what comes back, what is refused, and that no file runs code."""
 
-from __future__ import annotations
-
 import ast
 import datetime as dt
 import enum

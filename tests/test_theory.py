@@ -1,7 +1,5 @@
 """Each calculator against exact enumeration, simulation, or another exact method."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from fractions import Fraction

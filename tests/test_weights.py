@@ -1,7 +1,5 @@
 """`weights=` in estimators: the weighted rule, stated on the certificate. The rule itself: test_known_shift.py."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Small tables and models that the tests of the commands share."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Every `dco ...` line of README and docs/ runs, in order, in an empty folder; so does the example of every --help."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import warnings

@@ -1,7 +1,5 @@
 """dco fit: the task is said, roles stay apart, preparation sees no calibration row, and bad input is told."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

@@ -1,7 +1,5 @@
 """No command destroys what it reads, nor leaves what an earlier run wrote to be taken for its own."""
 
-from __future__ import annotations
-
 import errno
 import json
 from typing import Any

@@ -1,7 +1,5 @@
 """dco plan, evaluate, compare, audit, report, reproduce, and what all commands share."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

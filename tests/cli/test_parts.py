@@ -1,7 +1,5 @@
 """Tables larger than memory: a sample drawn over all files is fitted, and files are evaluated one by one."""
 
-from __future__ import annotations
-
 import warnings
 from dataclasses import replace
 

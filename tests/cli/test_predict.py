@@ -1,7 +1,5 @@
 """dco predict: the same sets as the estimator's, in order, whatever the format; killed runs leave nothing half-written."""
 
-from __future__ import annotations
-
 import csv
 import errno
 import hashlib

@@ -1,7 +1,5 @@
 """Tables on terminals: numbers and words stay whole, and columns that can be spared go first."""
 
-from __future__ import annotations
-
 import io
 import warnings
 

@@ -1,7 +1,5 @@
 """Tables read the same from every format, and damaged ones are told in a sentence."""
 
-from __future__ import annotations
-
 import gzip
 import re
 import time

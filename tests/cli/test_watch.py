@@ -1,7 +1,5 @@
 """``dco watch``: rows as they arrive, on from where the last call ended."""
 
-from __future__ import annotations
-
 import json
 import signal
 import subprocess

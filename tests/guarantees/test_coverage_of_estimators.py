@@ -5,8 +5,6 @@ Under the law, coverage ~ Beta(k, n + 1 - k) run by run with that run's own k an
 coverage is uniform. Each check rejects with probability 1e-4 if the code is right.
 """
 
-from __future__ import annotations
-
 import os
 import warnings
 from collections.abc import Callable

@@ -4,8 +4,6 @@ Thresholds are scores of rows, so a value of y that many rows share sits exactly
 half of the time, and with it all rows that share it.
 """
 
-from __future__ import annotations
-
 import csv
 import os
 

@@ -1,7 +1,5 @@
 """Coverage keeps its law when the tuning split grows until selection settles; peeking at calibration rows loses it."""
 
-from __future__ import annotations
-
 import math
 import os
 

@@ -1,7 +1,5 @@
 """Selection on the rows that calibrate: the definition is inside the sets, and coverage holds where EFCP's does not."""
 
-from __future__ import annotations
-
 import math
 import os
 

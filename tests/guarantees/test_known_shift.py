@@ -4,8 +4,6 @@ Error rates: "within 4 standard errors" of a mean over independent fits fails by
 for one side; the enumerated populations have no error at all. All seeds are fixed.
 """
 
-from __future__ import annotations
-
 import os
 from fractions import Fraction
 from itertools import product

@@ -4,8 +4,6 @@ Measured costs are compared with the coverage law of the rank: a leak must be se
 passes. Each comparison of the valid procedure with its law rejects with probability 1e-4 if the code is right.
 """
 
-from __future__ import annotations
-
 import os
 from functools import partial
 

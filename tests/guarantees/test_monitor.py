@@ -5,8 +5,6 @@ drawn from their law. "Within 4 standard errors" fails by chance in 1 of 30,000 
 side); all seeds are fixed.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import warnings

@@ -1,7 +1,5 @@
 """``condition_on`` with a list: every group is covered though groups overlap, from the estimator to the file and back."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest

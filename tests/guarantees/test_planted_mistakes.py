@@ -4,8 +4,6 @@ The mistakes are those that other libraries have shipped: a float ceil, `np.quan
 a strict inequality, tuning rows used for calibration, a reversed comparison.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ Coverage of the population is known in closed form given the threshold, so the o
 repetitions. "Within 4 standard errors" fails by chance in 1 of 16,000 checks; all seeds are fixed.
 """
 
-from __future__ import annotations
-
 import os
 
 import numpy as np

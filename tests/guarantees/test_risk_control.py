@@ -5,8 +5,6 @@ coins, in {0, 1/4, ..., 1}, with the same risk 1 - t; "rare", a loss of 1 with p
 that few rows carry most of the risk. `make guarantees` prints the figures.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import warnings

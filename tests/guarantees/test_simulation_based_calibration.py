@@ -4,8 +4,6 @@ If the sampler draws from the posterior, the rank of each true parameter among t
 Jacobian or a sampler that does not converge shows as ranks that pile up at an end or in the middle.
 """
 
-from __future__ import annotations
-
 import os
 
 import numpy as np

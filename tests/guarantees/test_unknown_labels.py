@@ -4,8 +4,6 @@
 label that the fit does not know.
 """
 
-from __future__ import annotations
-
 import os
 import warnings
 from dataclasses import dataclass

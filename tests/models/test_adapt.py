@@ -1,7 +1,5 @@
 """From fitted models to prediction records: every way a model can speak, and what it must not say."""
 
-from __future__ import annotations
-
 import warnings
 from types import SimpleNamespace
 

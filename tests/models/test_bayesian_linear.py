@@ -1,7 +1,5 @@
 """Sparse Bayesian regression: the samplers against laws, quadrature and each other; the estimator against its contract."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

@@ -1,7 +1,5 @@
 """dco.grid: hyperparameters as candidates."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from sklearn.ensemble import RandomForestRegressor

@@ -1,7 +1,5 @@
 """Monte-Carlo-dropout heads: against a plain NumPy network, one fit against many, and the estimator's contract."""
 
-from __future__ import annotations
-
 import os
 import sys
 from pathlib import Path

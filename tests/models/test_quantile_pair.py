@@ -1,7 +1,5 @@
 """QuantilePair: which parameters it sets, and that the levels are the levels."""
 
-from __future__ import annotations
-
 import warnings
 
 import lightgbm

@@ -1,7 +1,5 @@
 """ResidualSpread: the spread is learned from rows that the model has not seen."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import sklearn

@@ -1,7 +1,5 @@
 """A model of g(y) in units of y."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from sklearn.linear_model import LinearRegression

@@ -1,7 +1,5 @@
 """Fitted estimators with rows to show, and their pages in the browser."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -28,7 +26,7 @@ PATIENCE = 120_000  # milliseconds; it only turns a browser that hangs into a fa
 class Softmax(ClassifierMixin, BaseEstimator):
     """Features are logits: a model for many classes that costs nothing to fit."""
 
-    def fit(self, X: Any, y: Any) -> Softmax:
+    def fit(self, X: Any, y: Any) -> Any:
         self.classes_ = np.unique(y)
         self.n_features_in_ = X.shape[1]
         return self

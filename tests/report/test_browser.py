@@ -1,7 +1,5 @@
 """The page in a real browser: it moves, it is quiet, it asks for nothing, and it can be read and used by everyone."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

@@ -1,7 +1,5 @@
 """How the figures of the experiments look: what a line means is said, and no text is struck through."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

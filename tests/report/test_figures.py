@@ -1,7 +1,5 @@
 """Figures show the numbers of the report and come out the same every time."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree

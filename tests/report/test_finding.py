@@ -1,7 +1,5 @@
 """What a page of results says before its tables."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

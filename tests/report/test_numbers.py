@@ -1,7 +1,5 @@
 """The numbers of the page are those of the estimator, at every level."""
 
-from __future__ import annotations
-
 import math
 from contextlib import nullcontext
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """The page as text: self-contained, safe with hostile names, strict JSON, small, and written whole or not at all."""
 
-from __future__ import annotations
-
 import base64
 import json
 import os

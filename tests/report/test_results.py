@@ -1,7 +1,5 @@
 """A folder of results as one page."""
 
-from __future__ import annotations
-
 import base64
 import json
 import re

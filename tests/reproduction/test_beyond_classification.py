@@ -1,7 +1,5 @@
 """The stronger class for CIFAR-100 features and its auto tuning split, on small made-up features and on random scores."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.special import log_softmax

@@ -1,7 +1,5 @@
 """The classification experiments on small made-up features, and one committed split run again on the real ones."""
 
-from __future__ import annotations
-
 import html
 import json
 from fractions import Fraction

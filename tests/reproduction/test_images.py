@@ -1,7 +1,5 @@
 """Image features: folders, archives and CIFAR-100's records; caching and going on; the features on disk."""
 
-from __future__ import annotations
-
 import tarfile
 import zipfile
 from importlib.util import find_spec

@@ -1,7 +1,5 @@
 """The paper's protocol to the letter: the response grid by its definition, and one deviation at a time."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

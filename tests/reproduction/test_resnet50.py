@@ -1,7 +1,5 @@
 """From images and a file of weights to all tables, by one command: small made images, random weights."""
 
-from __future__ import annotations
-
 import json
 from functools import partial
 from importlib.util import find_spec

@@ -3,8 +3,6 @@
 Two splits where one takes under 3 s, otherwise one. The title of a test says what is compared.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import re

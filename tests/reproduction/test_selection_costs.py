@@ -1,7 +1,5 @@
 """What selection costs: every method on the same rows, and tables that pair them by split."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """The closed forms of each population against large samples (4 standard errors) and against numerical identities."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Loading tables: from a folder, from the environment, and what is said when a file is missing or was changed."""
 
-from __future__ import annotations
-
 import gzip
 import os
 from pathlib import Path

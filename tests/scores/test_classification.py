@@ -1,7 +1,5 @@
 """Facts about every score of labels, each checked against the plain definition written out below."""
 
-from __future__ import annotations
-
 import math
 import tracemalloc
 from fractions import Fraction

@@ -4,8 +4,6 @@ Each law is tested on many independent repeats at once: every repeat has its own
 and its test rows get that threshold a row.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The names that `dco.scores` promises."""
 
-from __future__ import annotations
-
 import pytest
 
 import dco.scores

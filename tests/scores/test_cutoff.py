@@ -1,7 +1,5 @@
 """Thresholds of every shape that a score accepts."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Arrays of other libraries stay where they are, and give NumPy's scores and sets to the last bit."""
 
-from __future__ import annotations
-
 from importlib import import_module
 from importlib.util import find_spec
 

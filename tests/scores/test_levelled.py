@@ -1,7 +1,5 @@
 """Scores levelled over the prediction: brute force, the law of coverage, and every fifth covered about alike."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.stats import beta, kstest, norm

@@ -1,7 +1,5 @@
 """A score whose sets always hold the most probable label, against the definition written out below."""
 
-from __future__ import annotations
-
 import pickle
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A score of one's own, registered once: defaults, short name, certificate, saving and loading."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

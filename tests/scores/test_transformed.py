@@ -1,7 +1,5 @@
 """Scores on another scale, and within a range: brute force, coverage laws, sizes."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.stats import beta, kstest, norm

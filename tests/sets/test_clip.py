@@ -1,7 +1,5 @@
 """Sets cut to where y can lie."""
 
-from __future__ import annotations
-
 import pickle
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Label sets: compressed storage, labels of every kind, and what is refused."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

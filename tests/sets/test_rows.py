@@ -1,7 +1,5 @@
 """Choosing rows of prediction sets: the same for every kind."""
 
-from __future__ import annotations
-
 import pickle
 
 import numpy as np

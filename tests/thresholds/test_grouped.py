@@ -1,7 +1,5 @@
 """Calibration by group: the quantile against its definition in fractions, and its limits."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import numpy as np

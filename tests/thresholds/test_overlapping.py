@@ -1,7 +1,5 @@
 """`conditional_conformal`: the definition by another solver, the laws of its special cases, coverage in every group."""
 
-from __future__ import annotations
-
 import warnings
 
 import numpy as np

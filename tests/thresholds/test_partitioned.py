@@ -1,7 +1,5 @@
 """Scores in many places: the threshold is that of all of them together, to the last bit."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

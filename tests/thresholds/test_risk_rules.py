@@ -1,7 +1,5 @@
 """Facts shared by the rules for loss matrices."""
 
-from __future__ import annotations
-
 import math
 from fractions import Fraction
 from functools import partial

@@ -1,7 +1,5 @@
 """Facts of every rule of `guarantee=` (whoever registers one has it tested here), and the laws of the two in dco."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from fractions import Fraction

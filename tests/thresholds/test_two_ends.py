@@ -1,7 +1,5 @@
 """Two thresholds with one law: by enumeration, by simulation, and against two thresholds calibrated apart."""
 
-from __future__ import annotations
-
 import warnings
 from fractions import Fraction
 from itertools import permutations, product

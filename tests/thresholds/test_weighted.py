@@ -1,7 +1,5 @@
 """Calibration by weights: the quantile against its definition in fractions, and its limits."""
 
-from __future__ import annotations
-
 import warnings
 from dataclasses import replace
 from fractions import Fraction

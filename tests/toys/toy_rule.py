@@ -1,7 +1,5 @@
 """A rule in one file: split conformal at half the level."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from dco.foundations.ranks import as_rational, conformal_rank, smallest_marginal_n

@@ -1,7 +1,5 @@
 """A score in one file: squared residuals."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

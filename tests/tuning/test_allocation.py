@@ -1,7 +1,5 @@
 """Growing the tuning split: which rows it takes and when it stops. (Coverage: tests/guarantees/test_growing_split.py.)"""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """The candidates of ``models=None``: one place for estimators and command line, chosen without calibration rows."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest

@@ -1,7 +1,5 @@
 """Notes of `fit` that tuning rows give: there when they are due, seldom when not, and blind to calibration rows."""
 
-from __future__ import annotations
-
 import warnings
 
 import numpy as np

@@ -1,7 +1,5 @@
 """``condition_on="label-clusters"``: rare labels share a threshold, learnt without calibration rows, with its own law."""
 
-from __future__ import annotations
-
 import warnings
 from contextlib import nullcontext
 

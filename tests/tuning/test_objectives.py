@@ -1,7 +1,5 @@
 """Objectives of the search: the definition of "even", its law, and coverage that does not depend on what was minimised."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

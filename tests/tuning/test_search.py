@@ -1,7 +1,5 @@
 """The exact search against brute force over every threshold, its tie-breaks, its fallback and its options."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from fractions import Fraction

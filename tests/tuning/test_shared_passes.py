@@ -1,7 +1,5 @@
 """Candidates that share a pass over one prediction are ranked as if each had its own."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Selection stability against brute force and against binomial laws on constructed ties."""
 
-from __future__ import annotations
-
 import math
 from functools import partial
 

@@ -1,7 +1,5 @@
 """Search strategies: what they try, that a seed repeats them, and that one failed trial does not end a search."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """``support=``: sets are cut to where y lies, in ranking too, and coverage keeps its law."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 
