@@ -357,11 +357,8 @@ def named_models(models: Any) -> dict[str, Any]:
             raise ValueError("models must be estimators, or (name, estimator) pairs throughout, each name once.")
         return dict(pairs)
     stems = [type(model).__name__.lower() for model in listed]
-    seen: dict[str, int] = {}
-    names = []
-    for stem in stems:
-        seen[stem] = seen.get(stem, 0) + 1
-        names.append(stem if stems.count(stem) == 1 else f"{stem}-{seen[stem]}")
+    numbered = [f"{stem}-{stems[: place + 1].count(stem)}" for place, stem in enumerate(stems)]
+    names = [stem if stems.count(stem) == 1 else name for stem, name in zip(stems, numbered, strict=True)]
     return dict(zip(names, listed, strict=True))
 
 

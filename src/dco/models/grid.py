@@ -32,7 +32,9 @@ def grid(estimator: Any, /, **values: Any) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for combination in ParameterGrid(choices):
         setting = {name: combination[name] for name in choices}  # in the order of the call
-        text = ", ".join(f"{_short(name, prefix)}={_readable(value)}" for name, value in setting.items())
+        # two underscores would read as scikit-learn's path to a parameter wherever names of models are part of one
+        short = {name: name.removeprefix(prefix).replace("__", ".") for name in setting}
+        text = ", ".join(f"{short[name]}={_readable(value)}" for name, value in setting.items())
         found[_unused(f"{title}({text})" if text else title, found)] = _with(estimator, setting)
     return found
 
@@ -66,11 +68,6 @@ def _choices(name: str, value: Any) -> list[Any]:
     if not listed:
         raise ValueError(f"{name} has no values to try: give at least one, or leave it out.")
     return listed
-
-
-def _short(name: str, prefix: str) -> str:
-    # two underscores would read as scikit-learn's path to a parameter wherever names of models are part of one
-    return name.removeprefix(prefix).replace("__", ".")
 
 
 def _readable(value: Any) -> str:

@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from hashlib import sha256
 from importlib import import_module
 from importlib.util import find_spec
@@ -156,7 +157,7 @@ def reproduce(
             options=run.options,
             jobs=-1 if asked.jobs is None else asked.jobs,
             scheduler=asked.scheduler,
-            progress=None if progress is None else _named(progress, run.experiment.name),
+            progress=None if progress is None else partial(progress, run.experiment.name),
         )
         for run in runs
     ]
@@ -321,13 +322,6 @@ def _levels(alpha: float | Sequence[float] | None) -> tuple[float, ...]:
         return ()
     levels = alpha if isinstance(alpha, Sequence) and not isinstance(alpha, str) else [alpha]
     return tuple(float(as_rational(level)) for level in levels)
-
-
-def _named(progress: Progress, name: str) -> Callable[[int, int, float], None]:
-    def report(done: int, total: int, seconds_left: float) -> None:
-        progress(name, done, total, seconds_left)
-
-    return report
 
 
 def _written(tables: Sequence[ResultTable], folder: Path) -> list[Path]:
