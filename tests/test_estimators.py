@@ -44,6 +44,14 @@ def class_rows(n: int = 400, classes: int = 3, seed: int = 0) -> tuple[np.ndarra
     return X, y
 
 
+def ridge(*scores, **options) -> dco.DecoupledRegressor:
+    return dco.DecoupledRegressor(Ridge(), *scores, random_state=0, **options)
+
+
+def logistic(*scores, **options) -> dco.DecoupledClassifier:
+    return dco.DecoupledClassifier(LogisticRegression(), *scores, random_state=0, **options)
+
+
 @parametrize_with_checks(CONTRACT)
 def test_the_contract_of_scikit_learn(estimator, check) -> None:
     with warnings.catch_warnings():
@@ -114,7 +122,7 @@ def test_models_in_a_container_are_reached_by_name(models) -> None:
 
 def test_it_works_inside_cross_validation_and_grid_search() -> None:
     X, y = regression_rows()
-    est = dco.DecoupledRegressor(Ridge(), random_state=0)
+    est = ridge()
     found = cross_validate(est, X, y, cv=3, scoring={"size": dco.scoring.mean_size, "coverage": dco.scoring.coverage})
     assert np.all(found["test_size"] < 0)
     assert np.all(found["test_coverage"] > 0.7)
@@ -125,7 +133,7 @@ def test_it_works_inside_cross_validation_and_grid_search() -> None:
 
 def test_scorers_take_targets_as_the_estimators_do() -> None:
     X, y = regression_rows()
-    est = dco.DecoupledRegressor(Ridge(), random_state=0).fit(X[:200], y[:200])
+    est = ridge().fit(X[:200], y[:200])
     rows = X[200:], y[200:]
     for targets in (y[200:, None], pd.DataFrame({"y": y[200:]}), pl.Series(y[200:]), y[200:].tolist()):
         assert dco.scoring.coverage(est, X[200:], targets) == est.evaluate(*rows).coverage
@@ -231,10 +239,10 @@ def test_each_model_is_fitted_once_and_predicts_once_for_each_kind_of_record() -
 
 def test_the_winner_is_refitted_on_training_and_tuning_rows() -> None:
     X, y = regression_rows(200)
-    est = dco.DecoupledRegressor(Ridge(), random_state=0).fit(X, y)
+    est = ridge().fit(X, y)
     rows = np.concatenate([est.splits_.train, est.splits_.tune])
     np.testing.assert_allclose(est.predict(X), Ridge().fit(X[rows], y[rows]).predict(X))
-    paper = dco.DecoupledRegressor(Ridge(), refit=False, random_state=0).fit(X, y)
+    paper = ridge(refit=False).fit(X, y)
     np.testing.assert_allclose(paper.predict(X), Ridge().fit(X[paper.splits_.train], y[paper.splits_.train]).predict(X))
     assert not paper.certificate_.refit
 
@@ -275,8 +283,8 @@ def test_a_search_reaches_the_models_that_it_proposes() -> None:
         return Ridge(alpha=trial.suggest_float("alpha", 1e-3, 1e4, log=True)), AbsoluteResidual()
 
     optuna = dco.search.Optuna(space, trials=6, seed=0)
-    tuned = dco.DecoupledRegressor(Ridge(), search=optuna, random_state=0).fit(X, y)
-    again = dco.DecoupledRegressor(Ridge(), search=optuna, random_state=0).fit(X, y)
+    tuned = ridge(search=optuna).fit(X, y)
+    again = ridge(search=optuna).fit(X, y)
     assert tuned.certificate_.candidates == 6
     assert tuned.certificate_.thresholds == again.certificate_.thresholds
 
@@ -382,7 +390,7 @@ def test_results_depend_neither_on_the_number_of_jobs_nor_on_a_cluster() -> None
 
 def test_roles_given_by_the_caller() -> None:
     X, y = regression_rows(300)
-    est = dco.DecoupledRegressor(Ridge(), random_state=0)
+    est = ridge()
     est.fit(X[:200], y[:200], calibrate=(X[200:], y[200:]))
     assert est.certificate_.rows == {"train": 150, "tune": 50, "calibrate": 100}
     est.fit(X[:100], y[:100], tune=(X[100:200], y[100:200]), calibrate=(X[200:], y[200:]))
@@ -452,10 +460,10 @@ def test_a_tuning_split_that_grows_leaves_the_rest_to_calibration() -> None:
 def test_a_statement_about_groups_counts_groups() -> None:
     X, y = regression_rows(400)
     groups = np.arange(400) // 4
-    est = dco.DecoupledRegressor(Ridge(), random_state=0).fit(X, y, groups=groups)
+    est = ridge().fit(X, y, groups=groups)
     assert est.certificate_.thresholds[0].n == 25
     assert "new group" in est.certificate_.statement
-    pac = dco.DecoupledRegressor(Ridge(), guarantee="pac", alpha=0.2, random_state=0).fit(X, y, groups=groups)
+    pac = ridge(guarantee="pac", alpha=0.2).fit(X, y, groups=groups)
     assert pac.certificate_.thresholds[0].n == 25
     assert pac.certificate_.thresholds[0].rank == dco.pac_rank(25, alpha=0.2, delta=0.05)
     with pytest.raises(ValueError, match="condition_on"):
@@ -467,12 +475,12 @@ def test_a_statement_about_groups_counts_groups() -> None:
 
 def test_p_values_and_sets_are_one_statement() -> None:
     X, y = class_rows(500)
-    est = dco.DecoupledClassifier(LogisticRegression(), random_state=0).fit(X[:400], y[:400])
+    est = logistic().fit(X[:400], y[:400])
     p = est.predict_p(X[400:])
     for alpha in (0.05, 0.1, 0.3):
         np.testing.assert_array_equal(p > alpha, est.predict_set(X[400:], alpha=alpha).to_dense())
     X, y = regression_rows(300)
-    reg = dco.DecoupledRegressor(Ridge(), random_state=0).fit(X[:200], y[:200])
+    reg = ridge().fit(X[:200], y[:200])
     for alpha in (0.05, 0.1, 0.3):
         np.testing.assert_array_equal(reg.predict_p(X, y) > alpha, reg.predict_set(X, alpha=alpha).contains(y))
     with pytest.raises(ValueError, match="missing in row 1"):
@@ -567,7 +575,7 @@ def test_the_seed_on_the_certificate_repeats_the_fit() -> None:
 
 def test_several_levels_from_one_calibration() -> None:
     X, y = regression_rows(300)
-    est = dco.DecoupledRegressor(Ridge(), random_state=0).fit(X, y)
+    est = ridge().fit(X, y)
     wide, narrow = est.predict_set(X, alpha=[0.05, 0.4])
     assert np.all(wide.sizes() > narrow.sizes())
     fresh = clone(est).set_params(alpha=0.4).fit(X, y)
@@ -578,10 +586,7 @@ def test_several_levels_from_one_calibration() -> None:
 def test_both_guarantees_come_from_one_fit(groups) -> None:
     X, y = regression_rows(400)
     asked = {"marginal": {"guarantee": "marginal"}, "pac": {"guarantee": "pac", "delta": 0.2, "alpha": 0.3}}
-    fits = {
-        name: dco.DecoupledRegressor(Ridge(), random_state=0, **options).fit(X[:300], y[:300], groups=groups)
-        for name, options in asked.items()
-    }
+    fits = {name: ridge(**options).fit(X[:300], y[:300], groups=groups) for name, options in asked.items()}
     for name, options in asked.items():
         for est in fits.values():
             other = {"alpha": 0.1} | options
@@ -613,7 +618,7 @@ def test_every_group_has_its_own_threshold() -> None:
     X = rng.normal(size=(1200, 2))
     X[:, 1] = rng.integers(0, 2, size=1200)
     y = X[:, 0] + rng.normal(size=1200) * np.where(X[:, 1] == 1, 5.0, 0.5)
-    est = dco.DecoupledRegressor(Ridge(), condition_on=1, random_state=0).fit(X[:800], y[:800])
+    est = ridge(condition_on=1).fit(X[:800], y[:800])
     assert [entry.group for entry in est.certificate_.thresholds] == ["0.0", "1.0"]
     sizes = est.predict_set(X[800:]).sizes()
     assert sizes[X[800:, 1] == 1].min() > 5 * sizes[X[800:, 1] == 0].max()
@@ -622,7 +627,7 @@ def test_every_group_has_its_own_threshold() -> None:
     with pytest.warns(dco.InfeasibleLevelWarning, match=r"1 of 1 row belongs to 1 group .*\(7.0\)") as told:
         assert est.predict_set(unseen).is_infinite().all()
     assert [warning.filename for warning in told] == [__file__]
-    by_call = dco.DecoupledRegressor(Ridge(), condition_on=lambda Z: Z[:, 1] > 0.5, random_state=0).fit(X[:800], y[:800])
+    by_call = ridge(condition_on=lambda Z: Z[:, 1] > 0.5).fit(X[:800], y[:800])
     np.testing.assert_allclose(by_call.predict_set(X[800:]).sizes(), sizes)
 
 
@@ -630,11 +635,9 @@ def test_small_groups_are_told_and_never_merged() -> None:
     X, y = class_rows(400, classes=3)
     y = np.where((y == 2) & (np.arange(400) > 60), 0, y)
     with pytest.warns(dco.InfeasibleLevelWarning, match=r"1 of 3 groups has .*\(2: \d+ rows\): their thresholds"):
-        est = dco.DecoupledClassifier(LogisticRegression(), condition_on="label", alpha=0.1, random_state=0).fit(X, y)
+        est = logistic(condition_on="label", alpha=0.1).fit(X, y)
     assert est.predict_set(X).to_dense()[:, 2].all()  # the class with too few rows is in every set
-    shares = dco.DecoupledClassifier(
-        LogisticRegression(), condition_on="label", guarantee="pac", alpha=0.3, simultaneous=True, random_state=0
-    )
+    shares = logistic(condition_on="label", guarantee="pac", alpha=0.3, simultaneous=True)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", dco.InfeasibleLevelWarning)
         shares.fit(X, y)
@@ -645,7 +648,7 @@ def test_small_groups_are_told_and_never_merged() -> None:
 
 def test_randomised_scores_give_a_row_the_same_set_alone_and_in_a_batch() -> None:
     X, y = class_rows(500)
-    est = dco.DecoupledClassifier(LogisticRegression(), APS(randomised=True), random_state=0).fit(X[:400], y[:400])
+    est = logistic(APS(randomised=True)).fit(X[:400], y[:400])
     together = est.predict_set(X[400:]).to_lists()
     assert together == [est.predict_set(X[i : i + 1]).to_lists()[0] for i in range(400, 500)]
     assert len(set(est.predictor_.structure.prediction(X[400:]).uniforms)) == 100
@@ -656,7 +659,7 @@ def test_a_label_that_training_never_saw_scores_infinity() -> None:
     y = y.astype(object)
     y[250] = "only once"
     y = y.astype(str)
-    est = dco.DecoupledClassifier(LogisticRegression(), random_state=0)
+    est = logistic()
     with pytest.warns(UserWarning, match=r"1 of 100 calibration rows .* never saw \('only once': 1 row\)") as told:
         est.fit(X[:150], y[:150], tune=(X[150:200], y[150:200]), calibrate=(X[200:], y[200:]))
     assert [warning.filename for warning in told] == [__file__]
@@ -672,7 +675,7 @@ def test_many_labels_that_training_never_saw_are_counted_and_make_full_sets() ->
     X, y = class_rows(600, classes=2)
     y = np.where(y == 1, "a", "b").astype(object)
     y[400:440] = "new"
-    est = dco.DecoupledClassifier(LogisticRegression(), random_state=0)
+    est = logistic()
     with pytest.warns() as told:
         est.fit(X[:300], y[:300], calibrate=(X[300:], y[300:]))
     counted, infinite = (str(warning.message) for warning in told)
@@ -694,7 +697,7 @@ def test_many_labels_that_training_never_saw_are_counted_and_make_full_sets() ->
 
 def test_rows_of_the_fit_are_counted_when_they_are_evaluated() -> None:
     X, y = regression_rows(400)
-    est = dco.DecoupledRegressor(Ridge(), random_state=0).fit(X[:300], y[:300])
+    est = ridge().fit(X[:300], y[:300])
     with pytest.warns(
         UserWarning, match=r"300 of 300 rows took part in the fit \(150 train, 75 tune, 75 calibrate\)"
     ) as told:
@@ -717,9 +720,7 @@ def test_rows_that_belong_together_get_no_verdict(guarantee) -> None:
     """Rows of a group are covered together: the law of independent rows would call one run in three inconsistent."""
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(600, 2)), np.repeat(rng.normal(size=200), 3)
-    est = dco.DecoupledRegressor(Ridge(), alpha=0.2, guarantee=guarantee, random_state=0).fit(
-        X, y, groups=np.arange(600) // 3
-    )
+    est = ridge(alpha=0.2, guarantee=guarantee).fit(X, y, groups=np.arange(600) // 3)
     far = np.full(50, 100.0)  # one new group, far from all others
     found = est.evaluate(X[:50] + 0.5, far)
     assert found.coverage == 0
@@ -732,7 +733,7 @@ def test_rows_that_belong_together_get_no_verdict(guarantee) -> None:
 
 def test_the_groups_whose_verdict_is_spoilt_are_named() -> None:
     X, y = class_rows(900)
-    est = dco.DecoupledClassifier(LogisticRegression(), LAC(), condition_on="label", random_state=0).fit(X[:600], y[:600])
+    est = logistic(LAC(), condition_on="label").fit(X[:600], y[:600])
     old = est.splits_.calibrate[y[est.splits_.calibrate] == 1][:5]
     with pytest.warns(UserWarning, match=r"5 of 305 rows .* \(5 calibrate\): the coverage of 1 proves nothing"):
         found = est.evaluate(np.r_[X[600:], X[old]], np.r_[y[600:], y[old]])
@@ -755,7 +756,7 @@ def test_repeats_that_are_natural_are_no_leak() -> None:
 def test_many_rows_are_known_again_by_a_sample(monkeypatch) -> None:
     monkeypatch.setattr("dco.rows.rows.KEPT_ROWS", 500)
     X, y = regression_rows(6000)
-    est = dco.DecoupledRegressor(Ridge(), random_state=0).fit(X[:4000], y[:4000])
+    est = ridge().fit(X[:4000], y[:4000])
     kept = est.predictor_.kept
     assert all(own.size == 500 for own in kept.hashes.values())
     found = kept.used(row_fingerprints(X[2000:], y[2000:]))
@@ -768,7 +769,7 @@ def test_many_rows_are_known_again_by_a_sample(monkeypatch) -> None:
 
 def test_a_saved_estimator_knows_the_rows_of_its_fit(tmp_path) -> None:
     X, y = regression_rows(300)
-    dco.save(dco.DecoupledRegressor(Ridge(), random_state=0).fit(X, y), tmp_path / "model.dco")
+    dco.save(ridge().fit(X, y), tmp_path / "model.dco")
     with pytest.warns(UserWarning, match="200 of 200 rows took part in the fit"):
         dco.load(tmp_path / "model.dco").evaluate(X[:200], y[:200])
 
@@ -782,17 +783,17 @@ def test_too_few_rows_give_full_sets_and_a_warning_or_an_error() -> None:
         dco.InfeasibleLevelWarning,
         match=r"4 calibration rows .* every set is full .* 9 rows are needed: pass calibrate_size=9\.",
     ):
-        est = dco.DecoupledRegressor(Ridge(), random_state=0).fit(X, y)
+        est = ridge().fit(X, y)
     assert est.predict_set(X).is_infinite().all()
     with pytest.raises(dco.InfeasibleLevelError, match="At least 9"):
-        dco.DecoupledRegressor(Ridge(), on_infeasible="raise", random_state=0).fit(X, y)
+        ridge(on_infeasible="raise").fit(X, y)
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # the advice holds
-        dco.DecoupledRegressor(Ridge(), calibrate_size=9, random_state=0).fit(X, y)
+        ridge(calibrate_size=9).fit(X, y)
     with pytest.warns(dco.InfeasibleLevelWarning, match=r"99 rows are needed, and there are 16 in all\."):
-        dco.DecoupledRegressor(Ridge(), alpha=0.01, random_state=0).fit(X, y)
+        ridge(alpha=0.01).fit(X, y)
     with pytest.warns(dco.InfeasibleLevelWarning, match=r"99 rows are needed\.$"):  # the caller's own rows: no size to set
-        dco.DecoupledRegressor(Ridge(), alpha=0.01, random_state=0).fit(X[:12], y[:12], calibrate=(X[12:], y[12:]))
+        ridge(alpha=0.01).fit(X[:12], y[:12], calibrate=(X[12:], y[12:]))
 
 
 @pytest.mark.parametrize(
@@ -800,7 +801,7 @@ def test_too_few_rows_give_full_sets_and_a_warning_or_an_error() -> None:
 )
 def test_too_few_groups_are_counted_as_groups(guarantee, needed) -> None:
     X, y = regression_rows(320)
-    est = dco.DecoupledRegressor(Ridge(), guarantee=guarantee, random_state=0)
+    est = ridge(guarantee=guarantee)
     with pytest.warns(dco.InfeasibleLevelWarning, match=f"4 calibration groups are too few .* At least {needed}"):
         est.fit(X, y, groups=np.arange(320) // 20)
 
@@ -808,7 +809,7 @@ def test_too_few_groups_are_counted_as_groups(guarantee, needed) -> None:
 @pytest.mark.parametrize("guarantee", ["marginal", "pac"])
 def test_a_level_that_is_out_of_reach_is_told_when_sets_are_made(guarantee) -> None:
     X, y = regression_rows(400)
-    est = dco.DecoupledRegressor(Ridge(), guarantee=guarantee, random_state=0).fit(X[:300], y[:300])
+    est = ridge(guarantee=guarantee).fit(X[:300], y[:300])
     asks = [
         lambda: est.predict_set(X[300:], alpha=0.001),
         lambda: est.predict_set(X[300:], alpha=[0.2, 0.001]),
@@ -830,7 +831,7 @@ def test_a_level_that_is_out_of_reach_is_told_when_sets_are_made(guarantee) -> N
 def test_rows_of_groups_without_calibration_rows_are_counted_in_one_warning() -> None:
     X, y = regression_rows(400)
     X[:, 1] = np.arange(400) % 2
-    est = dco.DecoupledRegressor(Ridge(), condition_on=1, random_state=0).fit(X[:300], y[:300])
+    est = ridge(condition_on=1).fit(X[:300], y[:300])
     new = X[300:].copy()
     new[:7, 1], new[7:9, 1] = 5, 6
     says = r"9 of 100 rows belong to 2 groups that have no calibration rows \(5.0, 6.0\)"
@@ -845,7 +846,7 @@ def test_rows_of_groups_without_calibration_rows_are_counted_in_one_warning() ->
 def test_a_label_without_calibration_rows_is_in_every_set_and_said_to_be() -> None:
     X, y = class_rows(400)
     train, calibrate = np.arange(400) < 300, (np.arange(400) >= 300) & (y != 2)
-    est = dco.DecoupledClassifier(LogisticRegression(), condition_on="label", random_state=0)
+    est = logistic(condition_on="label")
     with pytest.warns(dco.InfeasibleLevelWarning, match=r"1 of 3 labels \(2\) has no calibration rows") as told:
         est.fit(X[train], y[train], calibrate=(X[calibrate], y[calibrate]))
     assert [warning.filename for warning in told] == [__file__]
@@ -857,7 +858,7 @@ def test_a_label_without_calibration_rows_is_in_every_set_and_said_to_be() -> No
 def test_missing_labels_are_named_by_their_row(wrap, missing) -> None:
     X, y = class_rows(60)
     labels = np.asarray([f"class {label}" for label in y], dtype=object)
-    est = dco.DecoupledClassifier(LogisticRegression(), LAC(), alpha=0.3, random_state=0).fit(X, labels)
+    est = logistic(LAC(), alpha=0.3).fit(X, labels)
     labels[[2, 7]] = missing
     with pytest.raises(ValueError, match=r"y is missing in row 2 \(2 rows in all\): every row needs a label"):
         clone(est).fit(X, wrap(labels))
@@ -983,7 +984,7 @@ def test_rounding_in_single_precision_is_no_change_of_scores(moved: float, refus
 
 def test_constant_scores_are_valid_and_said_to_be_tied() -> None:
     X, _ = regression_rows(200)
-    est = dco.DecoupledRegressor(Ridge(), random_state=0).fit(X, np.zeros(200))
+    est = ridge().fit(X, np.zeros(200))
     entry = est.certificate_.thresholds[0]
     assert not entry.expected_is_exact
     assert entry.coverage_high is None
@@ -1031,7 +1032,7 @@ def test_groups_of_numbers_with_nan_and_of_mixed_types() -> None:
             return column[rows[:, 4].astype(int)]
 
         Z = np.column_stack([X, np.arange(300)])
-        est = dco.DecoupledRegressor(Ridge(), condition_on=by_row, alpha=0.2, random_state=0).fit(Z, y)
+        est = ridge(condition_on=by_row, alpha=0.2).fit(Z, y)
         assert len(est.certificate_.thresholds) == len({entry.group for entry in est.certificate_.thresholds}) == 3
         np.testing.assert_array_equal(est.predict_p(Z, y) > 0.2, est.predict_set(Z).contains(y))
         rows = est.splits_.calibrate
@@ -1042,10 +1043,7 @@ def test_groups_of_numbers_with_nan_and_of_mixed_types() -> None:
 def test_a_column_of_a_sparse_matrix_names_groups() -> None:
     X, y = class_rows(400)
     X[:, 0] = X[:, 0] > 0
-    dense, sparse = (
-        dco.DecoupledClassifier(LogisticRegression(), LAC(), condition_on=0, random_state=0).fit(rows, y)
-        for rows in (X, csr_array(X))
-    )
+    dense, sparse = (logistic(LAC(), condition_on=0).fit(rows, y) for rows in (X, csr_array(X)))
     assert [e.group for e in sparse.certificate_.thresholds] == [e.group for e in dense.certificate_.thresholds]
     np.testing.assert_array_equal(sparse.predict_set(csr_array(X)).to_dense(), dense.predict_set(X).to_dense())
 
@@ -1053,7 +1051,7 @@ def test_a_column_of_a_sparse_matrix_names_groups() -> None:
 def test_p_values_of_grouped_rows_and_their_sets_are_one_statement() -> None:
     X, y = regression_rows(400)
     groups = np.repeat(np.arange(130), np.tile([1, 2, 3, 5, 7], 26))[:400]
-    est = dco.DecoupledRegressor(Ridge(), calibrate_size=0.5, random_state=0).fit(X, y, groups=groups)
+    est = ridge(calibrate_size=0.5).fit(X, y, groups=groups)
     for alpha in (0.05, 0.1, 0.25, "1/3"):
         level = float(dco.foundations.ranks.as_rational(alpha))
         np.testing.assert_array_equal(est.predict_p(X, y) > level, est.predict_set(X, alpha=alpha).contains(y))
@@ -1134,7 +1132,7 @@ def test_groups_that_the_caller_split_across_roles_are_refused() -> None:
     X, y = regression_rows(300)
 
     def fit(tune_groups, calibrate_groups):
-        return dco.DecoupledRegressor(Ridge(), alpha=0.3, random_state=0).fit(
+        return ridge(alpha=0.3).fit(
             X[:150],
             y[:150],
             groups=np.arange(150) // 3,
@@ -1181,7 +1179,7 @@ def test_a_group_is_the_same_group_however_it_is_stored(train, calibrate, shared
     X, y = regression_rows(300)
 
     def fit():
-        return dco.DecoupledRegressor(Ridge(), alpha=0.3, random_state=0).fit(
+        return ridge(alpha=0.3).fit(
             X[:150],
             y[:150],
             groups=train,
@@ -1207,7 +1205,7 @@ def test_rows_are_hashed_once_and_calibration_rows_again_when_they_are_opened(mo
 
     monkeypatch.setattr("dco.rows.roles.row_fingerprints", counting)
     monkeypatch.setattr(dco.SealedRows, "_hashes", staticmethod(counting))
-    est = dco.DecoupledRegressor(Ridge(), random_state=0).fit(X, y)
+    est = ridge().fit(X, y)
     assert sum(hashed) == 400 + est.splits_.calibrate.size
     hashed.clear()
     dco.DecoupledRegressor(Ridge(), duplicates="allow").fit(
@@ -1227,7 +1225,7 @@ def test_a_rule_is_not_compared_with_a_text() -> None:
             return np.array([True, False])
 
     X, y = class_rows(400)
-    est = dco.DecoupledClassifier(LogisticRegression(), LAC(), condition_on=Sign(), stratify=True, random_state=0).fit(X, y)
+    est = logistic(LAC(), condition_on=Sign(), stratify=True).fit(X, y)
     assert est.certificate_.guarantee == "none"
 
 
@@ -1241,7 +1239,7 @@ def test_a_regressor_is_no_classifier_and_the_reverse() -> None:
 
 def test_each_group_is_judged_by_the_law_of_its_own_threshold() -> None:
     X, y = class_rows(900)
-    est = dco.DecoupledClassifier(LogisticRegression(), LAC(), condition_on="label", random_state=0).fit(X[:600], y[:600])
+    est = logistic(LAC(), condition_on="label").fit(X[:600], y[:600])
     found = est.evaluate(X[600:], y[600:])
     assert found.consistency is None  # no law of the whole is claimed
     for row, entry in zip(found.by_group, est.certificate_.thresholds, strict=True):
@@ -1251,7 +1249,7 @@ def test_each_group_is_judged_by_the_law_of_its_own_threshold() -> None:
     wrong = est.evaluate(X[600:], np.roll(y[600:], 1))  # labels of other rows: coverage breaks down
     assert min(row.consistency.p_value for row in wrong.by_group) < 1e-4
     assert "expected" in str(found)
-    by_column = dco.DecoupledRegressor(Ridge(), condition_on=lambda Z: Z[:, 0] > 0, random_state=0).fit(X[:600], X[:600, 1])
+    by_column = ridge(condition_on=lambda Z: Z[:, 0] > 0).fit(X[:600], X[:600, 1])
     assert all(row.consistency is not None for row in by_column.evaluate(X[600:], X[600:, 1]).by_group)
 
 
@@ -1267,7 +1265,7 @@ def test_a_single_candidate_needs_no_tuning_rows() -> None:
     assert "the only candidate" in str(est.certificate_)
     assert est.ranking_.table == ()
     assert est.certificate_.verify(X[100:], y[100:], predictor=est).holds
-    trained = dco.DecoupledRegressor(Ridge(), AbsoluteResidual(), tune_size=0, random_state=0).fit(X, y)
+    trained = ridge(AbsoluteResidual(), tune_size=0).fit(X, y)
     assert trained.certificate_.rows == {"train": 225, "tune": 0, "calibrate": 75}
 
 
@@ -1319,7 +1317,7 @@ def test_targets_that_floats_cannot_hold_are_refused(make, words) -> None:
     """Large integers were once rounded: intervals of one number each, coverage 1 by `evaluate` and 0 in truth."""
     n = np.arange(200)
     X = np.random.default_rng(0).normal(size=(200, 2))
-    est = dco.DecoupledRegressor(Ridge(), random_state=0)
+    est = ridge()
     with pytest.raises(ValueError, match=words):
         est.fit(X, make(n))
     est.fit(X, n)
@@ -1368,7 +1366,7 @@ def test_a_fit_that_fails_changes_nothing() -> None:
 
 def test_a_fit_that_fails_keeps_the_classes_of_the_earlier_one() -> None:
     X, y = class_rows()
-    est = dco.DecoupledClassifier(LogisticRegression(), random_state=0).fit(X, y)
+    est = logistic().fit(X, y)
     proba = est.predict_proba(X)
     est.set_params(models=make_pipeline(SimpleImputer(strategy="none such"), LogisticRegression()))
     before = dict(vars(est))
@@ -1394,7 +1392,7 @@ def test_models_may_be_left_to_a_search() -> None:
 def test_a_group_column_of_a_frame_is_not_looked_for_in_an_array() -> None:
     X, y = regression_rows()
     frame = pd.DataFrame(X, columns=list("abcd")).assign(d=X[:, 3] > 0)
-    est = dco.DecoupledRegressor(Ridge(), condition_on="d", random_state=0).fit(frame, y)
+    est = ridge(condition_on="d").fit(frame, y)
     with pytest.raises(ValueError, match="column 'd', but X is an array"), pytest.warns(UserWarning, match="feature names"):
         est.predict_set(frame.to_numpy(float))
 
@@ -1445,7 +1443,7 @@ def test_a_model_that_a_search_proposes_does_not_work_in_rows_that_others_read()
 
 def test_train_and_tune_rows_of_two_kinds_of_table_are_named() -> None:
     X, y = regression_rows()
-    est, frame = dco.DecoupledRegressor(Ridge(), random_state=0), pd.DataFrame(X, columns=list("abcd"))
+    est, frame = ridge(), pd.DataFrame(X, columns=list("abcd"))
     for train, tune in ((frame, pl.DataFrame(X, schema=list("abcd"))), (X, csr_array(X))):
         with pytest.raises(
             ValueError, match=rf"train rows are a {type(train).__name__} and tune rows a {type(tune).__name__}"
@@ -1494,7 +1492,7 @@ def test_evaluate_by_the_condition_keeps_the_law_of_each_group() -> None:
     X, y = regression_rows()
     X = np.column_stack([X, X[:, 0] > 0])
     column, new = X.shape[1] - 1, slice(200, None)
-    est = dco.DecoupledRegressor(Ridge(), condition_on=column, random_state=0).fit(X[:200], y[:200])
+    est = ridge(condition_on=column).fit(X[:200], y[:200])
     laws = {
         by: [row.consistency for row in est.evaluate(X[new], y[new], by=given).by_group]
         for by, given in (("nothing", None), ("name", column), ("labels", X[new, column]))
@@ -1533,7 +1531,7 @@ def test_classes_may_be_a_list() -> None:
     named = np.array(["a", "b", "c"])[y]
     for labels in (y, named):
         listed = dco.DecoupledClassifier(ListedClasses(), random_state=0).fit(X, labels)
-        plain = dco.DecoupledClassifier(LogisticRegression(), random_state=0).fit(X, labels)
+        plain = logistic().fit(X, labels)
         assert listed.predict_set(X).to_lists() == plain.predict_set(X).to_lists()
         np.testing.assert_array_equal(listed.predict_proba(X), plain.predict_proba(X))
     frozen = FrozenEstimator(ListedClasses().fit(X, named))
@@ -1549,7 +1547,7 @@ def test_text_and_numbers_in_one_y_are_refused_in_a_sentence(given) -> None:
     labels = [[1, "1", "x"][label] for label in y]
     mixed = np.array(labels, dtype=object) if given is np.array else given(labels)
     with pytest.raises(ValueError, match=r"^y holds text \('(1|x)'\) and numbers \(1\) as labels: give all labels one type"):
-        dco.DecoupledClassifier(LogisticRegression(), random_state=0).fit(X, mixed)
+        logistic().fit(X, mixed)
 
 
 def with_gaps(X, kind, rows=()):
@@ -1617,7 +1615,7 @@ def test_the_note_on_gaps_is_rare_where_rows_are_exchangeable() -> None:
 @pytest.mark.parametrize(("scores", "found"), [("lac", {"LAC"}), (["TopK", APS()], {"TopK", "APS"})])
 def test_scores_can_be_named_as_on_the_command_line(scores, found) -> None:
     X, y = class_rows()
-    est = dco.DecoupledClassifier(LogisticRegression(), scores, random_state=0).fit(X, y)
+    est = logistic(scores).fit(X, y)
     assert {row.name.split(" / ")[1].partition("(")[0] for row in est.ranking_.table} == found
     with pytest.raises(ValueError, match=r"scores takes short names \(.*lac.*absolute.* got 'lack'"):
         dco.DecoupledClassifier(LogisticRegression(), "lack").fit(X, y)

@@ -70,19 +70,12 @@ def test_a_row_does_not_depend_on_its_dtype_or_layout(dtype, order):
 @pytest.mark.parametrize(
     "table",
     [
-        NUMBERS.tolist(),
-        sparse.csr_matrix(NUMBERS),
-        sparse.coo_array(NUMBERS),
-        sparse.csc_array(NUMBERS.astype(float)),
-        pd.DataFrame(NUMBERS),
-        pd.DataFrame(NUMBERS).astype("Int64"),
-        pd.DataFrame(NUMBERS).astype("category"),
-        pd.DataFrame(NUMBERS).astype(pd.SparseDtype(int, 0)),
-        pl.DataFrame(NUMBERS),
-        pl.DataFrame(NUMBERS).cast(pl.Float32),
+        NUMBERS.tolist(), sparse.csr_matrix(NUMBERS), sparse.coo_array(NUMBERS), sparse.csc_array(NUMBERS.astype(float)),
+        pd.DataFrame(NUMBERS), pd.DataFrame(NUMBERS).astype("Int64"), pd.DataFrame(NUMBERS).astype("category"),
+        pd.DataFrame(NUMBERS).astype(pd.SparseDtype(int, 0)), pl.DataFrame(NUMBERS), pl.DataFrame(NUMBERS).cast(pl.Float32),
     ],
     ids=["lists", "csr", "coo", "csc", "pandas", "nullable", "category", "pandas-sparse", "polars", "polars-float32"],
-)
+)  # fmt: skip
 def test_every_container_gives_the_row_of_the_plain_array(table):
     y = np.array([0, 1, 0])
     assert (row_fingerprints(table) == row_fingerprints(NUMBERS)).all()
@@ -146,13 +139,9 @@ def test_moments_agree_across_units_and_zones_and_keep_their_nanoseconds():
     noon = datetime.datetime(2024, 2, 29, 12)
     berlin = pd.Timestamp("2024-02-29 13:00", tz="Europe/Berlin")
     same = [
-        noon,
-        np.datetime64(noon, "s"),
-        np.datetime64(noon, "ns"),
-        pd.Timestamp(noon),
-        berlin,
+        noon, np.datetime64(noon, "s"), np.datetime64(noon, "ns"), pd.Timestamp(noon), berlin,
         noon.replace(tzinfo=datetime.UTC),
-    ]
+    ]  # fmt: skip
     assert len({one(value) for value in same}) == 1
     assert row_fingerprints(pd.Series([berlin])).tobytes() == one(noon)
     assert row_fingerprints(pl.Series([berlin.to_pydatetime()])).tobytes() == one(noon)
@@ -558,14 +547,9 @@ def used(source):
 
 DIFFERENT = {  # each makes things that all differ, and are equal to those that it makes the next time
     "structures": lambda: [
-        BASE,
-        {**BASE, "score": Penalty(0.2)},
-        {**BASE, "model": [1, 2.5, "x", 0]},
-        {**BASE, "model": (1, 2.5, "x", None)},
-        {**BASE, "model": ["1", 2.5, "x", None]},
-        {**BASE, "weights": BASE["weights"].astype(np.float32)},
-        {**BASE, "weights": BASE["weights"].reshape(3, 2)},
-        {**BASE, "more": None},
+        BASE, {**BASE, "score": Penalty(0.2)}, {**BASE, "model": [1, 2.5, "x", 0]}, {**BASE, "model": (1, 2.5, "x", None)},
+        {**BASE, "model": ["1", 2.5, "x", None]}, {**BASE, "weights": BASE["weights"].astype(np.float32)},
+        {**BASE, "weights": BASE["weights"].reshape(3, 2)}, {**BASE, "more": None},
     ],
     "objects": lambda: [Loose([1]), Loose([2])],
     "parts": lambda: [["a", "b"], ["astr:b"], [b"a", b"b"], [b"abytes:b"], [["a"], "b"], [["a", "b"]]],
@@ -591,7 +575,7 @@ DIFFERENT = {  # each makes things that all differ, and are equal to those that 
     "comprehensions": lambda: [lambda x: [v + 1 for v in x], lambda x: [v + 2 for v in x], lambda x: [v * 1 for v in x]],
     "states": lambda: [np.random.RandomState(0), np.random.RandomState(1), used(np.random.RandomState(0))],
     "generators": lambda: [np.random.default_rng(0), np.random.default_rng(1), used(np.random.default_rng(0))],
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("family", DIFFERENT)

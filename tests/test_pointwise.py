@@ -183,14 +183,10 @@ def table(task, n, rng):
 @pytest.mark.parametrize(
     ("task", "options"),
     [
-        ("numbers", {}),
-        ("numbers", {"tune_folds": 3}),
-        ("numbers", {"refit": False, "guarantee": "pac"}),
-        ("numbers", {"condition_on": 2}),
-        ("labels", {}),
-        ("labels", {"condition_on": "label", "tune_folds": 2}),
+        ("numbers", {}), ("numbers", {"tune_folds": 3}), ("numbers", {"refit": False, "guarantee": "pac"}),
+        ("numbers", {"condition_on": 2}), ("labels", {}), ("labels", {"condition_on": "label", "tune_folds": 2}),
     ],
-)
+)  # fmt: skip
 def test_an_estimator_fits_saves_certifies_and_is_checked(task, options, tmp_path):
     rng = np.random.default_rng(5)
     X, y = table(task, 600, rng)

@@ -173,15 +173,11 @@ def test_scores_answer_for_what_happened_and_for_sets(score):
 @pytest.mark.parametrize(
     ("name", "builtin"),
     [
-        ("OverlappingRolesError", ValueError),
-        ("SealBrokenError", RuntimeError),
-        ("InfeasibleLevelError", ValueError),
-        ("IncompatibleScoreError", TypeError),
-        ("NonFiniteScoreError", ValueError),
-        ("CorruptModelError", ValueError),
+        ("OverlappingRolesError", ValueError), ("SealBrokenError", RuntimeError), ("InfeasibleLevelError", ValueError),
+        ("IncompatibleScoreError", TypeError), ("NonFiniteScoreError", ValueError), ("CorruptModelError", ValueError),
         ("UntrustedTypeError", TypeError),
     ],
-)
+)  # fmt: skip
 def test_errors_are_also_what_a_caller_would_expect(name, builtin):
     assert issubclass(getattr(dco, name), dco.DcoError)
     assert issubclass(getattr(dco, name), builtin)

@@ -146,13 +146,9 @@ def test_sets_with_several_pieces_are_written_in_full():
     sets = library.IntervalUnions(np.array([0, 2, 3]), np.array([0.0, 5.0, 1.0]), np.array([1.0, 6.5, 2.0]))
     table = sets_table({"size": [7, 8]}, np.array([3.0, 1.5]), sets, text=True)
     assert table.to_pydict() == {
-        "size": [7, 8],
-        "prediction": [3.0, 1.5],
-        "lower": [0.0, 1.0],
-        "upper": [6.5, 2.0],
-        "pieces": ["0.0 to 1.0; 5.0 to 6.5", "1.0 to 2.0"],
-        "size_": [2.5, 1.0],
-    }
+        "size": [7, 8], "prediction": [3.0, 1.5], "lower": [0.0, 1.0], "upper": [6.5, 2.0],
+        "pieces": ["0.0 to 1.0; 5.0 to 6.5", "1.0 to 2.0"], "size_": [2.5, 1.0],
+    }  # fmt: skip
 
 
 # --- killed and resumed -------------------------------------------------------------------------------------------

@@ -83,17 +83,11 @@ def test_names_may_hold_line_breaks_and_blank_lines_may_come_first(tmp_path, tex
 @pytest.mark.parametrize(
     ("cells", "kind"),
     [
-        (["01234", "00987", "10115"], "text"),
-        (["0", "007", ""], "text"),
-        (["+49", "+1", "+358"], "text"),
-        (["-012", "3", "4"], "text"),
-        (["+5", "-3", "+12"], "number"),
-        (["0", "10", "-0"], "number"),
-        (["0.50", "00.5", "1e3"], "number"),
-        (["1", "1.0", "2.50"], "number"),
-        (["1700000000000000001", "2", ""], "number"),
+        (["01234", "00987", "10115"], "text"), (["0", "007", ""], "text"), (["+49", "+1", "+358"], "text"),
+        (["-012", "3", "4"], "text"), (["+5", "-3", "+12"], "number"), (["0", "10", "-0"], "number"),
+        (["0.50", "00.5", "1e3"], "number"), (["1", "1.0", "2.50"], "number"), (["1700000000000000001", "2", ""], "number"),
     ],
-)
+)  # fmt: skip
 def test_codes_are_no_numbers(tmp_path, cells, kind):
     frame = pd.DataFrame({"code": cells, "x": [1, 2, 3], "y": ["a", "b", "b"]})
     frame.to_csv(tmp_path / "t.csv", index=False)

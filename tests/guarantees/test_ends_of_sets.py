@@ -256,18 +256,8 @@ def test_files_of_the_command_say_what_contains_says(ending, tmp_path):
         new.drop(columns="y").to_csv(tmp_path / "new.csv", index=False)
         model, out = tmp_path / "model.dco", tmp_path / f"sets.{ending}"
         options = [
-            "--target",
-            "y",
-            "--drop",
-            "id",
-            "--models",
-            "boosting",
-            "--scores",
-            "absolute",
-            "--seed",
-            seed,
-            "--force",
-        ]
+            "--target", "y", "--drop", "id", "--models", "boosting", "--scores", "absolute", "--seed", seed, "--force",
+        ]  # fmt: skip
         for line in (
             ["fit", tmp_path / "table.csv", "--out", model, *options],
             ["predict", model, tmp_path / "new.csv", "--out", out, "--force"],

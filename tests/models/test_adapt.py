@@ -443,14 +443,10 @@ def test_boosting_speaks_labels_and_gets_categories_of_pandas():
 def test_a_record_is_a_function_of_the_row_alone():
     """A score is valid only if a row's record does not depend on the other rows asked about."""
     models = [
-        RandomForestClassifier(10).fit(X, LABELS),
-        KNeighborsClassifier().fit(X, LABELS),
-        LinearSVC().fit(X, LABELS),
-        BayesianRidge().fit(X, Y),
-        WithStd(0.0).fit(X, Y),
-        QuantilePair(QuantileRegressor(alpha=0)).fit(X, Y),
+        RandomForestClassifier(10).fit(X, LABELS), KNeighborsClassifier().fit(X, LABELS), LinearSVC().fit(X, LABELS),
+        BayesianRidge().fit(X, Y), WithStd(0.0).fit(X, Y), QuantilePair(QuantileRegressor(alpha=0)).fit(X, Y),
         ResidualSpread(Ridge()).fit(X, Y),
-    ]
+    ]  # fmt: skip
     for model in models:
         whole, few = predict_record(model, X), predict_record(model, X[5:7])
         for name in ("probabilities", "mean", "spread", "lower", "upper"):

@@ -141,7 +141,10 @@ def problems(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 @settings(max_examples=60)
 @given(problem=problems(), data=st.data())
 def test_a_set_holds_exactly_the_labels_that_score_at_most_the_threshold(score, problem, data):
-    """observed, every_label, sets and sizes agree to the last bit, at thresholds that are scores and beside them."""
+    """observed, every_label, sets and sizes agree to the last bit, at thresholds that are scores and beside them.
+
+    So sets grow with the threshold. A record counts as its value.
+    """
     values, y, uniforms = problem
     prediction = record(score, values, uniforms)
     every = score.every_label(prediction)
@@ -158,6 +161,8 @@ def test_a_set_holds_exactly_the_labels_that_score_at_most_the_threshold(score, 
         assert np.array_equal(sets.contains(y), seen <= level)
         assert np.array_equal(sets.sizes(), score.sizes(prediction, level))
     assert np.array_equal(score.sizes_at_several(prediction, levels), [(every <= level).sum(axis=1) for level in levels])
+    as_record = Threshold(chosen, rank=1, n=1, guarantee="none", alpha=0.1)
+    assert np.array_equal(score.sets(prediction, as_record).to_dense(), every <= chosen)
 
     by_row = np.where(uniforms < 0.5, seen, every.max(axis=1))[:, None]
     assert np.array_equal(score.sets(prediction, by_row).to_dense(), every <= by_row)
@@ -196,19 +201,6 @@ def test_sets_are_those_of_the_plain_definition_ties_included(name, dtype):
         for level in np.unique(wanted)[:: max(1, k // 4)]:
             sets = score.sets(record(score, values, uniforms), float(level))
             assert np.array_equal(sets.to_dense(), wanted <= level)
-
-
-@every_score
-def test_sets_grow_with_the_threshold(score):
-    rng = np.random.default_rng(1)
-    prediction = record(score, tree_rows(rng, 50, 20), rng.uniform(size=50))
-    levels = [-np.inf, *np.unique(score.every_label(prediction)), np.inf]
-    before = np.zeros((50, 20), dtype=bool)
-    for level in levels:
-        now = score.sets(prediction, float(level)).to_dense()
-        assert not np.any(before & ~now)
-        before = now
-    assert before.all()
 
 
 @every_score
@@ -266,15 +258,6 @@ def test_a_score_is_a_small_value(score):
     assert isinstance(score, LabelScore)
     assert hash(score) == hash(eval(repr(score)))
     assert score == eval(repr(score))
-
-
-@every_score
-def test_a_threshold_record_counts_as_its_value(score):
-    rng = np.random.default_rng(4)
-    prediction = record(score, softmax(rng, 30, 6), rng.uniform(size=30))
-    threshold = split_conformal(score.observed(prediction, rng.integers(6, size=30)), alpha=0.2)
-    assert isinstance(threshold, Threshold)
-    assert np.array_equal(score.sets(prediction, threshold).to_dense(), score.sets(prediction, threshold.value).to_dense())
 
 
 @pytest.mark.parametrize("score", [APS(randomised=True), RAPS(0.1, 1, randomised=True), SAPS(0.1, randomised=True)])

@@ -16,14 +16,10 @@ from dco.scores import APS, LAC, RAPS, SAPS, AddOneIn, Margin, PosteriorNLL, Top
 N_CALIBRATE, N_TEST, REPEATS, ALPHA = 39, 30, 1500, 0.2
 
 CONTINUOUS: dict[str, Any] = {
-    "LAC": LAC(),
-    "Margin": Margin(),
-    "PosteriorNLL": PosteriorNLL(),
-    "AddOneIn": AddOneIn(),
-    "APS randomised": APS(randomised=True),
-    "RAPS randomised": RAPS(0.05, 1, randomised=True),
+    "LAC": LAC(), "Margin": Margin(), "PosteriorNLL": PosteriorNLL(), "AddOneIn": AddOneIn(),
+    "APS randomised": APS(randomised=True), "RAPS randomised": RAPS(0.05, 1, randomised=True),
     "SAPS randomised": SAPS(0.1, randomised=True),
-}
+}  # fmt: skip
 TIED: dict[str, Any] = {"TopK": TopK(), "APS": APS(), "RAPS": RAPS(0.05, 1), "SAPS": SAPS(0.0), "LAC": LAC()}
 
 

@@ -12,15 +12,9 @@ from dco.scores import APS, LAC, RAPS, SAPS, AddOneIn, Margin, NeverEmpty, Poste
 from dco.scores.classification import RankScore
 
 SCORES = [
-    LAC(),
-    Margin(),
-    TopK(),
-    APS(),
-    APS(randomised=True),
-    RAPS(penalty=0.05, rank_free=2, randomised=True),
-    SAPS(weight=0.1),
+    LAC(), Margin(), TopK(), APS(), APS(randomised=True), RAPS(penalty=0.05, rank_free=2, randomised=True), SAPS(weight=0.1),
     SAPS(weight=0.1, randomised=True),
-]
+]  # fmt: skip
 
 
 @pytest.fixture(params=[name for name in ("array_api_strict", "torch", "cupy") if find_spec(name)])

@@ -260,13 +260,8 @@ def test_a_negative_threshold_empties_residual_sets_even_below_rounding():
 def test_ends_that_round_do_not_mislead_membership():
     """|0.7 - 0.1| <= 0.6 holds in floats and 0.7 <= 0.1 + 0.6 does not: the score decides, and ends are rounded outwards."""
     cases = [
-        (0.1, 0.3, 0.2),
-        (0.1, 0.7, 0.6),
-        (1e16, 1e16 + 2, 1.5),
-        (-1.0, 2.0**-54, 1.0),
-        (0.3, 0.9, 0.6),
-        (1 / 3, 1.0, 2 / 3),
-    ]
+        (0.1, 0.3, 0.2), (0.1, 0.7, 0.6), (1e16, 1e16 + 2, 1.5), (-1.0, 2.0**-54, 1.0), (0.3, 0.9, 0.6), (1 / 3, 1.0, 2 / 3),
+    ]  # fmt: skip
     disagreements = 0
     for mean, y, threshold in cases:
         sets = AbsoluteResidual().sets(Points([mean]), threshold)

@@ -15,15 +15,10 @@ LINE = Intervals([0.0, 1.0, -np.inf, 3.0, 4.0], [1.0, 0.5, np.inf, 3.0, 9.0])
 UNIONS = IntervalUnions([0, 2, 2, 3, 4, 6], [-3, 1, -np.inf, 5, 0, 8], [-1, 2, np.inf, 5, 7, 9])
 KINDS = {"labels": LABELS, "intervals": LINE, "unions": UNIONS}
 KEYS = {
-    "slice": slice(1, None),
-    "backwards": slice(None, None, -2),
-    "none": slice(0, 0),
-    "numbers": [3, 0, -1],
-    "repeats": np.array([2, 2, 0, 2], dtype=np.uint8),
-    "empty list": [],
-    "mask": np.array([True, False, True, True, False]),
+    "slice": slice(1, None), "backwards": slice(None, None, -2), "none": slice(0, 0), "numbers": [3, 0, -1],
+    "repeats": np.array([2, 2, 0, 2], dtype=np.uint8), "empty list": [], "mask": np.array([True, False, True, True, False]),
     "list mask": [False, True, False, False, True],
-}
+}  # fmt: skip
 
 
 def plain(one):

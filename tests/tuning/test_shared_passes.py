@@ -10,14 +10,9 @@ from dco.tuning import tune
 from dco.tuning.search import tune_levels
 
 SCORES = [
-    APS(),
-    APS(randomised=True),
-    RAPS(penalty=0.01, rank_free=2),
-    RAPS(penalty=0.3, rank_free=0, randomised=True),
-    SAPS(weight=0.1),
-    SAPS(weight=0.02, randomised=True),
-    TopK(),
-]
+    APS(), APS(randomised=True), RAPS(penalty=0.01, rank_free=2), RAPS(penalty=0.3, rank_free=0, randomised=True),
+    SAPS(weight=0.1), SAPS(weight=0.02, randomised=True), TopK(),
+]  # fmt: skip
 
 
 def tied_rows(rng, n, k, dtype):
