@@ -236,11 +236,9 @@ folds_option = click.option(
     "--tune-folds", type=WholeType(min=2), help="Rank candidates by folds; tuning then takes no rows."
 )
 trust_option = click.option(
-    "--trust",
-    multiple=True,
-    metavar="TYPE",
+    "--trust", multiple=True, metavar="TYPE",
     help="Load this type (full name) from the model file; only if you trust the author of the file.",
-)
+)  # fmt: skip
 
 
 def decimal_option(*, default: str | None) -> Decorator:
@@ -255,15 +253,14 @@ table_options = combined(
     click.option("--target", required=True, metavar="COL", help="The column to predict."),
     click.option("--task", type=click.Choice(["classification", "regression"]), help="Inferred from the target if omitted."),
     click.option(
-        "--models",
-        metavar="LIST",
+        "--models", metavar="LIST",
         help="linear, forest, boosting; for numbers also linear-log, boosting-log, shallow, quantiles, spread.",
     ),
     click.option("--groups", metavar="COL", help="Rows with the same value here stay in one role; not a feature."),
     click.option("--drop", multiple=True, metavar="COL", help="A column that is not a feature; can be repeated."),
     click.option("--drop-missing-target", is_flag=True, help="Leave out rows without a target; they are counted in a note."),
     decimal_option(default="."),
-)
+)  # fmt: skip
 calibrate_option = click.option(
     "--calibrate-size", type=SizeType(), default="0.25", show_default=True, help="Rows for calibration."
 )
