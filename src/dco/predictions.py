@@ -15,18 +15,8 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dco.foundations.arrays import (
-    AnyArray,
-    Floats,
-    Integers,
-    as_labels,
-    beside,
-    doubles,
-    namespace,
-    one_number,
-    to_numpy,
-    where_they_are,
-)
+from dco.foundations import arrays
+from dco.foundations.arrays import AnyArray, Floats, Integers, as_labels, beside, doubles, namespace, to_numpy
 from dco.sets.labels import codes_of
 
 Record = TypeVar("Record", bound="Prediction")
@@ -181,15 +171,19 @@ class ClassProbabilities(ClassRecord):
         if not (isinstance(temperature, Real) and 0 < temperature < np.inf):
             raise ValueError(f"temperature must be a finite number above 0, got {temperature!r}.")
         xp = namespace(values)
-        largest = xp.max(values, axis=1, keepdims=True)
-        if not bool(xp.all(xp.isfinite(largest))):
-            row = int(np.flatnonzero(~np.isfinite(to_numpy(largest)))[0])
-            raise ValueError(f"logits must be numbers, at least one of a row finite and none +inf, which row {row} breaks.")
         if temperature == 1 and hasattr(values, "softmax"):  # torch, in one pass
-            return cls(values.softmax(1), classes)
-        weights = xp.exp((values - largest) / temperature)
-        weights /= xp.sum(weights, axis=1, keepdims=True)
-        return cls(weights, classes)
+            weights = values.softmax(1)
+        else:
+            with np.errstate(invalid="ignore"):  # told below
+                weights = xp.exp((values - xp.max(values, axis=1, keepdims=True)) / temperature)
+                weights /= xp.sum(weights, axis=1, keepdims=True)
+        first = weights[:, 0]  # a row has no softmax at all or is one throughout: it needs no other look
+        if not bool(xp.all(first == first)):
+            row = int(np.flatnonzero(np.isnan(to_numpy(first)))[0])
+            raise ValueError(f"logits must be numbers, at least one of a row finite and none +inf, which row {row} breaks.")
+        record = object.__new__(cls)
+        _set(record, "probabilities", weights)
+        return _with_labels(record, classes, None, None)
 
     @property
     def array(self) -> Any:
@@ -238,7 +232,9 @@ class ClassDraws(ClassRecord):
         total = doubles(self.draws[0, ...])
         for draw in range(1, self.draws.shape[0]):
             total += self.draws[draw, ...]
-        return ClassProbabilities(total / one_number(self.draws.shape[0], total), self.classes, self.uniforms, self.unseen)
+        return ClassProbabilities(
+            total / arrays.one_number(self.draws.shape[0], total), self.classes, self.uniforms, self.unseen
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -419,7 +415,7 @@ def _floats(values: ArrayLike, name: str) -> Floats:
 
 def _floats_anywhere(values: Any, name: str) -> Any:
     """`_floats` in the library and on the device that the values are of."""
-    array = where_they_are(values)
+    array = arrays.where_they_are(values)
     if isinstance(array, np.ndarray):
         return _floats(array, name)
     xp = namespace(array)
@@ -448,6 +444,10 @@ def _check_probabilities(array: Floats, name: str) -> None:
     if 0 in array.shape:
         return
     xp = namespace(array)
+    if xp is np and array.dtype in (np.float32, np.float64):  # as bits: numbers below 0 and NaN are larger than all others
+        bits = np.dtype(f"u{array.itemsize}")
+        if array.view(bits).max() < array.dtype.type(1 + 1e-3).view(bits):  # one pass; what is at the limit goes on
+            return
     ends = array.aminmax() if hasattr(array, "aminmax") else (xp.min(array), xp.max(array))  # torch: both in one pass
     least, most = to_numpy(xp.stack(ends)).tolist()  # one wait for a device
     if least >= 0 and most <= 1 + 1e-3:  # written so that NaN goes on

@@ -192,6 +192,17 @@ def test_bad_logits_are_told(logits, temperature, message):
         dco.ClassProbabilities.from_logits(logits, temperature=temperature)
 
 
+@pytest.mark.parametrize("temperature", [1.0, 2.0])
+@pytest.mark.parametrize("k", [1, 2, 40])
+def test_one_bad_logit_spoils_its_row_wherever_it_stands(library, k, temperature):
+    """One column of the softmax is looked at, and tells of all."""
+    for bad in (np.nan, np.inf, -np.inf):
+        logits = np.random.default_rng(0).normal(size=(4, k))
+        logits[2, -1 if bad != -np.inf else slice(None)] = bad
+        with pytest.raises(ValueError, match="which row 2 breaks"):
+            dco.ClassProbabilities.from_logits(library(logits), temperature=temperature)
+
+
 def test_bad_probabilities_are_told_on_a_device(library):
     with pytest.raises(ValueError, match="Logits go through a softmax first"):
         dco.ClassProbabilities(library(np.array([[-3.0, 4.0]])))
