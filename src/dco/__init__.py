@@ -54,14 +54,7 @@ if TYPE_CHECKING:
     )
     from dco.guarantees.shift import ShiftWeights
     from dco.models.grid import grid
-    from dco.predictions import (
-        ClassDraws,
-        ClassProbabilities,
-        GaussianMixtures,
-        Points,
-        PointsWithSpread,
-        Quantiles,
-    )
+    from dco.predictions import ClassDraws, ClassProbabilities, GaussianMixtures, Points, PointsWithSpread, Quantiles
     from dco.reproduction import datasets
     from dco.rows.roles import Role, Splits, assign_roles
     from dco.rows.rows import SealedRows

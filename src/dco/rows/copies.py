@@ -12,19 +12,8 @@ from scipy.sparse import issparse
 from dco.foundations.arrays import AnyArray, Floats, Integers
 from dco.foundations.errors import OverlappingRolesError
 from dco.foundations.notes import Note
-from dco.rows.fingerprints import (
-    Hashes,
-    Words,
-    as_table,
-    cell_words,
-    column_keys,
-    column_of,
-    mixed,
-    overlap,
-    plain_column,
-    row_fingerprints,
-    sums_by_row,
-)
+from dco.rows import fingerprints
+from dco.rows.fingerprints import Hashes, Words
 from dco.rows.rows import Rows, take_features
 
 Duplicates: TypeAlias = Literal["natural", "drop", "allow"]
@@ -44,7 +33,7 @@ def check_overlap(
     rows that agree at float32 and not at float64 get a note: they may be rounded copies. ``duplicates="allow"`` declares
     that repeats are natural (a fresh row is as likely to be a repeat), and only counts equal rows.
     """
-    shared = {role: overlap(hashes["calibrate"], own) for role, own in hashes.items() if role != "calibrate"}
+    shared = {role: fingerprints.overlap(hashes["calibrate"], own) for role, own in hashes.items() if role != "calibrate"}
     if duplicates != "allow":
         for role, rows in shared.items():
             if rows.size:
@@ -80,8 +69,8 @@ def _check_near_copies(parts: Mapping[str, Rows], notes: list[Note]) -> None:
 
 def _note_rounded_copies(role: str, others: Rows, rows: Integers, calibrate: Rows, notes: list[Note]) -> None:
     """Note those of these calibration rows that agree with a row of the role at float32, targets included."""
-    some = row_fingerprints(take_features(calibrate.X, rows), calibrate.y[rows], at_float32=True)
-    found = rows[overlap(some, row_fingerprints(others.X, others.y, at_float32=True))]
+    some = fingerprints.row_fingerprints(take_features(calibrate.X, rows), calibrate.y[rows], at_float32=True)
+    found = rows[fingerprints.overlap(some, fingerprints.row_fingerprints(others.X, others.y, at_float32=True))]
     if found.size:
         text = f"{found.size} calibration rows (first: {found[0]}) agree with rows of {role} after rounding to float32."
         remedy = "If they are copies at another precision, drop them from one role: coverage needs unseen rows."
@@ -135,17 +124,17 @@ def _near_hashes(roles: list[Rows]) -> list[Words]:
     downwards: a number near a border of one grid is inside a cell of the other. Wide tables are rounded to fewer bits, as
     all columns must agree at once. Text is stripped.
     """
-    features = [as_table(own.X, "X") for own in roles]
+    features = [fingerprints.as_table(own.X, "X") for own in roles]
     if len({table.shape[1] for table in features}) > 1:
         return [np.zeros((0, len(own)), np.uint64) for own in roles]  # rows of other columns are no copies
     X = _rounded_rows(features, bits=max(_BITS - int(features[0].shape[1]).bit_length(), 8))
-    y = _rounded_rows([as_table(own.y, "y") for own in roles], bits=_TARGET_BITS)
-    return np.split(np.concatenate([X, mixed(X) + y]), np.cumsum([len(own) for own in roles])[:-1], axis=1)
+    y = _rounded_rows([fingerprints.as_table(own.y, "y") for own in roles], bits=_TARGET_BITS)
+    return np.split(np.concatenate([X, fingerprints.mixed(X) + y]), np.cumsum([len(own) for own in roles])[:-1], axis=1)
 
 
 def _rounded_rows(tables: list[Any], *, bits: int) -> Words:
     """Four hashes of each row of all tables, one after the other, (4, n): sums over the cells that are not zero."""
-    keys = column_keys(0, tables[0].shape[1])[0]
+    keys = fingerprints.column_keys(0, tables[0].shape[1])[0]
     if any(map(issparse, tables)):
         from scipy.sparse import csr_matrix, vstack
 
@@ -155,11 +144,11 @@ def _rounded_rows(tables: list[Any], *, bits: int) -> Words:
         n, width = matrix.shape
         first, second = (np.bincount(matrix.indices, held**power, minlength=width) / n for power in (1, 2))
         spread = np.sqrt(np.maximum(second - first**2, 0.0))[matrix.indices]
-        return sums_by_row(_rounded_words(values, spread, keys[matrix.indices], bits=bits), matrix)
+        return fingerprints.sums_by_row(_rounded_words(values, spread, keys[matrix.indices], bits=bits), matrix)
     found = np.zeros((4, sum(table.shape[0] for table in tables)), np.uint64)
     for columns, block in _blocks(tables):
         if block.dtype == np.uint64:
-            found += mixed(block ^ keys[columns])
+            found += fingerprints.mixed(block ^ keys[columns])
             continue
         spread = _spread(block)
         for start in range(0, len(block), _ROWS_AT_ONCE):
@@ -177,7 +166,7 @@ def _rounded_words(values: Floats, spread: Floats, keys: Words, *, bits: int) ->
         rounded = [(np.rint(steps) + 0.0).view(np.uint64), (np.floor(steps) + 0.0).view(np.uint64)]
         words = np.stack([*rounded, (whole + half) >> cut, whole >> cut])
     words[:, np.isnan(values)] = 1
-    return mixed(words ^ keys) - mixed(keys)
+    return fingerprints.mixed(words ^ keys) - fingerprints.mixed(keys)
 
 
 def _spread(block: Floats) -> Floats:
@@ -198,12 +187,12 @@ def _blocks(tables: list[Any]) -> Iterator[tuple[slice, AnyArray]]:
         if numeric:
             yield at, np.concatenate([table[:, at].astype(np.float64) for table in tables])
         else:
-            yield at, _column([column_of(table, start) for table in tables])
+            yield at, _column([fingerprints.column_of(table, start) for table in tables])
 
 
 def _column(parts: list[Any]) -> AnyArray:
     """One column of all tables: numbers (n, 1) where all cells are numbers, dates or missing, else a word for each cell."""
-    arrays = [part if isinstance(part, np.ndarray) else plain_column(part) for part in parts]
+    arrays = [part if isinstance(part, np.ndarray) else fingerprints.plain_column(part) for part in parts]
     kinds = {array.dtype.kind for array in arrays}
     if kinds in ({"m"}, {"M"}):
         moments = np.concatenate(arrays)
@@ -215,5 +204,5 @@ def _column(parts: list[Any]) -> AnyArray:
     try:
         return np.array([np.nan if type(value).__name__ in missing else value for value in cells], dtype=np.float64)[:, None]
     except (TypeError, ValueError, OverflowError):
-        words: Words = cell_words([value.strip() if isinstance(value, str) else value for value in cells])[0]
+        words: Words = fingerprints.cell_words([value.strip() if isinstance(value, str) else value for value in cells])[0]
         return words

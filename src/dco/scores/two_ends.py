@@ -7,18 +7,8 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dco.foundations.ranks import (
-    Level,
-    Threshold,
-    as_rational,
-    checked_scores,
-    conformal_rank,
-    order_statistic,
-    pac_rank,
-    smallest_marginal_n,
-    smallest_pac_n,
-    warn_infeasible,
-)
+from dco.foundations import ranks
+from dco.foundations.ranks import Level, Threshold
 
 
 def two_ends(
@@ -39,33 +29,34 @@ def two_ends(
 
     Neither certifies anything by itself: each says so, and keeps its rank among the n or n - a rows it was taken from.
     """
-    lower, upper = checked_scores(first), checked_scores(second)
+    lower, upper = ranks.checked_scores(first), ranks.checked_scores(second)
     if lower.shape != upper.shape:
         raise ValueError(f"two scores per row are needed, got {lower.size} first and {upper.size} second scores.")
-    n, level = lower.size, as_rational(alpha)
-    failure = None if delta is None else as_rational(delta, name="delta")
-    misses = n + 1 - (conformal_rank(n, alpha=level) if failure is None else pac_rank(n, alpha=level, delta=failure))
+    n, level = lower.size, ranks.as_rational(alpha)
+    failure = None if delta is None else ranks.as_rational(delta, name="delta")
+    rank = ranks.conformal_rank(n, alpha=level) if failure is None else ranks.pac_rank(n, alpha=level, delta=failure)
+    misses = n + 1 - rank
     statement = {"guarantee": "none", "alpha": float(level), "delta": None if failure is None else float(failure)}
     if misses < 2:
         at = f"alpha = {float(level):g}" + ("" if failure is None else f", delta = {float(failure):g}")
-        warn_infeasible(n, smallest_two_ended_n(alpha=level, delta=failure), f"a threshold at each end at {at}")
+        ranks.warn_infeasible(n, smallest_two_ended_n(alpha=level, delta=failure), f"a threshold at each end at {at}")
         none = Threshold(math.inf, rank=n + 1, n=n, **statement)  # type: ignore[arg-type]
         return none, none
     b = misses // 2
     a = misses - b
     rest = upper[np.lexsort((upper, lower))[: n - a]]
     return (
-        Threshold(order_statistic(lower, n + 1 - a), rank=n + 1 - a, n=n, **statement),  # type: ignore[arg-type]
-        Threshold(order_statistic(rest, n - a + 1 - b), rank=n - a + 1 - b, n=n - a, **statement),  # type: ignore[arg-type]
+        Threshold(ranks.order_statistic(lower, n + 1 - a), rank=n + 1 - a, n=n, **statement),  # type: ignore[arg-type]
+        Threshold(ranks.order_statistic(rest, n - a + 1 - b), rank=n - a + 1 - b, n=n - a, **statement),  # type: ignore[arg-type]
     )
 
 
 def smallest_two_ended_n(*, alpha: Level, delta: Level | None = None) -> int:
     """The least n at which two rows may be missed, one at each end: ceil(2 / alpha) - 1, or by `pac_rank`."""
-    level = as_rational(alpha)
+    level = ranks.as_rational(alpha)
     if delta is None:
-        return smallest_marginal_n(alpha=level / 2)
-    n = smallest_pac_n(alpha=level, delta=delta)
-    while pac_rank(n, alpha=level, delta=delta) > n - 1:
+        return ranks.smallest_marginal_n(alpha=level / 2)
+    n = ranks.smallest_pac_n(alpha=level, delta=delta)
+    while ranks.pac_rank(n, alpha=level, delta=delta) > n - 1:
         n += 1
     return n

@@ -10,17 +10,8 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dco.foundations.arrays import (
-    AnyArray,
-    Bools,
-    Integers,
-    as_labels,
-    beside,
-    namespace,
-    sums_from_zero,
-    to_numpy,
-    where_they_are,
-)
+from dco.foundations import arrays
+from dco.foundations.arrays import AnyArray, Bools, Integers, as_labels, beside, namespace, to_numpy
 from dco.foundations.display import counted
 from dco.foundations.extras import require
 from dco.sets.prediction_sets import Row, Rows, chosen, compressed_rows, described, html_of_sets
@@ -43,7 +34,7 @@ class LabelSets:
     classes: AnyArray | None = None
 
     def __post_init__(self) -> None:
-        pointers, codes = where_they_are(self.row_pointers), where_they_are(self.codes)
+        pointers, codes = arrays.where_they_are(self.row_pointers), arrays.where_they_are(self.codes)
         size = int(np.prod(codes.shape))
         ends = [1] if pointers.ndim != 1 else to_numpy(pointers[:: max(pointers.shape[0] - 1, 1)]).tolist()
         if codes.ndim != 1 or not ends or ends[0] != 0 or ends[-1] != size:
@@ -62,7 +53,7 @@ class LabelSets:
     @classmethod
     def of_sizes(cls, sizes: Integers, codes: Integers, n_classes: int, classes: AnyArray | None = None) -> LabelSets:
         """Sets from the size of each and the codes of all, row by row."""
-        return cls(sums_from_zero(sizes), codes, n_classes, classes)
+        return cls(arrays.sums_from_zero(sizes), codes, n_classes, classes)
 
     @classmethod
     def from_dense(cls, members: ArrayLike, classes: ArrayLike | None = None) -> LabelSets:
@@ -119,7 +110,7 @@ class LabelSets:
     def contains(self, y: ArrayLike) -> Bools:
         """Whether each row's set holds that row's label; a label that is not among the classes is in no set."""
         wanted = namespace(self.codes).repeat(self._codes_of(y), self.sizes())
-        found = sums_from_zero(self.codes == wanted)
+        found = arrays.sums_from_zero(self.codes == wanted)
         return found[self.row_pointers[1:]] > found[self.row_pointers[:-1]]  # type: ignore[no-any-return]
 
     def knows(self, y: ArrayLike) -> Bools:

@@ -13,17 +13,9 @@ from typing import Literal, SupportsIndex, TypeAlias
 import numpy as np
 from scipy.special import betainc, betaincc, erfcx
 
+from dco.foundations import ranks
 from dco.foundations.arrays import Bools, Integers
-from dco.foundations.ranks import (
-    Level,
-    as_count,
-    as_positive,
-    as_rational,
-    conformal_rank,
-    pac_rank,
-    rank_for,
-    smallest_n_for,
-)
+from dco.foundations.ranks import Level, as_count, as_positive, as_rational, conformal_rank, pac_rank, rank_for
 from dco.guarantees.theory.coverage import coverage_law, coverage_variance
 
 TuningMethod: TypeAlias = Literal["uniform", "paper"]
@@ -90,7 +82,7 @@ def calibration_size(
 
     else:
         raise ValueError("give either spread=, or both shortfall= and delta=.")
-    least = smallest_n_for(alpha=level, delta=failure)
+    least = ranks.smallest_n_for(alpha=level, delta=failure)
     limit = max(limit, least)
     if limit > _LARGEST_SCAN:
         raise ValueError(f"this may need up to {limit:,} calibration rows, beyond the {_LARGEST_SCAN:,} that are searched.")
