@@ -26,34 +26,14 @@ from numpy.typing import ArrayLike
 from dco.foundations.arrays import Bools, Floats, Integers, beside, doubles, joined, namespace, one_number, whole_numbers
 from dco.foundations.ranks import as_count
 from dco.predictions import ClassDraws, ClassProbabilities, ClassRecord, on_host
-from dco.scores.ranks import (
-    BLOCK,
-    Doubles,
-    Ranks,
-    along_ranks,
-    checked_mass,
-    codes_of_members,
-    count_true,
-    falling_from,
-    falling_values,
-    first_labels,
-    is_long,
-    least_probability,
-    native,
-    negated_falling,
-    picked,
-    place_of,
-    replaced,
-    rounded,
-    running_sums,
-    two_largest,
-)
+from dco.scores import ranks
+from dco.scores.ranks import BLOCK, Doubles, Ranks
 from dco.scores.registry import register
 from dco.scores.score import Cutoff, Score, cutoff, expect
 from dco.sets.labels import LabelSets
 
 _CHUNK = 2**18  # elements per chunk: one megabyte in single precision
-_SHORT_CHUNK = 2**16  # of short rows, which pass through more arrays of the same length
+_MOST_ROWS = 2**14  # rows per chunk: short ones are stored by columns, of which the cache holds a few
 _DEVICE_CHUNK = 2**26  # of other libraries: enough to keep a GPU busy, a few gigabytes with all that is made of it
 _SHORT_ROW = 256  # labels; up to here a whole row is sorted by a fixed network, which nothing beats
 _SAMPLED = 8  # rows of a chunk that are sorted whole, to see which values the sets of the others may reach
@@ -62,6 +42,7 @@ _MARGIN = 0.75  # of the smallest such value: so few other rows reach further th
 
 
 Limit: TypeAlias = float | Doubles  # a threshold, or an array of them, one per row, per label or for both
+Limits: TypeAlias = Sequence[Limit]
 
 
 class LabelScore(Score):
@@ -72,7 +53,8 @@ class LabelScore(Score):
     """
 
     needs: ClassVar[tuple[type, ...]] = (ClassProbabilities, ClassDraws)
-    any_array: ClassVar[bool] = False  # whether chunks may be of any library and by columns; otherwise NumPy's, by rows
+    any_array: ClassVar[bool] = False  # whether chunks may be of any library, otherwise NumPy's
+    by_columns: ClassVar[bool] = False  # whether NumPy's short rows are stored by columns
 
     @abstractmethod
     def row_scores(self, probabilities: Floats, uniforms: Doubles) -> Doubles:
@@ -86,10 +68,10 @@ class LabelScore(Score):
         """Which labels of a chunk of rows score at most the threshold, (rows, K)."""
         return self.row_scores(probabilities, uniforms) <= threshold  # type: ignore[no-any-return, unused-ignore]
 
-    def row_sizes(self, probabilities: Floats, uniforms: Doubles, thresholds: Sequence[Limit]) -> Sequence[Integers]:
+    def row_sizes(self, probabilities: Floats, uniforms: Doubles, thresholds: Limits) -> Sequence[Integers]:
         """How many labels of each row score at most each threshold, (rows,) each."""
         scores = self.row_scores(probabilities, uniforms)
-        return [count_true(scores <= value) for value in thresholds]
+        return [ranks.count_true(scores <= value) for value in thresholds]
 
     def observed(self, prediction: ClassRecord, y: ArrayLike) -> Doubles:
         """The score of the label that happened, (n,); +inf for a label that the model has never seen."""
@@ -120,7 +102,7 @@ class LabelScore(Score):
         for rows, uniforms in score._chunks(record):
             known, unseen = _split(limits, rows, record.n_known)
             members = score.row_members(score._probabilities(record, rows), uniforms, known)
-            some, size = codes_of_members(_with_unseen(members, unseen, record.n_classes))
+            some, size = ranks.codes_of_members(_with_unseen(members, unseen, record.n_classes))
             codes.append(some)
             sizes.append(size)
         return LabelSets.of_sizes(joined(sizes), joined(codes), record.n_classes, record.labels())
@@ -142,7 +124,7 @@ class LabelScore(Score):
             xp = namespace(sizes[0])
             if record.unseen is not None:
                 shape = (rows.stop - rows.start, len(record.unseen))
-                extra = (count_true(xp.broadcast_to(beside(unseen, sizes[0]), shape)) for _, unseen in parts)
+                extra = (ranks.count_true(xp.broadcast_to(beside(unseen, sizes[0]), shape)) for _, unseen in parts)
                 sizes = [size + more for size, more in zip(sizes, extra, strict=True)]
             chunks.append(xp.stack(sizes))
         return joined(chunks, axis=1)  # type: ignore[no-any-return]
@@ -165,8 +147,7 @@ class LabelScore(Score):
         """Slices of rows, at least one, and their uniforms as a column (a single 1 where the score is not randomised)."""
         array, n = record.array, len(record)
         if elements is None:
-            short = _CHUNK if is_long(array) or not self.any_array else _SHORT_CHUNK
-            elements = short if isinstance(array, np.ndarray) else _DEVICE_CHUNK
+            elements = min(_CHUNK, _MOST_ROWS * record.n_known) if isinstance(array, np.ndarray) else _DEVICE_CHUNK
         step, ones = max(1, elements // record.n_known), one_number(1.0, array)
         for start in range(0, max(n, 1), step):
             rows = slice(start, min(start + step, n))
@@ -174,7 +155,7 @@ class LabelScore(Score):
             yield rows, doubles(record.uniforms[rows][:, None]) if drawn else ones  # type: ignore[index]
 
     def _probabilities(self, record: Any, rows: slice) -> Floats:
-        return native(record.probabilities[rows, :], by_columns=self.any_array)
+        return ranks.native(record.probabilities[rows, :], by_columns=self.by_columns)
 
     def _observed(self, record: Any, rows: slice, codes: Integers, uniforms: Doubles) -> Doubles:
         return self.label_scores(self._probabilities(record, rows), codes, uniforms)
@@ -200,17 +181,17 @@ class LAC(LabelScore):
 
     def label_scores(self, probabilities: Floats, codes: Integers, uniforms: Doubles) -> Doubles:
         """1 - p for one label per row."""
-        return 1.0 - doubles(picked(probabilities, codes))
+        return 1.0 - doubles(ranks.picked(probabilities, codes))
 
     def row_members(self, probabilities: Floats, uniforms: Doubles, threshold: Limit) -> Bools:
         """One comparison with the least probability whose score is at most the threshold."""
         if not isinstance(threshold, float):
             return super().row_members(probabilities, uniforms, threshold)
-        return probabilities >= least_probability(threshold, probabilities.dtype == namespace(probabilities).float32)
+        return probabilities >= ranks.least_probability(threshold, probabilities.dtype == namespace(probabilities).float32)
 
-    def row_sizes(self, probabilities: Floats, uniforms: Doubles, thresholds: Sequence[Limit]) -> Sequence[Integers]:
+    def row_sizes(self, probabilities: Floats, uniforms: Doubles, thresholds: Limits) -> Sequence[Integers]:
         """Members counted."""
-        return [count_true(self.row_members(probabilities, uniforms, t)) for t in thresholds]
+        return [ranks.count_true(self.row_members(probabilities, uniforms, t)) for t in thresholds]
 
 
 @dataclass(frozen=True)
@@ -218,61 +199,66 @@ class Margin(LabelScore):
     """max over j != y of p(j), minus p(y): how far the label is behind the best of the others (0 if there are none)."""
 
     any_array: ClassVar[bool] = True
+    by_columns: ClassVar[bool] = True
 
     def row_scores(self, probabilities: Floats, uniforms: Doubles) -> Doubles:
         """The margin of every label."""
-        first, second = two_largest(probabilities)
+        first, second = ranks.two_largest(probabilities)
         return doubles(namespace(first).where(probabilities == first, second, first)) - doubles(probabilities)
 
     def label_scores(self, probabilities: Floats, codes: Integers, uniforms: Doubles) -> Doubles:
         """The margin of one label per row."""
-        first, second = (values[:, 0] for values in two_largest(probabilities))
-        own = picked(probabilities, codes)
+        first, second = (values[:, 0] for values in ranks.two_largest(probabilities))
+        own = ranks.picked(probabilities, codes)
         return doubles(namespace(own).where(own == first, second, first)) - doubles(own)
 
 
 class RankScore(LabelScore):
     """Scores that never fall along the ranks: labels by decreasing probability, equal ones by column.
 
-    A subclass gives the formula once, as a function of the mass ranked before the label, the label's own mass, the largest
-    probability, the rank (from 1) and the uniform. Everything else is decided with that formula. A score that is not
-    randomised must look at the sum of the two masses only.
+    A subclass gives the formula once, as a function of the mass up to the label (`kept`), the largest probability, the rank
+    (from 1) and the uniform. Everything else is decided with that formula.
     """
 
     any_array: ClassVar[bool] = True
+    by_columns: ClassVar[bool] = True
     uses_mass: ClassVar[bool] = True
 
     @abstractmethod
-    def formula(self, before: Doubles, own: Doubles, top: Doubles, rank: Doubles, uniforms: Doubles) -> Doubles:
+    def formula(self, mass: Doubles, top: Doubles, rank: Doubles, uniforms: Doubles) -> Doubles:
         """The score; arguments broadcast."""
+
+    def kept(self, mass: Doubles, own: Doubles, uniforms: Doubles) -> Doubles:
+        """The mass up to a label, its own included: of that, a randomised score keeps a share of 1 - U."""
+        return mass - own + own * (1.0 - uniforms) if self.randomised else mass
 
     def row_scores(self, probabilities: Floats, uniforms: Doubles) -> Doubles:
         """Scores along the ranks, put back where their labels stand."""
-        return along_ranks(probabilities, lambda falling: self._rank_scores(falling, uniforms))
+        return ranks.along_ranks(probabilities, lambda falling: self._rank_scores(falling, uniforms))
 
     def label_scores(self, probabilities: Floats, codes: Integers, uniforms: Doubles) -> Doubles:
         """Rank and mass of one label per row, by one pass of comparisons: no sort."""
-        return self.formula(*place_of(probabilities, codes, self.uses_mass), uniforms)[:, 0]
+        mass, own, top, rank = ranks.place_of(probabilities, codes, self.uses_mass)
+        return self.formula(self.kept(mass, own, uniforms), top, rank, uniforms)[:, 0]
 
     def row_members(self, probabilities: Floats, uniforms: Doubles, threshold: Limit) -> Bools:
         """The first c labels of each row: those at least as large as the c-th largest, ties counted off by column."""
         if not _is_by_row(threshold):
             return super().row_members(probabilities, uniforms, threshold)
-        if not is_long(probabilities):
-            falling = falling_values(probabilities)
-            (count,) = self._counts(falling, uniforms, [threshold])
-            return first_labels(probabilities, partial(picked, falling), count)
+        if not ranks.is_long(probabilities):
+            counts, falling = self._counts(probabilities, uniforms, [threshold])
+            return ranks.first_labels(probabilities, falling, counts[0])
         members = np.empty(probabilities.shape, dtype=bool)
         for rows, negated, lengths in self._sorted_parts(probabilities, uniforms, [threshold]):
-            members[rows] = first_labels(probabilities[rows], partial(_negated_at, negated), lengths[0])
+            members[rows] = ranks.first_labels(probabilities[rows], partial(ranks.at_rank, negated), lengths[0])
         return members
 
-    def row_sizes(self, probabilities: Floats, uniforms: Doubles, thresholds: Sequence[Limit]) -> Sequence[Integers]:
+    def row_sizes(self, probabilities: Floats, uniforms: Doubles, thresholds: Limits) -> Sequence[Integers]:
         """The number of ranks at or below each threshold; no label is looked up."""
         if not all(_is_by_row(threshold) for threshold in thresholds):
             return super().row_sizes(probabilities, uniforms, thresholds)
-        if not is_long(probabilities):
-            return self._counts(falling_values(probabilities), uniforms, thresholds)
+        if not ranks.is_long(probabilities):
+            return self._counts(probabilities, uniforms, thresholds)[0]
         if not self.uses_mass:
             return list(self._lengths(Ranks.along(probabilities, False), uniforms, thresholds))
         sizes = np.empty((len(thresholds), len(probabilities)), dtype=np.int64)
@@ -280,40 +266,57 @@ class RankScore(LabelScore):
             sizes[:, rows] = lengths
         return list(sizes)
 
-    def _counts(self, falling: Floats, uniforms: Doubles, thresholds: Sequence[Limit]) -> list[Integers]:
-        """How many ranks score at most each threshold; of long rows on a device the rest of a row only if its head does."""
-        k, xp = int(falling.shape[1]), namespace(falling)
-        width = k if isinstance(falling, np.ndarray) or k <= _SHORT_ROW else k // _HEAD
+    def _counts(self, probabilities: Floats, uniforms: Doubles, thresholds: Limits) -> tuple[list[Integers], ranks.AtRank]:
+        """How many ranks score at most each threshold, and what gives the values at ranks: of short rows, or on a device."""
+        if isinstance(probabilities, np.ndarray):
+            return self._counts_by_columns(probabilities, uniforms, thresholds)
+        xp, k = namespace(probabilities), int(probabilities.shape[1])
+        falling = xp.sort(probabilities, axis=1, descending=True, stable=False)
+        width = k if k <= _SHORT_ROW else k // _HEAD  # the rest of a long row is scored only if its head is all in the set
         scores = self._rank_scores(falling[:, :width], uniforms)
-        counts = [count_true(scores <= threshold) for threshold in thresholds]
-        if width < k and bool(xp.any(beyond := xp.any(xp.stack(counts) == width, axis=0))):
-            scores = self._rank_scores(falling[beyond], _some(uniforms, beyond))
-            whole = (count_true(scores <= _some(threshold, beyond)) for threshold in thresholds)
-            counts = [replaced(count, beyond, more) for count, more in zip(counts, whole, strict=True)]
-        return counts
+        counts = [ranks.count_true(scores <= threshold) for threshold in thresholds]
+        if width < k:
+            beyond = xp.any(xp.stack(counts) == width, axis=0)
+            (rows,) = xp.nonzero(beyond)  # one wait for the device
+            if rows.shape[0]:
+                scores = self._rank_scores(_some(falling, rows), _some(uniforms, rows))
+                whole = (ranks.count_true(scores <= _some(threshold, rows)) for threshold in thresholds)
+                counts = [ranks.replaced(count, beyond, more) for count, more in zip(counts, whole, strict=True)]
+        return counts, partial(ranks.at_rank, falling)
+
+    def _counts_by_columns(
+        self, probabilities: Floats, uniforms: Doubles, thresholds: Limits
+    ) -> tuple[list[Integers], ranks.AtRank]:
+        columns, falling = ranks.falling_columns(probabilities)
+        top = doubles(columns[0])[:, None]
+        mass, own = np.zeros_like(top), np.zeros_like(top)
+        counts = [np.zeros(top.shape, dtype=np.uint8) for _ in thresholds]
+        for rank, column in enumerate(columns, start=1):
+            if self.uses_mass:
+                mass += ranks.rounded(column[:, None], out=own)
+            scores = self.formula(self.kept(mass, own, uniforms), top, np.full((1, 1), float(rank)), uniforms)
+            for count, threshold in zip(counts, thresholds, strict=True):
+                count += (scores <= threshold).view(np.uint8)
+        ranks.checked_mass(mass)
+        return [count[:, 0].astype(np.int64) for count in counts], falling
 
     def _rank_scores(self, falling: Floats, uniforms: Doubles) -> Doubles:
         """The scores at every rank, (rows, K), of probabilities in descending order."""
-        rank, none = doubles(1 + whole_numbers(falling.shape[1], falling))[None, :], one_number(0.0, falling)
-        top = doubles(falling[:, :1])
-        if not self.uses_mass:
-            if isinstance(falling, np.ndarray):  # laid out as the rows are: what is made of it will be
-                top = np.zeros_like(falling, dtype=np.float64) + top
-            return self.formula(none, none, top, rank, uniforms)
-        own = rounded(falling)
-        mass = checked_mass(running_sums(own))
-        before, own = (mass - own, own) if self.randomised else (mass, none)
-        return self.formula(before, own, top, rank, uniforms)
+        rank, mass = doubles(1 + whole_numbers(falling.shape[1], falling))[None, :], one_number(0.0, falling)
+        if self.uses_mass:
+            own = ranks.rounded(falling)
+            mass = self.kept(ranks.checked_mass(ranks.running_sums(own)), own, uniforms)
+        return self.formula(mass, doubles(falling[:, :1]), rank, uniforms)
 
     def _sorted_parts(
-        self, probabilities: Floats, uniforms: Doubles, thresholds: Sequence[Limit]
+        self, probabilities: Floats, uniforms: Doubles, thresholds: Limits
     ) -> Iterator[tuple[Any, Floats, Integers]]:
         """Rows in one part or two: which, their values along the ranks, how many ranks each threshold reaches, (J, rows).
 
         The first part's values end somewhere beyond the last rank that counts; rows where they do not are sorted whole.
         """
         least = self._least_reached(probabilities, uniforms, thresholds)
-        head = None if least is None else falling_from(probabilities, least)
+        head = None if least is None else ranks.falling_from(probabilities, least)
         if head is None:
             yield slice(None), *self._sorted_whole(probabilities, uniforms, thresholds)
             return
@@ -327,7 +330,7 @@ class RankScore(LabelScore):
         rest = np.flatnonzero(~settled)
         yield rest, *self._sorted_whole(probabilities[rest], _some(uniforms, rest), [_some(t, rest) for t in thresholds])
 
-    def _least_reached(self, probabilities: Floats, uniforms: Doubles, thresholds: Sequence[Limit]) -> float | None:
+    def _least_reached(self, probabilities: Floats, uniforms: Doubles, thresholds: Limits) -> float | None:
         """A probability that few rows' sets, and the value after them, go below; None where sorting whole is as good."""
         n, k = probabilities.shape
         if k <= _SHORT_ROW or n < 4 * _SAMPLED:
@@ -341,29 +344,28 @@ class RankScore(LabelScore):
             return None
         return _MARGIN * float(-falling[np.arange(len(reach)), reach].max())
 
-    def _sorted_whole(
-        self, probabilities: Floats, uniforms: Doubles, thresholds: Sequence[Limit]
-    ) -> tuple[Floats, Integers]:
-        falling = negated_falling(probabilities)
+    def _sorted_whole(self, probabilities: Floats, uniforms: Doubles, thresholds: Limits) -> tuple[Floats, Integers]:
+        falling = ranks.negated_falling(probabilities)
         return falling, self._lengths(Ranks.of(falling, probabilities.shape[1], self.uses_mass), uniforms, thresholds)
 
-    def _lengths(self, ranks: Ranks, uniforms: Doubles, thresholds: Sequence[Limit]) -> Integers:
+    def _lengths(self, found: Ranks, uniforms: Doubles, thresholds: Limits) -> Integers:
         """How many ranks score at most each threshold, (J, rows).
 
         First whole blocks of ranks are placed by the score at their end, then ranks inside the one block that is cut.
         """
-        n, n_blocks = ranks.ends.shape
-        end_scores = self.formula(ranks.ends - ranks.last, ranks.last, ranks.top, ranks.last_rank, uniforms)
+        n, n_blocks = found.ends.shape
+        ends = self.kept(found.ends, found.last, uniforms)
+        end_scores = self.formula(ends, found.top, found.last_rank, uniforms)
         row, inside = np.arange(n), np.arange(1.0, BLOCK + 1)
         lengths = np.empty((len(thresholds), n), dtype=np.int64)
         for length, threshold in zip(lengths, thresholds, strict=True):
-            whole = count_true(end_scores <= threshold)
+            whole = ranks.count_true(end_scores <= threshold)
             cut = np.minimum(whole, n_blocks - 1)
-            own = ranks.masses[row, cut]
-            mass = np.cumsum(own, axis=1) + np.where(cut > 0, ranks.ends[row, cut - 1], 0.0)[:, None]
+            own = found.masses[row, cut]
+            mass = np.cumsum(own, axis=1) + np.where(cut > 0, found.ends[row, cut - 1], 0.0)[:, None]
             rank = cut[:, None] * float(BLOCK) + inside
-            partial = count_true(self.formula(mass - own, own, ranks.top, rank, uniforms) <= threshold)
-            length[:] = np.where(whole == n_blocks, ranks.k, whole * BLOCK + partial)
+            partial = ranks.count_true(self.formula(self.kept(mass, own, uniforms), found.top, rank, uniforms) <= threshold)
+            length[:] = np.where(whole == n_blocks, found.k, whole * BLOCK + partial)
         return lengths
 
 
@@ -376,9 +378,9 @@ class APS(RankScore):
 
     randomised: bool = False
 
-    def formula(self, before: Doubles, own: Doubles, top: Doubles, rank: Doubles, uniforms: Doubles) -> Doubles:
-        """Mass before the label and the kept share of its own."""
-        return before + (own * (1.0 - uniforms) if self.randomised else own)
+    def formula(self, mass: Doubles, top: Doubles, rank: Doubles, uniforms: Doubles) -> Doubles:
+        """The mass itself."""
+        return mass
 
 
 @dataclass(frozen=True)
@@ -393,9 +395,8 @@ class RAPS(RankScore):
         object.__setattr__(self, "penalty", _not_negative(self.penalty, "penalty"))
         object.__setattr__(self, "rank_free", as_count(self.rank_free, name="rank_free"))
 
-    def formula(self, before: Doubles, own: Doubles, top: Doubles, rank: Doubles, uniforms: Doubles) -> Doubles:
+    def formula(self, mass: Doubles, top: Doubles, rank: Doubles, uniforms: Doubles) -> Doubles:
         """The mass of APS plus the penalty on the rank."""
-        mass = before + (own * (1.0 - uniforms) if self.randomised else own)
         beyond: Doubles = namespace(rank).clip(rank - self.rank_free, 0.0, None)
         return mass + self.penalty * beyond
 
@@ -415,7 +416,7 @@ class SAPS(RankScore):
     def __post_init__(self) -> None:
         object.__setattr__(self, "weight", _not_negative(self.weight, "weight"))
 
-    def formula(self, before: Doubles, own: Doubles, top: Doubles, rank: Doubles, uniforms: Doubles) -> Doubles:
+    def formula(self, mass: Doubles, top: Doubles, rank: Doubles, uniforms: Doubles) -> Doubles:
         """The formula above; the uniform is 1 where the score is not randomised."""
         first, later = uniforms * top, top + (rank - 2.0 + uniforms) * self.weight
         return namespace(top).where(rank == 1.0, first, later)  # type: ignore[no-any-return]
@@ -427,7 +428,7 @@ class TopK(RankScore):
 
     uses_mass: ClassVar[bool] = False
 
-    def formula(self, before: Doubles, own: Doubles, top: Doubles, rank: Doubles, uniforms: Doubles) -> Doubles:
+    def formula(self, mass: Doubles, top: Doubles, rank: Doubles, uniforms: Doubles) -> Doubles:
         """The rank."""
         return rank + 0.0 * top
 
@@ -442,16 +443,14 @@ def _split(limits: Limit, rows: slice, n_known: int) -> tuple[Limit, Bools]:
     return own[:, :n_known], own[:, n_known:] == np.inf
 
 
-def _negated_at(values: Floats, places: Integers) -> Any:
-    return -values[np.arange(len(values)), np.minimum(places, values.shape[1] - 1)]
-
-
 def _is_by_row(limits: Limit) -> bool:
     return isinstance(limits, float) or limits.shape[1] == 1
 
 
 def _some(limits: Any, rows: Any) -> Any:
-    return limits if isinstance(limits, float) or limits.shape[0] == 1 else limits[rows]
+    if isinstance(limits, float) or limits.shape[0] == 1:
+        return limits
+    return limits[rows] if isinstance(rows, slice) else namespace(limits).take(limits, rows, axis=0)
 
 
 def _with_unseen(members: Bools, unseen: Bools, n_classes: int) -> Bools:

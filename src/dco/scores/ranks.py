@@ -16,7 +16,7 @@ import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,10 +25,11 @@ from dco.foundations.arrays import Bools, Floats, Integers, doubles, namespace, 
 
 BLOCK = 32  # ranks summed together when the place of a threshold along the ranks is looked for
 _SHORT = 64  # labels; rows up to here are stored by columns
-_NETWORK = 16  # labels; rows up to here are sorted by comparing whole columns
+_NETWORK = 32  # labels; rows up to here are sorted by comparing whole columns
 _LARGEST_MASS = 8.0  # below it, sums of multiples of 2**-50 are exact
 
 Doubles = NDArray[np.float64]
+AtRank: TypeAlias = Callable[[Integers], Any]  # the value at one rank of each row, from 1; 0 stands for +inf
 
 
 def native(probabilities: Floats, *, by_columns: bool = False) -> Floats:
@@ -50,12 +51,13 @@ def codes_of_members(members: Bools) -> tuple[NDArray[np.int32], Integers]:
         xp, (n, width) = namespace(members), members.shape
         (found,) = xp.nonzero(xp.reshape(members, (-1,)))
         ends = xp.searchsorted(found, whole_numbers(n + 1, members) * width)
-        return xp.astype(found % width, xp.int32), ends[1:] - ends[:-1]
+        return xp.astype(found, xp.int32) % width, ends[1:] - ends[:-1]
     n, width = members.shape
-    if members.flags.fnc:
+    if width <= _SHORT:
         places = np.flatnonzero(_by_rows(members)).astype(np.int32)
-        codes: NDArray[np.int32] = places - (places // np.int32(width)) * np.int32(width)
-        return codes, count_true(members)
+        codes: NDArray[np.int32] = places // np.int32(width)
+        codes *= np.int32(width)
+        return np.subtract(places, codes, out=codes), _counted(members)
     found = np.flatnonzero(members)
     starts = np.arange(n + 1) * width
     sizes = np.diff(np.searchsorted(found, starts))
@@ -63,9 +65,9 @@ def codes_of_members(members: Bools) -> tuple[NDArray[np.int32], Integers]:
 
 
 def _by_rows(members: Bools) -> Bools:
-    """A mask that is stored by columns, stored by rows; column after column is the faster way for short rows."""
-    if members.shape[1] > _NETWORK:
-        return np.ascontiguousarray(members)
+    """A mask of short rows, stored by rows: column after column, which is several times faster than all at once."""
+    if members.flags.c_contiguous:
+        return members
     result = np.empty(members.shape, dtype=bool)
     for column in range(members.shape[1]):
         result[:, column] = members[:, column]
@@ -117,16 +119,21 @@ def count_true(mask: Any) -> Any:
     """True values in each row; in NumPy faster than np.count_nonzero along an axis."""
     if not isinstance(mask, np.ndarray):
         return namespace(mask).count_nonzero(mask, axis=1)
-    few = mask.flags.fnc and mask.shape[1] < 256
-    return np.asarray(mask.view(np.uint8).sum(axis=1, dtype=np.uint8 if few else np.uint32), dtype=np.int64)
+    return _counted(mask).astype(np.int64)
 
 
-def rounded(probabilities: Floats) -> Doubles:
-    """Probabilities rounded to multiples of 2**-50, the spacing of doubles between 4 and 8."""
+def _counted(mask: Bools) -> Integers:
+    """`count_true` in as few bytes as is fast."""
+    if mask.shape[1] > _SHORT:
+        return mask.view(np.uint8).sum(axis=1, dtype=np.uint32)  # type: ignore[no-any-return]
+    return np.asfortranarray(mask).view(np.uint8).sum(axis=1, dtype=np.uint8)  # type: ignore[no-any-return]
+
+
+def rounded(probabilities: Floats, *, out: Doubles | None = None) -> Doubles:
+    """Probabilities rounded to multiples of 2**-50, the spacing of doubles between 4 and 8; `out` is for NumPy's."""
     if not isinstance(probabilities, np.ndarray):
         return (probabilities + one_number(4.0, probabilities)) - 4.0
-    shifted = probabilities.astype(np.float64)
-    shifted += 4.0
+    shifted: Doubles = np.add(probabilities, 4.0, out=out, dtype=np.float64)
     shifted -= 4.0
     return shifted
 
@@ -178,32 +185,61 @@ def along_ranks(probabilities: Floats, function: Callable[[Floats], Doubles]) ->
 
 
 def place_of(probabilities: Floats, codes: Integers, with_mass: bool) -> tuple[Doubles, Doubles, Doubles, Doubles]:
-    """Of one label per row: the mass ranked before it (0 unless asked for), its own, the largest, its rank; (rows, 1)."""
+    """Of one label per row: the mass up to it (if asked for), its own, the largest, its rank; (rows, 1)."""
     xp, own = namespace(probabilities), picked(probabilities, codes)[:, None]
-    ahead, same, own_mass = probabilities > own, probabilities == own, rounded(own)
-    earlier: Any = 0  # labels with the same probability that are not yet among those ahead
-    if isinstance(probabilities, np.ndarray):
-        earlier = _equals_before(same, codes)[:, None]
-    else:  # without a look at which rows have ties: the device would have to be waited for
-        ahead = ahead | (same & (whole_numbers(probabilities.shape[1], codes) < codes[:, None]))
-    rank = doubles(1 + count_true(ahead)[:, None] + earlier)
-    before = xp.zeros_like(own_mass)
+    own_mass = rounded(own)
+    if isinstance(probabilities, np.ndarray) and not is_long(probabilities):
+        ahead, mass = _ahead_by_columns(probabilities, codes, own, own_mass, with_mass)
+    else:
+        earlier: Any = 0
+        larger = probabilities > own
+        if isinstance(probabilities, np.ndarray):
+            earlier = _equals_before(probabilities, own, codes, count_true(probabilities == own))[:, None]
+        else:  # without a look at which rows have ties: the device would have to be waited for
+            larger |= (probabilities == own) & (whole_numbers(probabilities.shape[1], codes) < codes[:, None])
+        ahead, mass = count_true(larger)[:, None] + earlier, (1 + earlier) * own_mass
+        if with_mass and isinstance(probabilities, np.ndarray):
+            mass += np.vecdot(rounded(probabilities), larger.astype(np.float64))[:, None]
+        elif with_mass:
+            mass = mass + xp.sum(rounded(xp.where(larger, probabilities, 0.0)), axis=1, keepdims=True)
     if with_mass:
-        if is_long(probabilities):
-            before = np.vecdot(rounded(probabilities), ahead.astype(np.float64))[:, None]
-        else:
-            before = xp.sum(rounded(xp.where(ahead, probabilities, 0.0)), axis=1, keepdims=True)
-        before = before + earlier * own_mass
-        checked_mass(before + own_mass)
-    return before, own_mass, doubles(xp.max(probabilities, axis=1, keepdims=True)), rank
+        checked_mass(mass)
+    return mass, own_mass, doubles(xp.max(probabilities, axis=1, keepdims=True)), doubles(1 + ahead)
 
 
-def _equals_before(same: Bools, codes: Integers) -> Integers:
-    """How many labels with the same probability stand in an earlier column than the label itself."""
-    earlier: Integers = count_true(same) - 1
+def _ahead_by_columns(
+    probabilities: Floats, codes: Integers, own: Floats, own_mass: Doubles, with_mass: bool
+) -> tuple[Integers, Doubles]:
+    """How many labels are ranked before one label of each row, and the mass up to it.
+
+    A label that is ahead has the mass of this one and an excess, which is added up: what 4 + p is above 4 + the mass.
+    """
+    larger, same = np.zeros(own.shape, dtype=np.uint8), np.zeros(own.shape, dtype=np.uint8)
+    found, excess, mass = np.empty(own.shape, dtype=bool), np.empty(own.shape), np.zeros(own.shape)
+    least = own_mass + 4.0
+    for column in probabilities.T[:, :, None]:
+        larger += np.greater(column, own, out=found).view(np.uint8)
+        same += np.equal(column, own, out=found).view(np.uint8)
+        if with_mass:
+            np.maximum(np.add(column, 4.0, out=excess, dtype=np.float64), least, out=excess)
+            mass += np.subtract(excess, least, out=excess)
+    ahead = larger + _equals_before(probabilities, own, codes, same[:, 0])[:, None]
+    return ahead, mass + (1 + ahead) * own_mass
+
+
+def _equals_before(probabilities: Floats, own: Floats, codes: Integers, same: Integers) -> Integers:
+    """How many of the `same` labels with the same probability stand in an earlier column than the label itself."""
+    earlier = np.subtract(same, 1, dtype=np.int64)
     if (tied := np.flatnonzero(earlier)).size:
-        earlier[tied] = count_true(same[tied] & (np.arange(same.shape[1]) < codes[tied][:, None]))
+        before = np.arange(probabilities.shape[1]) < codes[tied][:, None]
+        earlier[tied] = count_true((probabilities[tied] == own[tied]) & before)
     return earlier
+
+
+def at_rank(falling: Floats, rank: Integers) -> Floats:
+    """The value at one rank of each row, from 1; 0 stands for +inf. `falling` may be negated."""
+    xp = namespace(falling)
+    return abs(xp.where(rank == 0, np.inf, picked(falling, xp.clip(rank - 1, 0, falling.shape[1] - 1))))
 
 
 @dataclass(frozen=True, eq=False)
@@ -267,47 +303,52 @@ def falling_from(probabilities: Floats, least: float) -> tuple[Floats, Integers]
     return falling, held
 
 
-def falling_values(probabilities: Floats) -> Floats:
-    """Probabilities in descending order, stored as they are: short rows by columns."""
-    if not isinstance(probabilities, np.ndarray):
-        return namespace(probabilities).sort(probabilities, axis=1, descending=True, stable=False)
-    k = probabilities.shape[1]
-    if k > _NETWORK:
-        return np.asfortranarray(np.sort(np.ascontiguousarray(probabilities), axis=1)[:, ::-1])
-    falling = probabilities.copy(order="F")
-    spare = np.empty(len(falling), dtype=falling.dtype)
-    for high, low in _comparisons(k):
-        np.minimum(falling[:, high], falling[:, low], out=spare)
-        np.maximum(falling[:, high], falling[:, low], out=falling[:, high])
-        falling[:, low] = spare
-    return falling
+def falling_columns(probabilities: Floats) -> tuple[list[Floats], AtRank]:
+    """Short rows along the ranks, one line of numbers per rank, and a function that gives what `at_rank` gives."""
+    n, k = probabilities.shape
+    steps, order = _comparisons(k) if k <= _NETWORK else ((), np.arange(k + 1))
+    lines = np.empty((k + 1, n), dtype=probabilities.dtype)
+    lines[1:] = probabilities.T if k <= _NETWORK else np.sort(np.ascontiguousarray(probabilities))[:, ::-1].T
+    each = list(lines)
+    for high, low, spare in steps:
+        np.minimum(each[high], each[low], out=each[spare])
+        np.maximum(each[high], each[low], out=each[high])
+    lines[order[0]] = np.inf
+    return [each[line] for line in order[1:]], lambda rank: lines.reshape(-1).take((order * n).take(rank) + np.arange(n))
 
 
 @lru_cache(maxsize=_NETWORK)
-def _comparisons(k: int) -> tuple[tuple[int, int], ...]:
-    """Pairs of places whose comparison, one after the other, sorts any k numbers: Batcher's (1968) odd-even merge sort."""
-    pairs: list[tuple[int, int]] = []
+def _comparisons(k: int) -> tuple[tuple[tuple[int, int, int], ...], Integers]:
+    """Comparisons of lines that sort any k numbers, by Batcher's (1968) odd-even merge sort, and the line of each rank.
+
+    The larger number stays in the first line, the smaller goes to the third, which is free; then the second is free.
+    """
+    steps: list[tuple[int, int, int]] = []
+    order = list(range(k + 1))  # of ranks from 1; the first is the line that is free
     sorted_runs = 1
     while sorted_runs < k:
         step = sorted_runs
         while step:
             for start in range(step % sorted_runs, k - step, 2 * step):
-                places = range(start, min(start + step, k - step))
-                pairs += [(p, p + step) for p in places if p // (2 * sorted_runs) == (p + step) // (2 * sorted_runs)]
+                for high in range(start, min(start + step, k - step)):
+                    low = high + step
+                    if high // (2 * sorted_runs) == low // (2 * sorted_runs):
+                        steps.append((order[high + 1], order[low + 1], order[0]))
+                        order[0], order[low + 1] = order[low + 1], order[0]
             step //= 2
         sorted_runs *= 2
-    return tuple(pairs)
+    return tuple(steps), np.array(order)
 
 
-def first_labels(probabilities: Floats, falling: Any, count: Integers) -> Bools:
+def first_labels(probabilities: Floats, falling: AtRank, count: Integers) -> Bools:
     """The `count` first labels of each row in the order of ranks, as a mask; `falling` gives the value at a rank of each."""
     xp, k = namespace(count), probabilities.shape[1]
-    last = xp.where(count == 0, np.inf, falling(xp.clip(count - 1, 0, None)))
+    last = falling(count)
     members: Bools = probabilities >= last[:, None]
     if isinstance(members, np.ndarray) and members.flags.fnc:
-        behind = count_true(members) != count  # cheaper than another look at the values
+        behind = _counted(members) != count  # cheaper than another look at the values
     else:
-        behind = (count < k) & (falling(xp.clip(count, None, k - 1)) == last)
+        behind = (count < k) & (falling(xp.clip(count + 1, None, k)) == last)
     (tied,) = xp.nonzero(behind)
     if not tied.shape[0]:
         return members

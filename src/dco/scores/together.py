@@ -23,9 +23,10 @@ def observed_together(scores: Sequence[RankScore], prediction: Prediction, y: Ar
     columns, with_mass = np.where(known, codes, 0), any(score.uses_mass for score in scores)
     result = np.empty((len(scores), len(record)))
     for rows, drawn in _shared_chunks(scores, record):
-        place = place_of(native(record.probabilities[rows]), columns[rows], with_mass)
+        mass, own, top, rank = place_of(native(record.probabilities[rows]), columns[rows], with_mass)
         for observed, score in zip(result, scores, strict=True):
-            observed[rows] = score.formula(*place, drawn[score.randomised])[:, 0]
+            uniforms = drawn[score.randomised]
+            observed[rows] = score.formula(score.kept(mass, own, uniforms), top, rank, uniforms)[:, 0]
     result[:, ~known] = np.inf
     return result
 
@@ -54,15 +55,16 @@ def _lengths_by_bisection(
     limits, top, drawn = np.asarray(thresholds, dtype=np.float64)[:, None], ranks.top[:, 0], uniforms[:, 0]
     before_first = np.arange(len(reached)) * reached.shape[1] - 1
     lengths = np.zeros((len(thresholds), len(reached)), dtype=np.int64)
-    none, own = np.zeros(1), np.zeros(1)
+    mass, own = np.zeros(1), np.zeros(1)
     step = 1 << (ranks.k.bit_length() - 1)
     while step:
         rank = lengths + step
         place = before_first + np.minimum(rank, ranks.k)
         if score.randomised and score.uses_mass:
             own = ranks.masses.take(place)
-        before = reached.take(place) - own if score.uses_mass else none
-        within = score.formula(before, own, top, rank.astype(np.float64), drawn) <= limits
+        if score.uses_mass:
+            mass = score.kept(reached.take(place), own, drawn)
+        within = score.formula(mass, top, rank.astype(np.float64), drawn) <= limits
         np.copyto(lengths, rank, where=within)
         step >>= 1
     return np.minimum(lengths, ranks.k)  # ranks beyond the last add no mass: scores do not fall there either
