@@ -82,6 +82,10 @@ def test_a_notebook_shows_the_facts_that_print_shows(results, name):
     assert missing <= ({f"{row.ranking_threshold:.4g}" for row in results[name].table} if name == "ranking" else set())
 
 
+def test_an_evaluation_leads_with_its_verdict_in_a_notebook(results):
+    assert text_of(results["evaluation"]._repr_html_()).startswith("verdict held")
+
+
 def test_sets_and_groups_are_tables_and_their_labels_text():
     sets = dco.LabelSets.from_dense(np.eye(12, dtype=bool), classes=np.array(["<b>x"] + list("bcdefghijkl")))
     html = sets._repr_html_()

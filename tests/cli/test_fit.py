@@ -380,6 +380,11 @@ def test_an_alpha_above_one_half_is_confirmed_by_a_note(dco, home, tmp_path, alp
     assert len(said) == (alpha == 0.9)
     notes = dco.json("evaluate", home / "numbers.dco", home / "new.csv", "--ignore-new", "--alpha", alpha)["notes"]
     assert len([text for text in notes if "use --alpha 0.1" in text]) == (alpha == 0.9)
+    planned = dco("plan", "--rows", 300, "--alpha", alpha)
+    assert planned.stderr.count("use --alpha 0.1") == sum("use --alpha" in text for text in notes)
+    assert sum("use --alpha" in text for text in dco.json("plan", "--rows", 300, "--alpha", alpha)["notes"]) == (
+        alpha == 0.9
+    )
 
 
 def test_words_say_even_only_of_structures_that_are(dco, home, tmp_path):

@@ -60,7 +60,7 @@ def test_every_level_agrees_with_evaluate_of_the_estimator(case: Any, name: str)
         for number_of in ("coverage", "mean_size", "p95_size"):
             assert getattr(seen, number_of) == getattr(there, number_of)
         if there.by_group:
-            assert set(level.slices[0]) == set(there.by_group)
+            assert set(level.slices[0]) == set(map(found.rows.slicings[0].parts.at_once, there.by_group))
             assert [row.n for row in level.slices[0]] == sorted((row.n for row in there.by_group), reverse=True)
         values = [
             entry.value
@@ -354,6 +354,10 @@ def test_rows_are_sliced_by_class_or_fifth_beside_what_was_asked_for(case: Any) 
     assert [slicing.name for slicing in found.rows.slicings] == ["slice", "fifth of the prediction"]
     order = np.argsort(given.estimator.predict(given.X))
     covered = given.estimator.predict_set(given.X).contains(given.y)
+    told = [row for row in given.estimator.evaluate(given.X, given.y).slices if row.by == "fifth"]
+    assert [(row.coverage_low, row.coverage_high) for row in found.own.slices[1]] == [
+        (row.coverage_low, row.coverage_high) for row in told
+    ]
     assert [row.n for row in found.own.slices[1]] == [60] * 5
     assert [row.coverage for row in found.own.slices[1]] == [float(covered[part].mean()) for part in np.split(order, 5)]
     by_label = case("by label")
@@ -366,9 +370,9 @@ def test_a_slice_is_called_low_beyond_chance_alone() -> None:
     rng, n = np.random.default_rng(0), 300
     parts, called, seen = Parts(np.zeros(n, dtype=np.int64), tuple(range(12)), 0), 0, 0
     for _ in range(400):
-        rows = [_slice_of(rng.binomial(n, 0.9), n) for _ in range(12)]
-        called += any(parts.is_low(row, 0.9) for row in rows)
-        seen += parts.is_low(_slice_of(rng.binomial(n, 0.8), n), 0.9)
+        rows = [parts.at_once(_slice_of(rng.binomial(n, 0.9), n)) for _ in range(12)]
+        called += any(row.coverage_high < 0.9 for row in rows)
+        seen += parts.at_once(_slice_of(rng.binomial(n, 0.8), n)).coverage_high < 0.9
     assert called / 400 < 0.05 + 3 * (0.05 * 0.95 / 400) ** 0.5
     assert seen / 400 > 0.9
 

@@ -317,7 +317,7 @@ def test_a_bar_is_spoken_of_where_one_is_drawn(case: Any, html_of: Any) -> None:
 
 def test_a_predictor_that_guarantees_nothing_says_so_at_every_level(html_of: Any) -> None:
     html = html_of("nothing guaranteed")
-    assert "Nothing is guaranteed. The interval" in html  # of the slices
+    assert "Nothing is guaranteed. The 95 % intervals" in html  # of the slices
     assert "exchangeable with a new row" in html  # the reason
     assert 'class="assumption">' not in html  # nothing is claimed, so nothing is assumed
     assert "Nothing is guaranteed, at this or any other level." in html

@@ -29,7 +29,7 @@ NO_LAW = "No coverage law applies to these rows (slices without own thresholds, 
 def command(
     model: Path, data: Path, by: str | None, trust: tuple[str, ...], in_parts: bool, as_json: bool, **options: Any
 ) -> None:
-    """Coverage with its expected range, sizes, by group, and whether the promise held on these rows.
+    """Measure coverage and set sizes on rows with known targets, and say whether the promise held.
 
     The rows of DATA must be new: if some of them trained, tuned or calibrated the model, there is no verdict.
     """

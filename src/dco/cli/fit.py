@@ -31,22 +31,24 @@ _MOST_CANDIDATES = 8  # that are printed
 @opt.table_options
 @opt.level_options()
 @opt.guarantee_options()
-@click.option("--scores", metavar="LIST", help="lac, aps, raps, saps, topk, margin; absolute, normalised, quantile.")
+@click.option(
+    "--scores", metavar="LIST", help="lac, aps, raps, saps, topk, margin; absolute, normalised, quantile, transformed."
+)
 @opt.objective_option(None)
-@click.option("--range", "support", type=float, nargs=2, metavar="LOW HIGH", help="Where the target lies, such as 0 inf.")
+@click.option("--range", "support", type=float, nargs=2, metavar="LOW HIGH", help="Ends of the target's range: 0 inf, say.")
 @click.option(
     "--selection",
     type=click.Choice(["decoupled", "pointwise", "joint"]),
     default="decoupled",
     show_default=True,
-    help="One candidate for all rows; the smallest set of each row; joint: no tuning rows, calibration rows choose too.",
+    help="One candidate for all rows; for each row the one with the smallest set; or joint: calibration rows choose too.",
 )
 @click.option(
     "--condition-on",
     metavar="COL",
     multiple=True,
-    help="One threshold per value of this column; the target: one per class; label-clusters: rare classes share one. "
-    "Given again: all groups, overlapping.",
+    help="A threshold for each value of this column, or for each class if it is the target; label-clusters: rare classes "
+    "share one. Repeat it for groups that overlap.",
 )
 @click.option("--by", metavar="COL", help="Evaluate by this column, on rows set aside (see --test-size).")
 @click.option("--key", metavar="COL", help="A column that names the rows; not a feature.")
@@ -54,16 +56,16 @@ _MOST_CANDIDATES = 8  # that are printed
     "--tune-size",
     type=opt.SizeType(auto=True, zero=True),
     help="Rows that rank candidates. auto: as many as the choice needs. 0: for one model and one score.  "
-    "[default: 0.25, of few rows none: folds]",
+    "[default: 0.25; with few rows, folds instead]",
 )
 @click.option(
-    "--calibrate-size", type=opt.SizeType(), help="Rows for calibration.  [default: 0.25, of few rows what they need]"
+    "--calibrate-size", type=opt.SizeType(), help="Rows for calibration.  [default: 0.25; with few rows, what they need]"
 )
 @opt.folds_option
 @click.option(
     "--sample-rows",
     type=opt.WholeType(min=3),
-    help="Fit on so many rows of DATA, drawn at random over all its files: for tables larger than memory.",
+    help="Fit on this many rows, drawn at random from all files of DATA; for tables larger than memory.",
 )
 @click.option("--test-size", type=opt.SizeType(zero=True), help="Rows to evaluate on.  [default: 0, with --by 0.2]")
 @opt.seed_option

@@ -225,7 +225,7 @@ seed_option = click.option("--seed", type=WholeType(min=0), default=0, show_defa
 
 def objective_option(default: str | None) -> Decorator:
     """--objective, by name; None: as the estimators have it."""
-    said = "What the search minimises. even: mean size where no class, fifth of the prediction or --by value is left "
+    said = "What the search minimises. even: mean size, but no class, fifth of the prediction or --by value may be left "
     said += "behind." + ("" if default else "  [default: even for numbers, mean_size for labels]")
     return click.option(
         "--objective", type=NameType("objective", _objectives), default=default, show_default=bool(default), help=said

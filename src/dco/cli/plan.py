@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from dco.cli import options as opt
-from dco.cli.printing import as_json, print_json, print_table, say, spare_width
+from dco.cli.printing import as_json, collected_notes, print_json, print_notes, print_table, say, spare_width
 
 _FACTORS = (0.25, 0.5, 1, 2, 4)
 _BAR = 25  # characters of a drawing, if there is room
@@ -31,9 +31,9 @@ _BAR = 25  # characters of a drawing, if there is room
 @opt.force_option
 @as_json
 def command(rows: int, plot: Path | None, force: bool, as_json: bool, **wish: Any) -> None:
-    """How many rows each role should get and why, the coverage to expect, and what more rows would bring.
+    """Say how many rows each role should get and why, which coverage to expect, and what more rows would bring.
 
-    A rule of thumb shares the rows; the coverage law that follows from the calibration rows is exact.
+    A rule of thumb divides the rows; the coverage law that follows from the calibration rows is exact.
     """
     from dco.cli.outputs import check_output, check_suffix
     from dco.guarantees.planning import plan
@@ -43,19 +43,21 @@ def command(rows: int, plot: Path | None, force: bool, as_json: bool, **wish: An
     if plot is not None:
         check_suffix(plot, ".png", ".svg")
         check_output(plot, force=force)
-    answer = plan(rows, **wish)
+    with collected_notes() as notes:
+        opt.note_large(wish["alpha"])
+        answer = plan(rows, **wish)
     outlooks = _outlooks(rows, wish)
     if plot is not None:
         _draw(plot, outlooks, answer.alpha)
     fit = fit_command(answer, wish["tune_folds"])
     if as_json:
-        print_json(answer.to_dict() | {"outlooks": [vars(entry) for entry in outlooks], "fit": fit})
+        told = {"outlooks": [vars(entry) for entry in outlooks], "fit": fit, "notes": [*answer.notes, *notes]}
+        print_json(answer.to_dict() | told)
         return
-    level = f"alpha = {answer.alpha:g}" + ("" if answer.delta is None else f", delta = {answer.delta:g}")
-    title = f"{answer.n} rows, {answer.guarantee} guarantee, {level}"
-    print_table(["role", "rows", "why"], [[row.role, row.rows, row.reason] for row in answer.rows], title=title)
+    print_table(["role", "rows", "why"], [[row.role, row.rows, row.reason] for row in answer.rows], title=answer.heading)
     _print_outlooks(outlooks, answer.alpha)
     say(*answer.notes, f"To fit with these sizes: {fit}")
+    print_notes(notes)
     if plot is not None:
         say(f"Wrote {plot}.", err=True)
 

@@ -19,7 +19,7 @@ from dco.foundations.display import counted
 @click.option("--out", type=FILE, required=True, help="The model file to write.")
 @click.option("--certificate", type=FILE, help="Also write the new certificate (JSON), to be kept elsewhere.")
 @click.option("--in-parts", is_flag=True, help="Read DATA in batches, for tables larger than memory.")
-@click.option("--rest", is_flag=True, help="DATA is the table of the fit: all its rows but those that trained or tuned.")
+@click.option("--rest", is_flag=True, help="DATA is the table of the fit; leave out the rows that trained or tuned.")
 @work_options
 @target_options
 @force_option
@@ -27,7 +27,7 @@ from dco.foundations.display import counted
 def command(
     model: Path, data: Path, out: Path, certificate: Path | None, trust: tuple[str, ...], as_json: bool, **options: Any
 ) -> None:
-    """Calibrate MODEL on the rows of DATA, all of them, and write the result as a new model file.
+    """Calibrate MODEL on all rows of DATA and write a new model file.
 
     Nothing is fitted or chosen again, so this takes seconds. DATA holds labelled rows like those to come, none of which
     trained or tuned the model; after an alarm of `dco watch`, rows that came later. The new certificate names the old one.

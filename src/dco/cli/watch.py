@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from dco.cli.options import FILE, LEVEL, example, target_options
+from dco.cli.options import FILE, LEVEL, WholeType, example, target_options
 from dco.cli.printing import as_json, collected_notes, print_json, print_notes, print_table, progress, say
 from dco.foundations.display import counted
 
@@ -16,10 +16,13 @@ from dco.foundations.display import counted
 @click.command("watch", epilog=example("dco watch model.dco new_patients.csv --state watch.json"))
 @click.argument("model", type=FILE)
 @click.argument("data", type=FILE)
-@click.option("--state", type=FILE, help="What is known so far; made by the first call, then continued.")
+@click.option("--state", type=FILE, help="The file that keeps the state; the first call creates it.")
 @click.option("--hints", type=FILE, metavar="OLD", help="DATA has no labels: only compare its rows with this earlier table.")
-@click.option("--error-rate", type=LEVEL, default="0.05", show_default=True, help="P(ever a false alarm) is at most this.")
-@click.option("--run-length", type=click.IntRange(1), default=10_000, show_default=True, help="Rows between false changes.")
+@click.option("--error-rate", type=LEVEL, default="0.05", show_default=True, help="Chance of ever giving a false alarm.")
+@click.option(
+    "--run-length", type=WholeType(min=1), default=10_000, show_default=True,
+    help="Average number of rows between false reports of change.",
+)  # fmt: skip
 @click.option(
     "--duplicates",
     type=click.Choice(["drop", "natural"]),
@@ -40,10 +43,10 @@ def command(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Watch MODEL on the rows of DATA, in their order, and go on from earlier calls. Exit status 1 on an alarm.
+    """Take the rows of DATA in order, after those of earlier calls, and say whether the promise of MODEL still holds.
 
-    DATA holds labelled rows that came after the fit, and may hold rows of earlier calls again: they count once. The state is
-    replaced only when all rows of DATA have been taken, so a call that was stopped can be repeated. So is the page.
+    The exit status is 1 on an alarm. DATA holds labelled rows that came after the fit; rows of earlier calls count once.
+    State and page are replaced only when all rows have been taken, so a call that was stopped can be repeated.
     """
     from dataclasses import asdict
 

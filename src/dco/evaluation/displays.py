@@ -222,9 +222,7 @@ class SetsDisplay(Display):
         lower, upper = (np.asarray(getattr(hull, end), dtype=np.float64) for end in ("lower", "upper"))
         with np.errstate(invalid="ignore"):  # empty sets and the whole line have no middle, and come last
             order = np.argsort((lower + upper) / 2, kind="stable")
-        at = np.empty(len(order)) if self.x is None else self.x
-        if self.x is None:
-            at[order] = np.arange(len(order))
+        at = np.argsort(order) if self.x is None else self.x  # the place of each row
         pieces = [
             (place, low, high)
             for row, place in enumerate(at.tolist())
@@ -308,11 +306,8 @@ class MonitorDisplay(Display):
             raise ValueError("The monitor has seen no rows yet: update it first.")
         rows = np.unique(np.linspace(1, covered.size, min(_POINTS, covered.size)).round().astype(np.int64))
         total = np.cumsum(covered)[rows - 1]
-        ends = [
-            confidence_sequence(int(hits), int(n), error_rate=monitor.error_rate)
-            for hits, n in zip(total, rows, strict=True)
-        ]
-        low, high = np.array(ends).T
+        pairs = zip(total.tolist(), rows.tolist(), strict=True)
+        low, high = np.array([confidence_sequence(hits, n, error_rate=monitor.error_rate) for hits, n in pairs]).T
         parts = np.array_split(np.arange(covered.size), max(1, min(_PARTS, covered.size // _LEAST_PART)))
         recent = np.array([[part.mean() + 1, covered[part].mean()] for part in parts]).T
         return cls(

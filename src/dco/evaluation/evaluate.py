@@ -173,6 +173,7 @@ class Evaluation(ShownAsPrinted):
 
     def _repr_html_(self) -> str:
         facts = [line.split("  ", 1) for line in str(self).split("\n\n")[0].splitlines()]
+        facts.sort(key=lambda fact: fact[0] != "verdict")  # what a reader asks first
         made = html_table(["", ""], [[name, value.strip()] for name, value in facts])
         rows = []
         for row in self.by_group:

@@ -95,17 +95,18 @@ class Plan(ShownAsPrinted):
         return asdict(self)
 
     @property
-    def _heading(self) -> str:
+    def heading(self) -> str:
+        """What was asked for."""
         level = f"alpha = {self.alpha:g}" + ("" if self.delta is None else f", delta = {self.delta:g}")
         return f"{counted(self.n, 'row')}, {self.guarantee} guarantee, {level}"
 
     def _repr_html_(self) -> str:
         rows = [[row.role, str(row.rows), row.reason] for row in self.rows]
         notes = "".join(f"<p>{escape(note)}</p>" for note in self.notes)
-        return html_table(["role", "rows", "why"], rows, caption=self._heading) + notes
+        return html_table(["role", "rows", "why"], rows, caption=self.heading) + notes
 
     def __str__(self) -> str:
-        lines = [self._heading, ""]
+        lines = [self.heading, ""]
         for row in self.rows:
             lines += wrap(f"{row.role:<10}{row.rows:>9}  {row.reason}", 100, subsequent_indent=" " * 21)
         for note in self.notes:

@@ -19,7 +19,6 @@ from dco.rows.conditions import condition_names, rows_by_condition
 from dco.sets.prediction_sets import PredictionSets
 
 MOST_PARTS = 12  # conditions and slices whose numbers follow the control
-_ERROR = 0.05  # probability that any slice of a table is called low by chance
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,16 +52,15 @@ class Parts:
         return {row.group: row for row in named}
 
     def evaluated(self, sets: PredictionSets, y: AnyArray) -> tuple[GroupEvaluation, ...]:
-        """Coverage and size of each part, in the order of `names`."""
-        if self.groups is not None:
-            return evaluate(sets, y, groups=self.groups).by_group
-        return tuple(self.by_name(evaluate(sets, y, groups=self.codes).by_group).values())
+        """Coverage and size of each part, in the order of `names`, with intervals that hold for all parts at once."""
+        rows = evaluate(sets, y, groups=self.codes if self.groups is None else self.groups).by_group
+        return tuple(map(self.at_once, rows if self.groups is not None else self.by_name(rows).values()))
 
-    def is_low(self, row: GroupEvaluation, promised: float) -> bool:
-        """Whether coverage is below the promise beyond chance: by an exact interval that holds for all parts together."""
-        count = len(self.names) + self.left_out
-        hits = round(row.coverage * row.n)
-        return share_interval(hits, row.n, confidence=1 - _ERROR / count)[1] < promised
+    def at_once(self, row: GroupEvaluation) -> GroupEvaluation:
+        """The row with an exact 95 % interval that holds for all parts at once."""
+        confidence = 1 - 0.05 / (len(self.names) + self.left_out)
+        low, high = share_interval(round(row.coverage * row.n), row.n, confidence=confidence)
+        return replace(row, coverage_low=low, coverage_high=high)
 
 
 @dataclass(frozen=True, eq=False)

@@ -308,14 +308,13 @@ def _slices(live: Live, numbers: ReportNumbers, rows: GivenRows) -> dict[str, An
             scale = plots.Scale(least - 0.05 * (1 - least), 1.0, 4, plots.SLICE_WIDTH - 4)
             live.draw(f"g{code}.promise", x1=scale(1 - level.alpha), x2=scale(1 - level.alpha))
             for place, row in enumerate(level.slices[code]):
-                key, is_low = f"g{code}.{place}.", slicing.parts.is_low(row, 1 - level.alpha)
+                key, is_low = f"g{code}.{place}.", row.coverage_high < 1 - level.alpha
                 interval = f"{percent(row.coverage_low)} – {percent(row.coverage_high)}"
                 live.say(key, coverage=percent(row.coverage), interval=interval, low="too low" if is_low else "")
                 live.say(key, mean=fixed(row.mean_size, decimals), p95=fixed(row.p95_size, decimals))
-                middle = plots.SLICE_HEIGHT / 2
-                live.draw(f"{key}range", d=plots.span((row.coverage_low, row.coverage_high), scale, middle))
+                live.draw(f"{key}range", d=plots.span((row.coverage_low, row.coverage_high), scale, plots.SLICE_HEIGHT / 2))
                 live.draw(f"{key}seen", cx=scale(row.coverage))
         own = numbers.own.slices[code]
-        low = [str(row.group) for row in own if slicing.parts.is_low(row, 1 - numbers.own.alpha)]
+        low = [str(row.group) for row in own if row.coverage_high < 1 - numbers.own.alpha]
         tables.append((slicing, own, low))
     return {"slicings": tables}
