@@ -1249,6 +1249,10 @@ def test_each_group_is_judged_by_the_law_of_its_own_threshold() -> None:
     wrong = est.evaluate(X[600:], np.roll(y[600:], 1))  # labels of other rows: coverage breaks down
     assert min(row.consistency.p_value for row in wrong.by_group) < 1e-4
     assert "expected" in str(found)
+    elsewhere = est.evaluate(X[600:], y[600:], by=lambda Z: Z[:, 0] > 0)  # a table of other groups: the promise is the same
+    assert (elsewhere.laws, elsewhere.verdict) == (found.laws, "held")
+    assert [row.consistency for row in elsewhere.by_group] == [None, None]
+    assert est.evaluate(X[600:], np.roll(y[600:], 1), by=lambda Z: Z[:, 0] > 0).verdict == "failed"
     by_column = ridge(condition_on=lambda Z: Z[:, 0] > 0).fit(X[:600], X[:600, 1])
     assert all(row.consistency is not None for row in by_column.evaluate(X[600:], X[600:, 1]).by_group)
 

@@ -364,3 +364,13 @@ def test_groups_with_thresholds_of_their_own_are_judged_together(low: int, verdi
     used = replace(found, no_verdict="3 of 2000 rows took part in the fit")
     assert used.verdict == "unchecked"
     assert used.in_words(promised=0.9).startswith("Nothing was checked, because 3 of 2000 rows took part in the fit: ")
+
+
+def test_advice_gives_the_p_value_of_a_group_that_is_covered_too_rarely() -> None:
+    """Group 0 is covered always, where half is its law; that is no evidence for what is said of group 1."""
+    laws = {group: Threshold(1.0, rank=rank, n=99, guarantee="marginal", alpha=0.1) for group, rank in enumerate((50, 90))}
+    y = np.where(np.arange(200) < 170, 0.5, 2.0)  # 70 of the last hundred
+    found = evaluate(Intervals(np.zeros(200), np.ones(200)), y, groups=np.repeat([0, 1], 100), thresholds=laws)
+    assert found.broken == (1,)
+    assert found.laws[0].p_value < 1e-4 < found.laws[1].p_value
+    assert f"(p = {found.laws[1].p_value:.2g})" in found.advice

@@ -14,7 +14,7 @@ from dco.foundations.display import counted
 
 MOST_GROUPS = 30  # that are printed
 MOST_CLASSES = 10
-NO_LAW = "No coverage law applies to these rows (slices without own thresholds, or no guarantee), so there is no verdict."
+NO_LAW = "No coverage law applies to these rows (groups that overlap, or no guarantee), so there is no verdict."
 
 
 @click.command("evaluate", epilog=example("dco evaluate model.dco new_patients.csv --by sex"))

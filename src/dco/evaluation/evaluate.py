@@ -56,7 +56,8 @@ class Evaluation(ShownAsPrinted):
     without end), and for labels those that hold a `single` one (None for numbers). One infinite set makes `mean_size`
     infinite; ``mean_finite_size`` leaves such sets out (NaN if there is no other).
     ``consistency`` compares the coverage with the law of the threshold's rank; it is None without a threshold, or with one
-    that certifies no coverage by rank. ``by_group`` has a row for each group, in sorted order. ``no_verdict`` says why rows
+    that certifies no coverage by rank. ``by_group`` has a row for each group, in sorted order; where these are not the groups
+    with thresholds of their own, ``by_condition`` has a row for each of those. ``no_verdict`` says why rows
     can prove nothing (they took part in the fit, or belong together): ``consistency`` is then None, whatever the threshold.
     ``unknown_labels`` counts rows whose label no set can hold. They are misses, and ``consistency`` counts them so; only
     where every set is full it is about the other rows, and says that the assumption of the guarantee fails.
@@ -85,13 +86,14 @@ class Evaluation(ShownAsPrinted):
     worst_slab: Slab | None = None
     excess_risk: ExcessRisk | None = None
     notes: tuple[Note, ...] = ()
+    by_condition: tuple[GroupEvaluation, ...] = ()
 
     @property
     def laws(self) -> dict[Any, Consistency]:
         """What judges the promise: the law of all rows (under None), or that of each group with a threshold of its own."""
         if self.consistency is not None:
             return {None: self.consistency}
-        judged = {} if self.no_verdict else {row.group: row.consistency for row in self.by_group}
+        judged = {} if self.no_verdict else {row.group: row.consistency for row in self.by_condition or self.by_group}
         return {name: law for name, law in judged.items() if law is not None}
 
     @property
@@ -115,9 +117,9 @@ class Evaluation(ShownAsPrinted):
         laws, broken = self.laws, list(map(str, self.broken))
         if not laws:
             return f"Nothing was checked, because {self.no_verdict or 'no law of coverage applies to these rows'}: {seen}."
-        where = (
-            "on these rows" if None in laws else f"in {first_few(broken)}" if broken else f"in each of {len(laws)} groups"
-        )
+        groups = broken or list(map(str, laws))
+        each = f"in each of {len(laws)} groups" if len(laws) > 1 and not broken else f"in {first_few(groups)}"
+        where = "on these rows" if None in laws else each
         chance = "; chance explains the difference" if not broken and self.coverage < promised else ""
         return f"The promise {'did not hold' if broken else 'held'} {where}: {seen}{chance}."
 
@@ -128,7 +130,7 @@ class Evaluation(ShownAsPrinted):
             return ""
         if any(self.laws[name].unknown_labels for name in self.broken):
             return "No set can hold a label that the fit does not know: fit again, with rows of each label."
-        p = p_in_words(min(law.p_value for law in self.laws.values()))
+        p = p_in_words(min(self.laws[name].p_value for name in self.broken))
         return (
             f"These rows are not like the calibration rows ({p}): look for a change in time, place or labels, and calibrate "
             "again on rows like these, with dco recalibrate."
