@@ -167,6 +167,18 @@ def test_objectives_choose_by_what_they_name():
     assert [row.objective for row in p95.table] == [row.p95_size for row in p95.table]
 
 
+def test_losses_are_never_those_of_another_label():
+    """Tuning rows hold the labels 0 and 2: the second of three columns is not that of label 2."""
+    record = dco.ClassProbabilities([[0.6, 0.4]] * 9, classes=[0, 2])
+    y, losses = np.array([0, 2, 2] * 3), [[0, 5, 1], [5, 0, 5], [3, 5, 0]]
+    candidates = {"one": (dco.scores.LAC(), record)}
+    with pytest.raises(ValueError, match=r"3 columns for 2 labels \(\[0, 2\]\)"):
+        dco.tune(candidates, y, alpha=0.3, objective=dco.objectives.DecisionLoss(losses))
+    named = dco.tune(candidates, y, alpha=0.3, objective=dco.objectives.DecisionLoss(losses, labels=[0, 1, 2]))
+    alone = dco.tune(candidates, y, alpha=0.3, objective=dco.objectives.DecisionLoss(np.delete(losses, 1, axis=1)))
+    assert named.table[0].objective == alone.table[0].objective == 2 / 3
+
+
 @pytest.mark.filterwarnings("ignore:On the tuning rows")  # a class is left behind
 def test_folds_and_clusters_and_conditions_take_objectives():
     rng = np.random.default_rng(5)
