@@ -7,7 +7,8 @@ import warnings
 
 import numpy as np
 import pytest
-from scipy.stats import beta, kstest
+from scipy.stats import beta, binomtest, kstest
+from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression, Ridge
 
 import dco
@@ -233,6 +234,54 @@ def test_labels_that_the_fit_does_not_know_are_misses():
         assert dco.Monitor(est).update(rng.normal(size=(2, 2)), ["c", "d"]).coverage == 0
 
 
+def test_an_alarm_and_a_change_are_reported_at_the_stated_rates_and_not_before():
+    est, (X, y) = fitted(), rows(60, noise=3)
+    monitor, threshold = dco.Monitor(est, error_rate=0.01, run_length=200), est.certificate_.thresholds[0]
+    reports = [monitor.update(X[row : row + 1], y[row : row + 1]) for row in range(60)]
+    path = tuple(map(bool, monitor.timeline()["covered"]))
+    _, expected = urn_law(threshold.n, threshold.rank, path)
+    found = [float(after(path[:t], expected[:t]).detector) for t in range(1, 61)]
+    assert [report.change for report in reports] == [detector >= 200 for detector in found]
+    assert any(50 < detector < 200 for detector in found)
+    assert [report.alarm for report in reports] == [report.p_value <= 0.01 for report in reports]
+    assert any(0.01 < report.p_value <= 0.02 for report in reports)
+    assert reports[-1].alarm
+
+
+def test_full_sets_do_not_hide_labels_that_the_fit_does_not_know():
+    rng = np.random.default_rng(0)
+    X, labels = rng.normal(size=(60, 2)), np.where(np.arange(60) % 2, "a", "b")
+    with pytest.warns(NoteWarning):
+        est = dco.DecoupledClassifier(LogisticRegression(), dco.scores.LAC(), calibrate_size=5, random_state=0).fit(X, labels)
+    assert est.predict_set(X).is_full().all()
+    with pytest.warns(NoteWarning, match="count as misses"):
+        report = dco.Monitor(est).update(rng.normal(size=(30, 2)), ["a", "c", "d"] * 10)
+    assert (report.coverage, report.p_value < 0.1) == (1 / 3, True)
+
+
+def test_a_label_that_the_fit_does_not_know_is_in_no_condition():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(400, 2))
+    est = dco.DecoupledClassifier(LogisticRegression(), dco.scores.LAC(), condition_on="label", random_state=0)
+    monitor = dco.Monitor(est.fit(X, np.where(X[:, 0] + rng.normal(size=400) > 0, "a", "b")))
+    with pytest.warns(NoteWarning, match="1 label of 3 is not in classes_"):
+        report = monitor.update(rng.normal(size=(3, 2)), ["a", "c", "b"])
+    assert {entry.condition: entry.rows for entry in report.conditions} == {"a": 1, "b": 1}
+
+
+def test_hits_among_tied_scores_have_the_probability_of_the_urn():
+    """Both calibration scores and the new one are equal: the row is a hit with probability k / (n + 1) = 2 / 3."""
+    rng, runs, misses = np.random.default_rng(0), 150, 0
+    for run in range(runs):
+        X, y = rng.normal(size=(50, 1)), np.full(50, 1.0 + run)  # another seed of the ties
+        model = FrozenEstimator(Ridge().fit(X, np.zeros(50)))
+        est = dco.DecoupledRegressor(model, dco.scores.AbsoluteResidual(), alpha=0.4, tune_size=0, random_state=0)
+        report = dco.Monitor(est.fit(X[:2], y[:2])).update(X[9:10], y[9:10])
+        assert report.coverage == 1
+        misses += report.p_value < 1
+    assert binomtest(misses, runs, 1 / 3).pvalue > 1e-3
+
+
 def test_full_sets_never_alarm():
     with pytest.warns(dco.InfeasibleLevelWarning):
         est = fitted(n=40, calibrate_size=8, alpha=0.01)
@@ -280,6 +329,9 @@ def test_each_condition_has_an_urn_of_its_own():
     report = monitor.update(*made(600, bad=3.0))
     assert report.alarm
     assert [entry.condition for entry in report.conditions if entry.p_value <= 0.05] == ["2.0"]
+    X, y = made(40, bad=9.0)
+    alone = dco.Monitor(est).update(X[X[:, 1] == 2], y[X[:, 1] == 2])  # of one condition only: its own evidence is all
+    assert {entry.condition: entry.p_value for entry in alone.conditions} == {"0.0": 1, "1.0": 1, "2.0": 3 * alone.p_value}
     assert dco.Monitor(est, state=json.loads(json.dumps(monitor.state()))).report() == report
     timeline = monitor.timeline()
     assert timeline["covered"].mean() == report.coverage
