@@ -248,6 +248,12 @@ def test_an_alarm_and_a_change_are_reported_at_the_stated_rates_and_not_before()
     assert reports[-1].alarm
 
 
+def test_the_row_at_which_a_change_began_is_counted_from_one():
+    est, (X, _) = fitted(), rows(70)
+    report = dco.Monitor(est).update(X, est.predict(X) + np.where(np.arange(70) < 50, 0, 100))
+    assert (report.alarm, report.since, report.coverage_since) == (True, 51, 0)
+
+
 def test_full_sets_do_not_hide_labels_that_the_fit_does_not_know():
     rng = np.random.default_rng(0)
     X, labels = rng.normal(size=(60, 2)), np.where(np.arange(60) % 2, "a", "b")
