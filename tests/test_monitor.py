@@ -257,8 +257,9 @@ def test_the_row_at_which_a_change_began_is_counted_from_one():
 def test_full_sets_do_not_hide_labels_that_the_fit_does_not_know():
     rng = np.random.default_rng(0)
     X, labels = rng.normal(size=(60, 2)), np.where(np.arange(60) % 2, "a", "b")
+    est = dco.DecoupledClassifier(LogisticRegression(), dco.scores.LAC(), calibrate_size=5, random_state=0)
     with pytest.warns(NoteWarning):
-        est = dco.DecoupledClassifier(LogisticRegression(), dco.scores.LAC(), calibrate_size=5, random_state=0).fit(X, labels)
+        est.fit(X, labels)
     assert est.predict_set(X).is_full().all()
     with pytest.warns(NoteWarning, match="count as misses"):
         report = dco.Monitor(est).update(rng.normal(size=(30, 2)), ["a", "c", "d"] * 10)

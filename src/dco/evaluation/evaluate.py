@@ -56,9 +56,9 @@ class Evaluation(ShownAsPrinted):
     without end), and for labels those that hold a `single` one (None for numbers). One infinite set makes `mean_size`
     infinite; ``mean_finite_size`` leaves such sets out (NaN if there is no other).
     ``consistency`` compares the coverage with the law of the threshold's rank; it is None without a threshold, or with one
-    that certifies no coverage by rank. ``by_group`` has a row for each group, in sorted order; where these are not the groups
-    with thresholds of their own, ``by_condition`` has a row for each of those. ``no_verdict`` says why rows
-    can prove nothing (they took part in the fit, or belong together): ``consistency`` is then None, whatever the threshold.
+    that certifies no coverage by rank. ``by_group`` has a row for each group, in sorted order; if these are not the groups
+    with thresholds of their own, ``by_condition`` has a row for each of those. ``no_verdict`` says why rows can prove
+    nothing (they took part in the fit, or belong together): ``consistency`` is then None, whatever the threshold.
     ``unknown_labels`` counts rows whose label no set can hold. They are misses, and ``consistency`` counts them so; only
     where every set is full it is about the other rows, and says that the assumption of the guarantee fails.
     ``slices`` has rows by class, by fifth of the prediction and by group; ``worst_slab`` and ``excess_risk`` say how uneven

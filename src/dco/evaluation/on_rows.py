@@ -44,10 +44,11 @@ def evaluate_on_rows(
     for statement in statements:
         thresholds = {name: entry for name, entry in own.thresholds(statement).items() if name not in spoilt}
         sets = own.sets(X, statement, prediction=prediction)
-        given: dict[str, Any] = {"threshold": thresholds.get(None), "tied": own.tied(statement), "centres": prediction.centres}
-        made = evaluate(sets, y, groups=conditions, thresholds=thresholds, **given)
+        known: dict[str, Any] = {"threshold": thresholds.get(None), "tied": own.tied(statement)}
+        made = evaluate(sets, y, groups=conditions, thresholds=thresholds, centres=prediction.centres, **known)
         if slices is not None:
-            made = replace(evaluate(sets, y, groups=slices, **given), by_condition=made.by_group)
+            shown = evaluate(sets, y, groups=slices, centres=prediction.centres, **known)
+            made = replace(shown, by_condition=made.by_group)
         slab, risk = conditional_coverage(X, prediction.centres, sets.contains(y), alpha=float(as_rational(statement.alpha)))
         found.append(replace(made, no_verdict=no_verdict, worst_slab=slab, excess_risk=risk))
     return found

@@ -255,7 +255,9 @@ def _matrix_for(
             raise ValueError(f"loss_matrix has {columns} columns, but the prediction has {n_classes} labels.")
         return matrix
     if len(names) != columns:
-        raise ValueError(f"loss_matrix has {columns} columns for {len(names)} labels ({list(names)!r:.200}): name each by labels=.")
+        raise ValueError(
+            f"loss_matrix has {columns} columns for {len(names)} labels ({list(names)!r:.200}): name all by labels="
+        )
     wanted = np.arange(n_classes) if labels is None else labels
     places = codes_of(wanted, np.asarray(names))
     if np.any(places < 0):
