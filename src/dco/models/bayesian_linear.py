@@ -348,6 +348,7 @@ class SparseBayesianRegression(RegressorMixin, BaseEstimator):
         slopes[:, data.kept] = flat[:, :-3]
         self.coef_draws_ = slopes * (data.y_scale / data.x_scale)
         self.intercept_draws_ = data.y_mean + data.y_scale * flat[:, -3] - self.coef_draws_ @ data.x_mean
+        self.prior_width_draws_ = flat[:, -2].copy()
         self.noise_sd_draws_ = data.y_scale * flat[:, -1]
         self.coef_ = self.coef_draws_.mean(axis=0)
         self.intercept_ = float(self.intercept_draws_.mean())
