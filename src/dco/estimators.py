@@ -46,7 +46,7 @@ from dco.scores.score import given_scores
 from dco.scores.transformed import support_of
 from dco.tuning import Ranking
 from dco.tuning.defaults import FOLDS_BELOW, Defaults
-from dco.tuning.objectives import DEFAULT, objective_of
+from dco.tuning.objectives import DEFAULT, MEAN_SIZE, objective_of
 from dco.tuning.selection import Choosing
 
 
@@ -140,7 +140,8 @@ class Decoupled(HoldsModels, ABC):
         brought = {role: given for role, given in (("tune", tune), ("calibrate", calibrate)) if given is not None}
         roles = {role: new._rows(*role_parts(role, given), reset=False) for role, given in brought.items()}
         split = Split(*sizes, self.stratify, self.duplicates, frozen, roles.get("tune"), roles.get("calibrate"))
-        aim = self.objective or (DEFAULT if defaults and not defaults.classes and self.selection != "joint" else "mean_size")
+        even = defaults and not defaults.classes and self.selection != "joint"
+        aim = objective_of(self.objective or DEFAULT) if self.objective or even else MEAN_SIZE
         work = self.search, self.ensemble or defaults is not None, self.refit, self.n_jobs, self.scheduler, self.selection
         new.predictor_ = (fit_joint if self.selection == "joint" else fit_decoupled)(
             defaults or seeded_models(self.models, seed),
@@ -149,7 +150,7 @@ class Decoupled(HoldsModels, ABC):
             statement,
             classes=new._known_classes(rows, split) if isinstance(self, ClassifierMixin) else None,
             split=split,
-            choosing=Choosing(*work, objective_of(aim), None if self.support is None else support_of(self.support)),
+            choosing=Choosing(*work, aim, support_of(self.support) if self.support is not None else None),
             seed=seed,
         )
         if new.predictor_.notes:
@@ -225,8 +226,6 @@ class Decoupled(HoldsModels, ABC):
         """What ``fit`` found on its way, each with what to try."""
         check_is_fitted(self, "predictor_")
         return list(self.predictor_.notes)
-
-    # ------------------------------------------------------------------------------------------ what callers bring
 
     def _check_parameters(self, groups: Any) -> None:
         for other in ("condition_on", "weights"):

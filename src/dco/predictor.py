@@ -64,7 +64,8 @@ def fit_decoupled(
     calibration, y, rounding = calibrate(structure, roles.sealed, statement.weights, clusters=roles.clusters, seed=seed)
     # 5. One order statistic for each condition, and what it certifies.
     thresholds = statement.thresholds(calibration)
-    notes += note_targets(structure, y, thresholds, statement, choosing.support)
+    if classes is not None or choosing.support is not None:
+        notes += note_targets(structure, y, thresholds, statement, choosing.support)
     notes += statement.note_infeasible(calibration, thresholds, dealt_from=roles.dealt_from)
     certificate = Certificate(**certified_facts(statement, structure, selection, calibration, thresholds, roles, bench))
     made = DecoupledPredictor(
@@ -155,7 +156,7 @@ class DecoupledPredictor:
 
     def thresholds(self, statement: Statement | None = None) -> dict[Any, Threshold]:
         """The threshold of each condition, or one under the key None, for the statement of the fit or another."""
-        asked = self.statement if statement is None else statement
+        asked = statement or self.statement
         if asked not in self.known_thresholds:
             found = asked.thresholds(self.calibration)
             if self.certificate.guarantee == "none":  # the way the rows were dealt has voided it
@@ -171,9 +172,7 @@ class DecoupledPredictor:
     def sets(self, X: Any, statement: Statement | None = None, *, prediction: Prediction | None = None) -> PredictionSets:
         """The prediction set of each row of X; labels ascend, as those of ``classes_`` and of p-values do."""
         record = self.structure.prediction(X) if prediction is None else prediction
-        sets = self.structure.score.sets(
-            record, self._cutoffs(X, record, self.statement if statement is None else statement)
-        )
+        sets = self.structure.score.sets(record, self._cutoffs(X, record, statement or self.statement))
         if isinstance(sets, LabelSets) and sets.classes is not None:
             return sets.in_order(np.sort(sets.classes))  # a record lists labels that its model never saw last
         return sets

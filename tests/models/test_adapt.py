@@ -176,12 +176,12 @@ class Says(ClassifierMixin, BaseEstimator):
     ("answer", "message"),
     [
         (np.full((80, 3), 0.3), r"row 0 sums to 0\.9"),
-        (np.full((80, 3), np.nan), "sums to nan"),
+        (np.full((80, 3), np.nan), "NaN in 80 rows"),
         (np.tile([1.5, -0.25, -0.25], (80, 1)), r"lie in \[0, 1\]"),
         (np.full((80, 2), 0.5), "2 columns for the 3 classes"),
         (np.full((79, 3), 1 / 3), "79 predictions for 80 rows"),
-        (np.ones(80), "2 dimensions"),
-        (np.full((80, 3), "a"), "not real numbers"),
+        (np.ones(80), r"matrix .* got shape \(80,\)"),
+        (np.full((80, 3), "a"), "must be real numbers"),
         ([np.full((80, 3), 1 / 3)] * 2, "several outputs"),
     ],
 )

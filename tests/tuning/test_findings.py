@@ -8,7 +8,7 @@ from scipy.stats import binom
 from sklearn.linear_model import LogisticRegression, Ridge
 
 import dco
-from dco.tuning.objectives import note_classes, note_one_width
+from dco.tuning.selection import note_classes, note_one_width
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(2000, 3))

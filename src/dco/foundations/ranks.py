@@ -17,7 +17,7 @@ from typing import Any, Literal, SupportsIndex, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import bdtrik, betainc, betaincc, errstate
+from scipy.special import bdtrik, betainc, betaincc, betaincinv, errstate
 
 from dco.foundations.arrays import AnyArray, Floats, Integers, to_numpy
 from dco.foundations.display import are, counted
@@ -168,6 +168,12 @@ def _exact_tail(n: int, e: int, alpha: Fraction) -> Fraction:
     hit, miss = alpha.numerator, alpha.denominator - alpha.numerator
     total = sum(math.comb(n, i) * hit**i * miss ** (n - i) for i in range(e + 1))
     return Fraction(total, alpha.denominator**n)
+
+
+def clopper_pearson_upper(hits: Floats, rows: Floats, error: float) -> Floats:
+    """The Clopper-Pearson upper bound of a probability at a one-sided error."""
+    missed = rows - hits
+    return np.where(missed > 1e-9, betaincinv(hits + 1, np.maximum(missed, 1e-9), 1 - error), 1.0)
 
 
 def smallest_marginal_n(*, alpha: Level) -> int:

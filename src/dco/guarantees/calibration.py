@@ -71,10 +71,6 @@ class Statement:
         """What turns calibration scores into a threshold."""
         return RULES[self.guarantee]
 
-    def is_finite(self, n: int) -> bool:
-        """Whether n rows have a finite threshold."""
-        return self.rule.rank(n, alpha=self.alpha, delta=as_rational(self.delta, name="delta")) <= n
-
     def smallest_n(self, parts: int = 1) -> int:
         """The least number of rows (for each condition) with a finite threshold."""
         delta = as_rational(self.delta, name="delta")

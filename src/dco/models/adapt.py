@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -53,15 +53,23 @@ _ONE = 1e-3  # half-precision softmax outputs are this far from summing to one; 
 
 def records_of(model: Any) -> tuple[type, ...]:
     """The prediction records that a model can give, fitted or not, the richest first."""
+    from sklearn.utils import get_tags
+
     last = last_model(model)
     if hasattr(last, "predict_kind"):  # a model of models, which gives what its members give
         records: tuple[type, ...] = last.records()
         return records
     native = _announced(last) if hasattr(last, "predict_distribution") else []
-    task = _task(model, last)
-    if task == "classes":
+    knows_classes = any(hasattr(last, name) for name in ("predict_proba", "predict_draws", "classes_"))
+    try:
+        kind = get_tags(model).estimator_type
+    except AttributeError:  # no tags: not derived from scikit-learn
+        kind = "classifier" if knows_classes else None
+    if kind == "classifier" or (knows_classes and kind != "regressor" and hasattr(model, "predict")):
         native += [ClassDraws, ClassProbabilities] if hasattr(last, "predict_draws") else [ClassProbabilities]
-    elif task == "numbers":
+    elif kind == "regressor" or not (
+        knows_classes or kind in ("outlier_detector", "clusterer") or not hasattr(last, "predict")
+    ):
         with suppress(AttributeError, TypeError, ValueError):  # a predict that cannot be inspected
             native += [PointsWithSpread] if "return_std" in inspect.signature(last.predict).parameters else []
         native.append(Points)
@@ -169,21 +177,6 @@ def name_of(model: Any) -> str:
     return f"{name}({', '.join(parts)})" if parts else name
 
 
-def _task(model: Any, last: Any) -> Literal["classes", "numbers"] | None:
-    """What a model predicts, by scikit-learn's tags or, without a telling tag, by what it offers."""
-    from sklearn.utils import get_tags
-
-    knows_classes = any(hasattr(last, name) for name in ("predict_proba", "predict_draws", "classes_"))
-    try:
-        kind = get_tags(model).estimator_type
-    except AttributeError:  # no tags: not derived from scikit-learn
-        return "classes" if knows_classes else "numbers" if hasattr(last, "predict") else None
-    if kind in ("classifier", "regressor") or knows_classes:
-        classes = kind == "classifier" or (kind != "regressor" and hasattr(model, "predict"))
-        return "classes" if classes else "numbers" if kind == "regressor" else None
-    return "numbers" if kind not in ("outlier_detector", "clusterer") and hasattr(last, "predict") else None
-
-
 def _ask(model: Any, X: Any, kind: type) -> tuple[str, Any]:
     """The method that serves a record of this kind, and its answer. What a pipeline cannot pass on is asked of its end."""
     last = last_model(model)
@@ -221,36 +214,33 @@ def _read(method: str, answer: Any, model: Any) -> Prediction:
                 raise ValueError(f"{method} returned {type(answer).__name__}, not a prediction record.")
             return _with_positive_spread(given) if isinstance(given, PointsWithSpread) else on_host(given)
         case "predict_draws":
-            record = on_host(answer) if isinstance(answer, ClassDraws) else ClassDraws(_array(answer, method, ndim=3))
+            record = on_host(answer) if isinstance(answer, ClassDraws) else ClassDraws(to_numpy(answer))
             _check_sums(record.draws, method)
             return record
         case "predict_proba":
             if isinstance(answer, list):
                 raise ValueError("predict_proba returned a list, so it has several outputs; sets are for one y per row.")
-            probabilities = _array(answer, method, ndim=2)
-            _check_sums(probabilities, method)
-            return ClassProbabilities(probabilities)
+            probabilities = ClassProbabilities(to_numpy(answer))
+            _check_sums(probabilities.probabilities, method)
+            return probabilities
         case "decision_function":
-            decisions = _array(answer, method)
-            if not np.all(np.isfinite(decisions)):
+            if not np.all(np.isfinite(answer)):
                 raise ValueError("decision_function returned NaN or infinite values.")
-            positive = expit(decisions)
+            positive = expit(answer)
             return ClassProbabilities(
-                np.column_stack([1 - positive, positive]) if decisions.ndim == 1 else softmax(decisions, axis=1)
+                np.column_stack([1 - positive, positive]) if answer.ndim == 1 else softmax(answer, axis=1)
             )
-        case "labels":
-            labels = np.asarray(answer)
-            if labels.ndim != 1:
-                raise ValueError(
-                    f"predict returned an array of shape {labels.shape}; prediction sets are for one y per row."
-                )
-            return ClassProbabilities((labels[:, None] == _classes(model)[None, :]).astype(np.float64))
-        case "return_std":
-            if not (isinstance(answer, tuple) and len(answer) == 2):
-                raise ValueError("predict(X, return_std=True) did not return a mean and a standard deviation.")
-            mean, spread = _array(answer[0], "predict", ndim=1), _array(answer[1], method, ndim=1)
-            return _with_positive_spread(PointsWithSpread(mean, spread))
-    return Points(_array(answer, method, ndim=1))
+    if method == "return_std" and not (isinstance(answer, tuple) and len(answer) == 2):
+        raise ValueError("predict(X, return_std=True) did not return a mean and a standard deviation.")
+    parts = [
+        part if isinstance(part, np.ndarray) else to_numpy(part) for part in (answer if method == "return_std" else [answer])
+    ]
+    parts = [part[:, 0] if part.ndim == 2 and part.shape[1] == 1 else part for part in parts]
+    if parts[0].ndim != 1:
+        raise ValueError(f"predict returned an array of shape {parts[0].shape}; prediction sets are for one y per row.")
+    if method == "labels":
+        return ClassProbabilities((parts[0][:, None] == _classes(model)[None, :]).astype(np.float64))
+    return Points(*parts) if len(parts) == 1 else _with_positive_spread(PointsWithSpread(*parts))
 
 
 def _labelled(
@@ -278,20 +268,6 @@ def _with_positive_spread(record: PointsWithSpread) -> PointsWithSpread:
     """
     tiny = np.sqrt(np.finfo(record.spread.dtype).tiny)
     return record if np.all(record.spread >= tiny) else PointsWithSpread(record.mean, np.maximum(record.spread, tiny))
-
-
-def _array(answer: Any, method: str, *, ndim: int | None = None) -> Floats:
-    """The answer as real numbers of so many dimensions; a single column is one number per row too."""
-    array = answer if isinstance(answer, np.ndarray) and answer.dtype.kind == "f" else to_numpy(answer)
-    if array.dtype.kind not in "fiub":
-        raise ValueError(f"{method} returned values of dtype {array.dtype}, not real numbers.")
-    if ndim == 1 and array.ndim == 2 and array.shape[1] == 1:
-        return array[:, 0]
-    if ndim == 1 != array.ndim:
-        raise ValueError(f"{method} returned an array of shape {array.shape}; prediction sets are for one y per row.")
-    if ndim is not None and array.ndim != ndim:
-        raise ValueError(f"{method} returned an array of shape {array.shape} where {ndim} dimensions were expected.")
-    return array
 
 
 def _check_sums(values: Floats, method: str) -> None:
@@ -437,3 +413,44 @@ def input_tags(model: Any) -> Any:
     if hasattr(model, "transformers") or hasattr(model, "transformer_list"):  # several at once, each with columns of its own
         return replace(tags, allow_nan=True)
     return tags
+
+
+def routed(model: Any, params: Mapping[str, Any]) -> dict[str, Any]:
+    """Fit parameters under the names that this model takes; one that it cannot take is an error naming both."""
+    from sklearn import get_config
+
+    if get_config().get("enable_metadata_routing"):
+        from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping
+
+        # a parameter that the model could take but neither asked for nor declined is scikit-learn's error, never dropped
+        router = MetadataRouter(owner=type(model).__name__)
+        router.add(model=model, method_mapping=MethodMapping().add(caller="fit", callee="fit"))
+        return dict(router.route_params(caller="fit", params=dict(params))["model"]["fit"])
+    return {_routed_name(model, name): value for name, value in params.items()}
+
+
+def _routed_name(model: Any, name: str) -> str:
+    if hasattr(model, "steps"):  # a Pipeline: `step__name` as it is, a plain name to its last step
+        if "__" in name:
+            return name
+        last, final = model.steps[-1]
+        return f"{last}__{_routed_name(final, name)}"
+    accepted = inspect.signature(model.fit).parameters
+    if name not in accepted and not any(p.kind is p.VAR_KEYWORD for p in accepted.values()):
+        raise TypeError(f"{type(model).__name__}.fit takes no {name!r}")
+    return name
+
+
+def sources_of(needs: Iterable[type], offered: Collection[type]) -> str:
+    """How a model that gives points comes to give the records that a score needs, in sentences."""
+    wanted = set(needs) if Points in offered else set()
+    return "".join(f" {sentence}" for kind, sentence in _SOURCES.items() if kind in wanted)
+
+
+_SOURCES: dict[type, str] = {
+    PointsWithSpread: (
+        "A spread comes from predict(X, return_std=True), from a predict_distribution annotated -> dco.PointsWithSpread, or "
+        "from ⟨models=dco.models.ResidualSpread(model)⟩."
+    ),
+    Quantiles: "Quantiles come from ⟨models=dco.models.QuantilePair(model)⟩.",
+}

@@ -166,7 +166,7 @@ class Dealt:
     def parts(self, tune: int = 0) -> tuple[Floats, Integers, Floats, Integers]:
         """X and y of the training rows with the first `tune` rows of the pool, and of all rows after them."""
         start = self.sizes.train + tune
-        first, later, _ = self.order.cut(start, self.sizes.all)
+        first, later, _ = np.split(self.order.rows, [start, self.sizes.all])
         X, y = self.data.features, self.data.labels
         return X[first], y[first], X[later], y[later]
 

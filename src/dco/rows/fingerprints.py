@@ -55,8 +55,15 @@ def row_fingerprints(X: Any, y: Any = None, *, at_float32: bool = False) -> Hash
     in the order given, and their names are not part of a row. With `at_float32` numbers are rounded to float32 first, so
     a float32 copy of decimals meets its original.
     """
-    lanes = _row_words(X, y, at_float32=at_float32)
-    return np.ascontiguousarray(lanes.T, dtype="<u8").view("S16")[:, 0]
+    tables = [as_table(X, "X")] if y is None else [as_table(X, "X"), as_table(y, "y")]
+    n, widths = tables[0].shape[0], [table.shape[1] for table in tables]
+    if tables[-1].shape[0] != n:
+        raise ValueError(f"X has {n} rows and y has {tables[-1].shape[0]}; give one target per row.")
+    shape = np.array(widths[0] + (widths[1] << 32 if y is not None else 0), dtype=np.uint64)  # 3 columns are not 4 with a 0
+    sums = mixed(shape ^ column_keys(_SHAPE, 1))
+    for table, first in zip(tables, (0, _TARGETS), strict=False):
+        sums = sums + _table_sums(table, column_keys(first, table.shape[1]), at_float32)
+    return np.ascontiguousarray(mixed(sums).T, dtype="<u8").view("S16")[:, 0]
 
 
 def row_uniforms(X: Any, *, seed: int) -> Floats:
@@ -65,7 +72,7 @@ def row_uniforms(X: Any, *, seed: int) -> Floats:
     It depends neither on y nor on the row's position or batch: a row alone gets the same number as in a table. Given the
     seed it is a fixed function of x, so scores stay exchangeable when rows are.
     """
-    first, second = _row_words(X, None)
+    first, second = np.ascontiguousarray(row_fingerprints(X)).view("<u8").reshape(-1, 2).T
     key, _ = _halves(b"dco uniforms", str(int(seed)).encode())
     return (mixed(mixed(first ^ np.uint64(key)) + second) >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
@@ -147,19 +154,6 @@ def sums_by_row(cells: Words, matrix: Any) -> Words:
     before = np.zeros((len(cells), cells.shape[1] + 1), np.uint64)
     np.cumsum(cells, axis=1, out=before[:, 1:])
     return np.diff(before[:, matrix.indptr])
-
-
-def _row_words(X: Any, y: Any, *, at_float32: bool = False) -> Words:
-    """The two lanes of each row, (2, n)."""
-    tables = [as_table(X, "X")] if y is None else [as_table(X, "X"), as_table(y, "y")]
-    n, widths = tables[0].shape[0], [table.shape[1] for table in tables]
-    if tables[-1].shape[0] != n:
-        raise ValueError(f"X has {n} rows and y has {tables[-1].shape[0]}; give one target per row.")
-    shape = np.array(widths[0] + (widths[1] << 32 if y is not None else 0), dtype=np.uint64)  # 3 columns are not 4 with a 0
-    sums = mixed(shape ^ column_keys(_SHAPE, 1))
-    for table, first in zip(tables, (0, _TARGETS), strict=False):
-        sums = sums + _table_sums(table, column_keys(first, table.shape[1]), at_float32)
-    return mixed(sums)
 
 
 def _table_sums(table: Any, keys: Words, at_float32: bool) -> Words:

@@ -136,7 +136,8 @@ def sizes_of_roles(
     """
     n = len(rows) if rows.clusters is None else len(set(rows.clusters.tolist()))
     quarter = (n + 2) // 4  # as `assign_roles` rounds it
-    least = 0 if calibrate is not None or statement.is_finite(quarter) else statement.smallest_n()
+    finite = statement.rule.rank(quarter, alpha=statement.alpha, delta=statement.delta) <= quarter
+    least = 0 if calibrate is not None or finite else statement.smallest_n()
     short = 0 < 2 * least <= n
     if tune is None and folds is None and foldable and n >= 2 * _FOLDS and (short or n < enough):
         folds = _FOLDS
@@ -207,7 +208,8 @@ def deal_roles(rows: Rows, split: Split, *, seed: int, grow: Grow | None = None)
     parts |= {"calibrate": rows.take(splits.calibrate)} | {role: own for role, own in brought.items() if own is not None}
     if given:
         _check_clusters(parts)
-    _check_not_empty(parts, split)
+    if not all(map(len, parts.values())):
+        _check_empty(parts, split)
     if split.stratify:
         used = [role for role, count in splits.sizes.items() if count]
         if len(used) == 1:
@@ -300,7 +302,8 @@ def _grown(rows: Rows, split: Split, *, seed: int, grow: Grow) -> tuple[Splits, 
     return Splits(train, tune, calibrate, _NOTHING, seed=seed, grouped=rows.clusters is not None), prefitted
 
 
-def _check_not_empty(parts: Mapping[str, Rows], split: Split) -> None:
+def _check_empty(parts: Mapping[str, Rows], split: Split) -> None:
+    """Refuse an empty role that is not meant to be empty."""
     if len(parts["calibrate"]) == 0:
         raise ValueError(Message(f"no row is left for the role calibrate: ⟨calibrate_size={split.calibrate}⟩. Raise it."))
     if len(parts["train"]) == 0 and not split.frozen:
@@ -360,7 +363,7 @@ def assign_roles(
         raise ValueError("there are no rows to assign to roles; give at least one.")
     number = as_seed(seed)
     order = random_order(total, groups=groups, stratify=stratify, seed=number)
-    units, unit = order.units, "row" if groups is None else "group"
+    units, unit = order.ends.size - 1, "row" if groups is None else "group"
     asked = {Role.CALIBRATE: calibrate, Role.TUNE: tune, Role.TEST: test}
     cuts, wanted = [0], Fraction(0)
     for role, size in asked.items():
@@ -375,7 +378,7 @@ def assign_roles(
         if amount and cuts[-1] == cuts[-2]:
             few = f"{counted(units, unit)} {are(units)} too few"
             raise ValueError(f"{few}: the size {size} leaves the role {role} without a row.")
-    calibrated, tuned, tested, rest = order.cut(*cuts[1:])
+    calibrated, tuned, tested, rest = np.split(order.rows, order.ends[cuts[1:]])
     return Splits(rest, tuned, calibrated, tested, number, stratify is not None, groups is not None)
 
 
@@ -398,11 +401,12 @@ def folds(rows: int | Integers, k: int, *, groups: Any = None, seed: Seed = None
     one row (one group).
     """
     order = random_order(rows, groups=groups, seed=seed)
-    if as_count(k, name="k") < 2 or k > order.units:
+    units = order.ends.size - 1
+    if as_count(k, name="k") < 2 or k > units:
         unit = "rows" if groups is None else "groups"
-        raise ValueError(f"k must lie between 2 and the number of {unit}, {order.units}; got {k}.")
-    cuts = [order.cut(i * order.units // k, (i + 1) * order.units // k) for i in range(k)]
-    return [(np.concatenate([before, after]), held_out) for before, held_out, after in cuts]
+        raise ValueError(f"k must lie between 2 and the number of {unit}, {units}; got {k}.")
+    parts = np.split(order.rows, order.ends[[i * units // k for i in range(1, k)]])
+    return [(np.concatenate([*parts[:i], *parts[i + 1 :]]), held_out) for i, held_out in enumerate(parts)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -415,15 +419,6 @@ class RowOrder:
 
     rows: Integers
     ends: Integers
-
-    @property
-    def units(self) -> int:
-        """How many units there are: rows, or groups."""
-        return int(self.ends.size) - 1
-
-    def cut(self, *units: int) -> list[Integers]:
-        """The rows before, between and after these numbers of units, which ascend."""
-        return np.split(self.rows, self.ends[list(units)])
 
 
 def random_order(rows: int | Integers, *, groups: Any = None, stratify: Any = None, seed: Seed = None) -> RowOrder:

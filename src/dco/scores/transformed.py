@@ -134,10 +134,8 @@ class Within(Score):
         return replace(sets.clip(*each), member=AtMost(self, prediction, limit))
 
 
-def support_of(given: Any) -> tuple[float, float] | None:
-    """(low, high) with infinite ends where None was given; None stays None."""
-    if given is None:
-        return None
+def support_of(given: Any) -> tuple[float, float]:
+    """(low, high) with infinite ends where None was given."""
     try:
         low, high = given
         ends = -math.inf if low is None else float(low), math.inf if high is None else float(high)

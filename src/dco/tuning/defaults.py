@@ -14,8 +14,10 @@ import numpy as np
 
 from dco.foundations.arrays import AnyArray, Floats
 from dco.foundations.ranks import Level, as_rational
-from dco.models.adapt import records_of, seeded_models
+from dco.models.adapt import last_model, records_of, seeded_models
 from dco.rows.rows import Rows, is_frame
+from dco.scores.never_empty import never_empty
+from dco.scores.registry import default_scores
 from dco.scores.regression import AbsoluteResidual, NormalisedResidual, QuantileResidual
 from dco.scores.score import Score, named_scores
 from dco.scores.transformed import Transformed
@@ -207,3 +209,10 @@ class Maker:
             encoder = OrdinalEncoder(handle_unknown="use_encoded_value", **codes)
             parts.append(("texts", Pipeline([("plain", PlainColumns()), ("encode", encoder)]), list(self.columns.texts)))
         return [("columns", ColumnTransformer(parts))]
+
+
+def scores_for(model: Any, offered: Sequence[type]) -> dict[str, Score]:
+    """The default scores of the records that a model offers; the one of medians where the model gives any."""
+    proposed = [never_empty(score) for kind in offered for score in default_scores(kind)]
+    medians = getattr(last_model(model), "median", False)
+    return named_scores(score for score in proposed if medians or score != QuantileResidual(kind="median"))

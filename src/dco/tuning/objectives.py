@@ -17,15 +17,14 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dco.foundations.arrays import AnyArray, Bools, Floats, Integers
-from dco.foundations.display import counted
-from dco.foundations.notes import Message, Note
+from dco.foundations.ranks import clopper_pearson_upper
 from dco.predictions import ClassRecord, Prediction, fifths
 from dco.scores.decision import act
 from dco.sets.labels import LabelSets, codes_of
 from dco.sets.prediction_sets import PredictionSets
 from dco.tuning.ranking import EvaluatedCandidate, RankingRow
 
-_ERROR = 0.05  # the probability of finding a structure uneven that is not, and of a note where none is due
+_ERROR = 0.05  # the probability of finding a structure uneven that is not
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,14 +160,6 @@ def _hits(at: Outcome, codes: Integers) -> tuple[Floats, Floats]:
     return np.asarray(covered[some] / mass[some] * rows[some]), np.asarray(rows[some])
 
 
-def clopper_pearson_upper(hits: Floats, rows: Floats, error: float) -> Floats:
-    """The Clopper-Pearson upper bound of a probability at a one-sided error."""
-    from scipy.special import betaincinv
-
-    missed = rows - hits
-    return np.where(missed > 1e-9, betaincinv(hits + 1, np.maximum(missed, 1e-9), 1 - error), 1.0)
-
-
 @dataclass(frozen=True)
 class DecisionLoss(Objective):
     """The mean loss on the tuning rows of the action that is best against each label set (`scores.decision.act`).
@@ -257,58 +248,3 @@ def objective_of(given: Any) -> Objective:
     raise ValueError(
         f"objective must be one of {names}, an objective of dco.objectives, or a function of (sets, y); got {given!r:.200}."
     )
-
-
-# ---------------------------------------------------------------------------------------------- what the winner shows
-
-_LOW_CLASS = 0.7
-_LOW_FIFTH = 0.1  # below the level
-_SILENT = 0.01  # share of empty sets
-
-
-def note_classes(y: AnyArray, covered: Bools, sizes: Floats) -> list[Note]:
-    """Classes far below the level, and empty sets, each with what mends it."""
-    notes, silent = _classes(y, covered), float(np.mean(sizes == 0))
-    if silent >= _SILENT:
-        text = f"{100 * silent:.1f} % of the sets of the tuning rows are empty: they say nothing about their rows."
-        remedy = "Leave ⟨scores⟩ out, or wrap the score: dco.scores.NeverEmpty(score)."
-        notes.append(Note("empty-sets", text, Message(remedy)))
-    return notes
-
-
-def _classes(y: AnyArray, covered: Bools) -> list[Note]:
-    """Classes whose coverage is surely under 70 %: the upper bounds hold for all classes at once."""
-    names, codes = np.unique(y, return_inverse=True)
-    hits, rows, low = _surely_below(codes, covered, _LOW_CLASS)
-    if not low.size:
-        return []
-    shown = ", ".join(f"{names[k]} ({100 * hits[k] / rows[k]:.0f} % of {counted(int(rows[k]), 'row')})" for k in low[:5])
-    more = f" and {low.size - 5} more" if low.size > 5 else ""
-    text = f"On the tuning rows sets hold some classes far less often than the level says: {shown}{more}."
-    return [Note("low-classes", text, Message('⟨condition_on="label"⟩ gives each class a threshold of its own.'))]
-
-
-def note_one_width(covered: Bools, sizes: Floats, centres: Floats, *, alpha: float) -> list[Note]:
-    """One width for all rows, although some fifth of the prediction is surely covered .1 less than the level."""
-    if np.ptp(sizes) > 1e-9 * np.abs(sizes).max(initial=0.0):
-        return []
-    hits, rows, low = _surely_below(fifths(centres), covered, 1 - alpha - _LOW_FIFTH)
-    if not low.size:
-        return []
-    worst = low[np.argmin(hits[low] / rows[low])]
-    text = (
-        f"All intervals have the same width, but errors differ in size: on the tuning rows, fifth {worst + 1} of the "
-        f"prediction is covered {100 * hits[worst] / rows[worst]:.0f} % of the time."
-    )
-    remedy = Message(
-        "Add models whose widths follow the row (⟨models=dco.models.QuantilePair(model)⟩, "
-        "⟨models=dco.models.ResidualSpread(model)⟩), and choose with ⟨objective=even⟩."
-    )
-    return [Note("one-width", text, remedy)]
-
-
-def _surely_below(codes: Integers, covered: Bools, level: float) -> tuple[Floats, Floats, Integers]:
-    """Covered rows and rows of each slice, and the slices whose upper bounds, valid for all at once, are below `level`."""
-    rows, hits = np.bincount(codes).astype(np.float64), np.bincount(codes, covered).astype(np.float64)
-    bounds = clopper_pearson_upper(hits, rows, _ERROR / rows.size)
-    return hits, rows, np.flatnonzero((rows > 0) & (bounds < level))

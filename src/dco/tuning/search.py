@@ -425,7 +425,9 @@ def _measured(
     mean = exact_mean(sizes, weights)
     miscoverage = int(np.count_nonzero(above)) / rule.n if weights is None else math.fsum(weights[above])
     p95 = size_quantile(sizes, 0.95) if rule.masses is None else smallest_within(sizes, _TAIL, None, rule.masses)[0]
-    row = RankingRow(entry.name, threshold, miscoverage, mean, p95, feasible and math.isfinite(mean), by_condition)
+    row = RankingRow(entry.name, threshold, miscoverage, mean, p95, feasible and math.isfinite(mean), by_condition, mean)
+    if rule.objective == MEAN_SIZE:
+        return row
     at = Outcome(row, entry, ~above, sizes, deployed, float(rule.alpha), rule.slices, rule.groups, weights)
     return replace(row, objective=rule.objective.value(at), shortfall=rule.objective.shortfall(at))
 

@@ -5,35 +5,32 @@ Each distinct model is fitted once, and predicts the tuning rows once for each k
 
 from __future__ import annotations
 
-import inspect
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
-from dco.foundations.arrays import AnyArray, Floats, Integers
+from dco.foundations.arrays import AnyArray, Bools, Floats, Integers
+from dco.foundations.display import counted, first_few
 from dco.foundations.errors import IncompatibleScoreError
 from dco.foundations.notes import Message, Note
 from dco.foundations.parallel import FOLLOWER, run_many
-from dco.foundations.ranks import Level, as_rational
-from dco.models.adapt import CLASS_RECORDS, holds_frozen, is_frozen, last_model, predict_record, records_of
+from dco.foundations.ranks import Level, as_rational, clopper_pearson_upper
+from dco.models.adapt import CLASS_RECORDS, holds_frozen, is_frozen, predict_record, records_of, routed, sources_of
 from dco.models.averaged import AveragedModel
 from dco.models.several import SeveralModels
-from dco.predictions import GaussianMixtures, Points, PointsWithSpread, Quantiles
+from dco.predictions import GaussianMixtures, fifths
 from dco.rows.conditions import LABEL_CLUSTERS, check_condition, condition_values, is_label
 from dco.rows.fingerprints import row_uniforms
 from dco.rows.roles import folds
 from dco.rows.rows import Rows
-from dco.scores.never_empty import never_empty
-from dco.scores.registry import default_scores
-from dco.scores.regression import QuantileResidual
-from dco.scores.score import Score, named_scores
+from dco.scores.score import Score
 from dco.scores.transformed import Within
-from dco.tuning.defaults import Defaults
-from dco.tuning.objectives import MEAN_SIZE, Objective, note_classes, note_one_width
+from dco.tuning.defaults import Defaults, scores_for
+from dco.tuning.objectives import MEAN_SIZE, Objective
 from dco.tuning.options import Conditions
 from dco.tuning.proposals import pointwise, searched, with_ensemble, with_levelled
 from dco.tuning.ranking import FailedCandidate, Ranking, failed_note
@@ -141,10 +138,7 @@ def suitable(model_name: str, model: Any, scores: Mapping[str, Score] | None, be
     """
     offered = records_of(model)
     if scores is None:
-        proposed = [never_empty(score) for kind in offered for score in default_scores(kind)]
-        if not getattr(last_model(model), "median", False):
-            proposed = [score for score in proposed if score != QuantileResidual(kind="median")]
-        scores = named_scores(proposed)
+        scores = scores_for(model, offered)
     kinds = {name: next((kind for kind in score.needs if kind in offered), None) for name, score in scores.items()}
     found = [Candidate(model_name, name, model, scores[name], kind) for name, kind in kinds.items() if kind is not None]
     wrong = next((each.kind for each in found if (each.kind in CLASS_RECORDS) != (bench.classes is not None)), None)
@@ -166,7 +160,7 @@ def expand(models: Mapping[str, Any], scores: Mapping[str, Score] | None, bench:
             offered = records_of(models[name])
             given = ", ".join(kind.__name__ for kind in offered) or "nothing that a score can read"
             tried = ", ".join(scores or ()) or "the default scores"
-            sources = _sources((scores or {}).values(), offered)
+            sources = sources_of((kind for score in (scores or {}).values() for kind in score.needs), offered)
             raise IncompatibleScoreError(
                 Message(f"No score suits the model {name!r}: it gives {given}; tried {tried}.{sources}")
             )
@@ -174,28 +168,13 @@ def expand(models: Mapping[str, Any], scores: Mapping[str, Score] | None, bench:
     for score_name, score in (scores or {}).items():
         if score_name not in used:
             needs = " or ".join(kind.__name__ for kind in score.needs)
-            sources = _sources([score], [kind for model in models.values() for kind in records_of(model)])
+            sources = sources_of(score.needs, [kind for model in models.values() for kind in records_of(model)])
             raise IncompatibleScoreError(
                 Message(
                     f"The score {score_name} needs {needs}, which none of the models gives ({', '.join(models)}).{sources}"
                 )
             )
     return [candidate for own in found.values() for candidate in own]
-
-
-def _sources(scores: Iterable[Score], offered: Sequence[type]) -> str:
-    """How a model that gives points comes to give what these scores read."""
-    wanted = {kind for score in scores for kind in score.needs} if Points in offered else set()
-    return "".join(f" {sentence}" for kind, sentence in _SOURCES.items() if kind in wanted)
-
-
-_SOURCES: dict[type, str] = {
-    PointsWithSpread: (
-        "A spread comes from predict(X, return_std=True), from a predict_distribution annotated -> dco.PointsWithSpread, or "
-        "from ⟨models=dco.models.ResidualSpread(model)⟩."
-    ),
-    Quantiles: "Quantiles come from ⟨models=dco.models.QuantilePair(model)⟩.",
-}
 
 
 def try_models(candidates: Sequence[Candidate], bench: Workbench) -> dict[str, Tried]:
@@ -288,19 +267,9 @@ class Trials:
     bench: Workbench
     alpha: Level
     conditions: Conditions | None = None
+    slices: Mapping[str, Any] | None = None  # of the tuning rows, as `_named_slices` finds them
     tried: dict[str, Tried] = field(default_factory=dict)
     seen: dict[str, Candidate] = field(default_factory=dict)
-
-    @cached_property
-    def slices(self) -> dict[str, Any] | None:
-        """The slices of the tuning rows that the caller names: conditions, and the columns that the objective goes by."""
-        rows, found = self.bench.tuning_rows(), dict[str, Any]()
-        for name in self.bench.choosing.objective.columns:
-            check_condition(name, rows.X, parameter="by")
-            found[str(name)] = condition_values(name, rows.X, rows.y, parameter="by")
-        if self.conditions is not None and not isinstance(self.conditions, str):
-            found["condition"] = self.conditions
-        return found or None
 
     def suitable(self, model_name: str, model: Any, scores: Mapping[str, Score]) -> list[Candidate]:
         """The candidates of a model that a search proposes."""
@@ -356,6 +325,15 @@ class Trials:
         return split_evaluated(evaluated, alpha=self.alpha, rng=rng, objective=aim, slices=self.slices)
 
 
+def _named_slices(bench: Workbench, conditions: Conditions | None) -> dict[str, Any]:
+    """The slices of the tuning rows that the caller names: conditions, and the columns that the objective goes by."""
+    rows, found = bench.tuning_rows(), dict[str, Any]()
+    for name in bench.choosing.objective.columns:
+        check_condition(name, rows.X, parameter="by")
+        found[str(name)] = condition_values(name, rows.X, rows.y, parameter="by")
+    return found if conditions is None or isinstance(conditions, str) else found | {"condition": conditions}
+
+
 def fit_model(model: Any, rows: Rows) -> Any:
     """A fitted clone of the model, which copies the rows that it works in; a frozen model is used as it is."""
     if is_frozen(model):
@@ -371,46 +349,6 @@ def fit_model(model: Any, rows: Rows) -> Any:
         fitted.set_params(**dict.fromkeys(in_place, True))
     fitted.fit(rows.X, rows.y, **(routed(fitted, rows.params) if rows.params else {}))
     return fitted
-
-
-def routed(model: Any, params: Mapping[str, Any]) -> dict[str, Any]:
-    """Fit parameters under the names that this model takes; one that it cannot take is an error naming both."""
-    from sklearn import get_config
-
-    if get_config().get("enable_metadata_routing"):
-        from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping
-
-        # a parameter that the model could take but neither asked for nor declined is scikit-learn's error, never dropped
-        router = MetadataRouter(owner=type(model).__name__)
-        router.add(model=model, method_mapping=MethodMapping().add(caller="fit", callee="fit"))
-        return dict(router.route_params(caller="fit", params=dict(params))["model"]["fit"])
-    return {_routed_name(model, name): value for name, value in params.items()}
-
-
-def _routed_name(model: Any, name: str) -> str:
-    if hasattr(model, "steps"):  # a Pipeline: `step__name` as it is, a plain name to its last step
-        if "__" in name:
-            return name
-        last, final = model.steps[-1]
-        return f"{last}__{_routed_name(final, name)}"
-    accepted = inspect.signature(model.fit).parameters
-    if name not in accepted and not any(p.kind is p.VAR_KEYWORD for p in accepted.values()):
-        raise TypeError(f"{type(model).__name__}.fit takes no {name!r}")
-    return name
-
-
-class Aim(Protocol):
-    """What a search asks of a statement."""
-
-    @property
-    def alpha(self) -> Level:
-        """The miscoverage that sets are compared at."""
-        ...
-
-    @property
-    def condition_on(self) -> Any:
-        """What names the condition of a row, or None."""
-        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -431,7 +369,7 @@ def select(
     models: Mapping[str, Any] | Defaults,
     scores: Mapping[str, Score] | None,
     bench: Workbench,
-    statement: Aim,
+    statement: Any,  # with `alpha` and `condition_on`
     notes: list[Note],
 ) -> Selection:
     """Try the candidates on training and tuning rows and keep the one that the objective puts first."""
@@ -454,8 +392,9 @@ def select(
                 Message("Clusters of labels are learnt on tuning rows: raise ⟨tune_size⟩, or use folds: ⟨tune_folds=5⟩.")
             )
         return _the_only(candidates, alpha=statement.alpha, searched=search is not None, known=fitted_here)
-    named = statement.condition_on is not None
-    trials = Trials(bench, statement.alpha, bench.conditions(statement.condition_on) if named else None)
+    conditions = None if statement.condition_on is None else bench.conditions(statement.condition_on)
+    plain = conditions is None and not bench.choosing.objective.columns
+    trials = Trials(bench, statement.alpha, conditions, None if plain else _named_slices(bench, conditions))
     if search is not None:
         candidates = searched(search, candidates, trials)
     ranking = trials.rank(candidates)
@@ -498,3 +437,53 @@ def _the_only(candidates: Sequence[Candidate], *, alpha: Level, searched: bool, 
         advice = "raise ⟨tune_size⟩, tune by folds with ⟨tune_folds=5⟩, or bring one model and one score."
         raise ValueError(Message(f"No row is left for tuning, but {found}: {advice}"))
     return Selection(Ranking((), (), float(as_rational(alpha)), 0), candidates[0], None, 1, {}, known)
+
+
+# ---------------------------------------------------------------------------------------------- what the winner shows
+
+_ERROR = 0.05  # the probability of a note where none is due
+_LOW_CLASS = 0.7
+_LOW_FIFTH = 0.1  # below the level
+_SILENT = 0.01  # share of empty sets
+
+
+def note_classes(y: AnyArray, covered: Bools, sizes: Floats) -> list[Note]:
+    """Classes whose coverage is surely under 70 %, for all classes at once, and empty sets, each with what mends it."""
+    names, codes = np.unique(y, return_inverse=True)
+    hits, rows, low = _surely_below(codes, covered, _LOW_CLASS)
+    notes, silent = list[Note](), float(np.mean(sizes == 0))
+    if low.size:
+        named = [f"{names[k]} ({100 * hits[k] / rows[k]:.0f} % of {counted(int(rows[k]), 'row')})" for k in low]
+        text = f"On the tuning rows sets hold some classes far less often than the level says: {first_few(named)}."
+        notes.append(Note("low-classes", text, Message('⟨condition_on="label"⟩ gives each class a threshold of its own.')))
+    if silent >= _SILENT:
+        text = f"{100 * silent:.1f} % of the sets of the tuning rows are empty: they say nothing about their rows."
+        remedy = "Leave ⟨scores⟩ out, or wrap the score: dco.scores.NeverEmpty(score)."
+        notes.append(Note("empty-sets", text, Message(remedy)))
+    return notes
+
+
+def note_one_width(covered: Bools, sizes: Floats, centres: Floats, *, alpha: float) -> list[Note]:
+    """One width for all rows, although some fifth of the prediction is surely covered .1 less than the level."""
+    if np.ptp(sizes) > 1e-9 * np.abs(sizes).max(initial=0.0):
+        return []
+    hits, rows, low = _surely_below(fifths(centres), covered, 1 - alpha - _LOW_FIFTH)
+    if not low.size:
+        return []
+    worst = low[np.argmin(hits[low] / rows[low])]
+    text = (
+        f"All intervals have the same width, but errors differ in size: on the tuning rows, fifth {worst + 1} of the "
+        f"prediction is covered {100 * hits[worst] / rows[worst]:.0f} % of the time."
+    )
+    remedy = Message(
+        "Add models whose widths follow the row (⟨models=dco.models.QuantilePair(model)⟩, "
+        "⟨models=dco.models.ResidualSpread(model)⟩), and choose with ⟨objective=even⟩."
+    )
+    return [Note("one-width", text, remedy)]
+
+
+def _surely_below(codes: Integers, covered: Bools, level: float) -> tuple[Floats, Floats, Integers]:
+    """Covered rows and rows of each slice, and the slices whose upper bounds, valid for all at once, are below `level`."""
+    rows, hits = np.bincount(codes).astype(np.float64), np.bincount(codes, covered).astype(np.float64)
+    bounds = clopper_pearson_upper(hits, rows, _ERROR / rows.size)
+    return hits, rows, np.flatnonzero((rows > 0) & (bounds < level))

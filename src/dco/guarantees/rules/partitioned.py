@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 
 from dco.foundations.arrays import Integers
 from dco.foundations.parallel import run_many
-from dco.foundations.ranks import Level, Threshold, checked_scores
+from dco.foundations.ranks import Level, Threshold, as_rational, checked_scores
 from dco.guarantees.rules.order_statistics import with_warning
 from dco.guarantees.rules.rule import PAC, SPLIT_CONFORMAL
 
@@ -43,11 +43,13 @@ def partitioned_conformal(
             n = int(upto[-1])
             rank = rule.rank(n, alpha=alpha, delta=delta)
         if rank > n:
-            return with_warning(rule, rule.made(np.inf, rank, n, alpha=alpha, delta=delta), alpha, delta)
+            break
         pattern = int(np.searchsorted(upto, rank - before))
         before += int(upto[pattern - 1]) if pattern else 0
         found = (found << _BITS) | pattern
-    return rule.made(_score(found), rank, n, alpha=alpha, delta=delta)
+    level, failure = float(as_rational(alpha)), None if delta is None else float(as_rational(delta, name="delta"))
+    threshold = Threshold(_score(found) if rank <= n else np.inf, rank, n, rule.certifies, level, failure)
+    return with_warning(rule, threshold, alpha, delta)
 
 
 def _counted(part: Any, *, found: int, done: int) -> Integers:

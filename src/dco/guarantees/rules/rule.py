@@ -64,12 +64,9 @@ class Rule(ABC):
         if clusters is not None:
             return self.clustered(scores, clusters, alpha=alpha)
         rank = self.rank(scores.size, alpha=alpha, delta=delta)
-        return self.made(order_statistic(scores, rank), rank, scores.size, alpha=alpha, delta=delta)
-
-    def made(self, value: float, rank: int, n: int, *, alpha: Level, delta: Level | None) -> Threshold:
-        """The threshold of this value, the `rank`-th smallest of n scores."""
         failure = float(as_rational(delta, name="delta")) if self.needs_delta and delta is not None else None
-        return Threshold(value, rank=rank, n=n, guarantee=self.certifies, alpha=float(as_rational(alpha)), delta=failure)
+        level = float(as_rational(alpha))
+        return Threshold(order_statistic(scores, rank), rank, scores.size, self.certifies, level, failure)
 
     def overlapping(self, scores: Floats, features: Floats, new: Floats, *, alpha: Level) -> Floats:
         """A cut-off for each row of `new`, for groups that overlap: `features` mark those of each checked score."""
