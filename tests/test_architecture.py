@@ -111,7 +111,7 @@ def test_files_functions_and_the_top_level_are_small() -> None:
     assert len([path for path in SOURCE.iterdir() if path.suffix == ".py"]) <= 8
     own = sum(n for name, n in lines.items() if not name.startswith("dco.reproduction"))
     print(f"\n{sum(lines.values())} lines in {len(lines)} modules, {own} without the reproduction")
-    assert own <= 27_282  # the aim is 17,000
+    assert own <= 27_220  # the aim is 17,000
 
 
 def parameters(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
@@ -175,7 +175,7 @@ def test_the_path_is_short() -> None:
     est.fit(X, y).predict_set(X)  # loads what is loaded on first use
     for name, call, most, most_files in (
         ("fit", lambda: est.fit(X, y), 131, 15),
-        ("predict_set", lambda: est.predict_set(X[:50]), 36, 8),
+        ("predict_set", lambda: est.predict_set(X[:50]), 34, 8),
     ):
         found, switches = traced(call)
         files = {Path(file).relative_to(SOURCE) for file, _ in found}
