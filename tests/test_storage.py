@@ -407,17 +407,20 @@ def test_untrusted_types_are_named_with_the_argument_that_trusts_them(tmp_path):
             dco.load(path, trusted=everything)
 
 
-def test_lightgbm_loads_when_trusted(tmp_path):
-    lightgbm = pytest.importorskip("lightgbm")
-    model = lightgbm.LGBMRegressor(n_estimators=5, verbose=-1).fit(X, NUMBERS)
+@pytest.mark.parametrize(
+    ("package", "kind", "booster"),
+    [("lightgbm", "LGBMRegressor", "basic.Booster"), ("xgboost", "XGBRegressor", "core.Booster")],
+)
+def test_boosting_of_other_packages_loads_when_the_package_is_named(tmp_path, package, kind, booster):
+    model = getattr(pytest.importorskip(package), kind)(n_estimators=5, verbosity=-1 if package == "lightgbm" else 0)
+    model.fit(X, NUMBERS)
     dco.save(model, tmp_path / "model.dco")
-    with pytest.raises(dco.UntrustedTypeError, match=r"lightgbm\.basic\.Booster"):
+    with pytest.raises(
+        dco.UntrustedTypeError, match=rf"{package}\.{booster}.*pass trusted=\['{package}'\]; building them may"
+    ):
         dco.load(tmp_path / "model.dco")
-    names = ["lightgbm.basic.Booster", "lightgbm.sklearn.LGBMRegressor"]
-    for trusted in (names, ["lightgbm"]):
+    for trusted in ([f"{package}.{booster}", f"{package}.sklearn.{kind}"], [package]):
         np.testing.assert_array_equal(dco.load(tmp_path / "model.dco", trusted=trusted).predict(X), model.predict(X))
-    with pytest.raises(dco.UntrustedTypeError, match=r"pass trusted=\['lightgbm'\]; building them may run their code"):
-        dco.load(tmp_path / "model.dco")
 
 
 @pytest.mark.parametrize(("package", "words"), [("catboost", "model.save_model"), ("skorch", "net.save_params")])
