@@ -302,7 +302,7 @@ class DecoupledClassifier(ClassifierMixin, Decoupled):
         Candidates' models. Each is cloned and fitted; ``FrozenEstimator(model)`` is used as it is. None tries linear models,
         trees and boosting as `dco fit` does, also for frames with categories and gaps; a list of names tries some of them.
     scores : None, a score or its short name ("lac"), list, or dict {name: score}
-        None tries every score that suits what the models give.
+        None tries every score that fits the models' predictions.
     alpha, guarantee, delta
         "marginal": a new row is covered with probability >= 1 - alpha. "pac": with probability >= 1 - delta over the
         calibration rows, at least 1 - alpha of new rows are covered.

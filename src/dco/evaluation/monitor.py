@@ -138,7 +138,7 @@ class Monitor:
     different rows are often equal, dropping them leaves the unusual ones, and the claim holds with ``duplicates="natural"``
     only, which counts every row. Labels that the fit does not know are misses; where each label has a threshold of its own,
     the claim is for rows whose label is known, as the guarantee is.
-    `state` is what `state()` returned: the monitor goes on from there.
+    `state` is what `state()` returned: the monitor continues from there.
     """
 
     def __init__(

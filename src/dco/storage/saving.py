@@ -39,7 +39,7 @@ _ALWAYS_ALLOWED = 64 * 2**20
 
 
 def save(estimator: Any, path: str | os.PathLike[str], *, overwrite: bool = True) -> None:
-    """Write a fitted estimator to `path`; without `overwrite` a file that is there is kept, and this is a ValueError.
+    """Write a fitted estimator to `path`; an existing file is replaced only with `overwrite`, else a ValueError.
 
     The file is written beside its target, loaded back and compared with the original attribute by attribute, and only then
     moved into place: what cannot be read back is a TypeError that names the attribute, and leaves an older file as it was.

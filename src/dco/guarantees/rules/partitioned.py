@@ -29,7 +29,7 @@ def partitioned_conformal(
 ) -> Threshold:
     """`split_conformal` (with `delta` `bayesian_quadrature`) of scores in many parts, equal to the last bit.
 
-    A part is an array, or a function without arguments that reads one where it lies; it is called four times. Floats compare
+    A part is an array, or a function without arguments that reads one and is called four times. Floats compare
     as their bits do, so the wanted score is found 16 bits at a time: each round counts, in every part, how many scores go on
     from the bits found so far with each of 65,536 patterns (half a megabyte), and the counts are added up. Ties and
     infinities count like other scores. `n_jobs` and `scheduler` (the address of a Dask cluster) say where parts are read.
