@@ -125,7 +125,7 @@ class Decoupled(HoldsModels, ABC):
         rows = new._rows(X, y, groups, params, reset=True)
         if self.condition_on is not None:
             check_condition(self.condition_on, rows.X)
-        defaults = self._defaults(seed)
+        defaults = None if self.search is not None or named_models(self.models) else self._defaults(seed)
         statement = Statement(*(getattr(self, entry.name) for entry in fields(Statement)))
         frozen = defaults is None and self.search is None and all(map(is_frozen, named_models(self.models).values()))
         sizes = sizes_of_roles(
@@ -240,10 +240,8 @@ class Decoupled(HoldsModels, ABC):
         if self.support is not None and isinstance(self, ClassifierMixin):
             raise ValueError(Message("⟨support⟩ is for numbers; the labels of a classifier are those of y."))
 
-    def _defaults(self, seed: int) -> Defaults | None:
-        """The default models, all or those named, unless the caller brings models or a search."""
-        if self.search is not None or named_models(self.models):
-            return None
+    def _defaults(self, seed: int) -> Defaults:
+        """The default models, all or those named."""
         names = None if self.models is None else tuple(self.models)
         if names == ():
             raise ValueError("models is empty: pass an estimator, a list or a dict of them, or None for the default ones.")
@@ -401,9 +399,10 @@ class DecoupledRegressor(RegressorMixin, Decoupled):
         return self.predictor_.p_values(self._features(X), self._targets(y))
 
     def _targets(self, y: Any) -> AnyArray:
-        if not (isinstance(y, np.ndarray) and y.dtype == np.float64):
+        column = y
+        if not (isinstance(y, np.ndarray) and y.dtype == np.float64 and y.ndim == 1):
             check_floats_hold(y, name="y")
-        column = one_column(y, warn=True)
+            column = one_column(y, warn=True)
         try:
             values: AnyArray = check_array(column, ensure_2d=False, input_name="y", dtype=np.float64)
         except (TypeError, ValueError):

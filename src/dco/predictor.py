@@ -66,7 +66,8 @@ def fit_decoupled(
     thresholds = statement.thresholds(calibration)
     if classes is not None or choosing.support is not None:
         notes += note_targets(structure, y, thresholds, statement, choosing.support)
-    notes += statement.note_infeasible(calibration, thresholds, dealt_from=roles.dealt_from)
+    if np.inf in map(float, thresholds.values()):
+        notes += statement.note_infeasible(calibration, thresholds, dealt_from=roles.dealt_from)
     certificate = Certificate(**certified_facts(statement, structure, selection, calibration, thresholds, roles, bench))
     made = DecoupledPredictor(
         structure, calibration, statement, certificate, selection.ranking, roles.kept, roles.splits, rounding, tuple(notes)

@@ -377,12 +377,20 @@ class _Walk:
     kept: list[Any] = field(default_factory=list)  # an id is taken again once its object is gone
 
     def written(self, value: Any) -> bytes:
-        """A value as bytes: plain values and names in full, anything else by its digest."""
+        """A value as bytes: plain values, classes and functions with a name of their own in full, all else by its digest."""
         if isinstance(value, np.generic):
             value = value.item() if value.dtype.kind in "biufSU" else np.asarray(value)
-        plain = _plain_value(value)
-        if plain is not None:
-            return plain
+        if value is None or isinstance(value, (bool, int, complex)):
+            return _tagged("enum" if isinstance(value, Enum) else type(value).__name__, repr(value).encode())
+        if isinstance(value, float):
+            return _tagged("float", struct.pack("<d", value if value == value else np.nan))
+        if isinstance(value, str):
+            return _tagged("str", value.encode("utf-8", "surrogatepass"))
+        if isinstance(value, (bytes, bytearray)):
+            return _tagged("bytes", bytes(value))
+        named = isinstance(value, types.FunctionType | np.ufunc) and not set(b"<(") & set(_name_of(value))
+        if named or isinstance(value, (type, types.BuiltinFunctionType)):
+            return _tagged("name", _name_of(value))
         own = id(value)
         if own in self.parts:
             self.in_circle |= self.parts[own].startswith(_CIRCLE)
@@ -461,22 +469,6 @@ class _Walk:
         plain = np.asarray(value).astype(value.dtype.newbyteorder("<"), order="C", copy=False)
         data = plain.reshape(-1).view(np.uint8).data if plain.nbytes else b""  # read where it lies, not copied
         return _tagged("array", plain.dtype.str.encode(), shape, blake2b(data, digest_size=32).digest())
-
-
-def _plain_value(value: Any) -> bytes | None:
-    """A plain value, a class or a function with a name of its own; None for anything that has parts."""
-    if value is None or isinstance(value, (bool, int, complex)):
-        return _tagged(type(value).__name__ if not isinstance(value, Enum) else "enum", repr(value).encode())
-    if isinstance(value, float):
-        return _tagged("float", struct.pack("<d", value if value == value else np.nan))
-    if isinstance(value, str):
-        return _tagged("str", value.encode("utf-8", "surrogatepass"))
-    if isinstance(value, (bytes, bytearray)):
-        return _tagged("bytes", bytes(value))
-    named = isinstance(value, types.FunctionType | np.ufunc) and not set(b"<(") & set(_name_of(value))
-    if named or isinstance(value, (type, types.BuiltinFunctionType)):
-        return _tagged("name", _name_of(value))
-    return None
 
 
 def _code_parts(code: types.CodeType) -> list[Any]:

@@ -202,7 +202,10 @@ def deal_roles(rows: Rows, split: Split, *, seed: int, grow: Grow | None = None)
         assert grow is not None, 'Split(tune="auto") needs grow='
         splits, prefitted = _grown(rows, split, seed=seed, grow=grow)
     else:
-        splits = _dealt(rows, split, seed=seed)
+        labels = rows.y if split.stratify else None
+        deal: Callable[..., Splits] = partial(assign_roles, len(rows), groups=rows.clusters, stratify=labels, seed=seed)
+        usual = not (given or split.frozen or split.folds is not None)
+        splits = deal(tune=split.tune, calibrate=split.calibrate) if usual else _dealt(rows, split, deal)
     together = rows.take(np.concatenate([splits.train, splits.tune]))  # copied once: the two roles are slices of it
     parts = {"train": together.take(slice(splits.train.size)), "tune": together.take(slice(splits.train.size, None))}
     parts |= {"calibrate": rows.take(splits.calibrate)} | {role: own for role, own in brought.items() if own is not None}
@@ -243,10 +246,9 @@ def deal_roles(rows: Rows, split: Split, *, seed: int, grow: Grow | None = None)
     )
 
 
-def _dealt(rows: Rows, split: Split, *, seed: int) -> Splits:
-    """How `rows` are dealt to the roles that the caller has not brought."""
-    every, labels = np.arange(len(rows)), rows.y if split.stratify else None
-    deal: Callable[..., Splits] = partial(assign_roles, len(rows), groups=rows.clusters, stratify=labels, seed=seed)
+def _dealt(rows: Rows, split: Split, deal: Callable[..., Splits]) -> Splits:
+    """How `rows` are dealt where a role is brought by the caller, or not needed."""
+    every = np.arange(len(rows))
     if split.given_calibrate is not None:
         if split.given_tune is not None or split.folds is not None:
             return Splits(every, _NOTHING, _NOTHING, _NOTHING)
@@ -255,9 +257,7 @@ def _dealt(rows: Rows, split: Split, *, seed: int) -> Splits:
         return Splits(_NOTHING, _NOTHING, every, _NOTHING, grouped=rows.clusters is not None)
     if split.given_tune is not None or split.folds is not None:
         return deal(tune=0, calibrate=split.calibrate)
-    if split.frozen:
-        return _without_training(split, deal)
-    return deal(tune=split.tune, calibrate=split.calibrate)
+    return _without_training(split, deal)
 
 
 def _without_training(split: Split, deal: Callable[..., Splits]) -> Splits:
