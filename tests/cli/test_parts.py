@@ -36,7 +36,8 @@ def test_parts_give_what_the_whole_table_gives(dco, home, folder, model, where):
     whole = dco.json("evaluate", model, folder / "whole.parquet")
     for data in ("in", "whole.parquet"):
         parts = dco.json("evaluate", model, folder / data, "--in-parts", *where)
-        for name in ("n", "coverage", "coverage_low", "coverage_high", "empty", "full", "infinite", "unknown_labels"):
+        kinds = ("empty", "full", "infinite", "single", "unknown_labels")
+        for name in ("n", "coverage", "coverage_low", "coverage_high", *kinds):
             assert parts[name] == whole[name], name
         assert parts["mean_size"] == pytest.approx(whole["mean_size"], rel=1e-12)
         (law,) = parts["laws"].values()

@@ -402,7 +402,7 @@ def test_a_rare_class_that_is_missed_is_named_with_what_mends_it(opened: Any) ->
     told = f"rare is covered in {100 * estimator.evaluate(X[1500:], y[1500:], by='label').by_group[1].coverage:.1f}"
     assert "Not for every class: " + told in shown[0].replace("\u00a0", " ")  # beside the verdict
     assert shown[2].startswith("By class")  # before sizes and examples
-    note = window.page.locator(".slices .note").inner_text()
+    note = window.page.locator(".slices .note").first.inner_text()
     assert "Covered less often than" in note
     assert "rare" in note
     assert 'condition_on="label", or dco fit --condition-on target.' in note

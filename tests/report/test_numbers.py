@@ -344,11 +344,13 @@ def test_rows_are_sliced_by_class_or_fifth_beside_what_was_asked_for(case: Any) 
     given = case("classification")
     found = report_numbers(given.estimator, given.X, given.y)
     covered = given.estimator.predict_set(given.X).contains(given.y)
-    (slicing,) = found.rows.slicings
-    assert slicing.name == "class"
+    assert [slicing.name for slicing in found.rows.slicings] == ["class", "fifth of the prediction"]
     shown = {row.group: row.coverage for row in found.own.slices[0]}
     assert shown == {label: float(covered[given.y == label].mean()) for label in np.unique(given.y)}
     assert list(shown.values()) == sorted(shown.values())  # the least covered first
+    order = np.argsort(given.estimator.predict_proba(given.X).max(axis=1), kind="stable")
+    fifths = [float(covered[part].mean()) for part in np.array_split(order, 5)]
+    assert [row.coverage for row in found.own.slices[1]] == fifths
     given = case("regression")
     found = report_numbers(given.estimator, given.X, given.y, by=given.by)
     assert [slicing.name for slicing in found.rows.slicings] == ["slice", "fifth of the prediction"]
@@ -362,7 +364,7 @@ def test_rows_are_sliced_by_class_or_fifth_beside_what_was_asked_for(case: Any) 
     assert [row.coverage for row in found.own.slices[1]] == [float(covered[part].mean()) for part in np.split(order, 5)]
     by_label = case("by label")
     found = report_numbers(by_label.estimator, by_label.X, by_label.y)  # the conditions are the classes: shown once
-    assert [slicing.are_conditions for slicing in found.rows.slicings] == [True]
+    assert [slicing.are_conditions for slicing in found.rows.slicings] == [True, False]
 
 
 def test_a_slice_is_called_low_beyond_chance_alone() -> None:

@@ -84,10 +84,11 @@ def _tables(model: Any, data: Path, part: Part, *, groups: bool = False) -> Iter
 
 def print_parts(found: PartsEvaluation, data: Path) -> None:
     """Coverage, size and verdicts."""
+    single = "" if found.single is None else f"{found.single:.1%} one-label, "
     say(
         f"{counted(found.n, 'row')} of {data}: coverage {found.coverage:.6f} (95 % interval {found.coverage_low:.6f} to "
         f"{found.coverage_high:.6f}), mean size {found.mean_size:.6g}, "
-        f"{found.empty:.1%} empty and {found.full:.1%} full sets."
+        f"{single}{found.empty:.1%} empty and {found.full:.1%} full sets."
     )
     if found.unknown_labels:
         say(f"{counted(found.unknown_labels, 'row')} have labels that the fit does not know: they are misses.")

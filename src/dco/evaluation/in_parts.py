@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 class Counts:
     """What is counted in some rows.
 
-    `judged` holds, by condition, rows, those of unknown labels, and hits; `kinds` empty, full and infinite sets, and rows
-    that took part in the fit; `sizes` the sum of the finite sizes of each part.
+    `judged` holds, by condition, rows, those of unknown labels, and hits; `kinds` empty, full, infinite and one-label sets,
+    and rows that took part in the fit; `sizes` the sum of the finite sizes of each part.
     """
 
     judged: Mapping[Any, Integers]
@@ -43,7 +43,7 @@ class Counts:
         hits, sizes = np.asarray(sets.contains(y)) & known, np.asarray(sets.sizes(), dtype=np.float64)
         parts = {None: np.arange(len(y))} if conditions is None else rows_by_condition(conditions)
         judged, finite = np.column_stack([np.ones_like(known), ~known, hits]), np.isfinite(sizes)
-        kinds = sets.is_empty(), is_full(sets), ~finite, own.kept.among(row_fingerprints(X, y)).known
+        kinds = sets.is_empty(), is_full(sets), ~finite, sizes == 1, own.kept.among(row_fingerprints(X, y)).known
         sums = {name: judged[rows].sum(axis=0) for name, rows in parts.items()}
         return cls(sums, np.sum(kinds, axis=1), (math.fsum(sizes[finite]),))
 
@@ -54,7 +54,7 @@ class Counts:
         for part in every:
             for name, own in part.judged.items():
                 judged[name] = judged.get(name, np.zeros(3, dtype=np.int64)) + own
-        kinds = np.sum([np.zeros(4, dtype=np.int64), *(part.kinds for part in every)], axis=0)
+        kinds = np.sum([np.zeros(5, dtype=np.int64), *(part.kinds for part in every)], axis=0)
         return cls(judged, kinds, tuple(size for part in every for size in part.sizes))
 
 
@@ -70,6 +70,7 @@ class PartsEvaluation:
     empty: float
     full: float
     infinite: float
+    single: float | None  # of label sets, those of one label
     unknown_labels: int
     no_verdict: str | None
     laws: Mapping[str, Consistency]
@@ -78,7 +79,7 @@ class PartsEvaluation:
     def of(cls, own: DecoupledPredictor, statement: Statement, counts: Counts) -> PartsEvaluation:
         """From counts to shares and laws."""
         n, unknown, hits = np.sum(list(counts.judged.values()), axis=0).tolist()
-        empty, full, infinite, used = counts.kinds.tolist()
+        empty, full, infinite, single, used = counts.kinds.tolist()
         no_verdict = no_law(own) if used <= own.kept.by_chance(n) else f"{used} or more of {n} rows took part in the fit"
         laws: dict[str, Consistency] = {}
         names, thresholds = own.calibration.condition_labels(), own.thresholds(statement)
@@ -88,8 +89,9 @@ class PartsEvaluation:
                 if (law := law_of_counts(int(hit), int(judged), int(strange), entry, tied=tied)) is not None:
                     laws[str(names.get(name))] = law
         size = math.inf if infinite else math.fsum(counts.sizes) / n
+        alone = None if own.structure.classes is None else single / n
         kinds = empty / n, full / n, infinite / n
-        return cls(n, hits / n, *share_interval(hits, n), size, *kinds, unknown, no_verdict, laws)
+        return cls(n, hits / n, *share_interval(hits, n), size, *kinds, alone, unknown, no_verdict, laws)
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""

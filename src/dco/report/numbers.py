@@ -142,7 +142,7 @@ class GivenRows:
     sets: Callable[[Level], PredictionSets]
     y: AnyArray
     conditions: Parts | None
-    slicings: tuple[Slicing, ...]  # by the values given or the conditions, if any; then by class, or by fifth
+    slicings: tuple[Slicing, ...]  # by the values given or the conditions, if any; then by class and by fifth
     size_edges: Floats
     examples: tuple[Example, ...]
     point: str  # how good the point prediction is
@@ -302,10 +302,10 @@ def _given_rows(
     first = sets(levels[0])
     hits = np.asarray(first.contains(y), dtype=bool)
     slicings = _slicings(structure, by, slices, conditions, overlap=bool(predictor.certificate.groups))
-    if structure.classes is None:
-        slicings.append(by_fifth(points, even="even structures" in (predictor.certificate.selection or "")))
-    elif not any(_same_parts(y, values) for values in (slices, conditions) if values is not None):
+    labels, even = structure.classes is not None, "even structures" in (predictor.certificate.selection or "")
+    if labels and not any(_same_parts(y, values) for values in (slices, conditions) if values is not None):
         slicings.append(by_class(y, hits, target=target))
+    slicings.append(by_fifth(prediction.centres if labels else points, even=even, labels=labels))
     slab, risk = conditional_coverage(X, prediction.centres, hits, alpha=float(as_rational(levels[0])))
     picked = example_rows(first.sizes())
     finite = (sizes[np.isfinite(sizes)] for sizes in (sets(level).sizes() for level in levels))

@@ -85,8 +85,8 @@ def by_class(y: AnyArray, hits: Bools, *, target: str) -> Slicing:
     return Slicing(Parts.of(y, tuple(least)), "class", own_thresholds("class", "label", target))
 
 
-def by_fifth(points: Floats, *, even: bool) -> Slicing | None:
-    """By fifth of the point prediction, named by its ends; None where they cannot be divided. `even`: the objective was."""
+def by_fifth(points: Floats, *, even: bool, labels: bool = False) -> Slicing | None:
+    """By fifth of the prediction (of its probability, for `labels`), named by its ends; None where it has one value."""
     codes = fifths(points)
     if len(np.unique(codes)) < 2:
         return None
@@ -94,5 +94,5 @@ def by_fifth(points: Floats, *, even: bool) -> Slicing | None:
     ends = [(points[codes == code].min(), points[codes == code].max()) for code in range(len(shown))]
     names = tuple(" to ".join(dict.fromkeys(number(float(end)) for end in pair)) for pair in ends)
     ask = "" if even else 'Let the search ask for evenness: objective="even", or dco fit --objective even. '
-    mend = f"{ask}Widths that follow the row help (quantile models, a model with a spread), and so do more tuning rows."
-    return Slicing(Parts(codes, names, 0), "fifth of the prediction", mend)
+    widths = "Widths that follow the row help (quantile models, a model with a spread), and so do more tuning rows."
+    return Slicing(Parts(codes, names, 0), "fifth of the prediction", ask if labels else ask + widths)
