@@ -1,5 +1,6 @@
 """What the calibration step guards against: rounding that depends on the batch, groups that do, labels that nobody has."""
 
+import tracemalloc
 from collections import Counter
 from dataclasses import replace
 from fractions import Fraction
@@ -334,3 +335,17 @@ def test_rows_to_calibrate_are_advised_where_two_are_left_to_fit_with(rows, advi
     calibration, statement = Calibration(np.arange(5.0)), Statement(0.1)
     (note,) = statement.note_infeasible(calibration, statement.thresholds(calibration), dealt_from=rows)
     assert advice in str(note)
+
+
+@pytest.mark.parametrize(("dtype", "settings"), [("float64", {}), ("float64", {"tune_folds": 5}), ("float32", {})])
+def test_a_fit_needs_at_most_one_and_a_half_times_its_table_beside_it(dtype, settings):
+    """Training and tuning rows are copied, calibration rows only once the structure is fixed; a fold is one more copy."""
+    X, y = np.random.default_rng(0).normal(size=(150_000, 20)).astype(dtype), np.zeros(150_000)
+    model = DummyRegressor()
+    dco.DecoupledRegressor(model, AbsoluteResidual(), random_state=0, **settings).fit(X[:1000], y[:1000])  # loads modules
+    tracemalloc.start()
+    try:
+        dco.DecoupledRegressor(model, AbsoluteResidual(), random_state=0, **settings).fit(X, y)
+        assert tracemalloc.get_traced_memory()[1] <= 1.5 * (X.nbytes + y.nbytes)
+    finally:
+        tracemalloc.stop()

@@ -72,3 +72,22 @@ def test_nothing_shows_the_rows_or_copies_them():
         assert not hasattr(sealed, name)
     with pytest.raises(AttributeError):
         sealed.log = ()
+
+
+def test_rows_at_some_positions_are_copied_when_they_are_opened():
+    """What is dealt to calibration waits in the table that the caller brought: changed there, it is refused."""
+    at = np.array([4, 1])
+    known = role_fingerprint(row_fingerprints(X[at], Y[at]))
+    sealed = SealedRows(X, Y, fingerprint=known, at=at)
+    assert len(sealed) == 2
+    rows, target = sealed.open_for("structure")
+    np.testing.assert_array_equal(rows, X[at])
+    np.testing.assert_array_equal(target, Y[at])
+    rows = X.copy()
+    sealed = SealedRows(rows, Y, fingerprint=known, at=at)
+    rows[0] += 1  # not one of them
+    sealed.open_for("structure")
+    sealed = SealedRows(rows, Y, fingerprint=known, at=at)
+    rows[1] += 1
+    with pytest.raises(SealBrokenError, match="not those that were sealed"):
+        sealed.open_for("structure")

@@ -134,7 +134,7 @@ def test_whole_groups_go_to_one_role_fold_and_step(labels, seed):
     assert sum(map(len, homes)) == count
     assert len(set(groups[splits.test])) == 1  # sizes count groups
     for fit, held_out in folds(groups.size, 3, groups=groups, seed=seed):
-        assert not set(groups[fit]) & set(groups[held_out])
+        assert not set(groups[np.concatenate(fit)]) & set(groups[held_out])
     order = random_order(groups.size, groups=groups, seed=seed)
     assert order.ends.size == count + 1
     for j in range(count + 1):
@@ -191,7 +191,7 @@ def test_folds_hold_each_row_out_once_and_are_even(n, k, seed):
     pairs = folds(n, k, seed=seed)
     assert sorted(np.concatenate([held_out for _, held_out in pairs]).tolist()) == list(range(n))
     for fit, held_out in pairs:
-        assert sorted([*fit, *held_out]) == list(range(n))
+        assert sorted([*np.concatenate(fit), *held_out]) == list(range(n))
         assert held_out.size in (n // k, n // k + 1)
 
 

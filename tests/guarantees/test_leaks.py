@@ -65,7 +65,7 @@ def test_a_group_is_never_split_across_roles_or_folds(settings: dict) -> None:
     sealed = set(groups[est.splits_.calibrate].tolist())
     assert not sealed & set(groups[np.concatenate([est.splits_.train, est.splits_.tune])].tolist())
     for fit_on, held_out in folds(400, 5, groups=groups, seed=0):
-        assert not set(groups[fit_on]) & set(groups[held_out])
+        assert not set(groups[np.concatenate(fit_on)]) & set(groups[held_out])
 
 
 # ----------------------------------------------------------------------------------------------- what fits sees

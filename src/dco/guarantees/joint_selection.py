@@ -97,7 +97,9 @@ def joint_selection(
     level, targets = as_rational(alpha), _checked_targets(y)
     measures = _measures(candidates, targets, new)
     n, count, adjusted = len(targets), len(measures), method == "yk-adjust"
-    rank = _adjusted_rank(n, count, float(level)) if adjusted else conformal_rank(n, alpha=level)
+    rank = conformal_rank(n, alpha=level)
+    if adjusted:
+        rank = min(math.ceil(n * (1 - float(level)) + math.sqrt(n) * _price(count)), n + 1)
     if rank > n:
         smallest = math.ceil((_price(count) / float(level)) ** 2) if adjusted else smallest_marginal_n(alpha=level)
         among = f' with method="yk-adjust" and {counted(count, "candidate")}' if adjusted else ""
@@ -141,10 +143,6 @@ def _sets_and_rows(measures: Sequence[_Measure], rank: int, method: Method) -> t
 def _price(count: int) -> float:
     """A bound of sqrt(n) E max_m sup_t |F_n(t) - F(t)| over `count` score distributions."""
     return 1 / 3 + math.sqrt(math.log(2 * count) / 2)
-
-
-def _adjusted_rank(n: int, count: int, alpha: float) -> int:
-    return min(math.ceil(n * (1 - alpha) + math.sqrt(n) * _price(count)), n + 1)
 
 
 def _modsel(measures: Sequence[_Measure], rank: int) -> list[Floats]:

@@ -189,7 +189,7 @@ def as_table(values: Any, name: str) -> Any:
         return matrix
     if isinstance(values, np.ndarray) and values.dtype.kind != "V":
         array = np.asarray(values)
-    elif is_pandas(values) or _is_polars(values):
+    elif is_pandas(values) or (type(values).__module__.startswith("polars.") and hasattr(values, "shape")):
         return values.to_frame() if len(values.shape) == 1 else values
     else:
         array = as_labels(values)
@@ -208,10 +208,6 @@ def column_of(table: Any, j: int) -> Any:
 def is_pandas(values: Any) -> bool:
     """Whether this is a frame, a series or an index of pandas."""
     return hasattr(values, "iloc") and hasattr(values, "to_numpy")
-
-
-def _is_polars(values: Any) -> bool:
-    return type(values).__module__.split(".")[0] == "polars" and hasattr(values, "slice") and hasattr(values, "shape")
 
 
 def plain_column(column: Any) -> AnyArray:

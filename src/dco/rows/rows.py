@@ -5,9 +5,10 @@ from __future__ import annotations
 import datetime
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from functools import partial
+from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -22,6 +23,8 @@ from dco.rows.fingerprints import Hashes, first_words, role_fingerprint, row_fin
 
 _BY_CHANCE = 0.01  # probability under exchangeability below which missing values are noted
 KEPT_ROWS = 2**16  # of each role, half a megabyte at most
+
+Cut: TypeAlias = tuple[Integers, ...]  # positions in several parts, one after the other
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,9 +44,11 @@ class Rows:
     def __len__(self) -> int:
         return len(self.y)
 
-    def take(self, rows: Integers | slice) -> Rows:
+    def take(self, rows: Cut | Integers | slice) -> Rows:
         """Some of the rows, in the order given; all of them in their order, or a slice, are not copied."""
-        if not isinstance(rows, slice) and rows.size == len(self) and np.array_equal(rows, np.arange(len(self))):
+        rows = np.concatenate(rows) if isinstance(rows, tuple) else rows
+        whole = rows == slice(None) if isinstance(rows, slice) else rows.size == len(self) and (np.diff(rows) == 1).all()
+        if whole:
             return self
         clusters = None if self.clusters is None else self.clusters[rows]
         params = {name: np.asarray(value)[rows] if name in self.by_row else value for name, value in self.params.items()}
@@ -217,18 +222,19 @@ class SealedRows:
     __slots__ = ("__rows", "_fingerprint", "_log", "_n")
     _hashes = staticmethod(row_fingerprints)
 
-    def __init__(self, X: Any, y: Any, *, fingerprint: str | None = None) -> None:
-        self.__rows: tuple[Any, Any] | None = (X, y)
-        self._fingerprint = role_fingerprint(self._hashes(X, y)) if fingerprint is None else fingerprint
-        self._n = len(y)
+    def __init__(self, X: Any, y: Any, *, fingerprint: str = "", at: Integers | slice = slice(None)) -> None:
+        """The rows of X and y; those `at` some positions, with this fingerprint, are copied when they are opened."""
+        self.__rows: Callable[[], Rows] | None = partial(Rows(X, y).take, at)
+        self._fingerprint = fingerprint or role_fingerprint(self._hashes(X, y))
+        self._n = len(y) if isinstance(at, slice) else at.size
         self._log: tuple[Access, ...] = ()
 
     def open_for(self, structure: str, *, purpose: str = "calibrate") -> tuple[Any, Any]:
         """The rows (X, y), once; `structure` is the fingerprint of the frozen structure that will score them."""
         if not structure:
             raise ValueError("Sealed rows open for a frozen structure: give its fingerprint.")
-        rows = self.__rows
-        changed = rows is not None and role_fingerprint(self._hashes(*rows)) != self._fingerprint
+        rows = None if self.__rows is None else self.__rows()
+        changed = rows is not None and role_fingerprint(self._hashes(rows.X, rows.y)) != self._fingerprint
         asked = Access(datetime.datetime.now(datetime.UTC), structure, purpose, rows is not None and not changed)
         self._log = (*self._log, asked)
         if changed:
@@ -243,7 +249,7 @@ class SealedRows:
                 "what is chosen after a look at them is not covered. Keep the first result, or calibrate on fresh rows."
             )
         self.__rows = None  # the seal itself lets go of the rows
-        return rows
+        return rows.X, rows.y
 
     @property
     def fingerprint(self) -> str:
@@ -288,11 +294,12 @@ class KeptRows:
     @classmethod
     def of(cls, roles: Mapping[str, Hashes], complete: Bools) -> KeptRows:
         """All that is kept, from the fingerprints of the rows of each role."""
-        numbers = {role: np.sort(first_words(hashes)) for role, hashes in roles.items()}
-        every = np.sort(np.concatenate(list(numbers.values())))
+        every = np.concatenate([first_words(hashes) for hashes in roles.values()])
+        every.sort()
         alike = np.concatenate([[False], every[1:] == every[:-1], [False]])
         repeated = np.count_nonzero(alike[1:] | alike[:-1]) / every.size
-        kept = {role: own[np.diff(own, prepend=~own[:1]) != 0][:KEPT_ROWS] for role, own in numbers.items()}  # each once
+        ordered = ((role, np.sort(first_words(hashes))) for role, hashes in roles.items())  # one at a time
+        kept = {role: own[np.diff(own, prepend=~own[:1]) != 0][:KEPT_ROWS].copy() for role, own in ordered}  # each once
         return cls(kept, repeated, every.size, complete)
 
     def among(self, hashes: Hashes) -> UsedRows:

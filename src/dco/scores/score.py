@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import MISSING, Field, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from itertools import chain, count
 from typing import Any, ClassVar, TypeAlias, TypeVar
 
@@ -188,7 +188,8 @@ def identity_of(thing: Any) -> Hashable:
 def score_label(score: Score) -> str:
     """LAC, RAPS(penalty=0.1, rank_free=1), NeverEmpty(LAC): the class, with parameters that are not at their default."""
     if is_dataclass(score):
-        given = {entry.name: getattr(score, entry.name) for entry in fields(score) if _is_set(score, entry)}
+        known = {entry.name: (getattr(score, entry.name), entry.default) for entry in fields(score)}
+        given = {name: value for name, (value, usual) in known.items() if not np.array_equal(value, usual)}
     elif type(score).__repr__ is not object.__repr__:
         return repr(score)
     else:  # the default repr holds an address, which is another in every run
@@ -206,7 +207,3 @@ def _shown(value: Any, *, longest: int = 60) -> str:
         return text
     what = type(value).__name__ if callable(value) else " x ".join(map(str, np.shape(value))) or type(value).__name__
     return f"<{what} {object_fingerprint(value)[:8]}>"
-
-
-def _is_set(score: Score, entry: Field[Any]) -> bool:
-    return entry.default is MISSING or not np.array_equal(getattr(score, entry.name), entry.default)

@@ -26,7 +26,7 @@ from dco.predictions import GaussianMixtures, fifths
 from dco.rows.conditions import LABEL_CLUSTERS, check_condition, condition_values, is_label
 from dco.rows.fingerprints import row_uniforms
 from dco.rows.roles import folds
-from dco.rows.rows import Rows
+from dco.rows.rows import Cut, Rows
 from dco.scores.score import Score
 from dco.scores.transformed import Within
 from dco.tuning.defaults import Defaults, scores_for
@@ -94,11 +94,6 @@ class Workbench:
     def uniform_seed(self) -> int:
         """The seed of randomised scores."""
         return int(np.random.SeedSequence(self.seed).generate_state(2)[0])
-
-    @cached_property
-    def fold_seed(self) -> int:
-        """The seed of the folds."""
-        return int(np.random.SeedSequence(self.seed).generate_state(2)[1])
 
     def conditions(self, condition_on: Any) -> AnyArray | str:
         """The condition of each tuning row as a number, or "label": a search need not know what they are called."""
@@ -207,9 +202,9 @@ class Job:
 
     model: Any
     rows: Rows
-    fit_on: Integers
+    fit_on: Cut | slice
     tuning: Rows
-    predicted: Integers
+    predicted: Any  # positions, or all
     kinds: tuple[type, ...] = ()
     uniforms: Floats | None = None
     classes: AnyArray | None = None
@@ -219,9 +214,10 @@ class Job:
 def _jobs(by_model: Iterable[Sequence[Candidate]], bench: Workbench) -> list[Job]:
     """What is to be done for the model of each of these lists: a fit and its predictions, once, or once per fold."""
     tuning, pool, jobs = bench.tuning_rows(), bench.train, list[Job]()
-    pieces: list[tuple[Integers, Integers]] = [(np.arange(len(pool)), np.arange(len(tuning)))]
+    pieces: Sequence[tuple[Cut | slice, Any]] = [(slice(None), slice(None))]
     if bench.n_folds is not None:
-        pool, pieces = tuning, folds(len(tuning), bench.n_folds, groups=tuning.clusters, seed=bench.fold_seed)
+        seed = int(np.random.SeedSequence(bench.seed).generate_state(2)[1])  # the first is for randomised scores
+        pool, pieces = tuning, folds(len(tuning), bench.n_folds, groups=tuning.clusters, seed=seed)
     classes = None if bench.classes is None else bench.seen_classes
     for own in by_model:
         model, fitted = own[0].model, bench.prefitted.get(own[0].model_name)
@@ -378,7 +374,8 @@ def select(
     if bench.choosing.selection not in ("decoupled", "pointwise"):
         raise ValueError(f'selection must be "decoupled", "pointwise" or "joint", got {bench.choosing.selection!r}.')
     levelled = isinstance(models, Defaults) and scores is None and bench.classes is None
-    support, y = bench.choosing.support, np.concatenate([bench.train.y, bench.tune.y])
+    support, both = bench.choosing.support, bench.together
+    y = np.concatenate([bench.train.y, bench.tune.y]) if both is None else both.y
     if isinstance(models, Defaults):
         bench = bench if models.scale(y) == models.scale(bench.train.y) else replace(bench, prefitted={})  # another log
         models, scores = models.on(bench.train, scores, y)
