@@ -142,9 +142,9 @@ def test_one_low_slab_is_a_sign_of_unevenness():
     slab, risk = conditional_coverage(rng.normal(size=(400, 2)), np.zeros(400), rng.random(400) < 0.9, alpha=0.1)
     even = replace(risk, low=-0.01)
     told = replace(found, worst_slab=replace(slab, coverage_high=1.0), excess_risk=even).unevenness()
-    assert told[1].startswith("No sign of unevenness: coverage given x lies about ")
+    assert told[1].startswith("No sign of unevenness: the mean distance of coverage given x from the level is about ")
     told = replace(found, worst_slab=replace(slab, coverage_high=0.7), excess_risk=even).unevenness()
-    assert told[1].startswith("Coverage given x lies about ")
+    assert told[1].startswith("The mean distance of coverage given x from the level is about ")
     assert found.unevenness() == []
 
 

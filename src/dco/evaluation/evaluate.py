@@ -160,13 +160,13 @@ class Evaluation(ShownAsPrinted):
         slab, risk, told = self.worst_slab, self.excess_risk, []
         if slab is not None:
             where, ends = f"{slab.where}, {counted(slab.n, 'row')}", f"{slab.coverage_low:.4f} to {slab.coverage_high:.4f}"
-            told.append(f"Worst slab, chosen on other rows ({where}): coverage {slab.coverage:.4f}, 95 % interval {ends}.")
+            told.append(f"Worst slab, picked on other rows: {where}, coverage {slab.coverage:.4f}, 95 % interval {ends}.")
         if risk is not None:
             even = risk.low <= 0 and (slab is None or slab.coverage_high >= self.coverage_low)
-            sure = "No sign of unevenness: coverage" if even else "Coverage"
-            by = f"{'at least' if risk.low > 0 else 'about'} {risk.value:.3f}"
-            interval = f"(95 % interval {risk.low:.3f} to {risk.high:.3f})"
-            told.append(f"{sure} given x lies {by} from the level on average {interval}, as far as a small tree can tell.")
+            lead = "No sign of unevenness: the" if even else "The"
+            size = f"{'at least' if risk.low > 0 else 'about'} {risk.value:.3f}"
+            interval = f"(95 % interval {risk.low:.3f} to {risk.high:.3f}, by a small tree)"
+            told.append(f"{lead} mean distance of coverage given x from the level is {size} {interval}.")
         return told
 
     def to_dict(self) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from dco.foundations.arrays import AnyArray, Floats
-from dco.foundations.display import ShownAsPrinted
+from dco.foundations.display import ShownAsPrinted, counted
 from dco.foundations.ranks import as_rational, order_statistic
 from dco.guarantees.calibration import Calibration, Statement, batch_rounding
 from dco.guarantees.facts import (
@@ -137,7 +137,7 @@ def _arithmetic(certificate: Facts) -> Iterator[Check]:
         yield Check("labels", enough, "each threshold is for a label that the fit knows")
     log = certificate.seal_log
     once = certificate.seal_opened == 1 == len(log) and log[0].endswith(f"structure {certificate.structure_fingerprint}")
-    yield Check("seal", once, f"calibration rows were asked for {max(certificate.seal_opened, len(log))} time(s)")
+    yield Check("seal", once, f"calibration rows were opened {counted(max(certificate.seal_opened, len(log)), 'time')}")
     yield Check("voided_by", certificate.voided_by == VOIDED_BY, "the ways to lose the guarantee that this format lists")
 
 

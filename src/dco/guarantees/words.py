@@ -141,7 +141,7 @@ def lines(facts: Facts) -> Iterator[str]:
     shared = {roles: count for roles, count in facts.repeats_shared.items() if count}
     repeats = [f"{roles} share {count} row{'' if count == 1 else 's'}" for roles, count in shared.items()]
     if repeats:
-        yield f"Repeats, taken to be natural: {', '.join(repeats)}"
+        yield f"Repeats, assumed to be natural: {', '.join(repeats)}"
 
 
 def _joint_in_words(facts: Facts) -> Iterator[str]:
@@ -192,4 +192,4 @@ def threshold_in_words(entry: CertifiedThreshold, *, certified: bool, weighted: 
 
 
 def _cutoff(value: float) -> str:
-    return "the least score (the most probable label alone)" if value == LEAST else f"{value:.6g}"
+    return "the lowest score (only the most probable label)" if value == LEAST else f"{value:.6g}"

@@ -32,7 +32,7 @@ def size_name(numbers: ReportNumbers) -> str:
 def threshold(level: LevelNumbers) -> str:
     """The threshold, or the smallest and the largest of those of the conditions."""
     if level.threshold is not None:
-        return "least" if level.threshold.value == LEAST else number(level.threshold.value)
+        return "lowest" if level.threshold.value == LEAST else number(level.threshold.value)
     values = [entry.value for entry in level.thresholds]
     return f"{number(min(values))} – {number(max(values))}"
 
@@ -112,7 +112,7 @@ def shares(seen: Evaluation) -> str:
     if seen.infinite < 1:
         told.append((seen.infinite, f"are infinite (the mean over the others is {number(seen.mean_finite_size)})"))
     found = [f"{percent(share)} {what}" for share, what in told if share > 0]
-    words = f"Of the sets {', '.join(found)}." if found else ""
+    words = f"Of the sets, {', '.join(found)}." if found else ""
     if seen.unknown_labels:
         labels = "a label" if seen.unknown_labels == 1 else "labels"
         rows = f"{counted(seen.unknown_labels, 'row')} {have(seen.unknown_labels)} {labels}"
@@ -139,7 +139,7 @@ def verdict(evaluation: Evaluation) -> str:
         return f"Every set is full: no known value can be missed{seen}."
     high = f"between {percent(found.low)} and {percent(found.high)}" if not found.tied else f"above {percent(found.low)}"
     return (
-        f"In {found.n_test} rows, 90 % of the time the share covered lies {high}. "
+        f"If the promise holds, coverage of {found.n_test} rows lies {high} nine times in ten. "
         f"Seen: {percent(found.coverage)} ({p_in_words(found.p_value)}; {found.verdict})."
     )
 
