@@ -578,7 +578,7 @@ def test_the_limit_of_a_fingerprint_is_in_bytes_of_the_pickle() -> None:
 
 @pytest.mark.parametrize("guarantee", ["marginal", "pac"])
 def test_verify_works_for_rows_in_groups(guarantee) -> None:
-    """One row a group, or weights by group: the threshold is recomputed from the scores that the predictor keeps."""
+    """One row per group, or weights by group: the threshold is recomputed from the scores that the predictor keeps."""
     groups = np.arange(300) // 2
     est = ridge(guarantee=guarantee, alpha=0.2).fit(X, Y, groups=groups)
     rows = est.splits_.calibrate[::-1]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any, Literal
 
@@ -116,13 +115,15 @@ class Decoupled(HoldsModels, ABC):
         from a new group. Other keyword arguments (``sample_weight`` ...) are cut by role and passed to the models' ``fit``;
         they never weight the calibration. A fit that fails leaves the estimator as it was.
         """
+        if y is None:
+            raise ValueError(f"This {type(self).__name__} estimator requires y to be passed, but the target y is None.")
         self._check_parameters(groups)
         if params and get_config().get("enable_metadata_routing") and self.search is None:
             process_routing(self, "fit", **params)  # an unset or unknown request is an error here, not a failed candidate
         new: Any = object.__new__(type(self))  # takes what is fitted, until all of it is
         new.__dict__.update(self.__dict__)
         seed = as_seed(self.random_state)
-        rows = new._rows(X, y, groups, params, reset=True)
+        rows = given_rows(new._checked(X, reset=True), self._targets(y), groups, params)
         if self.condition_on is not None:
             check_condition(self.condition_on, rows.X)
         defaults = None if self.search is not None or named_models(self.models) else self._defaults(seed)
@@ -137,8 +138,12 @@ class Decoupled(HoldsModels, ABC):
             foldable=self.refit and not frozen and tune is None and calibrate is None,
             enough=0 if defaults is None or self.models is not None else FOLDS_BELOW,
         )
-        brought = {role: given for role, given in (("tune", tune), ("calibrate", calibrate)) if given is not None}
-        roles = {role: new._rows(*role_parts(role, given), reset=False) for role, given in brought.items()}
+        given = {"tune": tune, "calibrate": calibrate}
+        brought = {role: role_parts(role, own) for role, own in given.items() if own is not None}
+        roles = {
+            role: given_rows(new._checked(own_X, reset=False), self._targets(own_y), *rest)
+            for role, (own_X, own_y, *rest) in brought.items()
+        }
         split = Split(*sizes, self.stratify, self.duplicates, frozen, roles.get("tune"), roles.get("calibrate"))
         even = defaults and not defaults.classes and self.selection != "joint"
         aim = objective_of(self.objective or DEFAULT) if self.objective or even else MEAN_SIZE
@@ -275,11 +280,6 @@ class Decoupled(HoldsModels, ABC):
         tags.input_tags.allow_nan = free or any(own.allow_nan for own in inputs)
         tags.input_tags.sparse = bool(inputs) and all(own.sparse for own in inputs)
         return tags
-
-    def _rows(self, X: Any, y: Any, groups: Any, params: Mapping[str, Any], *, reset: bool) -> Rows:
-        if y is None:
-            raise ValueError(f"This {type(self).__name__} estimator requires y to be passed, but the target y is None.")
-        return given_rows(self._checked(X, reset=reset), self._targets(y), groups, params)
 
     @abstractmethod
     def _targets(self, y: Any) -> AnyArray:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields, replace
-from functools import cached_property, partial
+from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -143,11 +143,15 @@ class DecoupledPredictor:
     splits: Splits
     rounding: float  # what `calibrate` has added to every score
     notes: tuple[Note, ...] = ()
+    known_thresholds: dict[Statement, dict[Any, Threshold]] = field(init=False, default_factory=dict)  # those taken so far
 
     def __getstate__(self) -> dict[str, Any]:
-        """The fields alone, notes as plain text: files and copies hold nothing that follows from them."""
-        state = {entry.name: getattr(self, entry.name) for entry in fields(self)}
+        """What was given, notes as plain text: files and copies hold nothing that follows from it."""
+        state = {entry.name: getattr(self, entry.name) for entry in fields(self) if entry.init}
         return state | {"notes": tuple(map(Note.plain, self.notes))}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, known_thresholds={})
 
     def stated(self, alpha: Level | None = None, *, guarantee: str | None = None, delta: Level | None = None) -> Statement:
         """The statement of the fit, or another from the same calibration scores: only the rank differs."""
@@ -164,11 +168,6 @@ class DecoupledPredictor:
                 found = {name: replace(threshold, guarantee="none") for name, threshold in found.items()}
             self.known_thresholds[asked] = found
         return self.known_thresholds[asked]
-
-    @cached_property
-    def known_thresholds(self) -> dict[Statement, dict[Any, Threshold]]:
-        """Those taken so far: every set that is asked for needs them."""
-        return {}
 
     def sets(self, X: Any, statement: Statement | None = None, *, prediction: Prediction | None = None) -> PredictionSets:
         """The prediction set of each row of X; labels ascend, as those of ``classes_`` and of p-values do."""

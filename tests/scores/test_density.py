@@ -251,7 +251,7 @@ def test_memory_is_bounded_by_blocks():
 
 
 def test_many_rows_are_searched_in_batches():
-    """60,000 rows of few draws: a 65-point curve of each would be 31 MB; what is kept is a few numbers a row."""
+    """60,000 rows of few draws: a 65-point curve of each would be 31 MB; what is kept is a few numbers per row."""
     mixtures = posterior(60_000, 3)
     tracemalloc.start()
     found = level_sets(mixtures, np.full(60_000, -1.5))

@@ -24,7 +24,7 @@ from dco.foundations.notes import show
 from dco.foundations.parallel import run_many
 from dco.guarantees.calibration import rows_scored_again
 from dco.rows.fingerprints import Hashes, role_fingerprint, row_fingerprints
-from dco.rows.rows import Rows, take_features
+from dco.rows.rows import Rows, given_rows, take_features
 from dco.scores.score import is_ours
 
 _AT_ONCE = 2**16  # rows
@@ -161,7 +161,7 @@ def score_file(piece: Piece, *, part: Part, classes: AnyArray | None) -> tuple[l
     for table, layout, row in _tables(model, data, part, groups=True):
         X = model_features(model, table, layout, path=data, first_row=row)
         y = targets(table, layout, path=data, classes=getattr(model, "classes_", None))
-        rows = model._rows(X, y, labels(table, layout.groups), {}, reset=False)
+        rows = given_rows(model._features(X), model._targets(y), labels(table, layout.groups), {})
         left_out = _within(piece.left_out, row, row + len(y))
         hashes.append(row_fingerprints(take_features(rows.X, left_out), rows.y[left_out]))
         values.count(table, layout)

@@ -16,7 +16,16 @@ from dco.foundations.notes import Note, show
 from dco.guarantees.calibration import calibrate, note_targets
 from dco.guarantees.facts import recalibrated_facts
 from dco.rows.fingerprints import Hashes, role_fingerprint, row_fingerprints
-from dco.rows.rows import KeptRows, Rows, SealedRows, check_label_kinds, missing_cells, stack_features, take_features
+from dco.rows.rows import (
+    KeptRows,
+    Rows,
+    SealedRows,
+    check_label_kinds,
+    given_rows,
+    missing_cells,
+    stack_features,
+    take_features,
+)
 
 if TYPE_CHECKING:
     from dco.estimators import Decoupled
@@ -32,10 +41,7 @@ def recalibrate(est: Decoupled, X: Any, y: Any, *, groups: Any = None, weights: 
     an alarm, take rows that came later. `groups` is needed if the fit had it. `weights`, as of the estimator, say how the
     mix of rows to come differs from that of these rows; weights of the fit no longer count.
     """
-    from sklearn.utils.validation import check_is_fitted
-
-    check_is_fitted(est, "predictor_")
-    return recalibrated(est, est._rows(X, y, groups, {}, reset=False), weights=weights)
+    return recalibrated(est, given_rows(est._features(X), est._targets(y), groups, {}), weights=weights)
 
 
 def recalibrated(est: Decoupled, rows: Rows, *, weights: Any = None, rest: bool = False) -> Any:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from fractions import Fraction
 from functools import partial
+from numbers import Real
 from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
@@ -21,7 +22,7 @@ from dco.foundations.arrays import AnyArray, Floats, Integers
 from dco.foundations.display import are, counted
 from dco.foundations.errors import OverlappingRolesError
 from dco.foundations.notes import Message, Note
-from dco.foundations.ranks import as_count, as_rational
+from dco.foundations.ranks import as_count, as_rational, rational
 from dco.rows.copies import Duplicates, check_overlap
 from dco.rows.fingerprints import codes_of_values, drop_repeats, overlap, role_fingerprint, row_fingerprints
 from dco.rows.rows import Cut, KeptRows, Rows, SealedRows, missing_cells
@@ -368,7 +369,10 @@ def assign_roles(
     asked = {Role.CALIBRATE: calibrate, Role.TUNE: tune, Role.TEST: test}
     cuts, wanted = [0], Fraction(0)
     for role, size in asked.items():
-        amount = _amount(size, units, role)
+        whole = isinstance(size, (int, np.integer))
+        if isinstance(size, bool) or not (isinstance(size, Real) and size >= 0 and (whole or size <= 1)):
+            raise ValueError(f"the size of the role {role} must be a count or a share between 0 and 1, got {size!r}.")
+        amount = Fraction(int(size)) if whole else rational(size) * units
         wanted += amount
         cuts.append((2 * wanted.numerator + wanted.denominator) // (2 * wanted.denominator))  # floor(wanted + 1/2)
         if wanted > units:
@@ -381,18 +385,6 @@ def assign_roles(
             raise ValueError(f"{few}: the size {size} leaves the role {role} without a row.")
     calibrated, tuned, tested, rest = np.split(order.rows, order.ends[cuts[1:]])
     return Splits(rest, tuned, calibrated, tested, number, stratify is not None, groups is not None)
-
-
-def _amount(size: Size, units: int, role: Role) -> Fraction:
-    """How many units a size means, not yet rounded."""
-    if isinstance(size, (int, np.integer)) and not isinstance(size, bool):
-        return Fraction(as_count(size, name=f"the size of the role {role}"))
-    if size == 0 or size == 1:
-        return Fraction(int(size) * units)
-    try:
-        return as_rational(size) * units
-    except ValueError:
-        raise ValueError(f"the size of the role {role} must be a count or a share between 0 and 1, got {size!r}.") from None
 
 
 def folds(rows: int | Integers, k: int, *, groups: Any = None, seed: Seed = None) -> list[tuple[Cut, Integers]]:
