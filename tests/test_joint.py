@@ -168,6 +168,22 @@ def test_what_has_no_theorem_or_no_rows_is_refused(options, word):
         fitted("numbers", **options)
 
 
+def test_a_fit_with_few_tuning_rows_advises_joint_selection_where_that_can_state_the_same():
+    """And where it would be refused, or there is nothing to choose, or no row was spent on it, says nothing."""
+
+    def advice(n=100, models=MODELS["numbers"], **options):
+        X, y = table("numbers", n, np.random.default_rng(0))
+        est = dco.DecoupledRegressor(models, random_state=0, **options).fit(X, y)
+        return [note for note in est.notes_ if note.kind == "few-rows"]
+
+    (note,) = advice()
+    assert note.text.startswith("25 rows chose among 4 candidates, which is few.")
+    assert "selection=joint" in note.remedy
+    assert len(advice(objective="even")) == 1
+    assert advice(guarantee="pac") == advice(condition_on=lambda X: X[:, 0] > 0) == advice(tune_folds=3) == []
+    assert advice(selection="joint") == advice(support=(-20, 20)) == advice(objective="p95_size") == advice(models=Ridge()) == advice(n=160) == []
+
+
 def test_groups_and_tuning_rows_are_refused():
     X, y = table("numbers", 100, np.random.default_rng(0))
     est = dco.DecoupledRegressor(Ridge(), selection="joint")

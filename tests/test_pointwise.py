@@ -19,7 +19,7 @@ def made_of(scores, records, y):
     """The score that tuning rows make: thresholds and distributions of each candidate's scores."""
     found = np.sort([score.observed(record, y) for score, record in zip(scores, records, strict=True)], axis=1)
     place = len(y) - int(len(y) * ALPHA) - 1
-    return Pointwise(tuple(scores), found[:, place], found)
+    return Pointwise(tuple(scores), found[:, place], found, empty_last=True)
 
 
 def regions(rng, n):
@@ -106,6 +106,19 @@ def test_the_most_probable_label_is_in_every_set_at_every_level():
     for own in ([*scores, dco.scores.TopK()], [dco.scores.TopK(), dco.scores.NeverEmpty(LAC())]):
         est = dco.DecoupledClassifier(models, own, selection="pointwise", alpha=0.05, random_state=0).fit(X[:600], y[:600])
         assert min(sets.sizes().min() for sets in est.predict_set(X[600:], alpha=[0.05, 0.2, 0.4, 0.5, 0.6, 0.8])) == 1
+
+
+def test_an_empty_label_set_is_not_the_smallest():
+    """It holds no label, so to take it is to miss; files written before say nothing of it and keep their choice."""
+    unsure = dco.ClassProbabilities(np.full((3, 4), 0.25))
+    some = dco.ClassProbabilities(np.tile([0.4, 0.4, 0.1, 0.1], (3, 1)))
+    parts = (LAC(), LAC()), np.array([0.7, 0.7]), np.array([[0.1, 0.7], [0.1, 0.7]])
+    record = Several((unsure, some))
+    assert Pointwise(*parts, empty_last=True).chosen(record).tolist() == [1, 1, 1]
+    assert Pointwise(*parts).chosen(record).tolist() == [0, 0, 0]
+    exact, wide = (dco.PointsWithSpread(np.zeros(3), np.full(3, spread)) for spread in (0.0, 1.0))
+    residuals = (NormalisedResidual(), NormalisedResidual()), *parts[1:]
+    assert Pointwise(*residuals, empty_last=True).chosen(Several((wide, exact))).tolist() == [1, 1, 1]  # one number each
 
 
 @pytest.mark.guarantee

@@ -50,14 +50,14 @@ def fit_decoupled(
     seed: int = 0,
 ) -> DecoupledPredictor:
     """The paper's algorithm: choose, freeze, open once, certify. `classes` are the labels; None for numbers."""
-    notes: list[Note] = []
     # 1. Roles first, before anything is fitted; the calibration rows are sealed.
     bench = Workbench(rows, rows, split.folds, classes, seed, choosing)  # which of them follows in step 2
     roles = deal_roles(rows, split, seed=seed, grow=partial(grow_tuning_rows, models, scores, bench, statement))
-    notes += roles.notes
+    notes = list(roles.notes)
     # 2. Search freely: only training and tuning rows are visible.
     bench = replace(bench, train=roles.train, tune=roles.tune, together=roles.together, prefitted=roles.prefitted)
     selection = select(models, scores, bench, statement, notes)
+    notes += statement.note_few_rows(bench, selection.candidates) if selection.candidates > 1 else []
     # 3. Freeze one structure. Its tuning threshold stays behind.
     structure = freeze(selection, bench, statement, roles)
     # 4. Break the seal, once, for this structure.

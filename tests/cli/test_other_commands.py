@@ -430,7 +430,9 @@ def test_selection_on_the_rows_that_calibrate_never_covers_less_than_without_its
     larger = 0
     for record in records:
         by = {row["method"]: row for row in unpacked(record["rows"])}
-        joint, plain = by["modsel"], by["efcp"]
+        joint, plain, bound = by["modsel"], by["efcp"], by["yk-adjust"]
+        assert bound["calibration_rows"] == plain["calibration_rows"]
+        assert (bound["coverage"], float(bound["mean_size"])) == (1, np.inf)  # its bound is for many rows
         assert joint["calibration_rows"] == plain["calibration_rows"] == by["split_cp"]["calibration_rows"]
         assert joint["coverage"] >= plain["coverage"]
         assert joint["mean_size"] >= plain["mean_size"] - 1e-9
@@ -438,8 +440,18 @@ def test_selection_on_the_rows_that_calibrate_never_covers_less_than_without_its
     assert larger, "otherwise nothing is corrected here"
     tables = json.loads((out / "tables.json").read_text())
     rows = {table["title"].split(" ")[0]: [row[0] for row in table["rows"]] for table in tables}
-    assert "ModSel-CP" in rows["Marginal"]
+    assert rows["Marginal"][-3:] == ["DCO, pointwise", "ModSel-CP", "YK-adjust"]
     assert "EFCP" in rows["No"]
+
+
+def test_row_by_row_is_dco_where_there_is_one_candidate(dco, home, tmp_path):
+    """Another scale of one score: the same rank, the same rows, and so the same sets but for the last digits."""
+    dco(*comparing(home, tmp_path / "one", "--splits", 3))
+    for line in filter(None, (tmp_path / "one" / "records.jsonl").read_text().splitlines()):
+        by = {row["method"]: row for row in unpacked(json.loads(line)["rows"])}
+        row, own = by["pointwise"], by["dco_warmstart"]
+        assert (row["candidate"], row["calibration_rows"]) == (own["candidate"], own["calibration_rows"])
+        assert (row["coverage"], row["mean_size"]) == (own["coverage"], pytest.approx(own["mean_size"], rel=1e-9))
 
 
 def test_compare_resumes_with_the_same_result(dco, home, tmp_path):

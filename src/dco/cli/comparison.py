@@ -24,10 +24,9 @@ from dco.cli.sets_files import open_table
 from dco.evaluation.evaluate import evaluate, paired_comparison
 from dco.foundations.display import counted
 from dco.foundations.files import Written, plain, take_places, write_whole, written_beside, written_together
-from dco.guarantees.joint_selection import joint_selection
 from dco.models.adapt import predict_record
 from dco.reproduction.experiment import Experiment, Options
-from dco.reproduction.methods import METHODS, TABLE_ROWS, Given, evaluated_roles
+from dco.reproduction.methods import METHODS, SELECTIONS, TABLE_ROWS, Given, evaluated_roles, selected_sets
 from dco.reproduction.records import run_splits
 from dco.reproduction.tables import Measured, ResultTable
 from dco.rows.fingerprints import role_fingerprint, row_fingerprints
@@ -38,11 +37,11 @@ from dco.tuning.selection import Workbench, expand, fit_model
 
 # The methods in the order of the tables, each beside those with the same kind of guarantee, and the one it is paired with.
 FAMILIES = {
-    "marginal": ("dco_warmstart", ("dco_warmstart", "score_tuned_cp", "split_cp", "crc", "cqr", "modsel")),
+    "marginal": ("dco_warmstart", ("dco_warmstart", "score_tuned_cp", "split_cp", "crc", "cqr", *SELECTIONS)),
     "pac": ("dco_pac", ("dco_pac", "bq", "bcp_crc", "ltt")),
     "none": ("dco_warmstart", ("direct_tune", "efcp")),
 }
-_NAMES = {name: method.name for name, method in METHODS.items()} | {"modsel": "ModSel-CP", "efcp": "EFCP"}
+_NAMES = {name: method.name for name, method in METHODS.items()} | SELECTIONS | {"efcp": "EFCP"}
 EFCP = TABLE_ROWS["EFCP (tuned and calibrated on the pool)"]  # what ModSel-CP repairs: the same choice, uncorrected
 CANDIDATE = "candidate, most often"
 ADVICE = (
@@ -229,8 +228,9 @@ class Split:
             candidates = evaluated_roles({role: on[role] for role in on if role != "test"}, targets)
             rows: list[dict[str, Any]] = [{"method": None, "failed": reason} for reason in failed]
             for name in [name for _, names in FAMILIES.values() for name in names]:
-                if name == "modsel":
-                    rows.append(self._joint(on, targets))
+                if name in SELECTIONS:
+                    most, sets, n = selected_sets(name, on, targets, alpha=self.alpha, objective=self.objective)
+                    rows.append(_measured(name, most, sets, targets["test"], None, n))
                     continue
                 method = METHODS.get(name, EFCP)
                 suited = {each: parts for each, parts in candidates.items() if method.suits(on["tune"][each][0])}
@@ -241,12 +241,6 @@ class Split:
                 sets, threshold = score.sets(prediction, choice.threshold), choice.threshold
                 rows.append(_measured(name, choice.candidate, sets, targets["test"], threshold.value, threshold.n))
         return rows
-
-    def _joint(self, on: Mapping[Any, dict[str, Any]], targets: Mapping[Any, Any]) -> dict[str, Any]:
-        """Selection on the rows that calibrate, tuning rows among them: the candidate that takes part in most sets."""
-        new = {name: prediction for name, (_, prediction) in on["test"].items()}
-        found = joint_selection(on["pool"], targets["pool"], new, alpha=self.alpha)
-        return _measured("modsel", next(iter(found.winners)), found.sets, targets["test"], None, found.n)
 
     def _candidates(self, roles: Any, seed: int) -> tuple[dict[Any, dict[str, Any]], dict[Any, Any], list[str]]:
         """Score and prediction of each candidate by role, the targets by role, and which models failed."""
@@ -351,8 +345,9 @@ def _caption(records: Sequence[Any], alpha: float, groups: str | None) -> str:
         f"Mean ± standard deviation over {counted(len(records), 'split')}, alpha = {alpha:g}; n is the number of rows "
         "behind the threshold; size − DCO is the difference in mean size to DCO with the same kind of guarantee (to "
         "DCO-Warmstart if there is none). Splits of one table are not independent: the p-values are about splits of this "
-        "table. ModSel-CP makes unions of candidates' sets; the one named is in most. ROCP is left out: it needs a "
-        "loss matrix." + ("" if groups is None else grouped)
+        "table. ModSel-CP makes unions of candidates' sets; the one named is in most. EFCP chooses and calibrates on the "
+        "same rows: with M candidates and independent rows it covers at least 1 − alpha − (1/3 + √(log(2M)/2))/√n. ROCP is "
+        "left out: it needs a loss matrix." + ("" if groups is None else grouped)
     )
 
 

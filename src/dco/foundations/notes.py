@@ -14,7 +14,9 @@ from dataclasses import dataclass, replace
 
 from dco.foundations.errors import InfeasibleLevelError, InfeasibleLevelWarning
 
-QUIET = frozenset({"empty-sets", "one-width", "below-zero"})  # advice: kept and printed, but no warning in Python
+QUIET = frozenset(
+    {"empty-sets", "one-width", "below-zero", "few-rows"}
+)  # advice: kept and printed, but no warning in Python
 _PARAMETER = re.compile("⟨(\\w+)(?:=([^⟩]*))?⟩")
 
 

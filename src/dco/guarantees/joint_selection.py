@@ -29,7 +29,7 @@ from dco.scores.regression import AbsoluteResidual, NormalisedResidual, Quantile
 from dco.scores.score import Score
 from dco.sets.intervals import Intervals, IntervalUnions
 from dco.sets.labels import LabelSets, codes_of
-from dco.tuning.search import Candidates, checked_pairs
+from dco.tuning.search import Candidates, checked_pairs, checked_targets
 
 Method: TypeAlias = Literal["modsel", "modsel-loo", "yk-adjust"]
 
@@ -94,7 +94,7 @@ def joint_selection(
     """`select_and_calibrate` with its facts: guarantee, rank, n, and the candidates that the sets are made of."""
     if method not in _METHODS:
         raise ValueError(f'method must be "modsel", "modsel-loo" or "yk-adjust", got {method!r}.')
-    level, targets = as_rational(alpha), _checked_targets(y)
+    level, targets = as_rational(alpha), as_labels(checked_targets(y))
     measures = _measures(candidates, targets, new)
     n, count, adjusted = len(targets), len(measures), method == "yk-adjust"
     rank = conformal_rank(n, alpha=level)
@@ -136,7 +136,7 @@ def _sets_and_rows(measures: Sequence[_Measure], rank: int, method: Method) -> t
     """The sets, and in how many of them each candidate takes part."""
     if method == "modsel-loo" and rank <= len(measures[0].scores):
         return _leave_one_out(measures, rank)
-    cutoffs = (_chosen_alone if method == "yk-adjust" else _modsel)(measures, rank)
+    cutoffs = _cutoffs(measures, rank, method)
     return _union(measures, cutoffs), np.count_nonzero(np.stack(cutoffs) > -np.inf, axis=1)
 
 
@@ -145,19 +145,16 @@ def _price(count: int) -> float:
     return 1 / 3 + math.sqrt(math.log(2 * count) / 2)
 
 
-def _modsel(measures: Sequence[_Measure], rank: int) -> list[Floats]:
+def _cutoffs(measures: Sequence[_Measure], rank: int, method: Method) -> list[Floats]:
     """The cut-off of each candidate for each new row; -inf where a candidate takes no part."""
     tops = [order_statistic(measure.scores, rank) for measure in measures]
-    limit = np.min([each.total(top) + each.new_sizes(top) for each, top in zip(measures, tops, strict=True)], axis=0)
+    totals = [each.total(top) for each, top in zip(measures, tops, strict=True)]
+    if method == "yk-adjust":  # the n rows choose alone: one candidate for all new rows, the first of equal ones
+        best = int(np.argmin(totals))
+        return [np.full(each.n_new, tops[best] if m == best else -np.inf) for m, each in enumerate(measures)]
+    limit = np.min([own + each.new_sizes(top) for each, own, top in zip(measures, totals, tops, strict=True)], axis=0)
     lows = [order_statistic(measure.scores, rank - 1) if rank > 1 else -np.inf for measure in measures]
     return [each.reach(low, top, limit) for each, low, top in zip(measures, lows, tops, strict=True)]
-
-
-def _chosen_alone(measures: Sequence[_Measure], rank: int) -> list[Floats]:
-    """The same where the n rows choose alone: one candidate for all new rows (the first of equal ones)."""
-    tops = [order_statistic(measure.scores, rank) for measure in measures]
-    best = int(np.argmin([each.total(top) for each, top in zip(measures, tops, strict=True)]))
-    return [np.full(each.n_new, tops[best] if m == best else -np.inf) for m, each in enumerate(measures)]
 
 
 def _leave_one_out(measures: Sequence[_Measure], rank: int) -> tuple[LabelSets | IntervalUnions, Integers]:
@@ -270,13 +267,6 @@ class _OfIntervals:
 
 
 _Measure: TypeAlias = _OfLabels | _OfIntervals  # one candidate: its scores of the n rows, and set sizes at any cut-off
-
-
-def _checked_targets(y: ArrayLike) -> AnyArray:
-    targets = as_labels(y)
-    if targets.ndim != 1 or not targets.size:
-        raise ValueError(f"y must hold one label or number for each of at least one row, got shape {targets.shape}.")
-    return targets
 
 
 def _measures(candidates: Candidates, y: AnyArray, new: Mapping[str, Prediction]) -> dict[str, _Measure]:

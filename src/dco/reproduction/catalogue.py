@@ -24,8 +24,8 @@ from dco.reproduction.tables import ResultTable
 
 # Each has a tuple EXPERIMENTS. One that is not installed offers nothing.
 MODULES = (
-    "regression", "classification", "theory_checks", "beyond_regression", "selection_costs", "protocol",
-    "protocol_classification",
+    "regression", "classification", "theory_checks", "beyond_regression", "selection_costs",
+    "selection_costs_labels", "protocol", "protocol_classification",
 )  # fmt: skip
 GROUPS = {
     "beyond": "A stronger candidate class and refit, certified at the same level, against the paper's DCO.",

@@ -22,19 +22,23 @@ from typing import Literal, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dco.foundations.arrays import Floats
+from dco.foundations.arrays import AnyArray, Floats
 from dco.foundations.errors import IncompatibleScoreError
 from dco.foundations.ranks import Guarantee, Level, Threshold, as_rational
 from dco.guarantees.decoupled import choose_and_calibrate
+from dco.guarantees.joint_selection import Method as Joint
+from dco.guarantees.joint_selection import joint_selection
 from dco.guarantees.rules import bayesian_quadrature, split_conformal
-from dco.predictions import ClassDraws, ClassProbabilities
+from dco.predictions import ClassDraws, ClassProbabilities, Several
 from dco.scores.decision import RiskAverse, RiskOptimal
 from dco.scores.regression import QuantileResidual
 from dco.scores.score import Score
-from dco.tuning import EvaluatedCandidate
+from dco.sets.prediction_sets import PredictionSets
+from dco.tuning import EvaluatedCandidate, tune
 from dco.tuning.direct_tune import tuning_threshold
 from dco.tuning.objectives import Aimed
-from dco.tuning.search import Candidates, all_failed, checked_pairs, checked_targets, evaluate_pairs
+from dco.tuning.proposals import MEMBERS, pointwise_score
+from dco.tuning.search import Candidates, Pieces, all_failed, checked_pairs, checked_targets, evaluate_pairs
 
 Tuned: TypeAlias = Literal["nothing", "score", "structure", "threshold", "structure and threshold"]
 Role: TypeAlias = Literal["tune", "calibrate", "pool", "test"]
@@ -272,10 +276,40 @@ TABLE_ROWS: dict[str, Method] = {
         partial(_decoupled, role="pool", rule=_pac), law=False,
     ),
     "EFCP (tuned and calibrated on the pool)": Method(
-        "EFCP", "structure", "calibrate", "calibrate", "smallest sets after split CP on the same rows", "none", "no claim",
-        "control", partial(_smallest, rule=_marginal), law=False,
+        "EFCP", "structure", "calibrate", "calibrate", "smallest sets after split CP on the same rows", "none",
+        "independent rows: coverage >= 1 - alpha - (1/3 + sqrt(log(2 |candidates|) / 2)) / sqrt(n)", "control",
+        partial(_smallest, rule=_marginal), law=False,
     ),
 }  # fmt: skip
+
+
+# ---- ways to choose that deploy no single candidate ---------------------------------------------------------------------
+
+SELECTIONS = {"pointwise": "DCO, pointwise", "modsel": "ModSel-CP", "yk-adjust": "YK-adjust"}
+
+
+def selected_sets(
+    name: str, on: Mapping[Role, Candidates], targets: Mapping[Role, AnyArray], *, alpha: Level, objective: Aimed
+) -> tuple[str, PredictionSets, int]:
+    """The sets of the test rows, the candidate that makes most of them, and the number of rows that calibrate.
+
+    "pointwise" has the smallest set of each row, of the best on tuning rows. The others choose on the rows that calibrate,
+    tuning rows among them; YK-adjust has one candidate for all rows.
+    """
+    if name != "pointwise":
+        new = {each: prediction for each, (_, prediction) in on["test"].items()}
+        method: Joint = "modsel" if name == "modsel" else "yk-adjust"
+        found = joint_selection(on["pool"], targets["pool"], new, alpha=alpha, method=method)
+        return next(iter(found.winners)), found.sets, found.n
+    ranking = tune(on["tune"], targets["tune"], alpha=alpha, objective=objective)
+    best = [row for row in ranking.table if row.feasible][:MEMBERS]
+    pieces = [Pieces((on["tune"][row.name][1],)) for row in best]
+    cuts = [row.ranking_threshold for row in best]
+    score = pointwise_score([on["tune"][row.name][0] for row in best], pieces, targets["tune"], cuts)
+    known, new_rows = (Several(tuple(on[role][row.name][1] for row in best)) for role in ("calibrate", "test"))
+    threshold = split_conformal(score.observed(known, targets["calibrate"]), alpha=alpha)
+    most = best[int(np.bincount(score.chosen(new_rows)).argmax())].name
+    return most, score.sets(new_rows, threshold), threshold.n
 
 
 def compared_thresholds(rows: Given, name: str) -> list[float]:

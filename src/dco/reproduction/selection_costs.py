@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -62,6 +63,18 @@ def _candidates() -> list[tuple[str, str, Score, type]]:
     return [*points, ("normalised", "ridge with spread", NormalisedResidual(), PointsWithSpread)]
 
 
+@dataclass(frozen=True)
+class Field:
+    """The candidates that every method chooses from: models, and (name, model, score, record) of each pair."""
+
+    estimator: Callable[..., Any]
+    models: Callable[[], dict[str, Any]]
+    candidates: Callable[[], list[tuple[str, str, Score, type]]]
+
+
+NUMBERS = Field(DecoupledRegressor, _models, _candidates)
+
+
 def selection_split(seed: int, options: Options) -> list[dict[str, Any]]:
     """Every method on the first n rows of a permutation, measured on the same rows at its end."""
     found: list[dict[str, Any]] = []
@@ -73,23 +86,24 @@ def selection_split(seed: int, options: Options) -> list[dict[str, Any]]:
             if n > len(y) - TEST:
                 continue
             for alpha in options.alphas:
-                rows = _methods(X[:n], y[:n], X[-TEST:], y[-TEST:], alpha=alpha, seed=seed)
+                rows = methods_rows(NUMBERS, X[:n], y[:n], X[-TEST:], y[-TEST:], alpha=alpha, seed=seed)
                 found += [{"data": data, "n": n, "alpha": alpha, **row} for row in rows]
     return found
 
 
-def _methods(X: Any, y: Any, X_new: Any, y_new: Any, *, alpha: float, seed: int) -> list[dict[str, Any]]:
+def methods_rows(field: Field, X: Any, y: Any, X_new: Any, y_new: Any, *, alpha: float, seed: int) -> list[dict[str, Any]]:
+    """Every method fitted to X and y, measured on the new rows; each candidate alone, by split CP, as well."""
     found = []
 
     def measure(method: str, sets: Any) -> None:
         sizes = sets.sizes()
         found.append({"method": method, "size": float(sizes.mean()), "coverage": float(sets.contains(y_new).mean())})
 
-    models = _models()
+    models, candidates = field.models(), field.candidates()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", InfeasibleLevelWarning)
         for method, options in OURS.items():
-            est = DecoupledRegressor(models, alpha=alpha, random_state=seed, **options).fit(X, y)
+            est = field.estimator(models, alpha=alpha, random_state=seed, **options).fit(X, y)
             measure(method, est.predict_set(X_new))
             if method == "DCO":
                 roles = est.splits_
@@ -97,7 +111,7 @@ def _methods(X: Any, y: Any, X_new: Any, y_new: Any, *, alpha: float, seed: int)
         fitted = {name: model.fit(X[fitting], y[fitting]) for name, model in models.items()}
         X_cal, y_cal = X[roles.calibrate], y[roles.calibrate]
         own, new = {}, {}
-        for name, model, score, kind in _candidates():
+        for name, model, score, kind in candidates:
             own[name] = score, predict_record(fitted[model], X_cal, kind)
             new[name] = predict_record(fitted[model], X_new, kind)
             measure(name, score.sets(new[name], split_conformal(score.observed(own[name][1], y_cal), alpha=alpha)))
@@ -107,20 +121,7 @@ def _methods(X: Any, y: Any, X_new: Any, y_new: Any, *, alpha: float, seed: int)
 
 
 def selection_tables(records: Records, options: Options) -> list[ResultTable]:
-    """Size of each method against DCO's on the same splits, in per cent with a 95 % interval, and mean coverage."""
-    rows = [row for record in records for row in record.rows]
-    names = [*OURS, *JOINT, "hindsight"]
-    sizes: list[dict[str, Cell]] = []
-    covers: list[dict[str, Cell]] = []
-    for data, n, alpha in dict.fromkeys((row["data"], row["n"], row["alpha"]) for row in rows):
-        same = [row for row in rows if (row["data"], row["n"], row["alpha"]) == (data, n, alpha)]
-        by = {name: [row for row in same if row["method"] == name] for name in dict.fromkeys(row["method"] for row in same)}
-        single = min((name for name, *_ in _candidates()), key=lambda name: _mean(by[name], "size"))
-        by["hindsight"] = by[single]
-        where: dict[str, Cell] = {"data": data, "n": n, "target": 1 - alpha}
-        against = np.asarray(column(by["DCO"], "size"))
-        sizes.append({**where, "DCO": _mean(by["DCO"], "size"), **{each: _change(by[each], against) for each in names[1:]}})
-        covers.append({**where, **{each: _mean(by[each], "coverage") for each in names}})
+    """The costs on numbers."""
     text = (
         f"{len(records)} splits, {len(_candidates())} candidates, {TEST} test rows each. n rows in all: half train, a "
         "quarter tunes, a quarter calibrates; joint selection trains on three quarters, and chooses and calibrates on the "
@@ -130,10 +131,29 @@ def selection_tables(records: Records, options: Options) -> list[ResultTable]:
         "DCO: mean size in units of the sd of y; others: change in per cent ± half of its 95 % interval, paired by split."
     )
     full = " 'full': some sets are the whole line. Hindsight: the one candidate that is best over all splits, by split CP."
+    sizes, covers = cost_rows(records)
     return [
         ResultTable.of("What selection costs: size", f"{text} {shown}{full}", sizes),
         ResultTable.of("What selection costs: coverage", f"{text} Mean coverage of the test rows.", covers),
     ]
+
+
+def cost_rows(records: Records) -> tuple[list[dict[str, Cell]], list[dict[str, Cell]]]:
+    """Size of each method against DCO's on the same splits, in per cent with a 95 % interval, and mean coverage."""
+    rows = [row for record in records for row in record.rows]
+    names = [*OURS, *JOINT, "hindsight"]
+    sizes: list[dict[str, Cell]] = []
+    covers: list[dict[str, Cell]] = []
+    for data, n, alpha in dict.fromkeys((row["data"], row["n"], row["alpha"]) for row in rows):
+        same = [row for row in rows if (row["data"], row["n"], row["alpha"]) == (data, n, alpha)]
+        by = {name: [row for row in same if row["method"] == name] for name in dict.fromkeys(row["method"] for row in same)}
+        single = min((name for name in by if name not in names), key=lambda name: _mean(by[name], "size"))
+        by["hindsight"] = by[single]
+        where: dict[str, Cell] = {"data": data, "n": n, "target": 1 - alpha}
+        against = np.asarray(column(by["DCO"], "size"))
+        sizes.append({**where, "DCO": _mean(by["DCO"], "size"), **{each: _change(by[each], against) for each in names[1:]}})
+        covers.append({**where, **{each: _mean(by[each], "coverage") for each in names}})
+    return sizes, covers
 
 
 def _mean(rows: list[Any], key: str) -> float:

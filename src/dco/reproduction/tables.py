@@ -25,7 +25,8 @@ class Measured:
     def of(cls, values: Iterable[float]) -> Measured:
         """Mean and standard deviation of these numbers."""
         array = np.asarray(list(values), dtype=np.float64)
-        return cls(float(array.mean()), float(array.std(ddof=1)) if array.size > 1 else math.nan)
+        known = array.size > 1 and bool(np.isfinite(array).all())
+        return cls(float(array.mean()), float(array.std(ddof=1)) if known else math.nan)
 
 
 def standard_errors(ours: Measured, paper: tuple[float, float], splits: int, paper_splits: int = 50) -> float | None:

@@ -31,6 +31,7 @@ class Pointwise(Score):
     scores: tuple[Score, ...]
     thresholds: Floats
     tuning: Floats
+    empty_last: bool = False  # an empty label set counts as larger than any; files of version 0.1 do not say so
     needs: ClassVar[tuple[type, ...]] = (Several,)
 
     @property
@@ -40,9 +41,11 @@ class Pointwise(Score):
 
     def chosen(self, prediction: Several) -> Integers:
         """The candidate of each row: it depends on x alone."""
-        cuts = map(float, self.thresholds)
-        each = zip(self.scores, prediction.records, cuts, strict=True)
-        return np.asarray(np.argmin([score.sizes(record, cut) for score, record, cut in each], axis=0))
+        each = zip(self.scores, prediction.records, map(float, self.thresholds), strict=True)
+        sizes = np.stack([score.sizes(record, cut) for score, record, cut in each]).astype(np.float64)
+        if self.empty_last and prediction.n_classes:  # a set of numbers may have size 0 and hold one
+            sizes[sizes == 0] = np.inf
+        return np.asarray(np.argmin(sizes, axis=0))
 
     def observed(self, prediction: Several, y: ArrayLike) -> Floats:
         """The share of the candidate's tuning scores that the score of y exceeds, (n,)."""

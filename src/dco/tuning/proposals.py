@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dco.foundations.arrays import Floats
+from dco.foundations.arrays import AnyArray, Floats
 from dco.foundations.display import counted
 from dco.foundations.errors import IncompatibleScoreError
 from dco.foundations.ranks import as_rational, smallest_marginal_n
@@ -23,12 +23,13 @@ from dco.scores.never_empty import NeverEmpty
 from dco.scores.pointwise import Pointwise
 from dco.scores.score import Score, checked_score, identity_of, own_label, score_label
 from dco.tuning.ranking import Ranking
-from dco.tuning.search import Rule, rank_pairs
+from dco.tuning.search import Pieces, Rule, rank_pairs
 from dco.tuning.strategies import Strategy
 
 if TYPE_CHECKING:
     from dco.tuning.selection import Candidate, Trials, Tried
 
+MEMBERS = 8  # of the best candidates, from which pointwise selection takes the smallest set
 _ROUNDING = 1e-6  # of a score: what batches of another size may change, in single precision too
 
 
@@ -123,27 +124,31 @@ def _apart(ascending: Floats) -> Floats:
     return np.asarray(ascending[last[np.searchsorted(last, np.arange(len(ascending)))]])
 
 
-def pointwise(
-    candidates: Sequence[Candidate], trials: Trials, ranking: Ranking, members: int = 8
-) -> tuple[Candidate, Ranking]:
+def pointwise_score(scores: Sequence[Score], pieces: Sequence[Pieces], y: AnyArray, cuts: Sequence[float]) -> Pointwise:
+    """The score that takes, row by row, the smallest set: by tuning thresholds, and what tuning rows score."""
+    # on a scale that others share, the first label must have the least score of all, or a set could lose it
+    scores = [NeverEmpty(score) if isinstance(score, TopK) else score for score in scores]
+    observed = np.stack([each.observed(score, y) for each, score in zip(pieces, scores, strict=True)])
+    limits = np.asarray(cuts, dtype=np.float64)
+    limits = limits + _ROUNDING * np.where(np.isfinite(limits), np.abs(limits), 0.0)  # for ties with a cut-off
+    return Pointwise(tuple(scores), limits, np.stack([*map(_apart, np.sort(observed, axis=1))]), True)
+
+
+def pointwise(candidates: Sequence[Candidate], trials: Trials, ranking: Ranking) -> tuple[Candidate, Ranking]:
     """The candidate that takes, row by row, the smallest set of the best few, and the ranking with it before all others.
 
     What it predicts is added to `trials`. Its row has one threshold for all tuning rows, and flatters it: they made it.
     """
     by_name = {candidate.name: candidate for candidate in candidates}
-    taken = [by_name[row.name] for row in ranking.table if row.feasible][:members]
-    # on a scale that others share, the first label must have the least score of all, or a set could lose it
-    taken = [replace(each, score=NeverEmpty(each.score)) if isinstance(each.score, TopK) else each for each in taken]
+    taken = [by_name[row.name] for row in ranking.table if row.feasible][:MEMBERS]
     if not taken:
         raise ValueError("no candidate covers enough tuning rows, so there is nothing to choose from row by row.")
     models = {candidate.model_name: candidate.model for candidate in taken}
     places, parts = {name: place for place, name in enumerate(models)}, [trials.tried[name] for name in models]
     model = SeveralModels(list(models.values()), [(places[each.model_name], each.kind) for each in taken])
     y, pieces = trials.bench.tuning_rows().y, [trials.tried[each.model_name].predictions[each.kind] for each in taken]
-    scores = np.stack([each.observed(candidate.score, y) for each, candidate in zip(pieces, taken, strict=True)])
-    cuts = np.array([ranking[candidate.name].ranking_threshold for candidate in taken])
-    cuts += _ROUNDING * np.where(np.isfinite(cuts), np.abs(cuts), 0.0)  # for ties with a cut-off
-    score = Pointwise(tuple(candidate.score for candidate in taken), cuts, np.stack([*map(_apart, np.sort(scores, axis=1))]))
+    cuts = [ranking[each.name].ranking_threshold for each in taken]
+    score = pointwise_score([each.score for each in taken], pieces, y, cuts)
     made = type(taken[0])("pointwise", counted(len(taken), "candidate"), model, score, Several)
     records = tuple(Several(each) for each in zip(*(each.records for each in pieces), strict=True))
     fits = tuple(model.of_fitted(list(each)) for each in zip(*(part.fits for part in parts), strict=True))

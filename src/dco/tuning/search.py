@@ -187,12 +187,10 @@ def checked_pairs(candidates: Candidates) -> dict[str, tuple[Score, Pieces]]:
 
 
 def checked_targets(y: ArrayLike) -> AnyArray:
-    """The labels or responses of the tuning rows: at least one, one per row."""
+    """The labels or responses of the rows that choose: at least one, one per row."""
     array = to_numpy(y)
     if array.ndim != 1 or array.size == 0:
-        raise ValueError(
-            f"y_tune must hold one label or number for each of at least one tuning row, got shape {array.shape}."
-        )
+        raise ValueError(f"y must hold one label or number for each of at least one row, got shape {array.shape}.")
     return array
 
 

@@ -97,7 +97,7 @@ def bootstrap_evaluated(
     groups: ArrayLike | None = None,
 ) -> Stability:
     """`bootstrap_stability` for candidates whose scores and size curves are already there."""
-    n, times = _n_rows(evaluated), _repetitions(repetitions)
+    n, times = _n_rows(evaluated), as_count(repetitions, name="repetitions", least=1)
     if groups is None:
         return stability_of(evaluated, rng.multinomial(n, np.full(n, 1 / n), size=times), alpha=alpha)
     codes = group_codes(groups, n)
@@ -122,7 +122,7 @@ def split_evaluated(
     """`split_stability` for candidates whose scores and sizes are already there, by an objective that reads no sets."""
     if not 0 < share < 1:
         raise ValueError(f"share must lie strictly between 0 and 1, got {share!r}.")
-    n, times = _n_rows(evaluated), _repetitions(repetitions)
+    n, times = _n_rows(evaluated), as_count(repetitions, name="repetitions", least=1)
     kept = max(1, round(share * n))
     held = (rng.permutation(n)[:kept] for _ in range(times))
     if objective != MEAN_SIZE:
@@ -193,7 +193,7 @@ def _summary(evaluated: Sequence[EvaluatedCandidate], full: Ranking, winners: In
         modal_share=float(wins[modal]) / len(winners),
         wins={entry.name: int(count) for entry, count in zip(evaluated, wins, strict=True)},
         regret=regret,
-        relative_regret=_relative(regret, least),
+        relative_regret=0.0 if regret == 0 else regret / least if least > 0 else math.inf,
         repetitions=len(winners),
         n=_n_rows(evaluated),
     )
@@ -272,12 +272,6 @@ def _order_statistics(values: Floats, counts: Integers, ranks: Floats) -> Floats
     return np.asarray(values[order[places]], dtype=np.float64)
 
 
-def _relative(regret: float, size: float) -> float:
-    if regret == 0:
-        return 0.0
-    return regret / size if size > 0 else math.inf
-
-
 def _evaluated(candidates: Candidates, y_tune: ArrayLike) -> list[EvaluatedCandidate]:
     done, lost = evaluate_pairs(checked_pairs(candidates), checked_targets(y_tune))
     if not done:
@@ -290,10 +284,3 @@ def _n_rows(evaluated: Sequence[EvaluatedCandidate]) -> int:
     if len(lengths) != 1 or 0 in lengths:
         raise ValueError("stability needs at least one candidate, all evaluated on the same tuning rows (at least one).")
     return lengths.pop()
-
-
-def _repetitions(repetitions: int) -> int:
-    times = as_count(repetitions, name="repetitions")
-    if times == 0:
-        raise ValueError("repetitions must be at least 1.")
-    return times
