@@ -168,6 +168,29 @@ def test_what_has_no_theorem_or_no_rows_is_refused(options, word):
         fitted("numbers", **options)
 
 
+@pytest.mark.parametrize("task", MAKERS)
+def test_with_folds_the_best_three_on_training_rows_take_part(task):
+    """Those that decoupled selection would put first by the same folds, whatever the calibration rows say."""
+    X, y = table(task, 240, np.random.default_rng(4))
+    near = [KNeighborsRegressor(k) if task == "numbers" else KNeighborsClassifier(k) for k in (3, 9, 40)]
+    options = {"alpha": ALPHA, "random_state": 0, "tune_folds": 4}
+    models = {**MODELS[task], **{f"near {k}": model for k, model in enumerate(near)}}
+    joint = MAKERS[task](models, selection="joint", **options).fit(X, y)
+    first = [row.name for row in MAKERS[task](models, **options).fit(X, y).ranking_.table]
+    assert len(first) > 3
+    assert {entry.group for entry in joint.certificate_.thresholds} == set(first[:3])
+    assert f"({len(first) - 3} more took no part)" in str(joint.certificate_)
+    turned = y.copy()
+    turned[joint.splits_.calibrate] = y[joint.splits_.calibrate][::-1]
+    again = MAKERS[task](models, selection="joint", **options).fit(X, turned)
+    assert [entry.group for entry in again.certificate_.thresholds] == [e.group for e in joint.certificate_.thresholds]
+    assert [e.value for e in again.certificate_.thresholds] != [e.value for e in joint.certificate_.thresholds]
+    with pytest.raises(ValueError, match="leave tune_folds out"):
+        MAKERS[task](FrozenEstimator(clone(MODELS[task]["near"]).fit(X[:50], y[:50])), selection="joint", tune_folds=3).fit(
+            X, y
+        )
+
+
 def test_a_fit_with_few_tuning_rows_advises_joint_selection_where_that_can_state_the_same():
     """And where it would be refused, or there is nothing to choose, or no row was spent on it, says nothing."""
 
@@ -178,10 +201,17 @@ def test_a_fit_with_few_tuning_rows_advises_joint_selection_where_that_can_state
 
     (note,) = advice()
     assert note.text.startswith("25 rows chose among 4 candidates, which is few.")
-    assert "selection=joint" in note.remedy
+    assert "selection=joint; tune_folds=5" in note.remedy
     assert len(advice(objective="even")) == 1
     assert advice(guarantee="pac") == advice(condition_on=lambda X: X[:, 0] > 0) == advice(tune_folds=3) == []
-    assert advice(selection="joint") == advice(support=(-20, 20)) == advice(objective="p95_size") == advice(models=Ridge()) == advice(n=160) == []
+    assert (
+        advice(selection="joint")
+        == advice(support=(-20, 20))
+        == advice(objective="p95_size")
+        == advice(models=Ridge())
+        == advice(n=160)
+        == []
+    )
 
 
 def test_groups_and_tuning_rows_are_refused():

@@ -135,7 +135,7 @@ class Decoupled(HoldsModels, ABC):
             self.calibrate_size,
             self.tune_folds,
             statement=statement,
-            foldable=self.refit and not frozen and tune is None and calibrate is None,
+            foldable=self.refit and not frozen and tune is None and calibrate is None and self.selection != "joint",
             enough=0 if defaults is None or self.models is not None else FOLDS_BELOW,
         )
         given = {"tune": tune, "calibrate": calibrate}
@@ -308,7 +308,8 @@ class DecoupledClassifier(ClassifierMixin, Decoupled):
         Rows held out for tuning and for calibration. "auto" grows the tuning split until selection has settled. None is a
         quarter; for few rows, what calibration needs at least, and `tune_folds=5`.
     tune_folds : int or None
-        Rank candidates by folds over all rows but calibration rows: no rows are lost to tuning.
+        Rank candidates by folds over all rows but calibration rows: no rows are lost to tuning. The best three of them then
+        take part in selection "joint".
     refit : bool
         Refit the winner on train + tune before calibrating (valid, and narrower); False is the paper's procedure.
     ensemble : bool

@@ -37,7 +37,9 @@ from dco.tuning.defaults import Defaults
 from dco.tuning.objectives import MEAN_SIZE
 from dco.tuning.ranking import FailedCandidate, failed_note
 from dco.tuning.search import Pieces, Rule, rank_pairs
-from dco.tuning.selection import Candidate, Choosing, Selection, Tried, Workbench, expand, try_models
+from dco.tuning.selection import Candidate, Choosing, Selection, Trials, Tried, Workbench, expand, try_models
+
+KEPT = 3  # candidates that take part after folds: near-ties make unions grow (docs/tuning.md has what it brings)
 
 
 def fit_joint(
@@ -57,9 +59,9 @@ def fit_joint(
     share = 1.0 if split.frozen and split.given_calibrate is None else split.calibrate
     roles = deal_roles(rows, replace(split, tune=0, calibrate=share, folds=None), seed=seed)
     notes = list(roles.notes)
-    # 2. Every model is fitted on the training rows. Nothing is compared yet.
-    bench = Workbench(roles.train, rows.take(np.arange(0)), None, classes, seed, replace(choosing, refit=False))
-    selection = _candidates(models, scores, bench, notes)
+    # 2. Every model is fitted on the training rows. Nothing is compared yet, unless by folds of these rows.
+    bench = Workbench(roles.train, rows.take(np.arange(0)), split.folds, classes, seed, replace(choosing, refit=False))
+    selection = _candidates(models, scores, bench, notes, alpha=statement.alpha)
     structure = freeze(selection, bench, statement, roles)  # all of them are one structure
     calibration, y, rounding = calibrate(structure, roles.sealed, clusters=None, seed=seed)  # 3. Break the seal, once.
     # 4. One cut-off for each candidate, all of the same rank, and what their choice certifies.
@@ -84,6 +86,7 @@ def _check(rows: Rows, statement: Statement, split: Split, choosing: Choosing) -
         "⟨objective⟩": choosing.objective != MEAN_SIZE,
         "tune=": split.given_tune is not None,
         "⟨tune_size=auto⟩": split.tune == "auto",
+        "⟨tune_folds⟩": split.folds is not None and split.frozen,
     }
     wrong = next((name for name, given in refused.items() if given), None)
     if wrong is not None:
@@ -92,21 +95,31 @@ def _check(rows: Rows, statement: Statement, split: Split, choosing: Choosing) -
 
 
 def _candidates(
-    models: Mapping[str, Any] | Defaults, scores: Mapping[str, Score] | None, bench: Workbench, notes: list[Note]
+    models: Mapping[str, Any] | Defaults,
+    scores: Mapping[str, Score] | None,
+    bench: Workbench,
+    notes: list[Note],
+    *,
+    alpha: Level,
 ) -> Selection:
-    """All candidates whose set sizes are known at any cut-off, fitted, as one structure."""
+    """The candidates whose set sizes are known at any cut-off, fitted, as one structure; after folds, the best few."""
     if isinstance(models, Defaults):
         models, scores = models.on(bench.train, scores, bench.train.y)
     every = expand(models, scores, bench)
     suited = [each for each in every if bench.classes is not None or sizes_are_known(each.score)]
+    left_out = [each.name for each in every if each not in suited]
+    trials = Trials(bench, alpha)
+    if bench.n_folds is not None and len(suited) > KEPT:
+        best = {row.name for row in trials.rank(suited).table[:KEPT]}
+        bench, suited = replace(bench, n_folds=None), [each for each in suited if each.name in best]
     tried = {each.model_name: Tried((each.model,), {}) for each in suited}  # frozen ones leave no training rows
     if len(bench.train) and suited:
         tried = try_models(suited, replace(bench, tune=bench.train.take(np.arange(1))))  # which predict something, at least
-    lost = {name: own.failure for name, own in tried.items() if own.failure is not None}
+    lost = {name: own.failure for name, own in (trials.tried | tried).items() if own.failure is not None}
     taken = [each for each in suited if each.model_name not in lost]
     if lost:
         notes.append(failed_note(lost))
-    if left_out := [each.name for each in every if each not in suited]:
+    if left_out:
         text = f"{counted(len(left_out), 'candidate')} took no part, since the length of their intervals is not known at any"
         notes.append(Note("left-out", f"{text} cut-off: {first_few(left_out)}.", "Choose on tuning rows."))
     if not taken:

@@ -1,8 +1,12 @@
 """From images and a file of weights to all tables, by one command: small made images, random weights."""
 
 import json
+import sys
 from functools import partial
+from importlib import import_module
 from importlib.util import find_spec
+from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,7 +19,6 @@ from dco.reproduction.classification_splits import Sizes
 from dco.reproduction.datasets import images as module
 from dco.reproduction.datasets.images import Backbone
 
-HERE = find_spec("torch") is not None and find_spec("torchvision") is not None
 COLOURS = ((200, 40, 40), (40, 200, 40), (40, 40, 200), (180, 180, 40))
 
 
@@ -95,13 +98,25 @@ def test_one_command_goes_from_images_to_tables(name, request, tmp_path, small, 
     assert "was made with features" in found.output
 
 
-@pytest.mark.skipif(not HERE, reason="needs torch and torchvision (extra images)")
-def test_torchvisions_file_of_weights_is_read_and_its_features_reach_the_tables(folder, tmp_path, small, monkeypatch):
+@pytest.fixture
+def models(monkeypatch):
+    """torchvision.models; where only torch is installed, the same network by the names of torchvision's file."""
+    pytest.importorskip("torch")
+    if find_spec("torchvision") is None:
+        monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "toys"))
+        by_hand = import_module("resnet50_by_hand")
+        monkeypatch.setitem(sys.modules, "torchvision", SimpleNamespace(models=by_hand))
+        monkeypatch.setitem(sys.modules, "torchvision.models", by_hand)
+    return import_module("torchvision.models")
+
+
+def test_torchvisions_file_of_weights_is_read_and_its_features_reach_the_tables(folder, tmp_path, small, models):
     import torch
-    import torchvision
 
     torch.manual_seed(0)
-    made = torchvision.models.resnet50(weights=None)
+    made = models.resnet50(weights=None)
+    assert len(made.state_dict()) == 320  # as in torchvision's files
+    assert {"conv1.weight", "layer1.0.downsample.1.running_var", "layer4.2.bn3.bias", "fc.bias"} <= {*made.state_dict()}
     torch.save(made.state_dict(), tmp_path / "resnet50-random.pth")
     found = run(
         *("reproduce", "imagenet-a", "--features", "resnet50", "--images", str(folder), "--quick", "--splits", "1"),
@@ -113,7 +128,7 @@ def test_torchvisions_file_of_weights_is_read_and_its_features_reach_the_tables(
     data = backbone.features()
     assert data.features.shape == (208, 2048)
     made.fc = torch.nn.Identity()
-    prepare = torchvision.models.ResNet50_Weights.DEFAULT.transforms()
+    prepare = models.ResNet50_Weights.DEFAULT.transforms()
     image = module.open_images(folder).read(7, 8)[0]
     with torch.inference_mode():
         own = made.eval()(prepare(torch.from_numpy(np.array(image)).permute(2, 0, 1))[None]).numpy()

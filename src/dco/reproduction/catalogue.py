@@ -25,7 +25,7 @@ from dco.reproduction.tables import ResultTable
 # Each has a tuple EXPERIMENTS. One that is not installed offers nothing.
 MODULES = (
     "regression", "classification", "theory_checks", "beyond_regression", "selection_costs",
-    "selection_costs_labels", "protocol", "protocol_classification",
+    "selection_costs_labels", "selection_pruning", "protocol", "protocol_classification",
 )  # fmt: skip
 GROUPS = {
     "beyond": "A stronger candidate class and refit, certified at the same level, against the paper's DCO.",

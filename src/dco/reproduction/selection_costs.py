@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -138,20 +138,22 @@ def selection_tables(records: Records, options: Options) -> list[ResultTable]:
     ]
 
 
-def cost_rows(records: Records) -> tuple[list[dict[str, Cell]], list[dict[str, Cell]]]:
-    """Size of each method against DCO's on the same splits, in per cent with a 95 % interval, and mean coverage."""
+def cost_rows(
+    records: Records, names: Sequence[str] = (*OURS, *JOINT, "hindsight")
+) -> tuple[list[dict[str, Cell]], list[dict[str, Cell]]]:
+    """Size of each method against that of the first on the same splits, in per cent with a 95 % interval, and coverage."""
     rows = [row for record in records for row in record.rows]
-    names = [*OURS, *JOINT, "hindsight"]
     sizes: list[dict[str, Cell]] = []
     covers: list[dict[str, Cell]] = []
     for data, n, alpha in dict.fromkeys((row["data"], row["n"], row["alpha"]) for row in rows):
         same = [row for row in rows if (row["data"], row["n"], row["alpha"]) == (data, n, alpha)]
         by = {name: [row for row in same if row["method"] == name] for name in dict.fromkeys(row["method"] for row in same)}
-        single = min((name for name in by if name not in names), key=lambda name: _mean(by[name], "size"))
-        by["hindsight"] = by[single]
+        if "hindsight" in names:
+            by["hindsight"] = by[min((name for name in by if name not in names), key=lambda name: _mean(by[name], "size"))]
         where: dict[str, Cell] = {"data": data, "n": n, "target": 1 - alpha}
-        against = np.asarray(column(by["DCO"], "size"))
-        sizes.append({**where, "DCO": _mean(by["DCO"], "size"), **{each: _change(by[each], against) for each in names[1:]}})
+        first, *others = names
+        against = np.asarray(column(by[first], "size"))
+        sizes.append({**where, first: _mean(by[first], "size"), **{each: _change(by[each], against) for each in others}})
         covers.append({**where, **{each: _mean(by[each], "coverage") for each in names}})
     return sizes, covers
 

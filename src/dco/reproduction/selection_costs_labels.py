@@ -131,7 +131,7 @@ EXPERIMENTS = (
     Experiment(
         name="selection-cifar100",
         summary="What choosing costs on image features, with 6 candidates and with 16 that are nearly tied.",
-        needs=CIFAR100_FEATURES, minutes=10.0, run_split=labels_split, tables=labels_tables,
+        needs=CIFAR100_FEATURES, minutes=4.0, run_split=labels_split, tables=labels_tables,
         missing=needs_file("CIFAR-100", CIFAR100_FEATURES), alphas=(0.1,), quick_splits=2,
     ),
 )  # fmt: skip
