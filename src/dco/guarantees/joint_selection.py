@@ -94,7 +94,7 @@ def joint_selection(
     """`select_and_calibrate` with its facts: guarantee, rank, n, and the candidates that the sets are made of."""
     if method not in _METHODS:
         raise ValueError(f'method must be "modsel", "modsel-loo" or "yk-adjust", got {method!r}.')
-    level, targets = as_rational(alpha), as_labels(checked_targets(y))
+    level, targets = as_rational(alpha), as_labels(checked_targets(y, "y"))
     measures = _measures(candidates, targets, new)
     n, count, adjusted = len(targets), len(measures), method == "yk-adjust"
     rank = conformal_rank(n, alpha=level)

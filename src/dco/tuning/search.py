@@ -186,11 +186,11 @@ def checked_pairs(candidates: Candidates) -> dict[str, tuple[Score, Pieces]]:
     return {name: (checked_score(score), Pieces((record,))) for name, (score, record) in candidates.items()}
 
 
-def checked_targets(y: ArrayLike) -> AnyArray:
+def checked_targets(y: ArrayLike, name: str = "y_tune") -> AnyArray:
     """The labels or responses of the rows that choose: at least one, one per row."""
     array = to_numpy(y)
     if array.ndim != 1 or array.size == 0:
-        raise ValueError(f"y must hold one label or number for each of at least one row, got shape {array.shape}.")
+        raise ValueError(f"{name} must hold one label or number for each of at least one row, got shape {array.shape}.")
     return array
 
 
