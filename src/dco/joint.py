@@ -39,7 +39,7 @@ from dco.tuning.ranking import FailedCandidate, failed_note
 from dco.tuning.search import Pieces, Rule, rank_pairs
 from dco.tuning.selection import Candidate, Choosing, Selection, Trials, Tried, Workbench, expand, try_models
 
-KEPT = 3  # candidates that take part after folds: near-ties make unions grow (docs/tuning.md has what it brings)
+KEPT = 3  # candidates that take part after folds, since near-ties make unions grow (docs/tuning.md: it changes little)
 
 
 def fit_joint(

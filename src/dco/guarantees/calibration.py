@@ -164,7 +164,7 @@ class Statement:
         if not 0 < tuned < MANY_ROWS // 4 or not (stated and free and bench.tune.clusters is None):
             return []
         text = f"{counted(tuned, 'row')} chose among {candidates} candidates, which is few. {JOINT_GAIN}"
-        return [Note("few-rows", text, Message("Compare ⟨selection=joint⟩; ⟨tune_folds=5⟩ with it prunes near-ties."))]
+        return [Note("few-rows", text, Message("Compare ⟨selection=joint⟩."))]
 
 
 @dataclass(frozen=True, eq=False)

@@ -301,7 +301,7 @@ def _selection_note(wish: _Wish, n: int) -> str:
         return ""
     if n >= 200:
         return POINTWISE
-    return f"{JOINT_GAIN} Near-ties make its unions grow: with tuning folds it keeps the three best of the training rows."
+    return f"{JOINT_GAIN} With tuning folds only the three best of the training rows take part in it."
 
 
 def _tuning_note(wish: _Wish, now: Outlook) -> str:
