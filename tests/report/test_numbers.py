@@ -344,7 +344,7 @@ def test_rows_are_sliced_by_class_or_fifth_beside_what_was_asked_for(case: Any) 
     given = case("classification")
     found = report_numbers(given.estimator, given.X, given.y)
     covered = given.estimator.predict_set(given.X).contains(given.y)
-    assert [slicing.name for slicing in found.rows.slicings] == ["class", "fifth of the prediction"]
+    assert [slicing.name for slicing in found.rows.slicings] == ["class", "fifth of the largest probability"]
     shown = {row.group: row.coverage for row in found.own.slices[0]}
     assert shown == {label: float(covered[given.y == label].mean()) for label in np.unique(given.y)}
     assert list(shown.values()) == sorted(shown.values())  # the least covered first

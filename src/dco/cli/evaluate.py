@@ -149,7 +149,8 @@ def _print_slices(evaluation: Any) -> None:
             interval = f"{row.coverage_low:.4f} to {row.coverage_high:.4f}"
             rows.append([f"{by} {row.value}", row.n, f"{row.coverage:.4f}", interval, row.mean_size])
     if rows:
-        named = {"class": "class", "fifth": "fifth of the prediction"}
+        of = "prediction" if evaluation.single is None else "largest probability"
+        named = {"class": "class", "fifth": f"fifth of the {of}"}
         by = " and ".join(named[kind] for kind in dict.fromkeys(row.by for row in evaluation.slices) if kind in named)
         title = f"By {by} (intervals hold for all at once; no promise is about one of them)"
         print_table(["slice", "rows", "coverage", "95 % interval", "mean size"], rows, title=title, spare=["mean size"])

@@ -95,4 +95,5 @@ def by_fifth(points: Floats, *, even: bool, labels: bool = False) -> Slicing | N
     names = tuple(" to ".join(dict.fromkeys(number(float(end)) for end in pair)) for pair in ends)
     ask = "" if even else 'Let the search ask for evenness: objective="even", or dco fit --objective even. '
     widths = "Widths that follow the row help (quantile models, a model with a spread), and so do more tuning rows."
-    return Slicing(Parts(codes, names, 0), "fifth of the prediction", ask if labels else ask + widths)
+    of = "largest probability" if labels else "prediction"
+    return Slicing(Parts(codes, names, 0), f"fifth of the {of}", ask if labels else ask + widths)
