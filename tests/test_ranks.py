@@ -95,6 +95,15 @@ def test_bad_levels_are_named(level):
         pac_rank(10, alpha=0.1, delta=level)
 
 
+def test_a_coverage_in_per_cent_is_answered_with_the_alpha_that_was_meant():
+    with pytest.raises(ValueError, match=r"got 90\. For 90 % coverage, alpha is 0\.1\.$"):
+        conformal_rank(10, alpha=90)
+    with pytest.raises(ValueError, match=r"got 1\.5\.$"):
+        conformal_rank(10, alpha=1.5)
+    with pytest.raises(ValueError, match=r"got 90\.$"):
+        pac_rank(10, alpha=0.1, delta=90)
+
+
 @pytest.mark.parametrize("n", [-1, 2.0, "3", None, True, np.float64(3)], ids=repr)
 def test_bad_counts_are_named(n):
     with pytest.raises(ValueError, match="n must be a whole number"):

@@ -46,7 +46,10 @@ def as_rational(level: Level, *, name: str = "alpha") -> Fraction:
     except (TypeError, ValueError, ArithmeticError):
         value = Fraction(0)
     if not 0 < value < 1:
-        raise ValueError(f"{name} must be a number strictly between 0 and 1, got {level!r}.")
+        meant = (
+            f" For {level} % coverage, alpha is {float(1 - value / 100):g}." if name == "alpha" and 50 < value < 100 else ""
+        )
+        raise ValueError(f"{name} must be a number strictly between 0 and 1, got {level!r}.{meant}")
     return value
 
 
