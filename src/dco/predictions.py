@@ -10,6 +10,7 @@ import copy
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from numbers import Real
+from operator import attrgetter
 from typing import Any, TypeVar
 
 import numpy as np
@@ -237,8 +238,18 @@ class ClassDraws(ClassRecord):
         )
 
 
+class _Centred(Prediction):
+    """What records with a point prediction share."""
+
+    mean: Floats
+    centres = property(attrgetter("mean"), doc="The points.")
+
+    def __len__(self) -> int:
+        return len(self.mean)
+
+
 @dataclass(frozen=True, eq=False)
-class Points(Prediction):
+class Points(_Centred):
     """A point prediction per row, (n,)."""
 
     mean: Floats
@@ -246,17 +257,9 @@ class Points(Prediction):
     def __init__(self, mean: ArrayLike) -> None:
         _set(self, "mean", _finite_column(mean, "mean"))
 
-    def __len__(self) -> int:
-        return len(self.mean)
-
-    @property
-    def centres(self) -> Floats:
-        """The points."""
-        return self.mean
-
 
 @dataclass(frozen=True, eq=False)
-class PointsWithSpread(Prediction):
+class PointsWithSpread(_Centred):
     """A point prediction and a spread (a scale of the error, >= 0) per row."""
 
     mean: Floats
@@ -268,14 +271,6 @@ class PointsWithSpread(Prediction):
         if np.any(self.spread < 0):
             row = int(np.flatnonzero(self.spread < 0)[0])
             raise ValueError(f"spread must not be negative, but row {row} has {self.spread[row]}.")
-
-    def __len__(self) -> int:
-        return len(self.mean)
-
-    @property
-    def centres(self) -> Floats:
-        """The points."""
-        return self.mean
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from operator import attrgetter
 from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
@@ -220,6 +221,8 @@ class SealedRows:
     """
 
     __slots__ = ("__rows", "_fingerprint", "_log", "_n")
+    fingerprint = property(attrgetter("_fingerprint"), doc="The digest of the rows when they were sealed, in any order.")
+    log = property(attrgetter("_log"), doc="Every request so far, an `Access` each, granted or not.")
     _hashes = staticmethod(row_fingerprints)
 
     def __init__(self, X: Any, y: Any, *, fingerprint: str = "", at: Integers | slice = slice(None)) -> None:
@@ -250,16 +253,6 @@ class SealedRows:
             )
         self.__rows = None  # the seal itself lets go of the rows
         return rows.X, rows.y
-
-    @property
-    def fingerprint(self) -> str:
-        """The digest of the rows, taken when they were sealed; the order of the rows does not matter."""
-        return self._fingerprint
-
-    @property
-    def log(self) -> tuple[Access, ...]:
-        """Every request so far, granted or not."""
-        return self._log
 
     @property
     def opened_for(self) -> str | None:

@@ -301,7 +301,7 @@ def evaluate_pairs(pairs: Pairs, y: AnyArray) -> tuple[list[EvaluatedCandidate],
                 raise ValueError(f"{type(score).__name__} gave {own.size} scores for {len(y)} tuning rows.")
             if not is_ours(score):
                 pieces.check_inverse(score, y, own)
-            labels = pieces.labels()
+            labels = pieces.labels() if isinstance(pieces.records[0], ClassRecord) else None
             sizes_at, sets_at = partial(pieces.sizes, score), partial(pieces.sets, score)
             curve = None if labels is None else partial(pieces.sizes_at_several, score)  # counts jump, and have such a pass
             k = None if labels is None else len(labels)
@@ -361,7 +361,15 @@ def ranked(
     rows, lost = [], dict(failed)
     for entry in evaluated:
         try:
-            rows.append(_row(entry, rule) if members is None else _conditional_row(entry, rule, members[entry.name]))
+            if members is not None:
+                row = _conditional_row(entry, rule, members[entry.name])
+            elif rule.matched is not None:
+                row = _matched_row(entry, rule, rule.matched)
+            else:
+                threshold, feasible = rule.best_threshold(entry.scores, rule.masses)
+                row = _measured(entry, rule, threshold, entry.sizes_at(threshold), feasible)
+            unbounded = members is None and not math.isfinite(row.mean_size)
+            rows.append(_largest_finite(entry, rule, row) if unbounded else row)
         except Exception as problem:
             lost[entry.name] = problem
     if not rows:
@@ -391,18 +399,13 @@ def all_failed(lost: Mapping[str, Exception]) -> Exception:
     return (kind if issubclass(kind, DcoError) else ValueError)(f"{who} failed on the tuning rows. {reasons}")
 
 
-def _row(entry: EvaluatedCandidate, rule: Rule) -> RankingRow:
-    if rule.matched is None:
-        threshold, feasible = rule.best_threshold(entry.scores, rule.masses)
-        row = _measured(entry, rule, threshold, entry.sizes_at(threshold), feasible)
-    else:
-        threshold, upper, share = neighbours(entry.scores, rule.matched)
-        sizes = entry.sizes_at(threshold)
-        if upper > threshold:
-            sizes = (1 - share) * sizes + share * entry.sizes_at(upper)
-            threshold = threshold + share * (upper - threshold) if math.isfinite(upper - threshold) else upper
-        row = _measured(entry, rule, threshold, sizes, feasible=True)
-    return row if math.isfinite(row.mean_size) else _largest_finite(entry, rule, row)
+def _matched_row(entry: EvaluatedCandidate, rule: Rule, level: Fraction) -> RankingRow:
+    threshold, upper, share = neighbours(entry.scores, level)
+    sizes = entry.sizes_at(threshold)
+    if upper > threshold:
+        sizes = (1 - share) * sizes + share * entry.sizes_at(upper)
+        threshold = threshold + share * (upper - threshold) if math.isfinite(upper - threshold) else upper
+    return _measured(entry, rule, threshold, sizes, feasible=True)
 
 
 def _measured(
