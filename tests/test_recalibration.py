@@ -7,10 +7,13 @@ import numpy as np
 import pytest
 from scipy.stats import beta, kstest
 from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.pipeline import make_pipeline
 
 import dco
 from dco.evaluation.recalibration import ScoredRows, recalibrated
+from dco.foundations.notes import NoteWarning
 from dco.guarantees.calibration import rows_scored_again
 from dco.rows.rows import Rows
 
@@ -104,6 +107,17 @@ def test_a_label_that_the_model_never_saw_scores_infinity():
     assert new.classes_.tolist() == ["a", "b", "c"]
     assert est.classes_.tolist() == ["a", "b"]
     assert np.isinf(new.predictor_.calibration.scores).sum() == np.sum(y == "c")
+
+
+def test_gaps_in_the_new_rows_are_no_news_afterwards():
+    X, y = made(400, 0)
+    model = make_pipeline(SimpleImputer(), Ridge())
+    est = dco.DecoupledRegressor(model, dco.scores.AbsoluteResidual(), random_state=0).fit(X, y)
+    gaps = np.where(np.arange(3) == 1, np.nan, made(300, 1)[0])
+    new = dco.recalibrate(est, gaps[:200], gaps[:200, 0])
+    with pytest.warns(NoteWarning, match="1 column had no missing value in the fit"):
+        est.predict_set(gaps[200:])
+    new.predict_set(gaps[200:])  # warnings are errors
 
 
 def test_a_void_of_the_old_rows_ends_with_them():
