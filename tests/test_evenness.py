@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy.sparse import csr_matrix
-from scipy.stats import binom
+from scipy.stats import beta, binom
 from sklearn.linear_model import LogisticRegression, Ridge
 
 import dco
@@ -61,6 +61,22 @@ def test_slab_and_excess_risk_keep_their_error_rates_where_coverage_is_even():
     assert slabs <= binom.ppf(0.999, 200, 0.05)
     assert sum(not risk.low <= 0 <= risk.high for risk in risks) <= binom.ppf(0.999, 200, 0.05)
     assert abs(np.mean([risk.value for risk in risks])) < 0.005
+
+
+def test_excess_risk_is_bounded_on_each_side_of_the_tree():
+    """A tree without a split, or with one: each side has an exact 97.5 % interval, and their errors add up to 5 %."""
+    side = np.arange(800) % 2
+    for split in (np.zeros(800), side.astype(float)):
+        covered = (side == 0) | (np.arange(800) % 4 == 1)  # .75, or 1 and .5
+        risk = conditional_coverage(split[:, None], split, covered, alpha=0.2)[1]
+        others = np.random.default_rng(0).permutation(800)[400:]
+        ends = np.zeros(2)
+        for value in np.unique(split):
+            own = covered[others][split[others] == value]
+            hits, n = own.sum(), own.size
+            low, high = (beta.ppf(0.0125, hits, n - hits + 1), 1.0 if hits == n else beta.ppf(0.9875, hits + 1, n - hits))
+            ends += n / 400 * ((np.array([low, high]) - 0.8) if hits == n else 0.8 - np.array([high, low]))
+        assert (risk.low, risk.high) == pytest.approx(tuple(ends))
 
 
 def test_the_rows_that_choose_a_slab_would_flatter_it():

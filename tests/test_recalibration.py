@@ -138,6 +138,7 @@ def test_groups_go_on_and_rows_of_the_fit_are_refused(est):
     fresh = made(200, 8)
     new = dco.recalibrate(grouped, *fresh, groups=np.arange(200) // 2)
     assert new.certificate_.thresholds[0].n == 100
+    assert new.certificate_.verify(*fresh, predictor=new).holds
     with pytest.raises(ValueError, match="The fit had groups="):
         dco.recalibrate(grouped, *fresh)
     with pytest.raises(ValueError, match="The fit had no groups="):

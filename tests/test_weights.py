@@ -81,6 +81,14 @@ def test_coverage_under_a_known_shift_of_x_and_of_labels():
     assert np.mean(found["without"]) < 0.9 - 4 * error
 
 
+def test_weights_of_the_fit_say_nothing_of_new_calibration_rows():
+    est, (X, y) = fitted(weights=heavier), loads(200, 100)
+    new = dco.recalibrate(est, X, y)
+    assert new.certificate_.weights is None
+    assert new.certificate_.thresholds[0].rank == 181
+    assert new.get_params()["weights"] is None
+
+
 def test_weights_of_x_go_with_classes_too():
     X, y = labels(900, 5, 0.5)
     est = dco.DecoupledClassifier(
