@@ -43,6 +43,14 @@ def test_default_candidates_are_named_and_all_work(dco, home, tmp_path):
         assert told["certificate"]["rows"] == {"train": 240, "tune": 0, "calibrate": 80}  # few rows: folds
 
 
+def test_a_list_may_be_given_in_parts(dco, home, tmp_path):
+    lists = ("--models", "linear", "--models", "linear-log", "--scores", "absolute", "--scores", "transformed")
+    told = dco.json("fit", home / "rows.csv", "--target", "outcome", *lists, "--out", tmp_path / "m.dco")
+    found = {row["name"] for row in told["ranking"]}
+    assert {f"{model} / AbsoluteResidual" for model in ("linear", "linear-log")} < found
+    assert any("Transformed" in name for name in found)
+
+
 def test_preparation_is_fitted_without_calibration_rows(home):
     """The medians inside the winner are those of training and tuning rows, and not those of all rows."""
     model = library.load(home / "numbers.dco")

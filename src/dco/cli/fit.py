@@ -32,7 +32,11 @@ _MOST_CANDIDATES = 8  # that are printed
 @opt.level_options()
 @opt.guarantee_options()
 @click.option(
-    "--scores", metavar="LIST", help="lac, aps, raps, saps, topk, margin; absolute, normalised, quantile, transformed."
+    "--scores",
+    metavar="LIST",
+    multiple=True,
+    callback=opt.joined,
+    help="lac, aps, raps, saps, topk, margin; absolute, normalised, quantile, transformed.",
 )
 @opt.objective_option(None)
 @click.option("--range", "support", type=float, nargs=2, metavar="LOW HIGH", help="Ends of the target's range: 0 inf, say.")

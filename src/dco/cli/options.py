@@ -174,6 +174,11 @@ def _once(ctx: click.Context, param: click.Parameter, values: tuple[float, ...])
     return values[0] if values else None
 
 
+def joined(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> str | None:
+    """A list that is given in several parts, where Click would keep the last part."""
+    return ",".join(values) if values else None
+
+
 def chosen_alpha(alpha: float | None, confidence: float | None, *, default: float | None = 0.1) -> float | None:
     """The level that was asked for."""
     if alpha is not None and confidence is not None:
@@ -253,7 +258,7 @@ table_options = combined(
     click.option("--target", required=True, metavar="COL", help="The column to predict."),
     click.option("--task", type=click.Choice(["classification", "regression"]), help="Inferred from the target if omitted."),
     click.option(
-        "--models", metavar="LIST",
+        "--models", metavar="LIST", multiple=True, callback=joined,
         help="linear, forest, boosting; for numbers also linear-log, boosting-log, shallow, quantiles, spread.",
     ),
     click.option("--groups", metavar="COL", help="Rows with the same value here stay in one role; not a feature."),
