@@ -151,3 +151,14 @@ def test_without_axes_a_figure_is_made(regression):
     shown = dco.RankingDisplay.from_estimator(regression[0])
     assert pyplot.fignum_exists(shown.figure_.number)
     pyplot.close(shown.figure_)
+
+
+def test_a_legend_is_not_cut_at_the_edges_of_a_figure_of_the_usual_size(regression):
+    pyplot = pytest.importorskip("matplotlib.pyplot")
+    est, X, y = regression
+    for kind in (dco.CoverageDisplay, dco.SetsDisplay, dco.RankingDisplay, dco.MonitorDisplay):
+        shown = kind.from_estimator(est, X, y + 20)  # every row is missed: the monitor draws its alarm too
+        shown.figure_.canvas.draw()
+        box, page = shown.ax_.get_legend().get_window_extent(), shown.figure_.bbox
+        assert (page.x0 <= box.x0, box.x1 <= page.x1, box.y1 <= page.y1) == (True, True, True), kind.__name__
+        pyplot.close(shown.figure_)

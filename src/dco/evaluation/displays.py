@@ -330,4 +330,4 @@ class MonitorDisplay(Display):
         if self.alarm is not None:
             ax.axvline(self.alarm, color=SEEN, label=f"alarm at row {self.alarm}")
         ax.set(xlabel="rows", ylabel="coverage")
-        ax.legend(**_ABOVE, ncols=5)
+        ax.legend(**_ABOVE, ncols=3)
