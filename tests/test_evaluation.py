@@ -8,7 +8,7 @@ from scipy.stats import binomtest, ttest_rel, wilcoxon
 from dco.evaluation.evaluate import Evaluation, evaluate, paired_comparison, paired_wilcoxon, share_interval, size_quantile
 from dco.foundations.errors import InfeasibleLevelWarning
 from dco.foundations.ranks import Threshold
-from dco.guarantees.rules.order_statistics import bayesian_quadrature, split_conformal
+from dco.guarantees.rules import bayesian_quadrature, split_conformal
 from dco.guarantees.theory import coverage_consistency
 from dco.sets import Intervals, IntervalUnions, LabelSets
 

@@ -34,8 +34,7 @@ def two_ends(
         raise ValueError(f"two scores per row are needed, got {lower.size} first and {upper.size} second scores.")
     n, level = lower.size, ranks.as_rational(alpha)
     failure = None if delta is None else ranks.as_rational(delta, name="delta")
-    rank = ranks.conformal_rank(n, alpha=level) if failure is None else ranks.pac_rank(n, alpha=level, delta=failure)
-    misses = n + 1 - rank
+    misses = n + 1 - ranks.rank_for(n, alpha=level, delta=failure)
     statement = {"guarantee": "none", "alpha": float(level), "delta": None if failure is None else float(failure)}
     if misses < 2:
         at = f"alpha = {float(level):g}" + ("" if failure is None else f", delta = {float(failure):g}")

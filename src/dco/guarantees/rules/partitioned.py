@@ -12,8 +12,7 @@ from numpy.typing import ArrayLike
 from dco.foundations.arrays import Integers
 from dco.foundations.parallel import run_many
 from dco.foundations.ranks import Level, Threshold, as_rational, checked_scores
-from dco.guarantees.rules.order_statistics import with_warning
-from dco.guarantees.rules.rule import PAC, SPLIT_CONFORMAL
+from dco.guarantees.rules.rule import PAC, SPLIT_CONFORMAL, with_warning
 
 _ROUNDS, _BITS = 4, 16
 _SIGN = np.uint64(1 << 63)

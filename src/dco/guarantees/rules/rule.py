@@ -1,4 +1,4 @@
-"""What every rule of `guarantee=` offers: calibration scores in, one `Threshold` out, and the facts that its words need.
+"""What every rule of `guarantee=` offers, and the two that deploy one order statistic: split conformal and its PAC twin.
 
 A member gives a rank for each number of calibration rows; its threshold is the order statistic of that rank. It says what it
 certifies, whether it needs a delta, and whether exchangeable rows are enough. A new rule is one class with `rank` and
@@ -11,18 +11,11 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
 
+from numpy.typing import ArrayLike
+
+from dco.foundations import ranks
 from dco.foundations.arrays import Floats, Integers
-from dco.foundations.ranks import (
-    Guarantee,
-    Level,
-    Threshold,
-    as_rational,
-    conformal_rank,
-    order_statistic,
-    pac_rank,
-    smallest_marginal_n,
-    smallest_pac_n,
-)
+from dco.foundations.ranks import Guarantee, Level, Threshold, as_rational, checked_scores, conformal_rank, order_statistic
 from dco.guarantees.rules.grouped import grouped_threshold
 from dco.guarantees.rules.overlapping import pattern_cutoffs
 from dco.guarantees.rules.weighted import rounded_up
@@ -107,7 +100,7 @@ class SplitConformal(Rule):
 
     def smallest_n(self, *, alpha: Level, delta: Level | None = None) -> int:
         """`smallest_marginal_n`."""
-        return smallest_marginal_n(alpha=alpha)
+        return ranks.smallest_marginal_n(alpha=alpha)
 
     def clustered(self, scores: Floats, clusters: Integers, *, alpha: Level) -> Threshold:
         """The quantile in which each cluster weighs the same."""
@@ -135,12 +128,40 @@ class Pac(Rule):
 
     def rank(self, n: int, *, alpha: Level, delta: Level | None = None) -> int:
         """`pac_rank`."""
-        return pac_rank(n, alpha=alpha, delta=delta)  # type: ignore[arg-type]  # None is refused there
+        return ranks.pac_rank(n, alpha=alpha, delta=delta)  # type: ignore[arg-type]  # None is refused there
 
     def smallest_n(self, *, alpha: Level, delta: Level | None = None) -> int:
         """`smallest_pac_n`."""
-        return smallest_pac_n(alpha=alpha, delta=delta)  # type: ignore[arg-type]  # None is refused there
+        return ranks.smallest_pac_n(alpha=alpha, delta=delta)  # type: ignore[arg-type]  # None is refused there
 
 
 SPLIT_CONFORMAL = register_rule(SplitConformal())
 PAC = register_rule(Pac())
+
+
+def split_conformal(scores: ArrayLike, *, alpha: Level) -> Threshold:
+    """The k-th smallest score, k = ceil((n + 1)(1 - alpha)); +inf if k = n + 1.
+
+    Theorem 3.1 of the paper: a new row exchangeable with the n calibration rows is covered with probability >= 1 - alpha
+    (and with probability k / (n + 1) when scores have no ties). It needs exchangeability and nothing else.
+    """
+    return with_warning(SPLIT_CONFORMAL, SPLIT_CONFORMAL.threshold(checked_scores(scores), alpha=alpha), alpha, None)
+
+
+def bayesian_quadrature(scores: ArrayLike, *, alpha: Level, delta: Level) -> Threshold:
+    """The smallest score whose risk bound L+ is at most alpha with probability at least 1 - delta.
+
+    Bayesian quadrature (Snell and Griffiths 2025) for 0/1 loss, in closed form. With e uncovered rows, L+ is a sum of e + 1
+    of n + 1 uniform Dirichlet weights, hence Beta(e + 1, n - e), and no sampling is needed: the threshold is the (n - e)-th
+    smallest score for the largest e with I_alpha(e + 1, n - e) >= 1 - delta.
+    Claim (i.i.d. rows): P(coverage >= 1 - alpha) >= 1 - delta over the draw of the calibration rows.
+    """
+    return with_warning(PAC, PAC.threshold(checked_scores(scores), alpha=alpha, delta=delta), alpha, delta)
+
+
+def with_warning(rule: Rule, threshold: Threshold, alpha: Level, delta: Level | None) -> Threshold:
+    """The threshold, with a warning if there are too few rows for a finite one."""
+    if threshold.rank == threshold.n + 1:
+        at = f"alpha = {threshold.alpha:g}" + ("" if threshold.delta is None else f", delta = {threshold.delta:g}")
+        ranks.warn_infeasible(threshold.n, rule.smallest_n(alpha=alpha, delta=delta), f"{rule.claim} at {at}")
+    return threshold
