@@ -170,45 +170,35 @@ class Maker:
 
     def _scaled(self) -> list[tuple[str, Any]]:
         """Medians for missing numbers, unit variance, one column per category (a missing text is one of them)."""
-        from sklearn.compose import ColumnTransformer
         from sklearn.impute import SimpleImputer
         from sklearn.pipeline import Pipeline
         from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
-        from dco.models.plain_columns import PlainColumns
-
         imputer = SimpleImputer(strategy="median", keep_empty_features=True, add_indicator=False)
         numbers = [("impute", imputer), ("scale", StandardScaler())]
-        if self.columns.plain:
-            return numbers
-        parts: list[tuple[str, Any, list[Any]]] = []
-        if self.columns.numbers:
-            parts.append(("numbers", Pipeline(numbers), list(self.columns.numbers)))
-        if self.columns.texts:
-            encoder = OneHotEncoder(
-                handle_unknown="infrequent_if_exist", max_categories=_MOST_CATEGORIES, sparse_output=False
-            )
-            parts.append(("texts", Pipeline([("plain", PlainColumns()), ("encode", encoder)]), list(self.columns.texts)))
-        return [("columns", ColumnTransformer(parts))]
+        encoder = OneHotEncoder(handle_unknown="infrequent_if_exist", max_categories=_MOST_CATEGORIES, sparse_output=False)
+        return numbers if self.columns.plain else self._by_column(Pipeline(numbers), encoder)
 
     def _ordinal(self) -> list[tuple[str, Any]]:
         """Trees handle missing numbers and need no scaling; categories become whole numbers, unknown ones -1."""
-        from sklearn.compose import ColumnTransformer
-        from sklearn.pipeline import Pipeline
         from sklearn.preprocessing import OrdinalEncoder
 
         from dco.models.plain_columns import PlainColumns
 
-        if self.columns.plain:
-            return []
-        parts: list[tuple[str, Any, list[Any]]] = []
-        if self.columns.numbers:
-            parts.append(("numbers", PlainColumns(numbers=True), list(self.columns.numbers)))
-        if self.columns.texts:
-            codes: dict[str, Any] = {"unknown_value": -1, "encoded_missing_value": -2, "max_categories": _MOST_CATEGORIES}
-            encoder = OrdinalEncoder(handle_unknown="use_encoded_value", **codes)
-            parts.append(("texts", Pipeline([("plain", PlainColumns()), ("encode", encoder)]), list(self.columns.texts)))
-        return [("columns", ColumnTransformer(parts))]
+        codes: dict[str, Any] = {"unknown_value": -1, "encoded_missing_value": -2, "max_categories": _MOST_CATEGORIES}
+        encoder = OrdinalEncoder(handle_unknown="use_encoded_value", **codes)
+        return [] if self.columns.plain else self._by_column(PlainColumns(numbers=True), encoder)
+
+    def _by_column(self, numbers: Any, encoder: Any) -> list[tuple[str, Any]]:
+        """Numbers prepared in one way, texts encoded in another; a kind of column that the table lacks is left out."""
+        from sklearn.compose import ColumnTransformer
+        from sklearn.pipeline import Pipeline
+
+        from dco.models.plain_columns import PlainColumns
+
+        texts = Pipeline([("plain", PlainColumns()), ("encode", encoder)])
+        parts = [("numbers", numbers, list(self.columns.numbers)), ("texts", texts, list(self.columns.texts))]
+        return [("columns", ColumnTransformer([part for part in parts if part[2]]))]
 
 
 def scores_for(model: Any, offered: Sequence[type]) -> dict[str, Score]:
