@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from PIL import Image
 
 from dco.cli.main import main
-from dco.reproduction import classification_splits
+from dco.reproduction import classification_splits, protocol_classification
 from dco.reproduction.classification_splits import Sizes
 from dco.reproduction.datasets import images as module
 from dco.reproduction.datasets.images import Backbone
@@ -29,7 +29,8 @@ def run(*words):
 @pytest.fixture
 def small(monkeypatch):
     """200 images are enough for a split."""
-    monkeypatch.setattr(classification_splits, "QUICK_SIZES", Sizes(60, 40, 60, 40))
+    for each in (classification_splits, protocol_classification):
+        monkeypatch.setattr(each, "QUICK_SIZES", Sizes(60, 40, 60, 40))
 
 
 def noisy(colour, rng):
@@ -96,6 +97,22 @@ def test_one_command_goes_from_images_to_tables(name, request, tmp_path, small, 
     found = run("reproduce", name, "--features", "resnet50", "--images", str(place), "--weights", str(other), *flags)
     assert found.exit_code != 0
     assert "was made with features" in found.output
+    wrong = ask("imagenet-a" if name == "cifar100" else "cifar100", *flags)
+    assert "ImageNet-A" in wrong.output
+    assert wrong.exit_code != 0
+    assert {each.name for each in out.iterdir()} == {name, *others}
+
+
+def test_one_command_makes_all_tables_of_the_images_and_no_other(records_of_cifar, tmp_path, small, monkeypatch):
+    weights, out = tmp_path / "resnet50-made.pth", tmp_path / "out"
+    weights.write_bytes(b"any")
+    monkeypatch.setattr(module, "resnet50", colours_as_network)
+    given = ("--features", "resnet50", "--images", str(records_of_cifar), "--weights", str(weights), "--out", str(out))
+    found = run("reproduce", "all", *given, "--quick", "--splits", "1", "--jobs", "1")
+    assert found.exit_code == 0, found.output
+    of_images = {"cifar100", "matched", "split-ratio", "alpha-levels", "beyond-cifar100", "protocol-cifar100"}
+    assert {each.name for each in out.iterdir()} == {"all", *of_images}
+    check_tables(out, "cifar100", *sorted(of_images - {"cifar100"}))
 
 
 @pytest.fixture

@@ -294,8 +294,19 @@ def _lacking(experiment: Experiment, options: Options) -> str | None:
     if options.backbone is not None:
         if not experiment.of_images:
             return f"{experiment.name} has no image features: --features is for cifar100, imagenet-a and their tables."
-        return options.backbone.lacking()
+        return options.backbone.lacking() or _other_images(experiment, options.backbone)
     return None if experiment.missing is None else experiment.missing(options)
+
+
+def _other_images(experiment: Experiment, backbone: Backbone) -> str | None:
+    """Why these images are not those of the experiment: ImageNet-A must not pass for CIFAR-100, nor the reverse."""
+    if experiment.source == "imagenet-a" and not backbone.of_imagenet():
+        return f"{backbone.images} does not hold ImageNet-A: its images are not in folders named as n01498041 is."
+    if experiment.source != "imagenet-a" and backbone.of_imagenet():
+        return (
+            f"{backbone.images} holds ImageNet-A, by the names of its folders, and {experiment.name} is made from CIFAR-100."
+        )
+    return None
 
 
 def _count(experiment: Experiment, splits: int | None, *, quick: bool) -> int:

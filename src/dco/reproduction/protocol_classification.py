@@ -7,7 +7,6 @@ what is deployed is the same order statistic of the calibration scores. Heads ar
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -82,13 +81,13 @@ def grid_table(records: Records, options: Options) -> ResultTable:
         "paper's, in standard errors of the difference; the paper's sizes are of ResNet-50's features."
     )
     title = "The paper's protocol to the letter: thresholds on CIFAR-100"
-    return ResultTable.of(title, describe(CIFAR100, records, options) + text, rows)
+    return ResultTable.of(title, describe(CIFAR100.on(options), records, options) + text, rows)
 
 
 def protocol_tables(records: Records, options: Options) -> list[ResultTable]:
     """The threshold grid, and the paper's split ratios beside ours on standardised features."""
-    made = [grid_table(records, options), partial(ratio_beside_table, features="standardised")(CIFAR100, records, options)]
-    return [table for table in made if table.rows]
+    ratios = ratio_beside_table(CIFAR100.on(options), records, options, features="standardised")
+    return [table for table in (grid_table(records, options), ratios) if table.rows]
 
 
 def further_splits(seed: int, options: Options) -> list[dict[str, Any]]:

@@ -11,6 +11,7 @@ import hashlib
 import io
 import json
 import os
+import re
 import tarfile
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
@@ -279,9 +280,19 @@ class Backbone:
         absent = [place for place in (self.images, self.weights) if not Path(place).exists()]
         return f"There is no {absent[0]}: --features resnet50 needs the images and the file of weights." if absent else None
 
+    def of_imagenet(self) -> bool:
+        """Whether the images lie in folders named by WordNet numbers, as those of ImageNet-A do."""
+        return _named_by_wordnet(self.images)
+
     def features(self) -> ImageFeatures:
         """The features, from the cache beside the images where they are there already."""
         return _features_of(self)
+
+
+@lru_cache(maxsize=4)
+def _named_by_wordnet(path: str) -> bool:
+    found = {PurePosixPath(name).parent.name for name, _ in _listing(Path(path)) if name.lower().endswith(IMAGE_ENDINGS)}
+    return bool(found) and all(re.fullmatch("n[0-9]{8}", name) for name in found)
 
 
 @lru_cache(maxsize=4)
