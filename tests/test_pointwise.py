@@ -96,6 +96,15 @@ def test_levels_keep_the_order_and_have_an_inverse():
     assert level.of(np.array([1.0, 2.0])) == pytest.approx([1 / 2, 1])
 
 
+def test_rounding_turns_no_two_levels_round():
+    """The floats beside a knot: without bounds at the knots, half of such distributions have two that change places."""
+    rng = np.random.default_rng(0)
+    for _ in range(100):
+        level = Level(rng.lognormal(sigma=3, size=50) * rng.choice([-1, 1], size=50))
+        values = np.sort(np.concatenate([level.knots, *(np.nextafter(level.knots, way) for way in (-np.inf, np.inf))]))
+        assert (np.diff(level.of(values)) >= 0).all()
+
+
 def test_the_most_probable_label_is_in_every_set_at_every_level():
     """Scores of different ranges, TopK among them: none of them may carry the label past the least score of another."""
     rng = np.random.default_rng(0)

@@ -167,6 +167,13 @@ def test_objectives_choose_by_what_they_name():
     assert [row.objective for row in p95.table] == [row.p95_size for row in p95.table]
 
 
+def test_a_set_of_no_length_that_covers_is_no_empty_set():
+    """18 of 20 targets are predicted exactly: the two others lie in no set, and these count as the range of the targets."""
+    y = np.r_[np.zeros(18), 1, -1]
+    found = dco.tune({"one": (dco.scores.AbsoluteResidual(), dco.Points(np.zeros(20)))}, y, alpha=0.1, objective="even")
+    assert (found.table[0].mean_size, found.table[0].objective) == (0, pytest.approx(2 * 2 / 20))
+
+
 def test_losses_are_never_those_of_another_label():
     """Tuning rows hold the labels 0 and 2: the second of three columns is not that of label 2."""
     record = dco.ClassProbabilities([[0.6, 0.4]] * 9, classes=[0, 2])
