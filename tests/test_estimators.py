@@ -455,6 +455,9 @@ def test_a_tuning_split_that_grows_leaves_the_rest_to_calibration() -> None:
     assert rows["tune"] + rows["calibrate"] == 300
     assert rows["calibrate"] > 150  # one candidate is far better: few rows settle it
     assert est.best_candidate_ == "right / AbsoluteResidual"
+    near = {f"{k} neighbours": KNeighborsRegressor(k) for k in (1, 2, 3, 5, 8)}  # of noise: nothing settles which is best
+    pac = dco.DecoupledRegressor(near, guarantee="pac", tune_size="auto", calibrate_size=10, random_state=0)
+    assert pac.fit(X[:100], X[100:200, 0]).certificate_.rows == {"train": 65, "tune": 6, "calibrate": 29}  # .9 ** 29 < .05
 
 
 def test_a_statement_about_groups_counts_groups() -> None:
