@@ -96,6 +96,19 @@ def test_levels_keep_the_order_and_have_an_inverse():
     assert level.of(np.array([1.0, 2.0])) == pytest.approx([1 / 2, 1])
 
 
+def test_candidates_may_list_labels_in_their_own_order():
+    rng = np.random.default_rng(0)
+    (first, second), y = labels(rng, 200)
+    order = np.array([2, 0, 3, 1])
+    turned = dco.ClassProbabilities(second.probabilities[:, order], classes=order)
+    named = dco.ClassProbabilities(first.probabilities, classes=np.arange(4))
+    score = made_of((LAC(), LAC()), (first, second), y)
+    one, other = Several((first, second)), Several((named, turned))
+    assert np.array_equal(score.every_label(one), score.every_label(other))
+    assert score.sets(one, 0.9).to_lists() == score.sets(other, 0.9).to_lists()
+    assert np.array_equal(score.observed(one, y), score.observed(other, y))
+
+
 def test_rounding_turns_no_two_levels_round():
     """The floats beside a knot: without bounds at the knots, half of such distributions have two that change places."""
     rng = np.random.default_rng(0)

@@ -57,6 +57,19 @@ def test_targets_outside_the_domain_score_infinity_and_no_finite_set_holds_them(
     assert score.sets(record, np.inf)[0] == (-np.inf, np.inf)
 
 
+def test_the_ends_of_a_range_belong_to_it():
+    score, record = Within(AbsoluteResidual(), 0, 10), dco.Points([1.0, 9.0])
+    assert score.observed(record, [0.0, 10.0]).tolist() == [1, 1]
+    assert score.observed(record, [-5e-324, np.nextafter(10, 11)]).tolist() == [np.inf, np.inf]
+    sets = score.sets(record, 2.0)
+    assert (sets.lower.tolist()[0], sets.upper.tolist()[1]) == (0, 10)
+    assert sets.sizes() == pytest.approx([3, 3])
+    assert score.sets(record, 2.0).contains([0.0, 10.0]).all()
+    assert list(score.sets(record, np.inf)) == [(-np.inf, np.inf)] * 2  # where nothing is ruled out, no y is
+    assert score.sets(record, [np.inf, 2.0]).upper.tolist() == [np.inf, 10]
+    assert score.sets(record, np.inf).contains([-1.0, 11.0]).all()
+
+
 @pytest.mark.parametrize(
     "score",
     [*(Transformed(AbsoluteResidual(), name) for name in (*FUNCTIONS, "quantile")), Within(AbsoluteResidual(), low=0)],

@@ -1,6 +1,7 @@
 """`conditional_conformal`: the definition by another solver, the laws of its special cases, coverage in every group."""
 
 import warnings
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -123,6 +124,30 @@ def test_labels_that_every_set_holds_leave_cutoffs_of_a_usual_size(share):
         ]
         assert np.abs(cuts).max() < 100
         assert np.all(features.T @ ((scores <= cuts) - (1 - alpha)) >= -1e-9)
+
+
+def test_a_level_of_many_decimals_is_never_rounded_to_an_easier_one():
+    """Of 9 scores none is the (1 - alpha) quantile at an alpha just below .1, and the largest is at .1."""
+    ones = np.ones((9, 1))
+    assert conditional_conformal(np.arange(9.0), ones, ones[:1], alpha=0.1)[0] == 8
+    with pytest.warns(dco.InfeasibleLevelWarning):
+        assert conditional_conformal(np.arange(9.0), ones, ones[:1], alpha=Fraction(10**11 - 1, 10**12))[0] == np.inf
+
+
+def test_a_sum_of_scores_is_not_below_itself():
+    """Where groups overlap, cut-offs are sums such as s + t - u: compared with the exact sum, which floats round."""
+    rounded = 0
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        features, scores = GROUPS[rng.integers(0, 3, 30)].astype(float), rng.lognormal(size=30)  # nobody in both groups
+        found = conditional_conformal(scores, features, GROUPS[3:], alpha=0.3)[0]
+        one, first, second = (scores[(features == GROUPS[kind]).all(axis=1)] for kind in (0, 1, 2))
+        sums = first[:, None, None] + second[:, None] - one
+        i, j, k = np.argwhere(np.abs(sums - found) < 1e-9)[0]
+        exact = Fraction(first[i]) + Fraction(second[j]) - Fraction(one[k])
+        assert exact <= Fraction(found)
+        rounded += Fraction(sums[i, j, k]) < exact
+    assert rounded > 5
 
 
 @pytest.mark.parametrize(

@@ -33,6 +33,12 @@ def test_rows_are_taken_in_order_until_settled():
     assert [(step.n_tune, step.settled) for step in found.steps] == [(4, False), (8, False), (16, True)]
 
 
+def test_a_look_has_settled_where_regret_is_at_most_one_percent():
+    for regret, wanted in ((0.0101, False), (0.0099, True)):
+        seen = Stability("a", "a", 0.5, {"a": 1, "b": 1}, 1.0, regret, 2, 10)
+        assert grow_until_settled(np.arange(50), lambda rows, seen=seen: seen, alpha=0.1).steps[0].settled == wanted
+
+
 def test_growth_stops_where_calibration_would_starve():
     found = grow_until_settled(np.arange(50), lambda rows: False, alpha=0.1, delta=0.05, start=10)
     assert (found.reason, len(found.calibrate)) == ("limit", 29)

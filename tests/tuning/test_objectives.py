@@ -167,6 +167,17 @@ def test_objectives_choose_by_what_they_name():
     assert [row.objective for row in p95.table] == [row.p95_size for row in p95.table]
 
 
+def test_rows_that_belong_together_are_no_more_evidence_than_their_clusters():
+    """A slice of 200 rows is covered .7 of the time: surely low if rows are independent, and may be chance in 4 clusters."""
+    y = np.where(np.arange(600) % 10 < np.where(np.arange(600) < 200, 3, 0), 2.0, 0.5)
+    candidates = {"one": (dco.scores.AbsoluteResidual(), dco.Points(np.zeros(600)))}
+    settings = {"alpha": 0.1, "objective": "even", "slices": {"part": np.arange(600) < 200}}
+    alone = dco.tune(candidates, y, **settings).table[0]
+    pairs, together = (dco.tune(candidates, y, groups=np.arange(600) // size, **settings).table[0] for size in (2, 50))
+    assert [row.miscoverage for row in (alone, pairs, together)] == pytest.approx([0.1] * 3)
+    assert alone.shortfall > pairs.shortfall > together.shortfall == 0
+
+
 def test_a_set_of_no_length_that_covers_is_no_empty_set():
     """18 of 20 targets are predicted exactly: the two others lie in no set, and these count as the range of the targets."""
     y = np.r_[np.zeros(18), 1, -1]
