@@ -1,5 +1,6 @@
 """Watching a fit: the law of hits, what an alarm claims, and the monitor around it. All seeds are fixed."""
 
+import copy
 import itertools
 import json
 import math
@@ -12,14 +13,15 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression, Ridge
 
 import dco
+from dco.evaluation import watching
 from dco.evaluation.watching import (
     ODDS,
     SHARES,
     Evidence,
+    Places,
     Stakes,
     confidence_sequence,
     likely_start,
-    place,
     weight_after,
 )
 from dco.foundations.notes import NoteWarning
@@ -79,7 +81,7 @@ def test_the_evidence_is_the_mean_over_starts_and_has_mean_one_under_the_urn(n, 
         assert mean == pytest.approx(np.dot(weights, by_start) + weight_after(9))
         assert float(found.summed @ SHARES) == pytest.approx(sum(by_start))
         means += probability * np.array([mean, sum(by_start)])
-        assert likely_start(path, expected) == int(np.argmax(by_start))
+        assert likely_start(path, expected, reported=9) == int(np.argmax(by_start))
     np.testing.assert_allclose(means, [1, 9])
 
 
@@ -89,16 +91,17 @@ def test_evidence_has_no_overflow():
     assert np.isfinite(found.after(True, 0.9).most)
 
 
-def test_places_are_uniform_and_independent_with_ties_too():
+def test_places_are_uniform_and_independent_with_ties_too(monkeypatch):
     """p-values above .001 of three checks; a place is counted by brute force."""
     rng = np.random.default_rng(0)
     for values in (rng.normal(size=3_000), rng.integers(4, size=3_000).astype(float)):
-        earlier = sorted(values[:20].tolist())
+        monkeypatch.setattr(watching, "_RECENT", 500)  # scores are merged now and then
+        places = Places(values[:20].tolist())
         found = []
         for t in range(20, 3_000):
             uniform = rng.random()
             below, equal = np.sum(values[:t] < values[t]), np.sum(values[:t] == values[t])
-            found.append(place(float(values[t]), earlier, uniform))
+            found.append(places.take(float(values[t]), uniform))
             assert found[-1] == (below + uniform * (1 + equal)) / (1 + t)
         assert kstest(found, "uniform").pvalue > 0.001
         assert abs(np.corrcoef(found[1:], found[:-1])[0, 1]) < 3.3 / math.sqrt(3_000)
@@ -348,6 +351,57 @@ def test_each_condition_has_an_urn_of_its_own():
 # ----------------------------------------------------------------------------------------------------- one clear sentence
 
 
+def test_a_monitor_is_saved_with_its_fit_and_copied(tmp_path):
+    monitor = dco.Monitor(fitted(), error_rate="0.01", run_length=500, duplicates="natural")
+    X, y = rows(120)
+    report = monitor.update(X, y, by=np.arange(120) % 3)
+    dco.save(monitor, tmp_path / "monitor.dco")
+    for again in (dco.load(tmp_path / "monitor.dco"), copy.deepcopy(monitor)):
+        assert again.report() == report
+        assert again.update(*rows(50, seed=5)) == dco.Monitor.update_all(copy.deepcopy(monitor), [(*rows(50, seed=5), None)])
+    assert monitor.report() == report
+
+
+def test_a_change_that_was_reported_long_ago_began_then():
+    """200 bad rows after 500 good ones, and 3,000 good ones later: neither the last misses nor chance move its start."""
+    monitor = dco.Monitor(fitted(n=4_000), run_length=1_000)
+    for n, noise, seed in ((500, 1.0, 1), (200, 2.0, 2), (3_000, 1.0, 3)):
+        report = monitor.update(*rows(n, noise=noise, seed=seed))
+    assert report.change
+    assert report.alarm
+    assert 450 <= report.since <= 550 <= report.reported + 50
+    assert report.since < report.reported < 600
+    assert f"near row {report.since} (reported after row {report.reported})" in str(report)
+
+
+def test_a_slice_is_watched_against_its_own_past():
+    """Slices have noise of their own, by which nothing has changed; then one of them gets better."""
+
+    def made(n, last, seed):
+        rng = np.random.default_rng(seed)
+        part = rng.integers(3, size=n)
+        X = rng.normal(size=(n, 3))
+        return X, X[:, 0] + np.array([0.3, 1.0, last])[part] * rng.normal(size=n), np.array(["a", "b", "c"])[part]
+
+    est = dco.DecoupledRegressor(Ridge(), dco.scores.AbsoluteResidual(), random_state=0).fit(*made(2_000, 3.0, 0)[:2])
+    monitor = dco.Monitor(est)
+    X, y, by = made(900, 3.0, 1)
+    report = monitor.update(X, y, by=by)
+    assert [each.slice for each in report.slices] == list(dict.fromkeys(by.tolist()))
+    assert all(each.drift_p_value > 0.05 for each in report.slices)
+    for each in report.slices:
+        mine = by == each.slice
+        assert (each.rows, each.coverage) == (mine.sum(), est.predict_set(X).contains(y)[mine].mean())
+    X, y, by = made(900, 1.0, 2)
+    report = monitor.update_all([(X[:400], y[:400], by[:400]), (X[400:], y[400:], by[400:])])
+    assert [each.slice for each in report.slices if each.drift_p_value <= 0.05] == ["c"]
+    assert "c: its scores have changed since its first row" in str(report)
+    assert not report.alarm
+    assert dco.Monitor(est, state=json.loads(json.dumps(monitor.state()))).report() == report
+    with pytest.raises(ValueError, match="X has 900 rows and by has 2"):
+        monitor.update(X, y, by=["a", "b"])
+
+
 def test_what_cannot_be_watched_is_refused():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(400, 2))
@@ -355,8 +409,14 @@ def test_what_cannot_be_watched_is_refused():
     y = rng.normal(size=400)
     make = dco.DecoupledRegressor
     score = dco.scores.AbsoluteResidual()
-    with pytest.raises(ValueError, match="The fit has groups="):
-        dco.Monitor(make(Ridge(), score, random_state=0).fit(X, y, groups=np.arange(400) // 4))
+    for sentence, options, groups in (
+        ("cannot be watched: .* rows of this fit belong together", {}, np.arange(400) // 4),
+        ("cannot be watched: each row has a threshold of its own", {"weights": lambda X: np.exp(X[:, 0])}, None),
+        ("cannot be watched: the calibration rows chose too", {"selection": "joint"}, None),
+        ("cannot be watched: thresholds of overlapping groups", {"condition_on": [1, lambda X: X[:, 0] > 0]}, None),
+    ):
+        with pytest.raises(ValueError, match=sentence):
+            dco.Monitor(make(Ridge(), score, random_state=0, **options).fit(X, y, groups=groups))
     labels = np.where(X[:, 0] > 0, "a", "b")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 import pandas as pd
 import pytest
 
+from dco.cli import parts
 from dco.foundations import files
 
 from .conftest import table
@@ -62,7 +63,11 @@ main(sys.argv[1:])
 
 @pytest.mark.parametrize(
     ("place", "before", "counted"),
-    [("(monitor.Monitor, 'update')", False, 0), ("(files.os, 'replace')", True, 0), ("(files.os, 'replace')", False, 150)],
+    [
+        ("(monitor.Monitor, 'update_all')", False, 0),
+        ("(files.os, 'replace')", True, 0),
+        ("(files.os, 'replace')", False, 150),
+    ],
 )
 def test_a_killed_call_is_repeated_and_no_row_is_lost_or_counted_twice(dco, home, rows, place, before, counted):
     """Killed after the work, before and after the new state takes its place: the state is the old or the new one, whole."""
@@ -84,15 +89,15 @@ def test_two_calls_at_once_lose_no_rows(dco, home, rows, monkeypatch):
     """The second call ends while the first is at work."""
     from dco.evaluation.monitor import Monitor
 
-    state, whole = rows / "watch.json", Monitor.update
+    state, whole = rows / "watch.json", Monitor.update_all
 
-    def interrupted(self, X, y):
-        monkeypatch.setattr(Monitor, "update", whole)
+    def interrupted(self, batches):
+        monkeypatch.setattr(Monitor, "update_all", whole)
         dco("watch", home / "numbers.dco", rows / "week1.csv", "--state", state)
-        return whole(self, X, y)
+        return whole(self, batches)
 
     dco("watch", home / "numbers.dco", rows / "week0.csv", "--state", state)
-    monkeypatch.setattr(Monitor, "update", interrupted)
+    monkeypatch.setattr(Monitor, "update_all", interrupted)
     words = ("watch", home / "numbers.dco", rows / "week2.csv", "--state", state)
     assert "was written by another call meanwhile" in dco.refuses(*words)
     assert dco.json(*words)["rows"] == 450
@@ -178,6 +183,32 @@ def test_a_call_that_fails_leaves_the_state_as_it_was(dco, home, rows, fails_at)
         assert "no space left" in dco.refuses("watch", home / "numbers.dco", rows / "week1.csv", "--state", state)
     assert state.read_bytes() == kept
     assert sorted(path.name for path in rows.iterdir()) == ["watch.json", *(f"week{week}.csv" for week in range(4))]
+
+
+def test_a_folder_is_read_in_batches_and_a_file_that_cannot_be_read_is_named(dco, home, rows, monkeypatch):
+    """In batches of 100 rows over the files: the same state as for one table, and no more is known of what was not read."""
+    folder, model, words = rows / "weeks", home / "numbers.dco", ("--by", "site", "--state")
+    folder.mkdir()
+    for week in range(4):
+        pd.read_csv(rows / f"week{week}.csv").to_parquet(folder / f"week{week}.parquet")
+    pd.concat([pd.read_csv(rows / f"week{week}.csv") for week in range(4)]).to_csv(rows / "all.csv", index=False)
+    whole = dco.json("watch", model, rows / "all.csv", *words, rows / "whole.json", status=1)
+    monkeypatch.setattr(parts, "_AT_ONCE", 100)
+    found = dco.json("watch", model, folder, *words, rows / "watch.json", status=1)
+    assert {**found, "state": None} == {**whole, "state": None}
+    assert json.loads((rows / "watch.json").read_text()) == json.loads((rows / "whole.json").read_text())
+    assert {each["slice"] for each in found["slices"]} == {"north", "south", "east"}
+    assert "By slice" in dco("watch", model, folder, *words, rows / "watch.json", status=1).output
+    again = dco.json("watch", model, folder, *words, rows / "watch.json", status=1)
+    assert [note for note in again["notes"] if "equal to rows seen before" in note] == [
+        "600 rows of 600 are equal to rows seen before, here or in the fit: left out. If different rows are often equal: "
+        "--duplicates natural."
+    ]
+    (folder / "week2.parquet").write_bytes((folder / "week2.parquet").read_bytes()[:900])
+    assert "week2.parquet cannot be read as a parquet table" in dco.refuses(
+        "watch", model, folder, *words, rows / "new.json"
+    )
+    assert not (rows / "new.json").exists()
 
 
 def test_groups_with_thresholds_of_their_own_are_watched_one_by_one(dco, home, rows):

@@ -174,6 +174,25 @@ def test_drift_is_ever_reported_at_most_at_the_stated_rate():
         assert rate <= error_rate + 4 * math.sqrt(error_rate * (1 - error_rate) / STREAMS)
 
 
+def test_slices_are_ever_reported_at_most_at_the_stated_rate_however_many_there_are():
+    """Thirty slices that appear one after the other; the j-th p-value is multiplied by j (j + 1)."""
+    rng, slices = np.random.default_rng(6), 30
+    smallest, uncorrected = np.ones(STREAMS), np.ones(STREAMS)
+    for j in range(1, slices + 1):
+        stakes = Stakes.none(STREAMS)
+        for _ in range(ROWS // 10):
+            stakes = stakes.after(rng.uniform(size=STREAMS))
+        smallest = np.minimum(smallest, j * (j + 1) * stakes.p_value())
+        uncorrected = np.minimum(uncorrected, stakes.p_value())
+    for error_rate in ERROR_RATES:
+        rate = np.mean(smallest <= error_rate)
+        print(f"slices: {rate:.2%} at {error_rate:.0%}")
+        assert rate <= error_rate + slack(error_rate)
+    planted = np.mean(uncorrected <= 0.05)
+    print(f"planted, slices without correction: {planted:.1%} at 5%")
+    assert planted > 0.3
+
+
 def test_planted_a_fixed_coverage_alarms_too_often_where_calibration_rows_are_few():
     """The coverage 1 - alpha as if it were known (an urn of a million rows), and 50 calibration rows."""
     rng, n = np.random.default_rng(1), 50

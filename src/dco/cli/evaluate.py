@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -48,15 +49,13 @@ def command(
             estimator = open_model(model, trust)
             stated(estimator, asked, noting=True)
             part = Part(str(model.resolve()), trust, asked=asked, **options)
-            where = {"jobs": jobs, "scheduler": scheduler, "quiet": as_json}
-            found = evaluate_in_parts(estimator, data, part, **where)
+            found = evaluate_in_parts(estimator, data, part, jobs=jobs, scheduler=scheduler, quiet=as_json)
         if as_json:
-            print_json(found.to_dict() | {"notes": notes})
+            print_json(asdict(found) | {"notes": notes})
         else:
             print_parts(found, data)
             print_notes(notes)
-        _stop_below(found, least, quiet=as_json)
-        return
+        return _stop_below(found, least, quiet=as_json)
     if jobs != 1 or scheduler is not None:
         raise click.UsageError("--jobs and --scheduler read the files of a folder: add --in-parts.")
     with progress("Evaluating", None, quiet=as_json), collected_notes() as notes:
@@ -72,8 +71,7 @@ def command(
         no_law = not evaluation.laws and evaluation.no_verdict is None
         facts = evaluation.to_dict() | ({"no_verdict": NO_LAW} if no_law else {}) | promise
         print_json(facts | {"statement": certificate.statement if own_statement else None, "notes": notes})
-        _stop_below(evaluation, least, quiet=True)
-        return
+        return _stop_below(evaluation, least, quiet=True)
     title = f"{counted(evaluation.n, 'row')} of {data}"
     if not own_statement:
         level = f"alpha = {promise['alpha']:g}" + ("" if promise["delta"] is None else f", delta = {promise['delta']:g}")
@@ -86,7 +84,7 @@ def command(
         say(certificate.statement)
     print_notes(notes)
     say(evaluation.in_words(promised=1 - promise["alpha"]))
-    _stop_below(evaluation, least, quiet=False)
+    return _stop_below(evaluation, least, quiet=False)
 
 
 def _stop_below(evaluation: Any, least: float | None, *, quiet: bool) -> None:

@@ -76,6 +76,15 @@ def layout_of(model: Any, names: Sequence[str], *, target: str | None, path: Pat
     return Layout(target=target, task=task, numbers=order, texts=(), order=order, decimal=decimal or ".")
 
 
+def labelled_layout(model: Any, names: Sequence[str], *, target: str | None, path: Path, decimal: str | None) -> Layout:
+    """`layout_of` for rows with targets: the table has their column."""
+    layout = layout_of(model, names, target=target, path=path, decimal=decimal)
+    if layout.target is None:
+        raise ValueError("The model does not know its target column; name it with --target.")
+    need_column(names, layout.target, path=path, option="--target" if target is not None else "the model")
+    return layout
+
+
 def model_features(model: Any, table: Any, layout: Layout, *, path: Path, first_row: int = 0) -> Any:
     """The features as the model was fitted on them: a frame, or an array for a model without column names."""
     from dco.cli.features import features
@@ -111,10 +120,7 @@ def rows_with_targets(
     from dco.cli.reading import column_names, read_table
 
     names = column_names(path)
-    layout = layout_of(model, names, target=target, path=path, decimal=decimal)
-    if layout.target is None:
-        raise ValueError("The model does not know its target column; name it with --target.")
-    need_column(names, layout.target, path=path, option="--target" if target is not None else "the model")
+    layout = labelled_layout(model, names, target=target, path=path, decimal=decimal)
     need_column(names, by, path=path, option="--by")
     key = layout.key if layout.key in names else None
     also = [name for name in (layout.target, by, key) if name is not None]

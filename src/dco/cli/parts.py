@@ -13,7 +13,7 @@ import numpy as np
 
 from dco.cli.features import NewValues, known_targets, labels, targets
 from dco.cli.layout import Layout, need_column
-from dco.cli.model_files import layout_of, model_features, opened_once
+from dco.cli.model_files import labelled_layout, model_features, opened_once
 from dco.cli.printing import progress, say
 from dco.cli.reading import column_names, even_batches, files_of, row_counts
 from dco.evaluation.in_parts import Counts, PartsEvaluation
@@ -40,6 +40,7 @@ class Part:
     ignore_new: bool
     decimal: str | None
     asked: Mapping[str, Any] = field(default_factory=dict)  # alpha, guarantee, delta
+    by: str | None = None  # slices to watch
 
 
 def evaluate_in_parts(
@@ -48,10 +49,9 @@ def evaluate_in_parts(
     """Count every file of a folder (or one file), and add the counts up. Memory is set by a batch of each process."""
     paths = [os.path.abspath(path) for path in files_of(data)]  # a worker may stand elsewhere
     with progress("Evaluating", len(paths), quiet=quiet) as reached:
-        where: dict[str, Any] = {"n_jobs": jobs, "scheduler": scheduler}
-        found = run_many(partial(count_file, part=part), paths, progress=lambda done, of: reached(done), **where)
-    own = model.predictor_
-    counts = Counts.total(found)
+        work = partial(count_file, part=part)
+        found = run_many(work, paths, n_jobs=jobs, scheduler=scheduler, progress=lambda done, of: reached(done))
+    own, counts = model.predictor_, Counts.total(found)
     if not counts.judged:
         raise ValueError(f"{data} has no rows; give a table with rows.")
     return PartsEvaluation.of(own, own.stated(**part.asked), counts)
@@ -60,22 +60,27 @@ def evaluate_in_parts(
 def count_file(path: str, *, part: Part) -> Counts:
     """What is counted in one file."""
     data, model = Path(path), opened_once(part.model, part.trust)
-    found = []
+    statement = model.predictor_.stated(**part.asked)
+    return Counts.total(Counts.of(model.predictor_, X, y, statement) for X, y, _ in labelled_batches(model, data, part))
+
+
+def labelled_batches(model: Any, data: Path, part: Part, values: NewValues | None = None) -> Iterator[tuple[Any, Any, Any]]:
+    """The rows of a table with known targets, some at a time: X, y, and slices. Cells never seen are counted in `values`."""
     for batch, layout, row in _tables(model, data, part):
         table = known_targets(batch, layout, path=data)
+        if values is not None:
+            values.count(table, layout)
         if table.num_rows:
             X = model_features(model, table, layout, path=data, first_row=row)
-            y = targets(table, layout, path=data, classes=getattr(model, "classes_", None))
-            found.append(Counts.of(model.predictor_, X, y, model.predictor_.stated(**part.asked)))
-    return Counts.total(found)
+            yield X, targets(table, layout, path=data, classes=getattr(model, "classes_", None)), labels(table, part.by)
 
 
 def _tables(model: Any, data: Path, part: Part, *, groups: bool = False) -> Iterator[tuple[Any, Layout, int]]:
     """The batches of a file with the columns that are needed, how these are read, and the number of the first row."""
     names, row = column_names(data), 0
-    layout = layout_of(model, names, target=part.target, path=data, decimal=part.decimal)
-    need_column(names, layout.target, path=data, option="--target" if part.target is not None else "the model")
-    also = [str(layout.target), *([layout.groups] if groups and layout.groups is not None else [])]
+    layout = labelled_layout(model, names, target=part.target, path=data, decimal=part.decimal)
+    need_column(names, part.by, path=data, option="--by")
+    also = [name for name in (layout.target, part.by, layout.groups if groups else None) if name is not None]
     columns = layout.columns_to_read(data, names, ignore_new=part.ignore_new, also=also)
     for batch in even_batches(data, columns, rows=_AT_ONCE):
         yield batch, layout, row
@@ -133,12 +138,11 @@ def recalibrate_in_parts(
         Piece(os.path.abspath(path), _within(out, *starts[i : i + 2]), _within(again, *kept[i : i + 2]))
         for i, path in enumerate(counts)
     ]
-    where: dict[str, Any] = {"n_jobs": jobs, "scheduler": scheduler}
 
     def scored(classes: AnyArray | None) -> tuple[ScoredRows, NewValues]:
         with progress("Scoring", len(pieces), quiet=quiet) as reached:
             work = partial(score_file, part=part, classes=classes)
-            found = run_many(work, pieces, progress=lambda done, of: reached(done), **where)
+            found = run_many(work, pieces, n_jobs=jobs, scheduler=scheduler, progress=lambda done, of: reached(done))
         left_out = np.concatenate([hashes for _, own, _ in found for hashes in own] or [np.empty(0, "S16")])
         _check_places(own.certificate, {role: left_out[np.searchsorted(out, own)] for role, own in roles.items()}, data)
         values = NewValues()

@@ -74,21 +74,20 @@ def column_names(path: Path) -> list[str]:
 def read_table(path: Path, columns: Sequence[str] | None = None) -> Any:
     """The whole table, or some of its columns, as an Arrow table."""
     names = column_names(path) if columns is None else list(columns)
-    parts = list(batches(path, names, rows=2**20))
+    return _joined(path, [arrow.Table.from_batches([part]) for part in batches(path, names, rows=2**20)])
+
+
+def _joined(path: Path, parts: list[Any]) -> Any:
     if not parts:
         raise ValueError(f"{path} has column names and no rows; give a table with rows.")
-    if table_format(path) == "folder":
-        with _explained(path):
-            return arrow.concat_tables([arrow.Table.from_batches([part]) for part in parts], promote_options="permissive")
-    return arrow.Table.from_batches(parts)
+    with _explained(path):
+        return arrow.concat_tables(parts, promote_options="permissive")
 
 
 def read_sample(path: Path, rows: int, *, seed: int) -> tuple[Any, Integers, int]:
     """So many rows of a table, drawn at random and in their order, where they are, and the number of all.
 
-    A batch is in memory at a time.
-
-    Which rows are drawn does not depend on how they are cut into files.
+    A batch is in memory at a time. Which rows are drawn does not depend on how they are cut into files.
     """
     names, rng = column_names(path), np.random.default_rng(seed)
     total = sum(row_counts(path).values())
@@ -99,10 +98,7 @@ def read_sample(path: Path, rows: int, *, seed: int) -> tuple[Any, Integers, int
         parts.append(table.take(drawn))
         places.append(drawn + total - left)
         left, wanted = left - table.num_rows, wanted - count
-    if not parts:
-        raise ValueError(f"{path} has column names and no rows; give a table with rows.")
-    with _explained(path):
-        return arrow.concat_tables(parts, promote_options="permissive"), np.concatenate(places), total
+    return _joined(path, parts), np.concatenate(places), total
 
 
 def batches(path: Path, columns: Sequence[str], *, rows: int) -> Iterator[Any]:

@@ -24,37 +24,34 @@ from dco.foundations.display import counted
     help="Average number of rows between false reports of change.",
 )  # fmt: skip
 @click.option(
-    "--duplicates",
-    type=click.Choice(["drop", "natural"]),
-    default="drop",
-    show_default=True,
+    "--duplicates", type=click.Choice(["drop", "natural"]), default="drop", show_default=True,
     help="Count rows that are equal to earlier ones once, or (natural) each time.",
-)
+)  # fmt: skip
+@click.option("--by", metavar="COL", help="Also watch the scores of each slice: the rows of one value of this column.")
 @click.option("--report", type=FILE, help="Also write an HTML page with the timeline.")
 @target_options
 @as_json
 def command(
-    model: Path,
-    data: Path,
-    state: Path | None,
-    hints: Path | None,
-    report: Path | None,
-    trust: tuple[str, ...],
-    as_json: bool,
-    **options: Any,
-) -> None:
+    model: Path, data: Path, state: Path | None, hints: Path | None, by: str | None, report: Path | None,
+    trust: tuple[str, ...], as_json: bool, **options: Any,
+) -> None:  # fmt: skip
     """Take the rows of DATA in order, after those of earlier calls, and say whether the promise of MODEL still holds.
 
-    The exit status is 1 on an alarm. DATA holds labelled rows that came after the fit; rows of earlier calls count once.
-    State and page are replaced only when all rows have been taken, so a call that was stopped can be repeated.
+    The exit status is 1 on an alarm. DATA holds labelled rows that came after the fit; rows of earlier calls count once. It
+    is read in batches: a file or a folder may be larger than memory. State and page are replaced only when all rows have
+    been taken, so a call that was stopped can be repeated.
     """
     from dataclasses import asdict
 
-    from dco.cli.model_files import open_model, rows_with_targets
+    from dco.cli.features import NewValues
+    from dco.cli.model_files import layout_of, open_model
     from dco.cli.outputs import check_output, check_suffix
+    from dco.cli.parts import Part, labelled_batches
+    from dco.cli.reading import column_names
     from dco.evaluation.monitor import Monitor
     from dco.foundations.extras import require
     from dco.foundations.files import alone_in, write_whole, written_together
+    from dco.foundations.notes import show
 
     if (state is None) == (hints is None):
         raise click.UsageError("Give --state to watch labelled rows, or --hints OLD to compare rows without labels.")
@@ -69,9 +66,11 @@ def command(
     with progress("Watching", None, quiet=as_json), collected_notes() as notes:
         estimator, known = open_model(model, trust), _known(state)
         monitor = Monitor(estimator, state=known, **asked)
-        before = monitor.report().rows
-        rows = rows_with_targets(estimator, data, by=None, **options)
-        found = monitor.update(rows.X, rows.y)
+        before, values = monitor.report().rows, NewValues()
+        found = monitor.update_all(labelled_batches(estimator, data, Part(str(model), trust, by=by, **options), values))
+        show(values.notes())
+        if not values.rows:
+            raise ValueError(f"{data} has column names and no rows; give a table with rows.")
         with alone_in(state.resolve().parent), written_together():
             if _known(state) != known:
                 raise ValueError(f"{state} was written by another call meanwhile. Repeat this call: no row is lost.")
@@ -79,12 +78,15 @@ def command(
             if report is not None:
                 from dco.report.timeline import write_timeline
 
-                write_timeline(monitor, report, title=f"{rows.target} by {model.name}, in service")
+                target = layout_of(estimator, column_names(data), target=options["target"], path=data).target
+                write_timeline(monitor, report, title=f"{target} by {model.name}, in service")
     if as_json:
         print_json(asdict(found) | {"new_rows": found.rows - before, "notes": notes, "state": str(state)})
     else:
         say(f"{counted(found.rows - before, 'new row')} of {data}.")
-        _print(found)
+        say(*str(found).splitlines())
+        for name, words, columns, cells in found.tables():
+            print_table(columns, cells, title=f"{name} ({words})")
         print_notes(notes)
     if found.alarm:
         raise click.exceptions.Exit(1)
@@ -115,16 +117,3 @@ def _known(path: Path) -> Any:
         return json.loads(path.read_text(encoding="utf-8"))
     except ValueError:
         raise ValueError(f"{path} is not the state of a monitor: name the file of an earlier call, or a new one.") from None
-
-
-def _print(report: Any) -> None:
-    say(*str(report).splitlines())
-    if report.conditions:
-        print_table(
-            ["group", "rows", "coverage", "expected", "p-value"],
-            [
-                [each.condition, each.rows, f"{each.coverage:.4f}", f"{each.expected_coverage:.4f}", f"{each.p_value:.2g}"]
-                for each in report.conditions
-            ],
-            title="By group (p-values account for the number of groups)",
-        )

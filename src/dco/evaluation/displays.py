@@ -310,15 +310,9 @@ class MonitorDisplay(Display):
         low, high = np.array([confidence_sequence(hits, n, error_rate=monitor.error_rate) for hits, n in pairs]).T
         parts = np.array_split(np.arange(covered.size), max(1, min(_PARTS, covered.size // _LEAST_PART)))
         recent = np.array([[part.mean() + 1, covered[part].mean()] for part in parts]).T
-        return cls(
-            rows=rows,
-            coverage=total / rows,
-            low=low,
-            high=high,
-            expected=monitor.report().expected_coverage,
-            alarm=int(below[0]) + 1 if below.size else None,
-            recent=(recent[0], recent[1]),
-        ).plot(ax)
+        expected, alarm = monitor.report().expected_coverage, int(below[0]) + 1 if below.size else None
+        own = {"rows": rows, "coverage": total / rows, "low": low, "high": high, "recent": (recent[0], recent[1])}
+        return cls(**own, expected=expected, alarm=alarm).plot(ax)
 
     def _draw(self, ax: Any) -> None:
         ax.fill_between(self.rows, self.low, self.high, color=PALE, linewidth=0, label="interval for all times")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -232,15 +232,10 @@ class Evaluation(ShownAsPrinted):
 
 
 def evaluate(
-    sets: PredictionSets,
-    y: ArrayLike,
-    *,
-    threshold: Threshold | None = None,
-    groups: ArrayLike | None = None,
-    thresholds: Mapping[Any, Threshold] | None = None,
-    tied: bool | Collection[Any] = False,
+    sets: PredictionSets, y: ArrayLike, *, threshold: Threshold | None = None, groups: ArrayLike | None = None,
+    thresholds: Mapping[Any, Threshold] | None = None, tied: bool | Collection[Any] = False,
     centres: ArrayLike | None = None,
-) -> Evaluation:
+) -> Evaluation:  # fmt: skip
     """Evaluate `sets` against the labels `y` of the same rows.
 
     `threshold`, if it certifies coverage by its rank ("marginal" or "pac"), adds the consistency test of
@@ -263,6 +258,7 @@ def evaluate(
     if n == 0:
         raise ValueError("there are no rows to evaluate; give at least one.")
     finite, labels = sizes[np.isfinite(sizes)], isinstance(sets, LabelSets)
+    is_tied = tied.__contains__ if isinstance(tied, Collection) else lambda name: bool(tied)
     named: dict[str, AnyArray] = {"class": condition_names(as_labels(y))} if labels else {}
     if centres is not None:
         values = real_numbers(centres, name="centres").astype(np.float64)
@@ -271,12 +267,12 @@ def evaluate(
         named["group"] = condition_names(as_labels(groups))
     slices = slices_of(named, hits, sizes)
     return Evaluation(
-        **_measures(hits, known, sizes, threshold, tied=_is_tied(tied, None)),
+        **_measures(hits, known, sizes, threshold, tied=is_tied(None)),
         mean_finite_size=float(finite.mean()) if finite.size else math.nan,
         empty=float(np.mean(sets.is_empty())),
         full=float(np.mean(is_full(sets))),
         infinite=float(np.mean(np.isinf(sizes))),
-        by_group=() if groups is None else _by_group(hits, known, sizes, as_labels(groups), thresholds or {}, tied=tied),
+        by_group=() if groups is None else _by_group(hits, known, sizes, as_labels(groups), thresholds or {}, is_tied),
         no_verdict=None if known.any() else "no row has a label that a set can hold",
         single=float(np.mean(sizes == 1)) if labels else None,
         slices=slices,
@@ -317,10 +313,6 @@ def law_of_counts(hits: int, n: int, unknown: int, threshold: Threshold | None, 
     return coverage_consistency(hits, n - unknown, rank=n_cal + 1, n_cal=n_cal, tied=tied, unknown_labels=unknown)
 
 
-def _is_tied(tied: bool | Collection[Any], name: Any) -> bool:
-    return tied if isinstance(tied, bool) else name in tied
-
-
 def is_full(sets: PredictionSets) -> Bools:
     """Which sets rule nothing out."""
     if isinstance(sets, LabelSets):
@@ -335,23 +327,16 @@ def is_full(sets: PredictionSets) -> Bools:
 
 
 def _by_group(
-    hits: Bools,
-    known: Bools,
-    sizes: Floats,
-    groups: AnyArray,
-    thresholds: Mapping[Any, Threshold],
-    *,
-    tied: bool | Collection[Any],
-) -> tuple[GroupEvaluation, ...]:
+    hits: Bools, known: Bools, sizes: Floats, groups: AnyArray, thresholds: Mapping[Any, Threshold],
+    is_tied: Callable[[Any], bool],
+) -> tuple[GroupEvaluation, ...]:  # fmt: skip
     if groups.ndim == 2 and len(groups) == hits.size:  # slices that overlap
-        each = (_by_group(hits, known, sizes, column, thresholds, tied=tied) for column in groups.T)
+        each = (_by_group(hits, known, sizes, column, thresholds, is_tied) for column in groups.T)
         return tuple(row for rows in each for row in rows)
     if groups.shape != hits.shape:
         raise ValueError(f"groups must hold one value for each of the {hits.size} rows, got shape {groups.shape}.")
     return tuple(
-        GroupEvaluation(
-            name, **_measures(hits[rows], known[rows], sizes[rows], thresholds.get(name), tied=_is_tied(tied, name))
-        )
+        GroupEvaluation(name, **_measures(hits[rows], known[rows], sizes[rows], thresholds.get(name), tied=is_tied(name)))
         for name, rows in rows_by_condition(condition_names(groups)).items()
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -92,7 +92,3 @@ class PartsEvaluation:
         alone = None if own.structure.classes is None else single / n
         kinds = empty / n, full / n, infinite / n
         return cls(n, hits / n, *share_interval(hits, n), size, *kinds, alone, unknown, no_verdict, laws)
-
-    def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        return asdict(replace(self, laws={})) | {"laws": {name: asdict(law) for name, law in self.laws.items()}}

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from array import array
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from dco.evaluation.watching import Evidence, Stakes, confidence_sequence, likely_start, place
+from dco.evaluation.on_rows import no_law
+from dco.evaluation.watching import Evidence, Places, Stakes, confidence_sequence, likely_start
 from dco.foundations.arrays import AnyArray, Bools, Floats
 from dco.foundations.display import ShownAsPrinted, are, counted
 from dco.foundations.notes import Message, Note, show
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
     from dco.predictor import DecoupledPredictor
 
 _FORMAT = 2
+_MOST_SLICES = 30  # in a table
 
 
 @dataclass(frozen=True)
@@ -37,6 +41,20 @@ class WatchedCondition:
 
 
 @dataclass(frozen=True)
+class WatchedSlice:
+    """One slice: its rows, the share covered, and a p-value against a change of its scores since its own first row.
+
+    The p-value of the j-th slice to appear is multiplied by j (j + 1), so that any of them, however many come, is ever at
+    most d with probability at most d.
+    """
+
+    slice: str
+    rows: int
+    coverage: float
+    drift_p_value: float
+
+
+@dataclass(frozen=True)
 class MonitorReport(ShownAsPrinted):
     """What a monitor knows after `rows` rows.
 
@@ -48,9 +66,10 @@ class MonitorReport(ShownAsPrinted):
 
     ``coverage`` is the share of covered rows (NaN without rows), ``expected_coverage`` the mean of its law, k / (n + 1).
     ``interval`` holds the coverage at all times together with probability at least 1 - `error_rate`, if rows are independent
-    and their coverage does not change. ``since`` is given with an alarm or a change: the row, counted from 1, at which it
-    probably began, an estimate without a guarantee. ``coverage_since`` is the share covered from there on; it is too low on
-    average, since the start was picked by it. ``conditions`` has one entry for each condition with a threshold of its own.
+    and their coverage does not change. ``reported`` is the row, counted from 1, after which there was an alarm or a change
+    for the first time, and ``since`` the row at which it probably began, an estimate without a guarantee. ``coverage_since``
+    is the share covered from there on; it is too low on average, since the start was picked by it. ``conditions`` has one
+    entry for each condition with a threshold of its own, ``slices`` one for each slice.
     """
 
     alarm: bool
@@ -61,6 +80,7 @@ class MonitorReport(ShownAsPrinted):
     rows: int
     coverage: float
     interval: tuple[float, float]
+    reported: int | None
     since: int | None
     coverage_since: float | None
     expected_coverage: float
@@ -68,6 +88,7 @@ class MonitorReport(ShownAsPrinted):
     run_length: int
     guarantee: str
     conditions: tuple[WatchedCondition, ...] = ()
+    slices: tuple[WatchedSlice, ...] = ()
 
     def __str__(self) -> str:
         if self.rows == 0:
@@ -83,9 +104,9 @@ class MonitorReport(ShownAsPrinted):
             said = f"No alarm: p = {self.p_value:.2g}, and an alarm needs p <= {self.error_rate:g}."
         lines = [said, seen]
         if self.change and not self.alarm:
-            lines.append(f"A change is likely: without one, this is said once in {self.run_length:,} rows on average.")
+            lines.append(f"A change is likely: without one, this is first said after {self.run_length:,} rows on average.")
         if self.since is not None:
-            began = f"The change probably began near row {self.since}"
+            began = f"The change probably began near row {self.since} (reported after row {self.reported})"
             lines.append(f"{began}; {self.coverage_since:.1%} have been covered since.")
         if self.drift:
             lines.append(f"Scores have drifted from those of the calibration rows (p = {self.drift_p_value:.2g}).")
@@ -94,10 +115,37 @@ class MonitorReport(ShownAsPrinted):
             for entry in self.conditions
             if entry.p_value <= self.error_rate
         ]
+        lines += [
+            f"{each.slice}: its scores have changed since its first row (p = {each.drift_p_value:.2g}); {each.coverage:.1%} "
+            f"of {counted(each.rows, 'row')} covered."
+            for each in self.slices
+            if each.drift_p_value <= self.error_rate
+        ]
         if self.alarm:
             words = "If rows were like the calibration rows, there would ever be an alarm with probability at most"
             lines.append(f"{words} {100 * self.error_rate:g} %.")
         return "\n".join(lines)
+
+    def tables(self) -> list[tuple[str, str, list[str], list[list[str]]]]:
+        """Title, explanation, columns and cells: of the conditions, and of the slices that have changed most."""
+
+        def cells(name: str, own: WatchedCondition | WatchedSlice, *rest: str) -> list[str]:
+            return [name, str(own.rows), f"{own.coverage:.4f}", *rest]
+
+        groups = [cells(own.condition, own, f"{own.expected_coverage:.4f}", f"{own.p_value:.2g}") for own in self.conditions]
+        changed = sorted(self.slices, key=lambda own: own.drift_p_value)[:_MOST_SLICES]
+        slices = [cells(own.slice, own, f"{own.drift_p_value:.2g}") for own in changed]
+        words = "p-values against a change of scores since the slice's first row account for the number of slices"
+        found = [
+            (
+                "By group",
+                "p-values account for the number of groups",
+                ["group", "rows", "coverage", "expected", "p-value"],
+                groups,
+            ),
+            ("By slice", words, ["slice", "rows", "coverage", "p-value"], slices),
+        ]
+        return [table for table in found if table[3]]
 
 
 class _Urn:
@@ -106,23 +154,34 @@ class _Urn:
     def __init__(self, threshold: Threshold, scores: Floats, tie: np.random.Generator) -> None:
         self.rank, self.n = int(threshold.rank or 0), threshold.n
         self.cut, self.rows, self.hits, self.covered = threshold.value, 0, 0, 0
-        self.evidence, self.scores = Evidence.none(), sorted(scores.tolist())
+        self.evidence, self.places = Evidence.none(), Places(scores.tolist())
         below, equal = int(np.sum(scores < self.cut)), int(np.sum(scores == self.cut))
         # of the calibration scores equal to the threshold, put in random order, the threshold is the (k - below)-th
         ranked = equal and self.rank <= self.n  # rank n + 1 is beyond them all, infinite ones too
         self.tie = tie.beta(self.rank - below, equal - (self.rank - below) + 1) if ranked else 1.0
 
-    def expected(self) -> float:
-        """The probability that the next row is a hit."""
-        return (self.rank + self.hits) / (self.n + 1 + self.rows)
-
     def take(self, score: float, uniform: float, *, covered: bool) -> tuple[bool, float]:
         """One more row: whether it is a hit with ties broken at random, and what the urn expected."""
         hit = covered if math.isinf(self.cut) else score < self.cut or (score == self.cut and uniform <= self.tie)
-        expected = self.expected()
+        expected = (self.rank + self.hits) / (self.n + 1 + self.rows)
         self.evidence = self.evidence.after(hit, expected)
         self.rows, self.hits, self.covered = self.rows + 1, self.hits + hit, self.covered + covered
         return hit, expected
+
+
+@dataclass
+class _Slice:
+    """A slice in service: no promise is about it, so its scores are placed among its own earlier ones alone."""
+
+    rows: int = 0
+    covered: int = 0
+    places: Places = field(default_factory=Places)
+    stakes: Stakes = field(default_factory=Stakes.none)
+
+    def take(self, score: float, uniform: float, *, covered: bool) -> None:
+        """One more row."""
+        self.rows, self.covered = self.rows + 1, self.covered + covered
+        self.stakes = self.stakes.after(self.places.take(score, uniform))
 
 
 class Monitor:
@@ -138,7 +197,7 @@ class Monitor:
     different rows are often equal, dropping them leaves the unusual ones, and the claim holds with ``duplicates="natural"``
     only, which counts every row. Labels that the fit does not know are misses; where each label has a threshold of its own,
     the claim is for rows whose label is known, as the guarantee is.
-    `state` is what `state()` returned: the monitor continues from there.
+    `state` is what `state()` returned: the monitor continues from there. `dco.save` writes a monitor with its fit.
     """
 
     def __init__(
@@ -162,8 +221,9 @@ class Monitor:
         self._uniforms = np.random.default_rng([0, *self._own.certificate.scores_fingerprint.encode()])
         self._urns = self._filled_urns()
         self._evidence, self._stakes, self._seen = Evidence.none(), Stakes.none(), dict[str, None]()
-        self._taken: list[tuple[bool, float, str | None]] = []  # covered, score, condition: all that a state needs
-        self._steps: list[tuple[bool, float, float, float]] = []  # hit, expected, p-value, p-value of drift
+        self._slices: dict[str, _Slice] = {}
+        self._taken: list[tuple[bool, float, str | None, str | None]] = []  # covered, score, condition, slice: for a state
+        self._steps = array("d")  # of each row: hit, expected, p-value, p-value of drift, detector
         if state is not None:
             self._continue(state)
         if duplicates == "drop" and self._own.kept.repeated > 0:
@@ -179,28 +239,43 @@ class Monitor:
         thresholds = watched_thresholds(own)
         return {names[name]: _Urn(threshold, scores[name], self._uniforms) for name, threshold in thresholds.items()}
 
-    def update(self, X: Any, y: Any) -> MonitorReport:
+    def update(self, X: Any, y: Any, *, by: Any = None) -> MonitorReport:
         """Take labelled rows in the order in which they arrived, in batches of any size, and report.
 
-        A label that the fit does not know is a miss.
+        A label that the fit does not know is a miss. `by` names the slice of each row, if slices are to be watched too.
         """
+        return self.update_all([(X, y, by)])
+
+    def update_all(self, batches: Iterable[tuple[Any, Any, Any]]) -> MonitorReport:
+        """`update` for many batches (X, y, by), of which one is in memory at a time; notes are about all of them."""
         if self._est.predictor_ is not self._own:
             raise ValueError("The estimator was fitted again since this monitor began: make a new Monitor for the new fit.")
+        counts = [(0, 0, 0), *(self._take_batch(*batch) for batch in batches)]
+        n, unknown, old = (sum(each) for each in zip(*counts, strict=True))
+        if unknown:
+            text = f"{counted(unknown, 'label')} of {n} {are(unknown)} not in classes_ and count as misses."
+            show([Note("unknown-labels", text, "Are labels spelt as in fit?")])
+        if old:
+            text = f"{counted(old, 'row')} of {n} {are(old)} equal to rows seen before, here or in the fit: left out."
+            show([Note("repeats", text, Message("If different rows are often equal: ⟨duplicates=natural⟩."))])
+        return self.report()
+
+    def _take_batch(self, X: Any, y: Any, by: Any) -> tuple[int, int, int]:
+        """Take the new rows of a batch; how many rows it has, how many of unknown labels, and how many seen before."""
         check_not_missing(y, "a monitor needs rows whose target is known. Leave such rows out until it is.")
         target, sets = one_column(y), self._est.predict_set(X)
-        if len(sets) != len(target):
-            raise ValueError(f"X has {counted(len(sets), 'row')} and y has {len(target)}: give one target for each row.")
-        notes: list[Note] = []
+        slices = [None] * len(target) if by is None else [str(value) for value in np.asarray(by).tolist()]
+        for name, values in (("y", target), ("by", slices)):
+            if len(sets) != len(values):
+                raise ValueError(f"X has {counted(len(sets), 'row')} and {name} has {len(values)}: give one for each row.")
         known = sets.knows(target) if isinstance(sets, LabelSets) else np.ones(len(target), dtype=bool)
-        if unknown := int(np.sum(~known)):
-            text = f"{counted(unknown, 'label')} of {len(target)} {are(unknown)} not in classes_ and count as misses."
-            notes.append(Note("unknown-labels", text, "Are labels spelt as in fit?"))
         covered = np.asarray(sets.contains(target), dtype=bool)
         scores, conditions = self._scored(X, target, known)
-        for row in np.flatnonzero(self._new_rows(X, target, notes)).tolist():
-            self._take(bool(covered[row]), float(scores[row]), None if conditions is None else str(conditions[row]))
-        show(notes)
-        return self.report()
+        new = np.flatnonzero(self._new_rows(X, target))
+        for row in new.tolist():
+            condition = None if conditions is None else str(conditions[row])
+            self._take(bool(covered[row]), float(scores[row]), condition, slices[row])
+        return len(target), int(np.sum(~known)), len(target) - new.size
 
     def _scored(self, X: Any, y: AnyArray, known: Bools) -> tuple[Floats, AnyArray | None]:
         """The score of each row (infinite for a label that the fit does not know), and its condition."""
@@ -216,61 +291,71 @@ class Monitor:
             names[~known] = [str(label) for label in y[~known]]
         return scores, names
 
-    def _take(self, covered: bool, score: float, condition: str | None) -> None:
+    def _take(self, covered: bool, score: float, condition: str | None, part: str | None) -> None:
         """One row. A condition without calibration rows has the whole as its set, so that nothing is learnt from it."""
         tie, rank = self._uniforms.random(2).tolist()
-        self._taken.append((covered, score, condition))
+        self._taken.append((covered, score, condition, part))
         urn = self._urns.get(condition)
         if urn is None:
             hit, expected = covered, 1.0
         else:
             hit, expected = urn.take(score, tie, covered=covered)
-            self._stakes = self._stakes.after(place(score, urn.scores, rank))
-        self._evidence = self._evidence.after(hit, expected)
-        self._steps.append((hit, expected, float(self._evidence.p_value()), float(self._stakes.p_value())))
+            self._stakes = self._stakes.after(urn.places.take(score, rank))
+        if part is not None:
+            self._slices.setdefault(part, _Slice()).take(score, rank, covered=covered)
+        self._evidence = now = self._evidence.after(hit, expected)
+        self._steps.extend((hit, expected, float(now.p_value()), float(self._stakes.p_value()), float(now.detector)))
 
     def report(self) -> MonitorReport:
         """What is known so far."""
         rows, covered = len(self._taken), sum(row[0] for row in self._taken)
         p_value, drift = float(self._evidence.p_value()), float(self._stakes.p_value())
         alarm, change = p_value <= self.error_rate, float(self._evidence.detector) >= self.run_length
-        since = coverage_since = None
+        reported = since = coverage_since = None
         if alarm or change:
-            since = likely_start([step[0] for step in self._steps], [step[1] for step in self._steps]) + 1
+            hits, expected, p_values, _, detector = self._history()
+            reported = int(np.argmax((p_values <= self.error_rate) | (detector >= self.run_length))) + 1
+            since = likely_start(hits, expected, reported=reported) + 1
             coverage_since = float(np.mean([row[0] for row in self._taken[since - 1 :]]))
         n = sum(urn.n for urn in self._urns.values())
-        return MonitorReport(
-            alarm=alarm,
-            p_value=p_value,
-            change=change,
-            drift=drift <= self.error_rate,
-            drift_p_value=drift,
-            rows=rows,
-            coverage=covered / rows if rows else math.nan,
-            interval=confidence_sequence(covered, rows, error_rate=self.error_rate),
-            since=since,
-            coverage_since=coverage_since,
-            expected_coverage=sum(urn.n * urn.rank / (urn.n + 1) for urn in self._urns.values()) / n if n else 1.0,
-            error_rate=self.error_rate,
-            run_length=self.run_length,
-            guarantee=self._own.statement.guarantee,
-            conditions=() if None in self._urns else tuple(map(self._watched, self._urns)),
+        slices = tuple(
+            WatchedSlice(name, own.rows, own.covered / own.rows, min(1.0, j * (j + 1) * float(own.stakes.p_value())))
+            for j, (name, own) in enumerate(self._slices.items(), start=1)
         )
+        return MonitorReport(
+            alarm=alarm, p_value=p_value, change=change, drift=drift <= self.error_rate, drift_p_value=drift, rows=rows,
+            coverage=covered / (rows or math.nan), interval=confidence_sequence(covered, rows, error_rate=self.error_rate),
+            reported=reported, since=since, coverage_since=coverage_since,
+            expected_coverage=sum(urn.n * urn.rank / (urn.n + 1) for urn in self._urns.values()) / n if n else 1.0,
+            error_rate=self.error_rate, run_length=self.run_length, guarantee=self._own.statement.guarantee,
+            conditions=() if None in self._urns else tuple(map(self._watched, self._urns)), slices=slices,
+        )  # fmt: skip
 
     def _watched(self, condition: str | None) -> WatchedCondition:
         urn = self._urns[condition]
         p_value = min(1.0, len(self._urns) * float(urn.evidence.p_value()))
-        coverage = urn.covered / urn.rows if urn.rows else math.nan
-        return WatchedCondition(str(condition), urn.rows, coverage, urn.rank / (urn.n + 1), p_value)
+        return WatchedCondition(
+            str(condition), urn.rows, urn.covered / (urn.rows or math.nan), urn.rank / (urn.n + 1), p_value
+        )
 
     def timeline(self) -> dict[str, AnyArray]:
         """One value per row, in order: ``covered``, and ``p_value`` and ``drift_p_value`` as they stood after it."""
         covered = np.array([row[0] for row in self._taken], dtype=bool)
-        p_values = np.array([step[2:] for step in self._steps], dtype=np.float64).reshape(-1, 2)
-        return {"covered": covered, "p_value": p_values[:, 0], "drift_p_value": p_values[:, 1]}
+        _, _, p_value, drift_p_value, _ = self._history()
+        return {"covered": covered, "p_value": p_value, "drift_p_value": drift_p_value}
+
+    def _history(self) -> Floats:
+        return np.array(self._steps).reshape(-1, 5).T
+
+    def __getstate__(self) -> dict[str, Any]:
+        own = {"est": self._est, "error_rate": self.error_rate, "run_length": self.run_length}
+        return own | {"duplicates": self._duplicates, "state": json.dumps(self.state())}
+
+    def __setstate__(self, kept: dict[str, Any]) -> None:
+        Monitor.__init__(self, **kept | {"state": json.loads(kept["state"])})
 
     def state(self) -> dict[str, Any]:
-        """All that is needed to go on, as plain data for JSON: hits, scores, conditions and fingerprints of the rows."""
+        """All that is needed to go on, as plain data for JSON: hits, scores, conditions, slices, and rows' fingerprints."""
         return {
             "format": _FORMAT,
             "calibration": self._calibration(),
@@ -278,7 +363,7 @@ class Monitor:
             "scores": [row[1].hex() for row in self._taken],
             "conditions": None if None in self._urns else [row[2] for row in self._taken],
             "seen": list(self._seen),
-        }
+        } | ({"slices": [row[3] for row in self._taken]} if self._slices else {})
 
     def _calibration(self) -> str:
         certificate = self._own.certificate
@@ -287,7 +372,7 @@ class Monitor:
 
     def _continue(self, state: Mapping[str, Any]) -> None:
         wanted = {"format", "calibration", "covered", "scores", "conditions", "seen"}
-        if not isinstance(state, Mapping) or set(state) != wanted or state["format"] != _FORMAT:
+        if not isinstance(state, Mapping) or set(state) - {"slices"} != wanted or state["format"] != _FORMAT:
             raise ValueError("state must be what Monitor.state() returned, whole and unchanged.")
         if state["calibration"] != self._calibration():
             raise ValueError(
@@ -295,14 +380,14 @@ class Monitor:
             )
         try:
             covered = [{"0": False, "1": True}[digit] for digit in state["covered"]]
-            conditions = state["conditions"] or [None] * len(covered)
-            for row in zip(covered, map(float.fromhex, state["scores"]), conditions, strict=True):
+            conditions, slices = (state.get(name) or [None] * len(covered) for name in ("conditions", "slices"))
+            for row in zip(covered, map(float.fromhex, state["scores"]), conditions, slices, strict=True):
                 self._take(*row)
             self._seen = dict.fromkeys(state["seen"])
         except (KeyError, TypeError, ValueError):
             raise ValueError("state must be what Monitor.state() returned, whole and unchanged.") from None
 
-    def _new_rows(self, X: Any, y: Any, notes: list[Note]) -> Bools:
+    def _new_rows(self, X: Any, y: Any) -> Bools:
         """Which rows count."""
         if self._duplicates == "natural":
             return np.ones(len(y), dtype=bool)
@@ -313,10 +398,6 @@ class Monitor:
         for row, name in enumerate(f"{first:016x}{second:016x}" for first, second in words.tolist()):
             new[row] = name not in self._seen and not used[row]
             self._seen[name] = None
-        if not new.all():
-            old = int(np.sum(~new))
-            text = f"{counted(old, 'row')} of {len(y)} {are(old)} equal to rows seen before, here or in the fit: left out."
-            notes.append(Note("repeats", text, Message("If different rows are often equal: ⟨duplicates=natural⟩.")))
         return new
 
 
@@ -324,9 +405,9 @@ def watched_thresholds(own: DecoupledPredictor) -> dict[Any, Threshold]:
     """The thresholds whose hits have the law of an urn; an error that says why, if they have not."""
     if own.certificate.guarantee == "none":
         raise ValueError('The fit guarantees nothing (its certificate says "none"), so there is no promise to watch.')
-    if own.calibration.clusters is not None:
-        raise ValueError("The fit has groups=, and the law that a monitor watches is for rows that do not belong together.")
-    thresholds = own.thresholds()
-    if any(threshold.rank is None for threshold in thresholds.values()):
-        raise ValueError("A threshold of the fit is not a calibration score of a known rank: its hits have no known law.")
+    thresholds, why = own.thresholds(), no_law(own)
+    if why is None and any(threshold.rank is None for threshold in thresholds.values()):
+        why = "thresholds of overlapping groups are not calibration scores of a known rank, and such sets have no known law"
+    if why is not None:
+        raise ValueError(f"This fit cannot be watched: {why}.")
     return thresholds

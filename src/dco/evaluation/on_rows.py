@@ -26,14 +26,9 @@ IN_GROUPS = "the law of coverage is for independent rows, and rows of this fit b
 
 
 def evaluate_on_rows(
-    own: DecoupledPredictor,
-    X: Any,
-    y: AnyArray,
-    statements: Sequence[Statement],
-    *,
-    slices: AnyArray | None = None,
+    own: DecoupledPredictor, X: Any, y: AnyArray, statements: Sequence[Statement], *, slices: AnyArray | None = None,
     notes: list[Note],
-) -> list[Evaluation]:
+) -> list[Evaluation]:  # fmt: skip
     """One evaluation for each statement; by condition, or by `slices` of the rows if these are given."""
     notes += own.notes_on(X, statements)
     no_verdict, spoilt = _proves_nothing(own, X, y, notes)

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right, insort
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -33,6 +34,7 @@ ODDS = np.array([0.65, 0.45, 0.2])  # the alternatives c; 0.45 takes a coverage 
 SHARES = np.array([0.25, 0.5, 0.25])  # of the evidence that each alternative carries
 _FIRST, _HALF = 0.2, 300  # the weight of a change before the first row; half of the other weight is on the next 300 rows
 _MOST = 1e300  # evidence stops there: floats do
+_RECENT = 4096  # scores
 _JUMP = 0.01  # the share of the stakes that is dealt anew before each row
 _SLOPES, _BENDS = np.array([0.0, -0.9, -0.45, 0.45, 0.9, 0.0, 0.0]), np.array([0.0, 0.0, 0.0, 0.0, 0.0, -0.9, 0.9])
 
@@ -77,23 +79,41 @@ class Evidence:
         return np.asarray(1 / self.most)
 
 
-def likely_start(hits: ArrayLike, expected: ArrayLike) -> int:
-    """How many rows came before the change: the start whose rows, up to now, have the largest likelihood ratio."""
+def likely_start(hits: ArrayLike, expected: ArrayLike, *, reported: int) -> int:
+    """How many rows came before the change that was reported after so many rows.
+
+    The start whose rows have the largest likelihood ratio up to its peak, which is the last row while a change lasts.
+    """
     hit, u = np.asarray(hits, dtype=bool)[:, None], np.asarray(expected, dtype=np.float64)[:, None]
     steps = np.where(hit, np.log(ODDS), 0.0) - np.log(1 - u + ODDS * u)
-    since = np.cumsum(steps[::-1], axis=0)[::-1]
-    return int(np.argmax(np.logaddexp.reduce(since + np.log(SHARES), axis=1)))
+    total = np.concatenate([np.zeros_like(ODDS)[None], steps]).cumsum(axis=0)
+
+    def largest(ratios: Floats) -> int:
+        return int(np.argmax(np.logaddexp.reduce(ratios + np.log(SHARES), axis=1)))
+
+    start = largest(total[reported] - total[:reported])
+    end = reported + largest(total[reported:] - total[start])
+    return largest(total[end] - total[:reported])
 
 
-def place(score: float, earlier: list[float], uniform: float) -> float:
-    """The place of a score among sorted earlier ones, in (0, 1), ties broken by `uniform`; it is then one of them.
+class Places:
+    """Scores in order, among which new ones find their places: exactly uniform, and independent of the places before.
 
-    (#{below} + v (1 + #{equal})) / (1 + #): exactly uniform, and independent of the places before it.
+    The place is (#{below} + v (1 + #{equal})) / (1 + #), in (0, 1), for a uniform v that breaks ties.
     """
-    below, up_to = bisect_left(earlier, score), bisect_right(earlier, score)
-    found = (below + uniform * (1 + up_to - below)) / (1 + len(earlier))
-    insort(earlier, score)
-    return found
+
+    def __init__(self, scores: Sequence[float] = ()) -> None:
+        self._sorted, self._recent = sorted(scores), list[float]()
+
+    def take(self, score: float, uniform: float) -> float:
+        """The place of one more score, which is then one of them. Recent scores are merged now and then, in linear time."""
+        parts = self._sorted, self._recent
+        below, up_to = (sum(side(part, score) for part in parts) for side in (bisect_left, bisect_right))
+        found = (below + uniform * (1 + up_to - below)) / (1 + sum(map(len, parts)))
+        insort(self._recent, score)
+        if len(self._recent) == _RECENT:
+            self._sorted, self._recent = sorted(self._sorted + self._recent), []
+        return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,9 +160,7 @@ def confidence_sequence(hits: int, rows: int, *, error_rate: float) -> tuple[flo
     def above(p: float) -> float:
         return float(xlogy(hits, p) + xlog1py(misses, -p) - line)
 
-    if rows == 0:
-        return 0.0, 1.0
-    share = hits / rows
+    share = hits / max(rows, 1)
     low = 0.0 if hits == 0 else float(brentq(above, 1e-300, share)) if share < 1 else math.exp(line / hits)
     high = 1.0 if misses == 0 else -math.expm1(line / misses) if hits == 0 else float(brentq(above, share, 1 - 2**-53))
     return low, high

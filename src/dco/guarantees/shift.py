@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -33,15 +33,6 @@ class WeightFacts:
     estimated: bool
     effective_n: float
     most: float
-
-
-class Weighed(Protocol):
-    """Calibration scores and the weights of their rows."""
-
-    @property
-    def scores(self) -> Floats: ...  # noqa: D102
-    @property
-    def weights(self) -> Any: ...  # noqa: D102
 
 
 @dataclass(frozen=True)
@@ -72,7 +63,7 @@ class ShiftWeights:
         """The weight of each calibration row."""
         return self._of_labels(y) if self.by_label else self._of_features(X)
 
-    def cutoffs(self, calibration: Weighed, structure: Any, X: Any, record: Any, *, alpha: Level) -> Floats:
+    def cutoffs(self, calibration: Any, structure: Any, X: Any, record: Any, *, alpha: Level) -> Floats:
         """A cut-off for each new row, or for each label that is tried, in the shape that a score takes."""
         if self.by_label:
             new = self._of_labels(np.asarray(record.labels()))[None, :]
@@ -80,7 +71,7 @@ class ShiftWeights:
             new = self._of_features(X) if structure.classes is None else self._of_features(X)[:, None]
         return weighted_conformal(calibration.scores, calibration.weights, new, alpha=alpha).values
 
-    def threshold(self, calibration: Weighed, *, alpha: Level, certifies: Guarantee) -> Threshold:
+    def threshold(self, calibration: Any, *, alpha: Level, certifies: Guarantee) -> Threshold:
         """The cut-off of a new row of mean weight: that of other rows differs."""
         scores, weights = calibration.scores, calibration.weights
         with warnings.catch_warnings():

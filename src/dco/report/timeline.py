@@ -20,12 +20,7 @@ _LEAST = 1e-6  # p-values below are drawn there
 
 
 def write_timeline(monitor: Monitor, path: Any, *, title: str) -> Path:
-    """Write `timeline_html`; an existing file is replaced only when the new one is complete."""
-    return write_text(path, timeline_html(monitor, title=title))
-
-
-def timeline_html(monitor: Monitor, *, title: str) -> str:
-    """One self-contained page; a monitor that has seen no rows has no figure."""
+    """Write one self-contained page, which replaces a file when it is complete; without rows it has no figure."""
     report, figure = monitor.report(), None
     if report.rows:
         drawn = io.BytesIO()
@@ -34,23 +29,13 @@ def timeline_html(monitor: Monitor, *, title: str) -> str:
         figure = f"data:image/svg+xml;base64,{base64.b64encode(drawn.getvalue()).decode()}"
     said = tuple(Block(text=line) for line in str(report).splitlines())
     results = [Result("What is known", said), Result("Timeline", (), figure)][: 1 + bool(report.rows)]
-    if report.conditions:
-        rows = [
-            (each.condition, str(each.rows), f"{each.coverage:.4f}", f"{each.expected_coverage:.4f}", f"{each.p_value:.2g}")
-            for each in report.conditions
-        ]
-        text = Block(text="p-values account for the number of groups.")
-        results.append(Result("By group", (Block.table(["group", "rows", "coverage", "expected", "p"], rows), text)))
-    return render_template(
-        "results.html",
-        images=True,
-        kicker=f"Watching a certificate: {counted(report.rows, 'row')} so far",
-        title=title,
-        findings=[],
-        results=results,
-        has_tables=False,
-        explained={},
-    )
+    for name, words, columns, cells in report.tables():
+        results.append(Result(name, (Block.table(columns, cells), Block(text=f"{words.capitalize()}."))))
+    page = render_template(
+        "results.html", images=True, kicker=f"Watching a certificate: {counted(report.rows, 'row')} so far", title=title,
+        findings=[], results=results, has_tables=False, explained={},
+    )  # fmt: skip
+    return write_text(path, page)
 
 
 def timeline_figure(monitor: Monitor) -> Any:

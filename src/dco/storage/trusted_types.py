@@ -57,6 +57,7 @@ SKLEARN = _full_names("""
 # The classes of this library that end up in a fitted estimator; scores are in their registry.
 OWN = _full_names("""
     dco.estimators: DecoupledClassifier DecoupledRegressor
+    dco.evaluation.monitor: Monitor
     dco.foundations.notes: Note
     dco.foundations.ranks: Threshold
     dco.guarantees.calibration: Calibration Statement
