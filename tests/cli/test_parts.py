@@ -11,7 +11,7 @@ import pytest
 from dco import recalibrate
 from dco.cli import parts, reading
 from dco.cli.model_files import rows_with_targets
-from dco.storage.saving import load
+from dco.storage.saving import load, save
 
 from .conftest import table
 
@@ -242,3 +242,26 @@ def test_rows_of_the_sample_do_not_calibrate(dco, folder, monkeypatch):
     assert "has 899 rows, and that had 900 rows" in dco.refuses(*words, "--rest", *out)
     assert "add --in-parts" in dco.refuses("recalibrate", model, folder / "in", "--rest", *out)
     assert not (folder / "new.dco").exists()
+
+
+def test_a_comparison_of_a_sample_is_that_of_these_rows(dco, folder):
+    """And with other rows it is another comparison."""
+    words, given = ("--target", "outcome", "--models", "linear", "--splits", 2, "--out"), ("--sample-rows", 300)
+    drawn = dco.json("compare", folder / "in", *words, folder / "drawn", *given)
+    assert "The comparison is on 300 of 900 rows, drawn at random" in drawn["why"]
+    sample, _, _ = reading.read_sample(folder / "in", 300, seed=0)
+    pq.write_table(sample, folder / "sample.parquet")
+    assert drawn["tables"] == dco.json("compare", folder / "sample.parquet", *words, folder / "same")["tables"]
+    assert (
+        dco.json("compare", folder / "whole.csv", *words, folder / "drawn", *given, "--resume")["tables"] == drawn["tables"]
+    )
+    refused = dco.refuses("compare", folder / "in", *words, folder / "drawn", "--sample-rows", 301, "--resume")
+    assert "is not from a stopped run with these options" in refused
+
+
+def test_a_model_without_a_target_column_asks_for_it(dco, home, folder):
+    model = load(home / "numbers.dco")
+    del model.table_
+    save(model, folder / "plain.dco")
+    for words in (["evaluate"], ["evaluate", "--in-parts"], ["recalibrate", "--in-parts", "--out", folder / "new.dco"]):
+        assert "name it with --target" in dco.refuses(words[0], folder / "plain.dco", folder / "whole.csv", *words[1:])

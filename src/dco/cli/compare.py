@@ -29,6 +29,7 @@ from dco.cli.printing import as_json, collected_notes, print_json, print_notes, 
     "--test-size", type=opt.SizeType(), default="0.25", show_default=True, help="Rows that measure coverage and size."
 )
 @click.option("--hold-out", type=opt.SizeType(), help="Rows to keep out of the comparison, in a file for `dco fit`.")
+@opt.sample_option
 @opt.seed_option
 @opt.work_options
 @click.option(

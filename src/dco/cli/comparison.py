@@ -18,7 +18,7 @@ from dco.cli.columns import Asked, make_layout
 from dco.cli.features import features, known_targets, labels, targets
 from dco.cli.outputs import check_apart, check_folder
 from dco.cli.printing import number, progress
-from dco.cli.reading import read_table, table_format
+from dco.cli.reading import read_sample, read_table, table_format
 from dco.cli.resuming import UNFINISHED, continues, write_plan
 from dco.cli.sets_files import open_table
 from dco.evaluation.evaluate import evaluate, paired_comparison
@@ -108,8 +108,10 @@ class _Order:
 
 def _order(data: Path, o: Mapping[str, Any]) -> _Order:
     """Read the table and hold rows out."""
-    table = known_targets(read_table(data), Asked.of(o), path=data)
+    sampled = read_sample(data, o["sample_rows"], seed=o["seed"]) if o["sample_rows"] else None
+    table = known_targets(read_table(data) if sampled is None else sampled[0], Asked.of(o), path=data)
     layout, why = make_layout(table, Asked.of(o), path=data)
+    why += f" The comparison is on {table.num_rows:,} of {sampled[2]:,} rows, drawn at random." if sampled else ""
     classes = layout.task == "classification"
     names = chosen_models(o["models"], layout.task) or ["linear", "forest", "boosting", *([] if classes else ["quantiles"])]
     X, y = features(table, layout, path=data), targets(table, layout, path=data)

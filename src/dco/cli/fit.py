@@ -66,11 +66,7 @@ _MOST_CANDIDATES = 8  # that are printed
     "--calibrate-size", type=opt.SizeType(), help="Rows for calibration.  [default: 0.25; with few rows, what they need]"
 )
 @opt.folds_option
-@click.option(
-    "--sample-rows",
-    type=opt.WholeType(min=3),
-    help="Fit on this many rows, drawn at random from all files of DATA; for tables larger than memory.",
-)
+@opt.sample_option
 @click.option("--test-size", type=opt.SizeType(zero=True), help="Rows to evaluate on.  [default: 0, with --by 0.2]")
 @opt.seed_option
 @opt.work_options

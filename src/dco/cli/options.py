@@ -225,6 +225,10 @@ work_options = combined(
 )
 force_option = click.option("--force", is_flag=True, help="Overwrite existing outputs.")
 resume_option = click.option("--resume", is_flag=True, help="Continue a stopped run; the options must be the same.")
+sample_option = click.option(
+    "--sample-rows", type=WholeType(min=3),
+    help="Use this many rows, drawn at random from all files of DATA; for tables larger than memory.",
+)  # fmt: skip
 seed_option = click.option("--seed", type=WholeType(min=0), default=0, show_default=True, help="Seed of all random choices.")
 
 
