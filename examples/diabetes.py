@@ -1,4 +1,4 @@
-"""The main job in small: Diabetes, several models and scores, tuned, calibrated, evaluated, printed as a table."""
+"""The main job in a few lines: Diabetes, several models and scores, tuned, calibrated, evaluated, printed as a table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A pipeline that is already in service: calibrate it as it is, on rows that it has never seen.
+"""A pipeline that is already in service: calibrate it unchanged, on rows that it has never seen.
 
 `FrozenEstimator` keeps it from being fitted again; all rows then go to tuning (which score gives the smallest sets) and to
 calibration. Nobody can check here which rows the pipeline was fitted on, so the certificate says "not checked" and states

@@ -8,7 +8,7 @@ Three procedures on the same known rows and the same new rows, split by split. A
 
     DCO_DATA_HOME=data python examples/refit_and_folds.py --seeds 200 --records refit_and_folds.jsonl
 
-Each split is one line of the records file as soon as it is done; a run that was stopped goes on where it ended.
+Each split is one line of the records file as soon as it is done; a run that was stopped continues where it ended.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What it costs to choose on the rows that calibrate.
 
 200 candidates that are all equally good compete for the smallest sets. If the same 100 rows choose and calibrate, the
-winner is the one whose threshold came out too low by chance, and coverage falls far below the 90 % asked for. If other
+winner is the one whose threshold came out too low by chance, and coverage falls far below the 90 % promised. If other
 rows choose, the winner's threshold is as good as any.
 """
 

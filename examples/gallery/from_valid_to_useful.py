@@ -1,7 +1,7 @@
 """One width for all, and what the default candidates give, on skewed prices.
 
-Both keep 90 % over all rows. The plain intervals do so by covering cheap homes always and dear ones too seldom; the default
-candidates contain widths that follow the row, and the search weighs evenness beside size.
+Both keep 90 % over all rows. The plain intervals do so by always covering cheap homes and covering expensive ones too
+seldom; the default candidates contain widths that follow the row, and the search weighs evenness beside size.
 """
 
 import warnings
