@@ -32,7 +32,7 @@ def test_it_says_the_task_the_candidates_and_the_guarantee(dco, home, tmp_path):
 def test_default_candidates_are_named_and_all_work(dco, home, tmp_path):
     """Missing numbers, missing texts and categories reach every default model."""
     for target, models in (
-        ("outcome", {"linear", "linear-log", "boosting-log", "shallow", "forest", "quantiles"}),
+        ("outcome", {"linear", "linear-log", "shallow", "forest"}),
         ("grade", {"linear", "forest", "boosting"}),
     ):
         out = tmp_path / f"{target}.dco"

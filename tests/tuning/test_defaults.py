@@ -11,7 +11,8 @@ from dco.foundations.notes import NoteWarning
 from dco.rows.rows import Rows
 from dco.tuning.defaults import Defaults
 
-FEW = {"linear", "shallow", "forest", "quantiles"}  # of any numbers, where rows are few
+SCANT = {"linear", "shallow", "forest"}  # of any numbers, where each is fitted once per fold
+FEW = SCANT | {"quantiles"}
 LOGS = {"linear-log", "boosting-log"}
 
 
@@ -37,7 +38,8 @@ def models_of(est):
 def test_a_regressor_without_models_takes_any_frame_and_finds_the_scale_of_the_errors():
     X, y = table()
     est = dco.DecoupledRegressor(random_state=0).fit(X, y)
-    assert models_of(est) == FEW | LOGS
+    assert models_of(est) == SCANT | {"linear-log"}
+    assert "predicted by 3 folds" in est.certificate_.selection
     assert est.ranking_.failed == ()
     plain = dco.DecoupledRegressor(["linear", "boosting"], dco.scores.AbsoluteResidual(), random_state=0).fit(X, y)
     assert est.ranking_.table[0].mean_size < 0.8 * plain.ranking_.table[0].mean_size
@@ -102,16 +104,20 @@ def test_missing_values_of_any_kind_are_one():
 
 
 @pytest.mark.parametrize(
-    ("n", "shift", "names", "log"),
+    ("n", "folds", "shift", "names", "log"),
     [
-        (100, 0.0, FEW | LOGS, "'log'"),
-        (100, -1e3, FEW | {"boosting"}, "'quantile'"),
-        (6000, 0.0, (FEW | LOGS | {"boosting"}) - {"forest"}, "'log'"),
+        (100, False, 0.0, FEW | LOGS, "'log'"),
+        (100, False, -1e3, FEW | {"boosting"}, "'quantile'"),
+        (399, True, 0.0, SCANT | {"linear-log"}, "'log'"),
+        (399, True, -1e3, SCANT, "'quantile'"),
+        (400, True, 0.0, SCANT | LOGS, "'log'"),
+        (1000, True, 0.0, FEW | LOGS, "'log'"),
+        (6000, False, 0.0, (FEW | LOGS | {"boosting"}) - {"forest"}, "'log'"),
     ],
 )
-def test_what_cannot_pay_is_left_out(n, shift, names, log):
+def test_what_cannot_pay_is_left_out(n, folds, shift, names, log):
     X, y = table(n)
-    models, scores = Defaults(False, 0.1, 0).on(Rows(X, y + shift), None, y + shift)
+    models, scores = Defaults(False, 0.1, 0).on(Rows(X, y + shift), None, y + shift, folds=folds)
     assert set(models) == names
     assert f"Transformed(AbsoluteResidual, transform={log})" in scores
 

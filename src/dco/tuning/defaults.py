@@ -29,6 +29,7 @@ NAMES = {
 }
 _MOST_CATEGORIES = 30  # of a column; rarer ones share one code, so that an identifier cannot flood a model
 FOLDS_BELOW = 1_000  # rows: a quarter of them would be too few to choose among so many candidates by
+_SCANT = 400  # rows in folds: boosting as it comes costs more than its small trees and the forest, and loses
 _FEW = {"classification": 5_000, "regression": 1_500}  # training rows: beyond, a forest costs more than boosting, and loses
 
 
@@ -46,14 +47,15 @@ class Defaults:
         return None if self.classes else log_scale(y)
 
     def on(
-        self, rows: Rows, scores: Mapping[str, Score] | None, y: AnyArray
+        self, rows: Rows, scores: Mapping[str, Score] | None, y: AnyArray, *, folds: bool = False
     ) -> tuple[dict[str, Any], Mapping[str, Score] | None]:
         """Models and scores for these training rows; a log of the target only if it suits all of `y`.
 
-        `y` are the targets of training and tuning rows: the winner is fitted to both.
+        `y` are the targets of training and tuning rows: the winner is fitted to both. In `folds` of few rows
+        small models do as well as large ones, and each costs several fits.
         """
         task = "classification" if self.classes else "regression"
-        scale = self.scale(y)
+        scale, folded, scant = self.scale(y), folds and len(rows) < FOLDS_BELOW, folds and len(rows) < _SCANT
         names, unknown = self.names, [name for name in self.names or () if name not in NAMES[task]]
         if unknown:
             raise ValueError(f"there is no default model {unknown[0]!r} for {task}: choose from {', '.join(NAMES[task])}.")
@@ -64,8 +66,10 @@ class Defaults:
                 left_out |= {"spread"}  # levelled scores do its work at a fifth of its cost
             if not self.classes:
                 left_out |= {"linear-log", "boosting-log"} if scale is None else {"boosting"} if few else set()
+                left_out |= {"boosting", "boosting-log"} if scant else set()
+                left_out |= {"quantiles"} if folded and scores is None else set()
             names = tuple(name for name in NAMES[task] if name not in left_out)
-        maker = Maker(Columns.of(rows.X), self.classes, float(as_rational(self.alpha)), scale)
+        maker = Maker(Columns.of(rows.X), self.classes, float(as_rational(self.alpha)), scale, scant)
         models = seeded_models({name: maker.model(name) for name in names}, self.seed)
         if scores is None and not self.classes:
             scores = named_scores(regression_scores(scale, varied=bool(np.ptp(rows.y) > 0)))
@@ -126,12 +130,13 @@ def _is_number(dtype: Any) -> bool:
 
 @dataclass(frozen=True)
 class Maker:
-    """What models are made for: columns, task, level, and the log of the target."""
+    """What models are made for: columns, task, level, the log of the target, and whether rows are `scant`."""
 
     columns: Columns
     classes: bool
     alpha: float
     scale: str | None = None
+    scant: bool = False
 
     def model(self, name: str) -> Any:
         """An unfitted pipeline."""
@@ -155,7 +160,7 @@ class Maker:
         elif self.classes:
             last = ensemble.HistGradientBoostingClassifier()
         elif name == "shallow":
-            last = boosting(max_iter=200, max_leaf_nodes=8, min_samples_leaf=5, max_features=0.5)
+            last = boosting(max_iter=100 if self.scant else 200, max_leaf_nodes=8, min_samples_leaf=5, max_features=0.5)
         elif name == "spread":
             last = boosting(learning_rate=0.05, max_iter=200, max_leaf_nodes=15)
         elif name == "quantiles":

@@ -378,7 +378,7 @@ def select(
     y = np.concatenate([bench.train.y, bench.tune.y]) if both is None else both.y
     if isinstance(models, Defaults):
         bench = bench if models.scale(y) == models.scale(bench.train.y) else replace(bench, prefitted={})  # another log
-        models, scores = models.on(bench.train, scores, y)
+        models, scores = models.on(bench.train, scores, y, folds=bench.n_folds is not None)
     if support is not None:
         check_support(y, support)
     search, fitted_here = bench.choosing.strategy, not any(map(holds_frozen, models.values()))
