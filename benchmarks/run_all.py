@@ -1,6 +1,6 @@
 """Run every benchmark, each in a process of its own, and write benchmarks/RESULTS.md.
 
-python benchmarks/run_all.py [--puncc PYTHON] [--only NAME ...] [--quick]
+python benchmarks/run_all.py [--puncc PYTHON] [--only NAME ...] [--quick] [--options TEXT]
 """
 
 from __future__ import annotations
@@ -97,6 +97,7 @@ def main() -> None:
     parser.add_argument("--puncc", help="the Python of an environment that has puncc")
     usual = [name for name in TITLES if name not in ON_REQUEST]
     parser.add_argument("--only", nargs="*", choices=list(TITLES), default=usual)
+    parser.add_argument("--options", default="", help="passed on to each benchmark")
     parser.add_argument("--quick", action="store_true", help="tiny sizes, to see that everything runs")
     parser.add_argument("--output", type=Path, default=HERE / "RESULTS.md")
     given = parser.parse_args()
@@ -105,7 +106,7 @@ def main() -> None:
         for text in re.split(r"(?m)^(?=## )", given.output.read_text())[1:]:
             kept[text.splitlines()[0][3:]] = text.strip() + "\n"
     for name in given.only:
-        options = QUICK[name].split() if given.quick else []
+        options = [*(QUICK[name].split() if given.quick else []), *given.options.split()]
         if name == "label_sets" and given.puncc:
             options += ["--puncc", given.puncc]
         kept[TITLES[name]] = section(name, options) + f"\nMeasured {datetime.date.today():%d %B %Y}.\n"

