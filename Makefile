@@ -49,7 +49,7 @@ BENCH_FLAGS := -q -c benchmarks/constraints.txt --disable-pip-version-check
 
 $(BENCH)/.ready: pyproject.toml benchmarks/requirements.txt benchmarks/constraints.txt benchmarks/puncc.txt
 	$(PYTHON) -m venv $(BENCH)
-	$(BENCH)/bin/python -m pip install $(BENCH_FLAGS) -r benchmarks/requirements.txt -e '.[bayes,dask]'
+	$(BENCH)/bin/python -m pip install $(BENCH_FLAGS) -r benchmarks/requirements.txt -e '.[tables,bayes,dask]'
 	# torchsort is compiled here, and an nvcc on the path would make it ask for CUDA
 	-PATH=/usr/bin:/bin $(BENCH)/bin/python -m pip install $(BENCH_FLAGS) --no-build-isolation --no-deps torchsort
 	$(BENCH)/bin/python -m pip install $(BENCH_FLAGS) --no-deps torchcp

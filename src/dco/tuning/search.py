@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from functools import partial
+from functools import cache, partial
 from typing import Any, SupportsIndex, TypeAlias, Unpack
 
 import numpy as np
@@ -305,7 +305,7 @@ def evaluate_pairs(pairs: Pairs, y: AnyArray) -> tuple[list[EvaluatedCandidate],
             sizes_at, sets_at = partial(pieces.sizes, score), partial(pieces.sets, score)
             curve = None if labels is None else partial(pieces.sizes_at_several, score)  # counts jump, and have such a pass
             k = None if labels is None else len(labels)
-            done.append(EvaluatedCandidate(name, own, sizes_at, curve, sets_at, pieces.centres, y, k))
+            done.append(EvaluatedCandidate(name, own, sizes_at, curve, sets_at, cache(pieces.centres), y, k))
         except Exception as problem:
             lost[name] = problem
     return done, lost
