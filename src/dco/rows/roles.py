@@ -134,7 +134,7 @@ def sizes_of_roles(
 
     A quarter each. Where a quarter has no finite threshold, and the least number of calibration rows with one leaves as
     many to train on, calibration gets these, as in a `plan`, and candidates are ranked by folds; below `enough` rows too,
-    by three.
+    by three from 100 rows on.
     """
     n = len(rows) if rows.clusters is None else len(set(rows.clusters.tolist()))
     quarter = (n + 2) // 4  # as `assign_roles` rounds it
@@ -142,7 +142,7 @@ def sizes_of_roles(
     least = 0 if calibrate is not None or finite else statement.smallest_n()
     short = 0 < 2 * least <= n
     if tune is None and folds is None and foldable and n >= 2 * _FOLDS and (short or n < enough):
-        folds = _FOLDS if short else 3  # in fewer folds, small models on hundreds of rows rank alike
+        folds = 3 if 100 <= n < enough else _FOLDS  # hundreds of rows rank alike in fewer folds
     calibrate = (least if short else 0.25) if calibrate is None else calibrate
     return 0.25 if tune is None else tune, calibrate, folds
 

@@ -155,8 +155,8 @@ class Maker:
         if name.startswith("linear"):
             last: Any = LogisticRegression(max_iter=2000) if self.classes else RidgeCV(alphas=(0.01, 0.1, 1.0, 10.0, 100.0))
         elif name == "forest":
-            made = ensemble.RandomForestClassifier(100), ensemble.ExtraTreesRegressor(50, min_samples_leaf=2)
-            last = made[0] if self.classes else made[1]
+            trees = ensemble.ExtraTreesRegressor(30 if self.scant else 50, min_samples_leaf=2)
+            last = ensemble.RandomForestClassifier(100) if self.classes else trees
         elif self.classes:
             last = ensemble.HistGradientBoostingClassifier()
         elif name == "shallow":
