@@ -151,6 +151,25 @@ def test_coverage_follows_its_beta_law_whatever_was_minimised(objective):
     assert kstest(coverage, beta(40, 10).cdf).pvalue > 0.005
 
 
+def test_coverage_of_labels_follows_its_beta_law_under_a_decision_loss():
+    """Labels drawn from known probabilities; coverage of a threshold is their mass below it, on average over many rows."""
+    rng = np.random.default_rng(5)
+    loss = dco.objectives.DecisionLoss([[0, 1, 8], [2, 0, 1], [1, 2, 0]])
+    many, coverage, chosen = rng.dirichlet([0.6] * 3, size=20_000), [], set()
+    said = {"known": lambda p: p, "blurred": lambda p: 0.5 * p + 0.5 * p[:, [1, 2, 0]]}
+    for _ in range(300):
+        known = rng.dirichlet([0.6] * 3, size=109)
+        y = (rng.uniform(size=(109, 1)) > known.cumsum(axis=1)).sum(axis=1)
+        tuning = {name: (dco.scores.LAC(), dco.ClassProbabilities(of(known[:60]))) for name, of in said.items()}
+        best = dco.tune(tuning, y[:60], alpha=0.2, objective=loss).best
+        scores = 1 - said[best](known[60:])[np.arange(49), y[60:]]
+        value = dco.split_conformal(scores, alpha=0.2).value
+        coverage.append(np.mean((many * (1 - said[best](many) <= value)).sum(axis=1)))
+        chosen.add(best)
+    assert chosen == {"known", "blurred"}
+    assert kstest(coverage, beta(40, 10).cdf).pvalue > 0.005
+
+
 def test_objectives_choose_by_what_they_name():
     record = dco.ClassProbabilities([[0.6, 0.3, 0.1]] * 8 + [[0.1, 0.3, 0.6]] * 2)
     y = np.array([0] * 7 + [1, 1, 2])
