@@ -211,6 +211,24 @@ def test_a_folder_is_read_in_batches_and_a_file_that_cannot_be_read_is_named(dco
     assert not (rows / "new.json").exists()
 
 
+def test_a_disk_that_takes_no_more_leaves_the_state_as_it_was(dco, home, rows):
+    """The system itself refuses bytes of files beyond 12 kB, which hold the rows of one week."""
+    resource = pytest.importorskip("resource")
+    state, words = rows / "watch.json", ["-m", "dco", "watch", home / "numbers.dco"]
+    dco(*words[2:], rows / "week0.csv", "--state", state)
+    kept = state.read_bytes()
+    assert 6_000 < len(kept) < 12_000
+    run = subprocess.run(
+        [sys.executable, *map(str, [*words, rows / "week1.csv", "--state", state])],
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (12_000, 12_000)),
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert run.returncode == 2
+    assert "The disk refused to read or write" in run.stderr
+    assert state.read_bytes() == kept
+    assert sorted(path.name for path in rows.iterdir()) == ["watch.json", *(f"week{week}.csv" for week in range(4))]
+
+
 def test_groups_with_thresholds_of_their_own_are_watched_one_by_one(dco, home, rows):
     model = rows / "by_site.dco"
     dco("fit", home / "rows.csv", "--target", "outcome", "--models", "linear", "--condition-on", "site", "--out", model)

@@ -1,9 +1,9 @@
 """The types that `dco.load` builds without being asked, each by its full name.
 
 A name on these lists may be called by a file with arguments of the file's choice, so only classes whose construction does
-nothing but store values belong here, and functions that do nothing but compute. A module or a prefix is never trusted as
-a whole. tests/test_storage.py saves every classifier and regressor of scikit-learn, and fails if a name is missing or
-superfluous.
+nothing but store values belong here (a monitor computes from them), and functions that do nothing but compute. A module
+or a prefix is never trusted as a whole. tests/test_storage.py saves every classifier and regressor of scikit-learn, and
+fails if a name is missing or superfluous.
 """
 
 from __future__ import annotations
