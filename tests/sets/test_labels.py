@@ -1,11 +1,14 @@
 """Label sets: compressed storage, labels of every kind, and what is refused."""
 
+import pickle
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+import dco
 from dco import ClassProbabilities, LabelSets
 from dco.scores import LAC
 from dco.sets.labels import codes_of
@@ -127,3 +130,48 @@ def test_printed_sets_are_one_short_line():
     assert len(str(wide)) < 500
     assert str(wide).endswith(", ...)")
     assert str(LabelSets.from_dense(np.ones((0, 2), dtype=bool))) == "LabelSets(0 rows of 2 labels)"
+
+
+@pytest.mark.parametrize("k", [1, 2, 8, 9, 30, 64])
+def test_sets_held_as_marks_are_the_same_sets(k):
+    """One bit for each label says what row pointers and codes say, in every method."""
+    rng = np.random.default_rng(k)
+    members = rng.uniform(size=(200, k)) < rng.uniform(size=(200, 1))
+    names = np.array([f"label {j}" for j in range(k)])
+    listed = LabelSets.from_dense(members, names)
+    marked = LabelSets.of_marks(np.packbits(members, axis=1, bitorder="little").T, k, names)
+    y = np.append(names, "another")[rng.integers(k + 1, size=200)]
+    for sets in (marked, pickle.loads(pickle.dumps(marked)), marked[::-1][np.arange(199, -1, -1)]):
+        assert len(sets) == 200
+        np.testing.assert_array_equal(sets.to_dense(), members)
+        for method in ("sizes", "is_empty", "is_full"):
+            np.testing.assert_array_equal(getattr(sets, method)(), getattr(listed, method)())
+        for method in ("contains", "knows"):
+            np.testing.assert_array_equal(getattr(sets, method)(y), getattr(listed, method)(y))
+        assert sets.row_pointers.dtype == listed.row_pointers.dtype
+        assert sets.codes.dtype == listed.codes.dtype
+        np.testing.assert_array_equal(sets.row_pointers, listed.row_pointers)
+        np.testing.assert_array_equal(sets.codes, listed.codes)
+        assert sets.to_lists() == listed.to_lists()
+        assert sets[7].tolist() == listed[7].tolist()
+        assert repr(sets) == repr(listed)
+        assert sets.in_order(names[::-1]).to_lists() == listed.in_order(names[::-1]).to_lists()
+    with pytest.raises(AttributeError, match="no attribute 'pointers'"):
+        marked.pointers  # noqa: B018  # read
+
+
+@pytest.mark.parametrize(("k", "dtype"), [(2, "float32"), (5, "float32"), (33, "float64"), (64, "float32")])
+def test_scores_of_few_classes_mark_what_their_scores_say(k, dtype):
+    """Rows with ties, zeros and tiny numbers included."""
+    rng = np.random.default_rng(k)
+    weights = (
+        rng.integers(0, 4, size=(500, k)) * 10.0 ** -rng.integers(0, 12, size=(500, k))
+        + np.eye(k)[rng.integers(k, size=500)]
+    )
+    record = dco.ClassProbabilities((weights / weights.sum(1, keepdims=True)).astype(dtype))
+    for score in (dco.scores.LAC(), dco.scores.APS(), dco.scores.RAPS(0.1, 1), dco.scores.SAPS(0.2), dco.scores.TopK()):
+        every = score.every_label(record)
+        for threshold in np.quantile(every, [0.0, 0.3, 0.9, 1.0]).tolist():
+            sets = score.sets(record, threshold)
+            np.testing.assert_array_equal(sets.to_dense(), every <= threshold)
+            np.testing.assert_array_equal(sets.sizes(), score.sizes(record, threshold))

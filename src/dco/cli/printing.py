@@ -122,7 +122,7 @@ class _Column:
         words = [word for cell in cells for word in ([cell] if _is_whole(cell) else cell.split())]
         widest, full = (max(map(cell_len, texts)) for texts in ([*words, *name.split(), ""], [*cells, name]))
         least = min(widest, _LONGEST)
-        return cls(name, cells, all(_is_numeric(cell) for cell in cells), least, full)
+        return cls(name, cells, all(cell == "–" or re.fullmatch(_NUMBER, cell) for cell in cells), least, full)
 
 
 def number(value: Any) -> str:
@@ -194,10 +194,6 @@ def _console(file: Any) -> Any:
 
 
 _NUMBER = r"[-−+]?(\d+(\.\d*)?(e[-+]?\d+)?|inf)( ?%)?"
-
-
-def _is_numeric(cell: str) -> bool:
-    return cell == "–" or re.fullmatch(_NUMBER, cell) is not None
 
 
 def _is_whole(cell: str) -> bool:

@@ -31,7 +31,8 @@ def command(
     """
     from dco.cli.outputs import check_output, check_suffix
 
-    check_output(out, force=force, inputs=[*(_results(model) if model.is_dir() else [model]), data])
+    inside = [file for file in model.rglob("*") if file.is_file() and file.suffix.lower() not in (".html", ".htm")]
+    check_output(out, force=force, inputs=[*(inside if model.is_dir() else [model]), data])  # a page may be written again
     check_suffix(out, ".html", ".htm")
     require("jinja2", extra="report")
     from dco.report import page
@@ -73,11 +74,6 @@ def _write_page(model: Path, data: Path | None, out: Path, title: str | None, *,
         wanted = options["target"] or stored["layout"]["target"]
         title = f"{wanted} by {model.name}" if data is None else f"{wanted} in {data.name}"
     page.write_page(estimator, out, title=title, source=source_words(model, data, rows), **rows)
-
-
-def _results(folder: Path) -> list[Path]:
-    """The files of a folder of results; a page that was written into it may be written again."""
-    return [path for path in folder.rglob("*") if path.is_file() and path.suffix.lower() not in (".html", ".htm")]
 
 
 def source_words(model: Path, data: Path | None, rows: Mapping[str, Any]) -> str:

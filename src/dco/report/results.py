@@ -148,13 +148,10 @@ def read_results(folder: Path) -> tuple[Result, ...]:
     found = _results_here(folder)
     inside = [entry for entry in folder.iterdir() if entry.is_dir() and not entry.name.startswith((".", "_"))]  # finished
     for inner in sorted(inside, key=lambda entry: _natural(entry.name)):
-        found += [replace(result, title=_title_in(inner.name, result.title)) for result in _results_here(inner)]
+        for result in _results_here(inner):  # a title begins with the folder's name, as a word
+            told = re.match(rf"{re.escape(inner.name)}\b", result.title, re.IGNORECASE)
+            found.append(result if told else replace(result, title=f"{inner.name}: {result.title}"))
     return tuple(found)
-
-
-def _title_in(folder: str, title: str) -> str:
-    """A title that tells its folder: the folder's name in front, unless the title begins with it as a word."""
-    return title if re.match(rf"{re.escape(folder)}\b", title, re.IGNORECASE) else f"{folder}: {title}"
 
 
 def _results_here(folder: Path) -> list[Result]:
@@ -168,7 +165,8 @@ def _results_here(folder: Path) -> list[Result]:
         there = {end: folder / f"{name}{end}" for end in (*readers, *_IMAGES) if folder / f"{name}{end}" in files}
         contents = [read(_text(there[end])) for end, read in readers.items() if end in there]
         title, blocks = next((content for content in contents if content[1]), ("", ()))
-        figure = next((_embedded(there[end]) for end in _IMAGES if end in there), None)
+        image = next(((kind, there[end]) for end, kind in _IMAGES.items() if end in there), None)  # it runs no script
+        figure = image and f"data:{image[0]};base64,{base64.b64encode(image[1].read_bytes()).decode()}"
         if blocks or figure:
             said = name.replace("-", " ").replace("_", " ")
             found.append(Result(title or (said if blocks else f"Figure: {said}"), blocks, figure))
@@ -206,11 +204,6 @@ def _csv(text: str) -> Content:
 
 
 _READERS = {".md": _markdown, ".csv": _csv}  # for the same name the first that exists is shown
-
-
-def _embedded(file: Path) -> str:
-    """An image as a data address: inside an image element an SVG runs no script and loads nothing."""
-    return f"data:{_IMAGES[file.suffix]};base64,{base64.b64encode(file.read_bytes()).decode()}"
 
 
 def _natural(name: str) -> list[tuple[int, str]]:

@@ -33,7 +33,7 @@ from dco.scores.score import Cutoff, Score, cutoff, expect
 from dco.sets.labels import LabelSets
 
 _CHUNK = 2**18  # elements per chunk: one megabyte in single precision
-_MOST_ROWS = 2**14  # rows per chunk: short ones are stored by columns, of which the cache holds a few
+_MOST_ROWS = 2**16  # rows per chunk: short ones are stored by columns, of which the cache holds a few
 _DEVICE_CHUNK = 2**26  # of other libraries: enough to keep a GPU busy, a few gigabytes with all that is made of it
 _SHORT_ROW = 256  # labels; up to here a whole row is sorted by a fixed network, which nothing beats
 _SAMPLED = 8  # rows of a chunk that are sorted whole, to see which values the sets of the others may reach
@@ -97,15 +97,20 @@ class LabelScore(Score):
     def sets(self, prediction: ClassRecord, threshold: Cutoff) -> LabelSets:
         """All labels whose score is at most the threshold."""
         score, record = self.bound(prediction)
-        limits = score._limits(threshold, record)
-        codes, sizes = [], []
+        limits, k, n = score._limits(threshold, record), record.n_classes, len(record)
+        few = k <= ranks.SHORT and isinstance(record.array, np.ndarray)
+        marks, parts = np.zeros((-(-k // 8), n if few else 0), dtype=np.uint8), []
         for rows, uniforms in score._chunks(record):
             known, unseen = _split(limits, rows, record.n_known)
-            members = score.row_members(score._probabilities(record, rows), uniforms, known)
-            some, size = ranks.codes_of_members(_with_unseen(members, unseen, record.n_classes))
-            codes.append(some)
-            sizes.append(size)
-        return LabelSets.of_sizes(joined(sizes), joined(codes), record.n_classes, record.labels())
+            members = _with_unseen(score.row_members(score._probabilities(record, rows), uniforms, known), unseen, k)
+            if few:
+                ranks.mark(members, marks[:, rows])
+            else:
+                parts.append(ranks.codes_of_members(members))
+        if few:
+            return LabelSets.of_marks(marks, k, record.labels())
+        sizes, codes = map(joined, map(list, zip(*parts, strict=True)))
+        return LabelSets.of_sizes(sizes, codes, k, record.labels())
 
     def sizes(self, prediction: ClassRecord, threshold: Cutoff) -> Integers:
         """How many labels each set holds, (n,), without making the sets."""
@@ -258,7 +263,8 @@ class RankScore(LabelScore):
         if not all(_is_by_row(threshold) for threshold in thresholds):
             return super().row_sizes(probabilities, uniforms, thresholds)
         if not ranks.is_long(probabilities):
-            return self._counts(probabilities, uniforms, thresholds)[0]
+            counts = self._counts(probabilities, uniforms, thresholds)[0]
+            return [count.astype(np.int64) if isinstance(count, np.ndarray) else count for count in counts]
         if not self.uses_mass:
             return list(self._lengths(Ranks.along(probabilities, False), uniforms, thresholds))
         sizes = np.empty((len(thresholds), len(probabilities)), dtype=np.int64)
@@ -289,16 +295,18 @@ class RankScore(LabelScore):
     ) -> tuple[list[Integers], ranks.AtRank]:
         columns, falling = ranks.falling_columns(probabilities)
         top = doubles(columns[0])[:, None]
-        mass, own = np.zeros_like(top), np.zeros_like(top)
-        counts = [np.zeros(top.shape, dtype=np.uint8) for _ in thresholds]
-        for rank, column in enumerate(columns, start=1):
+        mass, spare, within = np.zeros_like(top), np.empty_like(top), np.empty(top.shape, dtype=bool)
+        counts, plain = [np.zeros(top.shape, dtype=np.uint8) for _ in thresholds], ranks.are_rounded(columns[-1])
+        for rank, column in zip(np.arange(1.0, len(columns) + 1)[:, None, None], columns, strict=True):
+            own = column[:, None]
             if self.uses_mass:
-                mass += ranks.rounded(column[:, None], out=own)
-            scores = self.formula(self.kept(mass, own, uniforms), top, np.full((1, 1), float(rank)), uniforms)
+                own = own if plain else ranks.rounded(own, out=spare)
+                mass += own
+            scores = self.formula(self.kept(mass, own, uniforms), top, rank, uniforms)
             for count, threshold in zip(counts, thresholds, strict=True):
-                count += (scores <= threshold).view(np.uint8)
+                count += np.less_equal(scores, threshold, out=within).view(np.uint8)
         ranks.checked_mass(mass)
-        return [count[:, 0].astype(np.int64) for count in counts], falling
+        return [count[:, 0] for count in counts], falling
 
     def _rank_scores(self, falling: Floats, uniforms: Doubles) -> Doubles:
         """The scores at every rank, (rows, K), of probabilities in descending order."""
@@ -397,8 +405,8 @@ class RAPS(RankScore):
 
     def formula(self, mass: Doubles, top: Doubles, rank: Doubles, uniforms: Doubles) -> Doubles:
         """The mass of APS plus the penalty on the rank."""
-        beyond: Doubles = namespace(rank).clip(rank - self.rank_free, 0.0, None)
-        return mass + self.penalty * beyond
+        beyond = namespace(rank).where(rank > self.rank_free, rank - self.rank_free, 0.0)
+        return mass + self.penalty * beyond  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True)
@@ -418,8 +426,10 @@ class SAPS(RankScore):
 
     def formula(self, mass: Doubles, top: Doubles, rank: Doubles, uniforms: Doubles) -> Doubles:
         """The formula above; the uniform is 1 where the score is not randomised."""
-        first, later = uniforms * top, top + (rank - 2.0 + uniforms) * self.weight
-        return namespace(top).where(rank == 1.0, first, later)  # type: ignore[no-any-return]
+        later = top + (rank - 2.0 + uniforms) * self.weight
+        if not self.randomised:  # at the first rank it is the largest probability, as it should be
+            return later
+        return namespace(top).where(rank == 1.0, uniforms * top, later)  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True)

@@ -62,6 +62,8 @@ class NeverEmpty(Score):
         prediction = on_host(prediction)
         sets, top = self.score.sets(prediction, threshold), _top(prediction)
         rows = np.flatnonzero(self._left_out(prediction, top, [threshold])[0])
+        if not rows.size:
+            return sets
         held = np.repeat(np.arange(len(sets)), sets.sizes()) * sets.n_classes + sets.codes  # ascending, rows and all
         places = np.searchsorted(held, rows * sets.n_classes + top[rows])
         pointers = sets.row_pointers.copy()

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from dco.foundations.arrays import Bools, Floats, Integers, doubles, namespace, one_number, whole_numbers
 
 BLOCK = 32  # ranks summed together when the place of a threshold along the ranks is looked for
-_SHORT = 64  # labels; rows up to here are stored by columns
+SHORT = 64  # labels; rows up to here are stored by columns
 _NETWORK = 32  # labels; rows up to here are sorted by comparing whole columns
 _LARGEST_MASS = 8.0  # below it, sums of multiples of 2**-50 are exact
 
@@ -37,41 +37,33 @@ def native(probabilities: Floats, *, by_columns: bool = False) -> Floats:
     if not isinstance(probabilities, np.ndarray):
         return probabilities
     dtype = np.float32 if probabilities.dtype.itemsize == 4 else np.float64
-    return np.asarray(probabilities, dtype=dtype, order="F" if by_columns and probabilities.shape[1] <= _SHORT else "C")
+    return np.asarray(probabilities, dtype=dtype, order="F" if by_columns and probabilities.shape[1] <= SHORT else "C")
 
 
 def is_long(probabilities: Floats) -> bool:
     """Whether rows are handled in blocks of ranks."""
-    return isinstance(probabilities, np.ndarray) and int(probabilities.shape[1]) > _SHORT
+    return isinstance(probabilities, np.ndarray) and int(probabilities.shape[1]) > SHORT
 
 
-def codes_of_members(members: Bools) -> tuple[NDArray[np.int32], Integers]:
-    """Column numbers of all members, row by row, and how many there are in each row."""
+def codes_of_members(members: Bools) -> tuple[Integers, NDArray[np.int32]]:
+    """How many members there are in each row, and the column numbers of all, row by row."""
     if not isinstance(members, np.ndarray):
         xp, (n, width) = namespace(members), members.shape
         (found,) = xp.nonzero(xp.reshape(members, (-1,)))
         ends = xp.searchsorted(found, whole_numbers(n + 1, members) * width)
-        return xp.astype(found, xp.int32) % width, ends[1:] - ends[:-1]
-    n, width = members.shape
-    if width <= _SHORT:
-        places = np.flatnonzero(_by_rows(members)).astype(np.int32)
-        codes: NDArray[np.int32] = places // np.int32(width)
-        codes *= np.int32(width)
-        return np.subtract(places, codes, out=codes), _counted(members)
+        return ends[1:] - ends[:-1], xp.astype(found, xp.int32) % width
     found = np.flatnonzero(members)
-    starts = np.arange(n + 1) * width
+    starts = np.arange(len(members) + 1) * members.shape[1]
     sizes = np.diff(np.searchsorted(found, starts))
-    return (found - np.repeat(starts[:-1], sizes)).astype(np.int32), sizes
+    return sizes, (found - np.repeat(starts[:-1], sizes)).astype(np.int32)
 
 
-def _by_rows(members: Bools) -> Bools:
-    """A mask of short rows, stored by rows: column after column, which is several times faster than all at once."""
-    if members.flags.c_contiguous:
-        return members
-    result = np.empty(members.shape, dtype=bool)
-    for column in range(members.shape[1]):
-        result[:, column] = members[:, column]
-    return result
+def mark(members: Bools, marks: NDArray[np.uint8]) -> None:
+    """Write members as `LabelSets.of_marks` reads them, into zeros; each column moves those after it up by one bit."""
+    for label in reversed(range(members.shape[1])):
+        byte = marks[label >> 3]
+        np.add(byte, byte, out=byte)
+        np.bitwise_or(byte, members[:, label].view(np.uint8), out=byte)
 
 
 @lru_cache(maxsize=64)
@@ -96,9 +88,10 @@ def least_probability(threshold: float, single: bool) -> float:
 
 def picked(probabilities: Floats, codes: Integers) -> Floats:
     """The probability of one label per row."""
-    if isinstance(probabilities, np.ndarray) and probabilities.flags.fnc:
-        n = len(probabilities)
-        return probabilities.ravel(order="F").take(codes * n + np.arange(n))  # twice as fast
+    if isinstance(probabilities, np.ndarray) and probabilities.flags.forc:  # many times as fast
+        n, k = probabilities.shape
+        places = codes * n + np.arange(n) if probabilities.flags.fnc else np.arange(0, n * k, k) + codes
+        return probabilities.ravel(order="K").take(places)
     return probabilities[whole_numbers(probabilities.shape[0], probabilities), codes]  # type: ignore[no-any-return]
 
 
@@ -124,7 +117,7 @@ def count_true(mask: Any) -> Any:
 
 def _counted(mask: Bools) -> Integers:
     """`count_true` in as few bytes as is fast."""
-    if mask.shape[1] > _SHORT:
+    if mask.shape[1] > SHORT:
         return mask.view(np.uint8).sum(axis=1, dtype=np.uint32)  # type: ignore[no-any-return]
     return np.asfortranarray(mask).view(np.uint8).sum(axis=1, dtype=np.uint8)  # type: ignore[no-any-return]
 
@@ -136,6 +129,11 @@ def rounded(probabilities: Floats, *, out: Doubles | None = None) -> Doubles:
     shifted: Doubles = np.add(probabilities, 4.0, out=out, dtype=np.float64)
     shifted -= 4.0
     return shifted
+
+
+def are_rounded(probabilities: Floats) -> bool:
+    """Whether `rounded` leaves them as they are: numbers in single precision that are not small."""
+    return probabilities.dtype == np.float32 and bool(probabilities.min(initial=1.0) >= 2.0**-27)
 
 
 def running_sums(values: Doubles) -> Any:
@@ -188,52 +186,42 @@ def place_of(probabilities: Floats, codes: Integers, with_mass: bool) -> tuple[D
     """Of one label per row: the mass up to it (if asked for), its own, the largest, its rank; (rows, 1)."""
     xp, own = namespace(probabilities), picked(probabilities, codes)[:, None]
     own_mass = rounded(own)
-    if isinstance(probabilities, np.ndarray) and not is_long(probabilities):
-        ahead, mass = _ahead_by_columns(probabilities, codes, own, own_mass, with_mass)
-    else:
-        earlier: Any = 0
+    if isinstance(probabilities, np.ndarray):
+        if is_long(probabilities):
+            larger = probabilities > own
+            ahead, mass, same = count_true(larger)[:, None], np.zeros(own.shape), count_true(probabilities == own)
+            if with_mass:
+                mass += np.vecdot(rounded(probabilities), larger.astype(np.float64))[:, None]
+        else:
+            ahead, mass, same = _larger(probabilities, own, with_mass)
+        mass += own_mass
+        if (tied := np.flatnonzero(same > 1)).size:
+            before = np.arange(probabilities.shape[1]) < codes[tied][:, None]
+            earlier = count_true((probabilities[tied] == own[tied]) & before)[:, None]
+            ahead[tied] = ahead[tied] + earlier
+            mass[tied] += earlier * own_mass[tied]
+    else:  # without a look at which rows have ties: the device would have to be waited for
         larger = probabilities > own
-        if isinstance(probabilities, np.ndarray):
-            earlier = _equals_before(probabilities, own, codes, count_true(probabilities == own))[:, None]
-        else:  # without a look at which rows have ties: the device would have to be waited for
-            larger |= (probabilities == own) & (whole_numbers(probabilities.shape[1], codes) < codes[:, None])
-        ahead, mass = count_true(larger)[:, None] + earlier, (1 + earlier) * own_mass
-        if with_mass and isinstance(probabilities, np.ndarray):
-            mass += np.vecdot(rounded(probabilities), larger.astype(np.float64))[:, None]
-        elif with_mass:
+        larger |= (probabilities == own) & (whole_numbers(probabilities.shape[1], codes) < codes[:, None])
+        ahead, mass = count_true(larger)[:, None], own_mass
+        if with_mass:
             mass = mass + xp.sum(rounded(xp.where(larger, probabilities, 0.0)), axis=1, keepdims=True)
     if with_mass:
         checked_mass(mass)
     return mass, own_mass, doubles(xp.max(probabilities, axis=1, keepdims=True)), doubles(1 + ahead)
 
 
-def _ahead_by_columns(
-    probabilities: Floats, codes: Integers, own: Floats, own_mass: Doubles, with_mass: bool
-) -> tuple[Integers, Doubles]:
-    """How many labels are ranked before one label of each row, and the mass up to it.
-
-    A label that is ahead has the mass of this one and an excess, which is added up: what 4 + p is above 4 + the mass.
-    """
+def _larger(probabilities: Floats, own: Floats, with_mass: bool) -> tuple[Integers, Doubles, Integers]:
+    """How many probabilities of a short row are larger than its own one, their mass (if asked for), how many equal it."""
     larger, same = np.zeros(own.shape, dtype=np.uint8), np.zeros(own.shape, dtype=np.uint8)
-    found, excess, mass = np.empty(own.shape, dtype=bool), np.empty(own.shape), np.zeros(own.shape)
-    least = own_mass + 4.0
+    found, mass, plain = np.empty(own.shape, dtype=bool), np.zeros(own.shape), are_rounded(probabilities)
+    part = np.empty(own.shape, dtype=np.float32 if plain else np.float64)
     for column in probabilities.T[:, :, None]:
-        larger += np.greater(column, own, out=found).view(np.uint8)
         same += np.equal(column, own, out=found).view(np.uint8)
+        larger += np.greater(column, own, out=found).view(np.uint8)
         if with_mass:
-            np.maximum(np.add(column, 4.0, out=excess, dtype=np.float64), least, out=excess)
-            mass += np.subtract(excess, least, out=excess)
-    ahead = larger + _equals_before(probabilities, own, codes, same[:, 0])[:, None]
-    return ahead, mass + (1 + ahead) * own_mass
-
-
-def _equals_before(probabilities: Floats, own: Floats, codes: Integers, same: Integers) -> Integers:
-    """How many of the `same` labels with the same probability stand in an earlier column than the label itself."""
-    earlier = np.subtract(same, 1, dtype=np.int64)
-    if (tied := np.flatnonzero(earlier)).size:
-        before = np.arange(probabilities.shape[1]) < codes[tied][:, None]
-        earlier[tied] = count_true((probabilities[tied] == own[tied]) & before)
-    return earlier
+            mass += np.multiply(column if plain else rounded(column, out=part), found, out=part)
+    return larger, mass, same[:, 0]
 
 
 def at_rank(falling: Floats, rank: Integers) -> Floats:
@@ -303,25 +291,30 @@ def falling_from(probabilities: Floats, least: float) -> tuple[Floats, Integers]
     return falling, held
 
 
-def falling_columns(probabilities: Floats) -> tuple[list[Floats], AtRank]:
-    """Short rows along the ranks, one line of numbers per rank, and a function that gives what `at_rank` gives."""
+def falling_columns(probabilities: Floats) -> tuple[Floats, AtRank]:
+    """Short rows along the ranks, a line of numbers for each rank, and a function that gives what `at_rank` gives."""
     n, k = probabilities.shape
-    steps, order = _comparisons(k) if k <= _NETWORK else ((), np.arange(k + 1))
     lines = np.empty((k + 1, n), dtype=probabilities.dtype)
-    lines[1:] = probabilities.T if k <= _NETWORK else np.sort(np.ascontiguousarray(probabilities))[:, ::-1].T
-    each = list(lines)
-    for high, low, spare in steps:
-        np.minimum(each[high], each[low], out=each[spare])
-        np.maximum(each[high], each[low], out=each[high])
-    lines[order[0]] = np.inf
-    return [each[line] for line in order[1:]], lambda rank: lines.reshape(-1).take((order * n).take(rank) + np.arange(n))
+    if k <= _NETWORK:
+        steps, places = _comparisons(k)
+        each = list(lines)
+        for place, column in zip(places, probabilities.T, strict=True):
+            each[place][:] = column
+        for high, low, spare in steps:
+            np.minimum(each[high], each[low], out=each[spare])
+            np.maximum(each[high], each[low], out=each[high])
+    else:
+        lines[1:] = np.sort(np.ascontiguousarray(probabilities))[:, ::-1].T
+    lines[0] = np.inf
+    return lines[1:], lambda rank: lines.reshape(-1).take(np.multiply(rank, n, dtype=np.int64) + np.arange(n))
 
 
 @lru_cache(maxsize=_NETWORK)
-def _comparisons(k: int) -> tuple[tuple[tuple[int, int, int], ...], Integers]:
-    """Comparisons of lines that sort any k numbers, by Batcher's (1968) odd-even merge sort, and the line of each rank.
+def _comparisons(k: int) -> tuple[list[tuple[int, int, int]], list[int]]:
+    """Comparisons of lines that sort any k numbers, by Batcher's (1968) odd-even merge sort, and the line of each number.
 
-    The larger number stays in the first line, the smaller goes to the third, which is free; then the second is free.
+    The larger number stays in the first line, the smaller goes to the third, which is free; then the second is free. Lines
+    are numbered so that in the end each rank, from 1, is in its own line and line 0 is free.
     """
     steps: list[tuple[int, int, int]] = []
     order = list(range(k + 1))  # of ranks from 1; the first is the line that is free
@@ -337,15 +330,21 @@ def _comparisons(k: int) -> tuple[tuple[tuple[int, int, int], ...], Integers]:
                         order[0], order[low + 1] = order[low + 1], order[0]
             step //= 2
         sorted_runs *= 2
-    return tuple(steps), np.array(order)
+    line = {old: new for new, old in enumerate(order)}
+    return [(line[high], line[low], line[spare]) for high, low, spare in steps], [line[place] for place in range(1, k + 1)]
 
 
 def first_labels(probabilities: Floats, falling: AtRank, count: Integers) -> Bools:
     """The `count` first labels of each row in the order of ranks, as a mask; `falling` gives the value at a rank of each."""
     xp, k = namespace(count), probabilities.shape[1]
     last = falling(count)
-    members: Bools = probabilities >= last[:, None]
-    if isinstance(members, np.ndarray) and members.flags.fnc:
+    if by_columns := isinstance(last, np.ndarray) and probabilities.flags.fnc:
+        members = np.empty(probabilities.shape, dtype=bool, order="F")
+        for column, found in zip(probabilities.T, members.T, strict=True):  # several times faster than all at once
+            np.greater_equal(column, last, out=found)
+    else:
+        members = probabilities >= last[:, None]
+    if by_columns:
         behind = _counted(members) != count  # cheaper than another look at the values
     else:
         behind = (count < k) & (falling(xp.clip(count + 1, None, k)) == last)

@@ -23,7 +23,7 @@ def observed_together(scores: Sequence[RankScore], prediction: Prediction, y: Ar
     columns, with_mass = np.where(known, codes, 0), any(score.uses_mass for score in scores)
     result = np.empty((len(scores), len(record)))
     for rows, drawn in _shared_chunks(scores, record):
-        mass, own, top, rank = place_of(native(record.probabilities[rows]), columns[rows], with_mass)
+        mass, own, top, rank = place_of(native(record.probabilities[rows], by_columns=True), columns[rows], with_mass)
         for observed, score in zip(result, scores, strict=True):
             uniforms = drawn[score.randomised]
             observed[rows] = score.formula(score.kept(mass, own, uniforms), top, rank, uniforms)[:, 0]

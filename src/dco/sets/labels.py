@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, overload
+from typing import Any, ClassVar, overload
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from dco.foundations import arrays
 from dco.foundations.arrays import AnyArray, Bools, Integers, as_labels, beside, namespace, to_numpy
@@ -23,6 +23,7 @@ _FIRST_LABELS = 5  # of a set that is printed
 class LabelSets:
     """Row i holds the label codes ``codes[row_pointers[i]:row_pointers[i + 1]]``, ascending.
 
+    Sets of few labels come as marks, one bit for each label; row pointers and codes are then made when first asked for.
     With `classes`, labels are ``classes[code]`` and every method speaks labels; without, labels are the codes 0..K-1. Sets
     made of probabilities on a device lie there too: `sizes`, `contains`, `knows`, `is_empty` and `is_full` work there,
     everything else copies to the host first, as `on_host` does.
@@ -32,6 +33,7 @@ class LabelSets:
     codes: Integers
     n_classes: int
     classes: AnyArray | None = None
+    _marks: ClassVar[NDArray[np.uint8] | None] = None
 
     def __post_init__(self) -> None:
         pointers, codes = arrays.where_they_are(self.row_pointers), arrays.where_they_are(self.codes)
@@ -50,10 +52,25 @@ class LabelSets:
                 raise ValueError(f"classes must name each of the {self.n_classes} labels, got shape {names.shape}.")
             object.__setattr__(self, "classes", names)
 
+    def __getattr__(self, name: str) -> Any:
+        if self._marks is None or name not in ("row_pointers", "codes"):
+            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}.")
+        pointers = name == "row_pointers"
+        made = arrays.sums_from_zero(self.sizes()) if pointers else np.flatnonzero(self.to_dense()) % self.n_classes
+        self.__dict__[name] = made if pointers else made.astype(np.int32)
+        return self.__dict__[name]
+
     @classmethod
     def of_sizes(cls, sizes: Integers, codes: Integers, n_classes: int, classes: AnyArray | None = None) -> LabelSets:
         """Sets from the size of each and the codes of all, row by row."""
         return cls(arrays.sums_from_zero(sizes), codes, n_classes, classes)
+
+    @classmethod
+    def of_marks(cls, marks: NDArray[np.uint8], n_classes: int, classes: AnyArray | None = None) -> LabelSets:
+        """Sets from one bit for each label, (bytes, n): eight labels a byte, the first of them in its lowest bit."""
+        made = object.__new__(cls)
+        made.__dict__.update(_marks=marks, n_classes=n_classes, classes=classes)
+        return made
 
     @classmethod
     def from_dense(cls, members: ArrayLike, classes: ArrayLike | None = None) -> LabelSets:
@@ -67,12 +84,12 @@ class LabelSets:
 
     def on_host(self) -> LabelSets:
         """The same sets with NumPy's arrays."""
-        if isinstance(self.codes, np.ndarray):
+        if self._marks is not None or isinstance(self.codes, np.ndarray):
             return self
         return LabelSets(to_numpy(self.row_pointers), to_numpy(self.codes), self.n_classes, self.classes)
 
     def __len__(self) -> int:
-        return int(self.row_pointers.shape[0]) - 1
+        return int(self.row_pointers.shape[0]) - 1 if self._marks is None else self._marks.shape[1]
 
     @overload
     def __getitem__(self, key: Row) -> AnyArray: ...
@@ -84,6 +101,8 @@ class LabelSets:
         if isinstance(rows, int):
             start, stop = int(self.row_pointers[rows]), int(self.row_pointers[rows + 1])
             return self._labels(to_numpy(self.codes[start:stop]))
+        if self._marks is not None:
+            return LabelSets.of_marks(self._marks[:, rows], self.n_classes, self.classes)
         here = self.on_host()
         pointers, places = compressed_rows(here.row_pointers, rows)
         return LabelSets(pointers, here.codes[places], self.n_classes, self.classes)
@@ -105,11 +124,18 @@ class LabelSets:
 
     def sizes(self) -> Integers:
         """How many labels each set holds."""
+        if self._marks is not None:
+            return np.bitwise_count(self._marks).sum(axis=0, dtype=np.int64)  # type: ignore[no-any-return]
         return self.row_pointers[1:] - self.row_pointers[:-1]
 
     def contains(self, y: ArrayLike) -> Bools:
         """Whether each row's set holds that row's label; a label that is not among the classes is in no set."""
-        wanted = namespace(self.codes).repeat(self._codes_of(y), self.sizes())
+        codes = self._codes_of(y)
+        if self._marks is not None:
+            known = (codes >= 0) & (codes < self.n_classes)
+            codes = np.where(known, codes, 0)
+            return np.asarray(self._marks[codes >> 3, np.arange(len(self))] >> (codes & 7) & known, dtype=bool)
+        wanted = namespace(self.codes).repeat(codes, self.sizes())
         found = arrays.sums_from_zero(self.codes == wanted)
         return found[self.row_pointers[1:]] > found[self.row_pointers[:-1]]  # type: ignore[no-any-return]
 
@@ -142,6 +168,9 @@ class LabelSets:
 
     def to_dense(self) -> Bools:
         """The (n, K) membership matrix."""
+        if self._marks is not None:
+            bits = np.unpackbits(np.ascontiguousarray(self._marks), axis=0, count=self.n_classes, bitorder="little")
+            return np.ascontiguousarray(bits.T).view(bool)
         here, dense = self.on_host(), np.zeros((len(self), self.n_classes), dtype=bool)
         dense[np.repeat(np.arange(len(self)), here.sizes()), here.codes] = True
         return dense
@@ -170,7 +199,7 @@ class LabelSets:
                 "to the prediction record to use other labels."
             )
         codes = labels.astype(np.int64) if self.classes is None else codes_of(labels, self.classes)
-        return beside(codes, self.codes)  # type: ignore[no-any-return]
+        return codes if self._marks is not None else beside(codes, self.codes)
 
 
 def codes_of(y: AnyArray, classes: AnyArray) -> Integers:

@@ -114,7 +114,8 @@ class Optuna(Strategy):
     def search(self, evaluate: Evaluate, candidates: Sequence[Pair] = ()) -> Found:
         """Run the study in memory; `candidates` is not used, the space says what to try."""
         optuna = require("optuna", extra="search")
-        reports = self.pruner is not None and _takes_report(evaluate)
+        known = inspect.signature(evaluate).parameters.values()
+        reports = self.pruner is not None and any(each.name == "report" or each.kind is each.VAR_KEYWORD for each in known)
         log: list[Trial] = []
         copies: dict[int, _Copy] = {}
 
@@ -202,11 +203,6 @@ def _number(objective: float) -> float:
     if math.isnan(value):
         raise ValueError("the objective is NaN.")
     return value
-
-
-def _takes_report(evaluate: Evaluate) -> bool:
-    parameters = inspect.signature(evaluate).parameters.values()
-    return any(each.name == "report" or each.kind is each.VAR_KEYWORD for each in parameters)
 
 
 @contextmanager

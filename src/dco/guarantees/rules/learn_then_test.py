@@ -46,11 +46,8 @@ class CertifiedSettings(ShownAsPrinted):
         levels = ", ".join(f"{level:g}" for level in self.alpha)
         risks = f"risk <= {levels}" if len(self.alpha) == 1 else f"risks <= {levels}"
         head = f"{len(self)} of {len(self.p_values)} settings certified: {risks} with probability >= {1 - self.delta:g}"
-        columns = f"columns {_runs(self.indices)}" if len(self) else self._none()
-        return f"{head} ({self.n} rows)\n{columns}"
-
-    def _none(self) -> str:
-        return f"p-values: {self.p_values[0]:.3g} of the first column, {self.p_values.min():.3g} the smallest"
+        none = f"p-values: {self.p_values[0]:.3g} of the first column, {self.p_values.min():.3g} the smallest"
+        return f"{head} ({self.n} rows)\n{f'columns {_runs(self.indices)}' if len(self) else none}"
 
 
 def learn_then_test(
