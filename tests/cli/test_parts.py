@@ -265,3 +265,15 @@ def test_a_model_without_a_target_column_asks_for_it(dco, home, folder):
     save(model, folder / "plain.dco")
     for words in (["evaluate"], ["evaluate", "--in-parts"], ["recalibrate", "--in-parts", "--out", folder / "new.dco"]):
         assert "name it with --target" in dco.refuses(words[0], folder / "plain.dco", folder / "whole.csv", *words[1:])
+
+
+@pytest.mark.parametrize("where", [[], ["--jobs", 2]])
+def test_categories_that_the_fit_never_saw_are_noted_in_parts_too(dco, home, folder, where):
+    frame = pd.read_parquet(folder / "in" / "c.parquet")
+    frame.loc[:4, "site"] = "moon"
+    frame.to_parquet(folder / "in" / "c.parquet", index=False)
+    notes = [
+        dco.json("evaluate", home / "numbers.dco", folder / "in", *words)["notes"] for words in ([], ["--in-parts", *where])
+    ]
+    new = [[note for note in each if "values that the fit never saw" in note] for each in notes]
+    assert new[0] == new[1] != []

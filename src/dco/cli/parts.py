@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -51,25 +51,34 @@ def evaluate_in_parts(
     with progress("Evaluating", len(paths), quiet=quiet) as reached:
         work = partial(count_file, part=part)
         found = run_many(work, paths, n_jobs=jobs, scheduler=scheduler, progress=lambda done, of: reached(done))
-    own, counts = model.predictor_, Counts.total(found)
+    _show_new(values for _, values in found)
+    own, counts = model.predictor_, Counts.total(counts for counts, _ in found)
     if not counts.judged:
         raise ValueError(f"{data} has no rows; give a table with rows.")
     return PartsEvaluation.of(own, own.stated(**part.asked), counts)
 
 
-def count_file(path: str, *, part: Part) -> Counts:
+def count_file(path: str, *, part: Part) -> tuple[Counts, NewValues]:
     """What is counted in one file."""
-    data, model = Path(path), opened_once(part.model, part.trust)
-    statement = model.predictor_.stated(**part.asked)
-    return Counts.total(Counts.of(model.predictor_, X, y, statement) for X, y, _ in labelled_batches(model, data, part))
+    model, values = opened_once(part.model, part.trust), NewValues()
+    own, statement = model.predictor_, model.predictor_.stated(**part.asked)
+    return Counts.total(
+        Counts.of(own, X, y, statement) for X, y, _ in labelled_batches(model, Path(path), part, values)
+    ), values
 
 
-def labelled_batches(model: Any, data: Path, part: Part, values: NewValues | None = None) -> Iterator[tuple[Any, Any, Any]]:
+def _show_new(found: Iterable[NewValues]) -> None:
+    values = NewValues()
+    for each in found:
+        values.add(each)
+    show(values.notes())
+
+
+def labelled_batches(model: Any, data: Path, part: Part, values: NewValues) -> Iterator[tuple[Any, Any, Any]]:
     """The rows of a table with known targets, some at a time: X, y, and slices. Cells never seen are counted in `values`."""
     for batch, layout, row in _tables(model, data, part):
         table = known_targets(batch, layout, path=data)
-        if values is not None:
-            values.count(table, layout)
+        values.count(table, layout)
         if table.num_rows:
             X = model_features(model, table, layout, path=data, first_row=row)
             yield X, targets(table, layout, path=data, classes=getattr(model, "classes_", None)), labels(table, part.by)
@@ -139,21 +148,18 @@ def recalibrate_in_parts(
         for i, path in enumerate(counts)
     ]
 
-    def scored(classes: AnyArray | None) -> tuple[ScoredRows, NewValues]:
+    def scored(classes: AnyArray | None) -> tuple[ScoredRows, list[NewValues]]:
         with progress("Scoring", len(pieces), quiet=quiet) as reached:
             work = partial(score_file, part=part, classes=classes)
             found = run_many(work, pieces, n_jobs=jobs, scheduler=scheduler, progress=lambda done, of: reached(done))
         left_out = np.concatenate([hashes for _, own, _ in found for hashes in own] or [np.empty(0, "S16")])
         _check_places(own.certificate, {role: left_out[np.searchsorted(out, own)] for role, own in roles.items()}, data)
-        values = NewValues()
-        for each in found:
-            values.add(each[2])
-        return ScoredRows.together([batch for batches, _, _ in found for batch in batches]), values
+        return ScoredRows.together([batch for batches, _, _ in found for batch in batches]), [each[2] for each in found]
 
     rows, values = scored(classes := own.structure.classes)
     if classes is not None and np.setdiff1d(rows.y, classes).size:  # labels that the fit does not know: all at once
         rows, values = scored(np.union1d(classes, rows.y))
-    show(values.notes())
+    _show_new(values)
     return recalibrated(model, Rows(rows, rows.y, rows.clusters), rest=rest)
 
 
