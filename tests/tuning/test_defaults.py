@@ -9,7 +9,7 @@ from sklearn.linear_model import Ridge
 import dco
 from dco.foundations.notes import NoteWarning
 from dco.rows.rows import Rows
-from dco.tuning.defaults import Defaults
+from dco.tuning.defaults import Defaults, log_scale
 
 SCANT = {"linear", "shallow", "forest"}  # of any numbers, where each is fitted once per fold
 FEW = SCANT | {"quantiles"}
@@ -154,3 +154,12 @@ def test_sizes_that_are_given_stay_and_too_few_rows_are_noted():
     assert given.certificate_.rows == {"train": 8, "tune": 6, "calibrate": 10}
     with pytest.warns(dco.InfeasibleLevelWarning, match="too few"):
         dco.DecoupledRegressor(Ridge(), random_state=0).fit(X[["a"]][:10], y[:10])
+
+
+@pytest.mark.parametrize(
+    ("y", "wanted"),
+    [([0.001, 1, 5], "log"), ([0.0009, 1, 5], "log1p"), ([0, 1, 5], "log1p"), ([-1e-9, 1, 5], None), ([3, 3, 3], "log")],
+)
+def test_the_log_is_one_that_suits_the_least_target(y, wanted):
+    """Targets of a thousandth of the median, or 0, would lie far out on the scale of a plain log."""
+    assert log_scale(np.array(y, dtype=float)) == wanted
