@@ -160,7 +160,7 @@ class Maker:
         elif self.classes:
             last = ensemble.HistGradientBoostingClassifier()
         elif name == "shallow":
-            last = boosting(max_iter=100 if self.scant else 200, max_leaf_nodes=8, min_samples_leaf=5, max_features=0.5)
+            last = boosting(max_iter=60 if self.scant else 200, max_leaf_nodes=8, min_samples_leaf=5, max_features=0.5)
         elif name == "spread":
             last = boosting(learning_rate=0.05, max_iter=200, max_leaf_nodes=15)
         elif name == "quantiles":
