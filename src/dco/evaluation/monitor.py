@@ -201,14 +201,9 @@ class Monitor:
     """
 
     def __init__(
-        self,
-        est: Decoupled,
-        *,
-        error_rate: Level = 0.05,
-        run_length: int = 10_000,
-        duplicates: Literal["drop", "natural"] = "drop",
-        state: Mapping[str, Any] | None = None,
-    ) -> None:
+        self, est: Decoupled, *, error_rate: Level = 0.05, run_length: int = 10_000,
+        duplicates: Literal["drop", "natural"] = "drop", state: Mapping[str, Any] | None = None,
+    ) -> None:  # fmt: skip
         from sklearn.utils.validation import check_is_fitted
 
         check_is_fitted(est, "predictor_")
@@ -356,14 +351,11 @@ class Monitor:
 
     def state(self) -> dict[str, Any]:
         """All that is needed to go on, as plain data for JSON: hits, scores, conditions, slices, and rows' fingerprints."""
-        return {
-            "format": _FORMAT,
-            "calibration": self._calibration(),
-            "covered": "".join("01"[row[0]] for row in self._taken),
-            "scores": [row[1].hex() for row in self._taken],
-            "conditions": None if None in self._urns else [row[2] for row in self._taken],
-            "seen": list(self._seen),
-        } | ({"slices": [row[3] for row in self._taken]} if self._slices else {})
+        covered, scores = "".join("01"[row[0]] for row in self._taken), [row[1].hex() for row in self._taken]
+        conditions = None if None in self._urns else [row[2] for row in self._taken]
+        own = {"format": _FORMAT, "calibration": self._calibration(), "covered": covered, "scores": scores}
+        slices = {"slices": [row[3] for row in self._taken]} if self._slices else {}
+        return own | {"conditions": conditions, "seen": list(self._seen)} | slices
 
     def _calibration(self) -> str:
         certificate = self._own.certificate
