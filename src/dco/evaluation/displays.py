@@ -93,14 +93,9 @@ class CoverageDisplay(Display):
     def from_evaluation(cls, evaluation: Evaluation, *, promised: float, ax: Any = None) -> Self:
         """Draw what `evaluate` found."""
         law = evaluation.consistency
-        return cls(
-            promised=promised,
-            coverage=evaluation.coverage,
-            n=evaluation.n,
-            rank=None if law is None else law.rank,
-            n_cal=None if law is None else law.n_cal,
-            groups=[(row.group, _range(row), row.coverage) for row in evaluation.by_group],
-        ).plot(ax)
+        own = {"rank": None, "n_cal": None} if law is None else {"rank": law.rank, "n_cal": law.n_cal}
+        groups = [(row.group, _range(row), row.coverage) for row in evaluation.by_group]
+        return cls(promised=promised, coverage=evaluation.coverage, n=evaluation.n, groups=groups, **own).plot(ax)
 
     def _draw(self, ax: Any) -> None:
         ax.axvline(self.promised, **DASHED, label="promised")

@@ -21,9 +21,8 @@ _LEAST = 1e-6  # p-values below are drawn there
 
 def write_timeline(monitor: Monitor, path: Any, *, title: str) -> Path:
     """Write one self-contained page, which replaces a file when it is complete; without rows it has no figure."""
-    report, figure = monitor.report(), None
+    report, figure, drawn = monitor.report(), None, io.BytesIO()
     if report.rows:
-        drawn = io.BytesIO()
         with drawing_style():
             timeline_figure(monitor).savefig(drawn, format="svg", metadata={"Date": None, "Creator": None})
         figure = f"data:image/svg+xml;base64,{base64.b64encode(drawn.getvalue()).decode()}"
