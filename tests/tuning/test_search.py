@@ -20,6 +20,7 @@ from dco.scores.classification import LAC, TopK
 from dco.scores.score import Score
 from dco.sets import Intervals, LabelSets
 from dco.tuning import EvaluatedCandidate, direct_tune, rank_evaluated, tune, tune_levels
+from dco.tuning.search import exact_mean
 
 
 @dataclass(frozen=True)
@@ -653,3 +654,9 @@ def test_a_score_of_the_users_is_checked_inside_one_of_ours_too():
     with pytest.raises(ValueError, match=r"the sets of NeverEmpty leave out .* labels"):
         tune({"wrapped": (scores.NeverEmpty(Shrunk()), prediction)}, y, alpha=0.2)
     assert tune({"wrapped": (scores.NeverEmpty(LAC()), prediction)}, y, alpha=0.2).best == "wrapped"
+
+
+def test_one_infinite_set_beside_huge_ones_makes_the_mean_infinite():
+    """As of a straight line of log y, far from all others: their sum alone overflows."""
+    assert exact_mean(np.array([1e308, 1e308, 1e308, np.inf])) == np.inf
+    assert exact_mean(np.array([1e308, 1e308])) == 1e308

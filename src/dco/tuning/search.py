@@ -437,8 +437,8 @@ def exact_mean(values: Floats, weights: Floats | None = None) -> float:
     """The mean, summed exactly, so that the order of rows cannot change it (nor break a tie)."""
     if weights is None:
         largest = float(np.abs(values).max(initial=0.0))
-        if math.isfinite(largest) and largest > _LARGE:  # their sum may be larger than any float
-            return math.fsum(values / len(values))
+        if largest > _LARGE:  # their sum may be larger than any float
+            return math.fsum(values / len(values)) if math.isfinite(largest) else math.inf
         whole = values.size and bool(np.all(values == np.rint(values))) and largest * len(values) < 2**53
         return float(values.sum() if whole else math.fsum(values)) / len(values)  # whole numbers add up without rounding
     inside = weights > 0  # 0 times an infinite size is nothing
