@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from dco.evaluation.displays import CoverageDisplay, MonitorDisplay, RankingDisplay, SetsDisplay, SizeDisplay
     from dco.evaluation.evaluate import Evaluation, evaluate, paired_comparison, paired_wilcoxon
     from dco.evaluation.hints import ShiftHints, shift_hints
-    from dco.evaluation.monitor import Monitor, MonitorReport
+    from dco.evaluation.monitor import Monitor, MonitorReport, WatchedCondition, WatchedSlice
     from dco.evaluation.recalibration import recalibrate
     from dco.foundations.errors import (
         CorruptModelError,
@@ -72,7 +72,7 @@ _HOME = {
     "dco.evaluation.displays": "CoverageDisplay MonitorDisplay RankingDisplay SetsDisplay SizeDisplay",
     "dco.evaluation.evaluate": "Evaluation evaluate paired_comparison paired_wilcoxon",
     "dco.evaluation.hints": "ShiftHints shift_hints",
-    "dco.evaluation.monitor": "Monitor MonitorReport",
+    "dco.evaluation.monitor": "Monitor MonitorReport WatchedCondition WatchedSlice",
     "dco.evaluation.recalibration": "recalibrate",
     "dco.models.grid": "grid",
     "dco.guarantees.joint_selection": "JointSelection joint_selection select_and_calibrate",
