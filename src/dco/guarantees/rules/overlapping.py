@@ -141,25 +141,27 @@ class _Program:
         """
         kinds, below, inverse = vertex.kinds.copy(), vertex.below.copy(), vertex.inverse
         small = max(1e-6, 1e-13 * (self.high - self.low))
+        whole, if_above = self.high - self.low, -self.high * (own + self.sizes @ self.features)
         for step in count(1):
-            above = self.sizes - below
-            above[kinds] -= 1
-            pulls = -self.high * own - (self.low * below + self.high * above) @ self.features
-            weights, nudges = pulls @ inverse, own @ inverse
+            less = whole * below
+            less[kinds] += self.high
+            weights = (if_above + less @ self.features) @ inverse
             over, under = weights - self.high, self.low - weights
-            excess, nudges = np.maximum(over, under), np.where(over > under, nudges, -nudges)
-            wrong = (excess > small) | ((excess > -small) & (nudges > _ZERO))
-            if not wrong.any():
-                break
-            place = int(np.argmax(np.where(wrong, excess, -np.inf)))
+            excess = np.maximum(over, under)
+            place = int(excess.argmax())
+            if excess[place] <= small:  # only the infinitesimal can still decide
+                wrong = (excess > -small) & (own @ inverse * np.where(over > under, 1, -1) > _ZERO)
+                if not wrong.any():
+                    break
+                place = int(np.where(wrong, excess, -np.inf).argmax())
             leaving, way = kinds[place], 1.0 if under[place] > over[place] else -1.0
-            fitted = self.features @ (inverse @ self.moved[(self.starts + below)[kinds]])
-            rates = self.features @ inverse[:, place] * way
+            there = inverse @ self.moved[self.starts[kinds] + below[kinds]]
+            fitted, rates = np.array([there, way * inverse[:, place]]) @ self.features.T
             rates[kinds] = 0.0
-            rates[np.abs(rates) <= _ZERO] = 0.0
+            rates *= np.abs(rates) > _ZERO
             rates[leaving] = way
             below[leaving] += way > 0
-            needed = excess[place] + (small if nudges[place] > _ZERO else -small)
+            needed = excess[place] + (small if own @ inverse[:, place] * -way > _ZERO else -small)
             crossed = self._crossed(fitted, rates, below, needed)
             if crossed is None:
                 return None
@@ -170,20 +172,20 @@ class _Program:
             kinds[place] = entering
             row = self.features[entering] @ inverse
             pivot, row[place] = row[place], row[place] - 1
-            inverse = inverse - np.outer(inverse[:, place] / pivot, row)
+            inverse = inverse - inverse[:, place, None] / pivot * row
             if step % _FRESH == 0:
                 inverse = np.linalg.inv(self.features[kinds])
         return _Vertex(kinds, below, inverse)
 
     def _crossed(self, fitted: Floats, rates: Floats, below: Integers, needed: float) -> Any:
         """The kinds whose scores an edge crosses, in order, until their weights reach `needed`; None if they never do."""
-        moving, whole = np.flatnonzero(np.where(rates > 0, self.sizes - below, below) * (rates != 0)), self.high - self.low
+        moving = (np.where(rates > 0, self.sizes - below, below) * rates).nonzero()[0]
         if not moving.size:
             return None
-        rate, at, place = rates[moving], fitted[moving], (self.starts + below)[moving]
-        weight = whole * np.abs(rate)
+        rate, at, place = rates[moving], fitted[moving], self.starts[moving] + below[moving]
+        weight = (self.high - self.low) * np.abs(rate)
         up = rate > 0
-        first = int(np.argmin((self.moved[place - ~up] - at) / rate))
+        first = int(((self.moved[place - ~up] - at) / rate).argmin())
         if weight[first] >= needed:  # mostly
             return moving[first : first + 1]
         ahead = np.where(up, self.sizes[moving] - below[moving], below[moving])
@@ -198,7 +200,7 @@ class _Program:
 
     def value(self, vertex: _Vertex, own: Floats) -> float:
         """own'b at a vertex, from the scores as they are, not below what rounding may have lost."""
-        shares = own @ np.linalg.inv(self.features[vertex.kinds])
+        shares = np.linalg.solve(self.features[vertex.kinds].T, own)
         whole = np.rint(shares)
         shares = whole if np.all(np.abs(shares - whole) <= _ZERO) else shares
         used = np.abs(shares) > _ZERO
