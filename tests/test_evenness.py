@@ -164,6 +164,17 @@ def test_one_low_slab_is_a_sign_of_unevenness():
     assert found.unevenness() == []
 
 
+def test_few_rows_have_a_slab_that_says_something():
+    """20 of the 50 rows that choose: of the other 50 it holds some too, and not one, as without a least number."""
+    for seed in range(10):
+        rng = np.random.default_rng(seed)
+        slab, risk = conditional_coverage(rng.normal(size=(100, 3)), rng.normal(size=100), rng.random(100) < 0.9, alpha=0.1)
+        assert slab.n >= 5
+        found = dco.evaluate(intervals(rng.random(100) < 0.9), np.zeros(100))
+        told = replace(found, excess_risk=replace(risk, value=-0.0002, low=-0.0004)).unevenness()
+        assert "is about 0.000 (95 % interval 0.000 to " in told[-1]
+
+
 def test_a_fifth_with_one_prediction_is_named_by_it():
     found = dco.evaluate(intervals(np.ones(10, dtype=bool)), np.zeros(10), centres=np.repeat([1.5, 2.0], 5))
     assert [row.value for row in found.slices] == ["1: 1.5", "3: 2"]

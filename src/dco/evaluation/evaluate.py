@@ -163,10 +163,10 @@ class Evaluation(ShownAsPrinted):
             told.append(f"Worst slab, picked on other rows: {where}, coverage {slab.coverage:.4f}, 95 % interval {ends}.")
         if risk is not None:
             even = risk.low <= 0 and (slab is None or slab.coverage_high >= self.coverage_low)
-            lead = "No sign of unevenness: the" if even else "The"
-            size = f"{'at least' if risk.low > 0 else 'about'} {risk.value:.3f}"
-            interval = f"(95 % interval {risk.low:.3f} to {risk.high:.3f}, by a small tree)"
-            told.append(f"{lead} mean distance of coverage given x from the level is {size} {interval}.")
+            lead = f"{'No sign of unevenness: the' if even else 'The'} mean distance of coverage given x from the level is"
+            value, low, high = (round(end, 3) + 0.0 for end in (risk.value, risk.low, risk.high))  # never -0.000
+            size = f"{'at least' if risk.low > 0 else 'about'} {value:.3f}"
+            told.append(f"{lead} {size} (95 % interval {low:.3f} to {high:.3f}, by a small tree).")
         return told
 
     def to_dict(self) -> dict[str, Any]:

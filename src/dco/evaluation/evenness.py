@@ -17,7 +17,7 @@ _CHOOSING = 20_000  # rows that choose a slab and a tree, at most
 _COLUMNS = 32  # of X that are looked at, at most
 _MIXES = 32  # random directions
 _BINS = 20  # of a direction; a slab holds some that lie side by side
-_LEAST_SHARE = 0.1  # of the rows that a slab holds
+_LEAST_SHARE, _LEAST_ROWS = 0.1, 20  # that a slab holds of those that choose it
 _LARGEST = 1e30  # numbers beyond are not told apart: trees read single precision
 _FEWEST = 100  # rows; with fewer nothing is said
 
@@ -163,7 +163,7 @@ def _worst_slab(
         rows = np.concatenate([[0.0], np.cumsum(np.bincount(bins, minlength=last))])
         inside = np.concatenate([[0.0], np.cumsum(np.bincount(bins, hits, minlength=last))])
         counts = rows[None, :] - rows[:, None]  # bins i to j - 1
-        large = counts >= _LEAST_SHARE * len(values)
+        large = counts >= max(_LEAST_SHARE * len(values), _LEAST_ROWS)
         share = np.where(large, (inside[None, :] - inside[:, None]) / np.maximum(counts, 1), 2.0)
         i, j = np.unravel_index(np.argmin(share), share.shape)
         if share[i, j] < worst:
