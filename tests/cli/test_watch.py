@@ -213,14 +213,15 @@ def test_a_folder_is_read_in_batches_and_a_file_that_cannot_be_read_is_named(dco
 
 def test_a_disk_that_takes_no_more_leaves_the_state_as_it_was(dco, home, rows):
     """The system itself refuses bytes of files beyond 12 kB, which hold the rows of one week."""
-    resource = pytest.importorskip("resource")
-    state, words = rows / "watch.json", ["-m", "dco", "watch", home / "numbers.dco"]
-    dco(*words[2:], rows / "week0.csv", "--state", state)
+    pytest.importorskip("resource")
+    state, words = rows / "watch.json", ["watch", home / "numbers.dco"]
+    dco(*words, rows / "week0.csv", "--state", state)
     kept = state.read_bytes()
     assert 6_000 < len(kept) < 12_000
+    limited = "import resource, runpy; resource.setrlimit(resource.RLIMIT_FSIZE, (12_000, 12_000)); "
+    limited += "runpy.run_module('dco', run_name='__main__', alter_sys=True)"
     run = subprocess.run(
-        [sys.executable, *map(str, [*words, rows / "week1.csv", "--state", state])],
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (12_000, 12_000)),
+        [sys.executable, "-c", limited, *map(str, [*words, rows / "week1.csv", "--state", state])],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert run.returncode == 2
