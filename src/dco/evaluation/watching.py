@@ -80,7 +80,7 @@ class Evidence:
 
 
 def likely_start(hits: ArrayLike, expected: ArrayLike, *, reported: int) -> int:
-    """How many rows came before the change that was reported after so many rows.
+    """The number of rows before a change that was first reported after `reported` rows.
 
     The start whose rows have the largest likelihood ratio up to its peak, which is the last row while a change lasts.
     """
