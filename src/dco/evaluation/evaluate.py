@@ -15,7 +15,7 @@ from dco.foundations.arrays import AnyArray, Bools, Floats, as_labels, real_numb
 from dco.foundations.display import ShownAsPrinted, counted, first_few, html_table, number, p_in_words
 from dco.foundations.notes import Message, Note
 from dco.foundations.ranks import Threshold, size_quantile
-from dco.guarantees.theory.coverage import DOUBTFUL, Consistency, coverage_consistency
+from dco.guarantees.theory import DOUBTFUL, Consistency, coverage_consistency
 from dco.predictions import fifths
 from dco.rows.conditions import condition_names, rows_by_condition
 from dco.rows.rows import check_not_missing

@@ -13,7 +13,7 @@ from dco.evaluation.evaluate import is_full, law_of_counts
 from dco.evaluation.evenness import share_interval
 from dco.evaluation.on_rows import no_law
 from dco.foundations.arrays import AnyArray, Integers
-from dco.guarantees.theory.coverage import Consistency
+from dco.guarantees.theory import Consistency
 from dco.rows.conditions import rows_by_condition
 from dco.rows.fingerprints import row_fingerprints
 from dco.sets.labels import LabelSets
