@@ -17,6 +17,7 @@ HERE = Path(__file__).resolve().parent
 TITLES = {
     "tables": "Real tables",
     "end_to_end": "From a table to sets",
+    "commands": "Commands and threads",
     "label_sets": "Label sets",
     "device": "Label sets on a GPU",
     "device_heads": "Dropout heads on a GPU",
@@ -34,6 +35,7 @@ TITLES = {
 QUICK = {
     "tables": "--splits 1 --rows 300 --only penguins",
     "end_to_end": "--rows 2000 --boosting 2000 --models 600 --repeats 1",
+    "commands": "--rows 600 --repeats 1",
     "label_sets": "--calibrate 1000 --test 2000 --classes 100 --repeats 2 --no-stages",
     "device": "--calibrate 100 --test 200 --classes 20 --rows 200 --batch 100 --repeats 1",
     "device_heads": "--splits 2 --size 200 --on-host 1 --repeats 1",

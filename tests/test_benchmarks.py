@@ -275,3 +275,21 @@ def test_verdicts_say_when_a_target_is_missed():
     assert harness.verdict(2.0, at_most=1.0).endswith("MISSED")
     assert harness.verdict(2.0, at_least=1.0).endswith(": met")
     assert math.isfinite(harness.least(lambda: ClassProbabilities([[1.0]]), 2))
+
+
+@pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="needs Linux's account of each thread")
+def test_threads_that_want_a_core_are_counted(tmp_path, monkeypatch):
+    """Two threads that compute, in a stand-in for the command, are two; one that sleeps is none."""
+    commands = benchmark("commands")
+    monkeypatch.setattr(commands, "LOADED", 0.05)
+    work = "from hashlib import blake2b\ndef work():\n    for _ in range(300): blake2b(bytes(10**7))\n"
+    script = f"{work}import threading, time\nthreads = [threading.Thread(target=work) for _ in range(2)]\n"
+    script += "[each.start() for each in [*threads, threading.Thread(target=time.sleep, args=(1,))]]\n"
+    package = tmp_path / "dco"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "__main__.py").write_text(script)
+    seconds, most, fitting = commands.run([], tmp_path, dict(commands.PLAIN, PYTHONPATH=str(tmp_path)))
+    assert seconds > 0.5
+    assert 1.6 < most < 2.4
+    assert 1.6 < fitting < 2.4
