@@ -8,7 +8,7 @@ import pytest
 from sklearn.linear_model import Ridge
 
 import dco
-from dco.cli.candidates import make_scores
+from dco.cli.options import chosen_scores
 from dco.scores import registry
 from dco.scores.score import checked_score
 from dco.sets import Intervals
@@ -42,8 +42,8 @@ def registered(monkeypatch):
 def test_one_registration_serves_defaults_command_line_certificate_and_files(registered, tmp_path):
     est = dco.DecoupledRegressor(Ridge(), random_state=0).fit(X, Y)
     assert {row.name for row in est.ranking_.table} == {"ridge / AbsoluteResidual", "ridge / Doubled"}
-    assert make_scores("doubled, absolute", "regression") == [Doubled(), dco.scores.AbsoluteResidual()]
-    est = dco.DecoupledRegressor(Ridge(), make_scores("doubled", "regression"), random_state=0).fit(X, Y)
+    assert chosen_scores("doubled, absolute", "regression") == [Doubled(), dco.scores.AbsoluteResidual()]
+    est = dco.DecoupledRegressor(Ridge(), chosen_scores("doubled", "regression"), random_state=0).fit(X, Y)
     assert est.certificate_.score == "Doubled"
     dco.save(est, tmp_path / "model.dco")
     again = dco.load(tmp_path / "model.dco")  # trusted without being asked for
@@ -56,7 +56,7 @@ def test_a_name_is_given_once_and_a_score_may_be_registered_again(registered):
     with pytest.raises(ValueError, match=r"'lac' is taken by dco\.scores\.classification\.LAC: give Doubled another"):
         dco.scores.register(Doubled, name="lac")
     with pytest.raises(ValueError, match="--scores names 'doubled', which is not offered"):
-        make_scores("doubled", "regression")
+        chosen_scores("doubled", "regression")
 
 
 def test_what_a_score_does_not_say_follows_from_what_it_says():

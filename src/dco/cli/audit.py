@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import numpy as np
 
 from dco.cli.options import FILE, decimal_option, example, trust_option
 from dco.cli.printing import as_json, collected_notes, print_json, print_notes, print_table, say
+from dco.foundations.display import are, counted
 from dco.rows.fingerprints import role_fingerprint, row_fingerprints
 from dco.rows.rows import KeptRows, take_features
 
@@ -127,71 +127,67 @@ def _audit(
 
 @dataclass(frozen=True, eq=False)
 class _Table:
-    """The rows of DATA by their hashes, and what the model keeps of the rows of its fit."""
+    """The rows of DATA by their hashes, and where the rows of the fit were; `own` is the predictor, which keeps its hashes."""
 
+    own: Any
     hashes: Any
-    splits: Any  # positions by role among the rows of the fit
     fitted: Any  # where the rows of the fit were in their table; None if DATA has another length
-    rows: int | None  # of the table of the fit; None if this is not known
+    more: bool  # DATA has more rows than the table of the fit
     aside: int  # rows of that table that were set aside
-    kept: Any
-    wanted: Mapping[str, str]
 
     @classmethod
     def of(cls, estimator: Any, X: Any, y: Any) -> _Table:
-        fitted: Any = np.arange(len(y))
-        stored, rows, aside = getattr(estimator, "table_", None), None, 0
-        if stored is not None:  # in a model from Python, positions are those of the rows that were given
-            places, rows = np.asarray(stored["fitted_rows"]), stored["rows"]
-            aside = rows - len(places)
-            fitted = places if len(y) == rows else fitted if len(y) == len(places) else None
-        own = estimator.predictor_
-        return cls(row_fingerprints(X, y), own.splits, fitted, rows, aside, own.kept, own.certificate.row_fingerprints)
+        fitted, hashes, stored = np.arange(len(y)), row_fingerprints(X, y), getattr(estimator, "table_", None)
+        if stored is None:  # in a model from Python, positions are those of the rows that were given
+            return cls(estimator.predictor_, hashes, fitted, False, 0)
+        places, rows = np.asarray(stored["fitted_rows"]), stored["rows"]
+        known = {len(places): fitted, rows: places}.get(len(y))
+        return cls(estimator.predictor_, hashes, known, len(y) > rows, rows - len(places))
 
     def places(self, role: str) -> Any:
         """Where the rows of a role were at the fit; None if DATA is another table."""
-        own = self.splits[role]
+        own = self.own.splits[role]
         if self.fitted is None or not own.size or own.max() >= len(self.fitted):
             return None
         return self.fitted[own]
 
     def elsewhere(self, role: str) -> Any:
         """The rows that have the hashes of a role."""
-        own = {name: hashes for name, hashes in self.kept.hashes.items() if name == role}
+        own = {name: hashes for name, hashes in self.own.kept.hashes.items() if name == role}
         return np.flatnonzero(KeptRows(own).among(self.hashes).known)
 
-    def holds(self, role: str, rows: Any) -> bool:
-        return rows is not None and bool(role_fingerprint(self.hashes[rows]) == self.wanted.get(role))
+    def first(self, role: str, *guesses: Any) -> Any:
+        """The first of these that are the rows of a role, as the fingerprint of all of them decides; None if none are."""
+        wanted = self.own.certificate.row_fingerprints.get(role)
+        found = (rows for rows in guesses if rows is not None and role_fingerprint(self.hashes[rows]) == wanted)
+        return next(found, None)
 
     def calibration(self) -> tuple[Any, bool]:
         """Where the calibration rows are, and whether this is not where they were at the fit; a guess if they are not there.
 
-        They are looked for at their places, then by their hashes; the fingerprint of all of them decides.
+        They are looked for at their places, then by their hashes.
         """
-        everywhere = np.arange(len(self.hashes))
-        places = self.places("calibrate")
+        everywhere, places = np.arange(len(self.hashes)), self.places("calibrate")
         others = [found for role in _OTHER_ROLES if (found := self.places(role)) is not None]
         rest = np.setdiff1d(everywhere, np.concatenate([np.arange(0), *others]))  # as `dco recalibrate --rest` takes them
-        for guess in (places, everywhere, rest):  # all rows: they came by themselves
-            if self.holds("calibrate", guess):
-                return guess, False
-        known = self.elsewhere("calibrate")
-        if self.holds("calibrate", known):
-            return known, True
-        return (everywhere if places is None else places), False
+        found = self.first("calibrate", places, everywhere, rest)  # all rows: they came by themselves
+        if found is not None:
+            return found, False
+        known = self.first("calibrate", self.elsewhere("calibrate"))
+        return (everywhere if places is None else places, False) if known is None else (known, True)
 
     def all_found(self, role: str) -> bool:
         """Whether each row that the model keeps of a role is in DATA once, and nothing else can be meant."""
-        kept = self.kept.hashes.get(role)
-        return kept is not None and self.kept.among(self.hashes).exact and len(self.elsewhere(role)) == len(kept)
+        kept = self.own.kept.hashes.get(role)
+        return kept is not None and self.own.kept.among(self.hashes).exact and len(self.elsewhere(role)) == len(kept)
 
     def absent(self) -> dict[str, int]:
         """How many rows of each role are not in DATA."""
-        return {role: count for role, count in self.kept.absent(self.hashes).items() if count}
+        return {role: count for role, count in self.own.kept.absent(self.hashes).items() if count}
 
     def strangers(self) -> int:
         """How many rows of DATA neither took part in the fit nor can have been set aside."""
-        found = self.kept.among(self.hashes)
+        found = self.own.kept.among(self.hashes)
         noise = 0 if found.exact else 0.02 * len(self.hashes)  # more than ten standard deviations of a count by a sample
         return max(0, int(found.others - self.aside - noise))
 
@@ -202,11 +198,11 @@ class _Table:
             roles = ", ".join(f"{count} {_ROLES[role]}" for role, count in absent.items())
             found = "" if "calibrate" in absent else "; all calibration rows were found"
             return f"Rows of the fit are missing from {data} ({roles}){found}."
-        if moved and self.rows is not None and len(self.hashes) > self.rows:
+        if not moved:
+            return None
+        if self.more:
             return f"{data} has rows besides those of the fit; the calibration rows were found."
-        return (
-            f"The rows of {data} are in another order than at the fit; the calibration rows were found." if moved else None
-        )
+        return f"The rows of {data} are in another order than at the fit; the calibration rows were found."
 
 
 def _with_other_roles(report: Any, certificate: Any, table: _Table, data: Path) -> Any:
@@ -216,20 +212,19 @@ def _with_other_roles(report: Any, certificate: Any, table: _Table, data: Path) 
     checks, unchecked = list(report.checks), dict(report.unchecked)
     absent, strangers = table.absent(), table.strangers()
     for role, word in _OTHER_ROLES.items():
-        stated = certificate.row_fingerprints.get(role)
+        stated, n = certificate.row_fingerprints.get(role), certificate.rows.get(role)
         if stated is None:
             continue
         fields = (f"row_fingerprints.{role}", f"rows.{role}")
-        found = next((rows for rows in (table.places(role), table.elsewhere(role)) if table.holds(role, rows)), None)
+        found = table.first(role, table.places(role), table.elsewhere(role))
         if found is not None:
-            same = stated == table.wanted.get(role) and certificate.rows.get(role) == len(found)
-            detail = f"fingerprint of {len(found)} rows: {table.wanted[role]}"
+            own = table.own.certificate.row_fingerprints[role]
+            same, detail = stated == own and n == len(found), f"fingerprint of {len(found)} rows: {own}"
         elif table.all_found(role):
             same, detail = False, f"they are in {data}, and their fingerprint is not {stated}"
         elif absent.get(role) and strangers:
-            others = "1 row that is" if strangers == 1 else f"{strangers} rows that are"
-            lost = f"{absent[role]} of {certificate.rows.get(role)} are not in {data}"
-            same, detail = False, f"{lost}, which has at least {others} not of the fit"
+            others = f"{counted(strangers, 'row')} that {are(strangers)}"
+            same, detail = False, f"{absent[role]} of {n} are not in {data}, which has at least {others} not of the fit"
         else:
             why = f"since {data} lacks some of the rows" if absent.get(role) else "since its rows cannot be told from others"
             unchecked |= dict.fromkeys(fields, why)

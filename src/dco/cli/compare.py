@@ -24,7 +24,7 @@ from dco.cli.printing import as_json, collected_notes, print_json, print_notes, 
 @click.option("--delta", type=opt.LEVEL, default=0.05, show_default=True, help="Failure probability of a PAC guarantee.")
 @opt.objective_option("mean_size")
 @click.option("--tune-size", type=opt.SizeType(), default="0.25", show_default=True, help="Rows that rank candidates.")
-@opt.calibrate_option
+@click.option("--calibrate-size", type=opt.SizeType(), default="0.25", show_default=True, help="Rows for calibration.")
 @click.option(
     "--test-size", type=opt.SizeType(), default="0.25", show_default=True, help="Rows that measure coverage and size."
 )

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from dco.cli.candidates import chosen_models
 from dco.cli.columns import Asked, make_layout
 from dco.cli.features import features, known_targets, labels, targets
+from dco.cli.options import chosen_models
 from dco.cli.outputs import check_apart, check_folder
 from dco.cli.printing import number, progress
 from dco.cli.reading import read_sample, read_table, table_format

@@ -37,75 +37,54 @@ def command(
     from dco.cli.model_files import condition_columns, open_model, rows_with_targets, stated
     from dco.evaluation.usefulness import middle_range, point_in_words, size_in_words
 
+    found: Any
     least, jobs, scheduler = (options.pop(name) for name in ("fail_below", "jobs", "scheduler"))
     asked = {"alpha": chosen_alpha(options.pop("alpha"), options.pop("confidence"), default=None)}
     asked |= {name: options.pop(name) for name in ("guarantee", "delta")}
-    if in_parts:
-        if by is not None:
-            raise click.UsageError("--in-parts counts all rows and the groups of the model: leave --by out.")
-        from dco.cli.parts import Part, evaluate_in_parts, print_parts
+    if in_parts and by is not None:
+        raise click.UsageError("--in-parts counts all rows and the groups of the model: leave --by out.")
+    if not in_parts and (jobs != 1 or scheduler is not None):
+        raise click.UsageError("--jobs and --scheduler read the files of a folder: add --in-parts.")
+    with progress("Evaluating", None, quiet=as_json or in_parts), collected_notes() as notes:
+        estimator = open_model(model, trust)
+        if in_parts:
+            from dco.cli.parts import Part, evaluate_in_parts, print_parts
 
-        with collected_notes() as notes:
-            estimator = open_model(model, trust)
             stated(estimator, asked, noting=True)
             part = Part(str(model.resolve()), trust, asked=asked, **options)
             found = evaluate_in_parts(estimator, data, part, jobs=jobs, scheduler=scheduler, quiet=as_json)
-        if as_json:
-            print_json(asdict(found) | {"notes": notes})
+            facts = asdict(found)
         else:
-            print_parts(found, data)
-            print_notes(notes)
-        return _stop_below(found, least, quiet=as_json)
-    if jobs != 1 or scheduler is not None:
-        raise click.UsageError("--jobs and --scheduler read the files of a folder: add --in-parts.")
-    with progress("Evaluating", None, quiet=as_json), collected_notes() as notes:
-        estimator = open_model(model, trust)
-        rows = rows_with_targets(estimator, data, by=by, **options)
-        promise = stated(estimator, asked, noting=True)
-        own = by is None or by in condition_columns(estimator)  # the estimator then takes the groups that it calibrated
-        evaluation = estimator.evaluate(rows.X, rows.y, by=None if own else rows.by, **asked)
-    certificate = estimator.certificate_
-    notes += [note.spelled(partial(option, target=rows.target)) for note in evaluation.notes]
-    own_statement = all(value is None for value in asked.values())
+            rows = rows_with_targets(estimator, data, by=by, **options)
+            promise = stated(estimator, asked, noting=True)
+            own = by is None or by in condition_columns(estimator)  # the estimator then takes the groups that it calibrated
+            found = estimator.evaluate(rows.X, rows.y, by=None if own else rows.by, **asked)
+            no_law = {} if found.laws or found.no_verdict is not None else {"no_verdict": NO_LAW}
+            statement = estimator.certificate_.statement if all(value is None for value in asked.values()) else None
+            facts = found.to_dict() | no_law | promise | {"statement": statement}
+    if not in_parts:
+        notes += [note.spelled(partial(option, target=rows.target)) for note in found.notes]
     if as_json:
-        no_law = not evaluation.laws and evaluation.no_verdict is None
-        facts = evaluation.to_dict() | ({"no_verdict": NO_LAW} if no_law else {}) | promise
-        print_json(facts | {"statement": certificate.statement if own_statement else None, "notes": notes})
-        return _stop_below(evaluation, least, quiet=True)
-    title = f"{counted(evaluation.n, 'row')} of {data}"
-    if not own_statement:
-        level = f"alpha = {promise['alpha']:g}" + ("" if promise["delta"] is None else f", delta = {promise['delta']:g}")
-        title += f", {promise['guarantee']} guarantee, {level}"
-    print_evaluation(evaluation, certificate, title=title, by=None if own else by)
-    labels, alpha = evaluation.single is not None, promise["alpha"]
-    beside = "" if labels else size_in_words(evaluation.mean_size, middle_range(rows.y, alpha=alpha), alpha=alpha)
-    say(*filter(None, [point_in_words(rows.y, estimator.predict(rows.X), labels=labels), beside]))
-    if own_statement:
-        say(certificate.statement)
-    print_notes(notes)
-    say(evaluation.in_words(promised=1 - promise["alpha"]))
-    return _stop_below(evaluation, least, quiet=False)
-
-
-def _stop_below(evaluation: Any, least: float | None, *, quiet: bool) -> None:
-    """Exit with status 1 if the coverage is below the share asked for."""
-    if least is not None and evaluation.coverage < least:
-        if not quiet:
-            say(f"Coverage {evaluation.coverage:.4f} is below --fail-below {least:g}.")
+        print_json(facts | {"notes": notes})
+    elif in_parts:
+        print_parts(found, data)
+        print_notes(notes)
+    else:
+        title, alpha = f"{counted(found.n, 'row')} of {data}", promise["alpha"]
+        if statement is None:
+            level = f"alpha = {alpha:g}" + ("" if promise["delta"] is None else f", delta = {promise['delta']:g}")
+            title += f", {promise['guarantee']} guarantee, {level}"
+        print_evaluation(found, estimator.certificate_, title=title, by=None if own else by)
+        labels = found.single is not None
+        beside = "" if labels else size_in_words(found.mean_size, middle_range(rows.y, alpha=alpha), alpha=alpha)
+        told = [point_in_words(rows.y, estimator.predict(rows.X), labels=labels), beside, statement]
+        say(*filter(None, told))
+        print_notes(notes)
+        say(found.in_words(promised=1 - alpha))
+    if least is not None and found.coverage < least:
+        if not as_json:
+            say(f"Coverage {found.coverage:.4f} is below --fail-below {least:g}.")
         raise click.exceptions.Exit(1)
-
-
-def _groups_title(certificate: Any, by: str | None) -> str:
-    """What the guarantee says about the groups of a table: those of the thresholds, or of another column."""
-    if by is None:
-        promise = "nothing is guaranteed" if certificate.guarantee == "none" else "the guarantee holds in each group"
-        own = "they overlap" if certificate.groups else "each has its own threshold"
-        return f"By group ({own}; {promise})"
-    if certificate.guarantee == "none":
-        return f"By {by} (nothing is guaranteed)"
-    if any(entry.group is not None for entry in certificate.thresholds):
-        return f"By {by} (the guarantee is for the groups that have thresholds, and says nothing about these)"
-    return f"By {by} (the guarantee is for all rows together and says nothing about a single group)"
 
 
 def print_evaluation(evaluation: Any, certificate: Any, *, title: str, by: str | None) -> None:
@@ -113,7 +92,7 @@ def print_evaluation(evaluation: Any, certificate: Any, *, title: str, by: str |
     law = evaluation.consistency
     rows: list[list[Any]] = [
         ["coverage", f"{evaluation.coverage:.4f}"],
-        ["95 % interval of coverage", f"{evaluation.coverage_low:.4f} to {evaluation.coverage_high:.4f}"],
+        ["95 % interval of coverage", _interval(evaluation)],
     ]
     if law is not None:
         rows.append(["expected coverage", f"{law.expected_coverage:.4f}"])
@@ -135,46 +114,54 @@ def print_evaluation(evaluation: Any, certificate: Any, *, title: str, by: str |
         say(NO_LAW)
     _print_slices(evaluation)
     if evaluation.by_group:
-        _print_groups(evaluation.by_group, _groups_title(certificate, by))
+        _print_groups(evaluation.by_group, certificate, by)
+
+
+def _interval(row: Any) -> str:
+    return f"{row.coverage_low:.4f} to {row.coverage_high:.4f}"
 
 
 def _print_slices(evaluation: Any) -> None:
     """Coverage by class (the lowest) and by fifth of the prediction, in the worst slab, and the excess risk."""
-    rows = []
-    for by in ("class", "fifth"):
-        own = [row for row in evaluation.slices if row.by == by]
-        for row in sorted(own, key=lambda row: row.coverage_high)[:MOST_CLASSES] if len(own) > MOST_CLASSES else own:
-            interval = f"{row.coverage_low:.4f} to {row.coverage_high:.4f}"
-            rows.append([f"{by} {row.value}", row.n, f"{row.coverage:.4f}", interval, row.mean_size])
-    if rows:
-        of = "prediction" if evaluation.single is None else "largest probability"
-        named = {"class": "class", "fifth": f"fifth of the {of}"}
-        by = " and ".join(named[kind] for kind in dict.fromkeys(row.by for row in evaluation.slices) if kind in named)
+    of = "prediction" if evaluation.single is None else "largest probability"
+    classes, fifths = ([row for row in evaluation.slices if row.by == by] for by in ("class", "fifth"))
+    lowest = classes
+    if len(classes) > MOST_CLASSES:
+        lowest = sorted(classes, key=lambda row: row.coverage_high)[:MOST_CLASSES]
+    if shown := [*lowest, *fifths]:
+        by = " and ".join([*(["class"] if classes else []), *([f"fifth of the {of}"] if fifths else [])])
         title = f"By {by} (intervals hold for all at once; no promise is about one of them)"
+        rows = [[f"{row.by} {row.value}", row.n, f"{row.coverage:.4f}", _interval(row), row.mean_size] for row in shown]
         print_table(["slice", "rows", "coverage", "95 % interval", "mean size"], rows, title=title, spare=["mean size"])
-    if (classes := sum(row.by == "class" for row in evaluation.slices)) > MOST_CLASSES:
-        say(f"Of {classes} classes the {MOST_CLASSES} that may be covered least are shown: --json lists them all.")
+    if len(classes) > MOST_CLASSES:
+        say(f"Of {len(classes)} classes the {MOST_CLASSES} that may be covered least are shown: --json lists them all.")
     say(*evaluation.unevenness())
 
 
-def _print_groups(groups: Any, title: str) -> None:
-    """The largest groups, in their order."""
+def _print_groups(groups: Any, certificate: Any, by: str | None) -> None:
+    """The largest groups, in their order, and what the guarantee says about them."""
+    none = certificate.guarantee == "none"
+    if by is None:
+        own = "they overlap" if certificate.groups else "each has its own threshold"
+        title = f"By group ({own}; {'nothing is guaranteed' if none else 'the guarantee holds in each group'})"
+    elif none:
+        title = f"By {by} (nothing is guaranteed)"
+    elif any(entry.group is not None for entry in certificate.thresholds):
+        title = f"By {by} (the guarantee is for the groups that have thresholds, and says nothing about these)"
+    else:
+        title = f"By {by} (the guarantee is for all rows together and says nothing about a single group)"
     largest = sorted(groups, key=lambda row: -row.n)[:MOST_GROUPS]
     shown = [row for row in groups if row in largest]
-    judged = any(row.consistency is not None for row in shown)
-    columns = ["group", "rows", "coverage", "95 % interval", "mean size", "median", "P95"]
-    rows = []
+    columns, rows = ["group", "rows", "coverage", "95 % interval", "mean size", "median", "P95"], []
     for row in shown:
-        interval = f"{row.coverage_low:.4f} to {row.coverage_high:.4f}"
-        cells = [str(row.group), row.n, f"{row.coverage:.4f}", interval, row.mean_size, row.median_size, row.p95_size]
-        rows.append([*cells, *(_judgement(row.consistency) if judged else [])])
-    judgement = ["expected", "verdict"] if judged else []
-    print_table([*columns, *judgement], rows, title=title, spare=["median", "P95", "expected"])
+        sizes = [row.mean_size, row.median_size, row.p95_size]
+        rows.append([str(row.group), row.n, f"{row.coverage:.4f}", _interval(row), *sizes])
+    if any(row.consistency is not None for row in shown):
+        columns += ["expected", "verdict"]
+        for row, cells in zip(shown, rows, strict=True):
+            law = row.consistency
+            judged = law and [f"{law.expected_coverage:.4f}", f"{law.verdict.partition(':')[0]} (p = {law.p_value:.3g})"]
+            cells += judged or ["–", "none"]
+    print_table(columns, rows, title=title, spare=["median", "P95", "expected"])
     if len(shown) < len(groups):
         say(f"and {len(groups) - len(shown)} more groups, none with more rows: --json lists them all.")
-
-
-def _judgement(law: Any) -> list[str]:
-    if law is None:
-        return ["–", "none"]
-    return [f"{law.expected_coverage:.4f}", f"{law.verdict.partition(':')[0]} (p = {law.p_value:.3g})"]

@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from dco.cli import options as opt
+from dco.cli.outputs import check_outputs, check_page
 from dco.cli.printing import as_json, collected_notes, print_json, print_notes, print_table, progress, say
 from dco.foundations.display import counted
-from dco.foundations.extras import require
 from dco.foundations.notes import QUIET
-
-if TYPE_CHECKING:
-    from dco.cli.layout import Layout
-    from dco.cli.model_files import KnownRows
 
 _FEWEST = 3  # rows: one each to train, tune and calibrate
 _OUTPUTS = ("out", "report", "certificate")
+_COLUMNS = ("name", "mean_size", "p95_size", "miscoverage", "feasible", "objective", "shortfall")  # of the ranking
 _SAME = ("alpha", "guarantee", "delta", "tune_size", "calibrate_size", "tune_folds", "scheduler", "selection", "support")
 _MOST_CANDIDATES = 8  # that are printed
 
@@ -85,45 +82,45 @@ def command(data: Path, as_json: bool, **options: Any) -> None:
     """
     options["alpha"] = opt.chosen_alpha(options["alpha"], options.pop("confidence"))
     options["delta"] = opt.chosen_delta(options["guarantee"], options["delta"])
-    _check_outputs(data, options)
+    outputs = {name: options[name] for name in _OUTPUTS}
+    check_outputs(outputs, force=options["force"], inputs=[data])
+    check_page(options["report"])
     if options["tune_folds"] is not None and options["tune_size"] is not None:
         raise click.UsageError("--tune-folds ranks candidates on the training rows: leave --tune-size out.")
     if options["by"] is not None and options["test_size"] == 0:
         raise click.UsageError("--by evaluates rows set aside, and --test-size 0 sets none aside: leave one of them out.")
+    if options["test_size"] is None:
+        options["test_size"] = 0 if options["by"] is None else 0.2
     with progress("Fitting", None, quiet=as_json), collected_notes(options["target"]) as notes:
         opt.note_large(options["alpha"])
         fitted = fit_table(data, options)
-    told = [note for note in fitted.model.notes_ if note.kind in QUIET]
+    certificate, told = fitted.model.certificate_, [note for note in fitted.model.notes_ if note.kind in QUIET]
     told += [] if fitted.evaluation is None else fitted.evaluation.notes
     notes += [note.spelled(partial(opt.option, target=options["target"])) for note in told]
     _write(fitted, data, options)
+    ranking = fitted.model.ranking_
     if as_json:
-        written = {name: None if options[name] is None else str(options[name]) for name in ("out", "report")}
-        print_json(fitted.to_dict() | {"notes": notes, "model": written["out"], "report": written["report"]})
-        return  # the certificate itself is in the JSON
-    _show(fitted)
+        print_json({
+            "task": fitted.layout.task, "why": fitted.why, "columns": fitted.layout.by_kind(),
+            "candidate": fitted.model.best_candidate_,
+            "ranking": [{column: getattr(row, column) for column in _COLUMNS} for row in ranking.table],
+            "failed": dict(certificate.failed_candidates), "certificate": json.loads(certificate.to_json()),
+            "evaluation": None if fitted.evaluation is None else fitted.evaluation.to_dict(),
+            "notes": notes, "model": str(options["out"]), "report": options["report"],
+        })  # fmt: skip
+        return
+    say(fitted.why, fitted.layout.in_words())
+    if ranking.table:  # none if the only candidate went through without tuning rows
+        _show_ranking(ranking, "calibration" if certificate.joint else "tuning")
+    say(*str(certificate).splitlines())
+    if fitted.rows is not None:
+        from dco.cli.evaluate import print_evaluation
+
+        print_evaluation(fitted.evaluation, certificate, title="Rows set aside", by=fitted.rows.by_name)
     print_notes(notes)
-    say(" ".join(f"Wrote {options[name]}." for name in _OUTPUTS if options[name] is not None))
+    say(" ".join(f"Wrote {path}." for path in outputs.values() if path is not None))
     if fitted.rows is None:
         say(f"Next, check the promise on new rows: dco evaluate {quote(str(options['out']))} NEW_ROWS.csv")
-
-
-def _check_outputs(data: Path, options: dict[str, Any]) -> None:
-    """Refuse, before any work is done, a file that cannot be written, would replace something, or is named twice."""
-    from dco.cli.outputs import check_output, check_suffix
-
-    seen: dict[Path, str] = {}
-    for name in _OUTPUTS:
-        path = options[name]
-        if path is None:
-            continue
-        check_output(path, force=options["force"], inputs=[data])
-        other = seen.setdefault(path.resolve(), name)
-        if other != name:
-            raise ValueError(f"--{other} and --{name} both name {path}; give them different names.")
-    if options["report"] is not None:
-        check_suffix(options["report"], ".html", ".htm")
-        require("jinja2", extra="report")  # said before the work, not after it
 
 
 def _write(fitted: Fitted, data: Path, options: dict[str, Any]) -> None:
@@ -151,27 +148,9 @@ class Fitted:
 
     model: Any
     why: str
-    layout: Layout
-    rows: KnownRows | None = None
+    layout: Any
+    rows: Any = None  # KnownRows
     evaluation: Any = None
-
-    def ranking(self) -> list[dict[str, Any]]:
-        """The candidates, best first."""
-        columns = ("name", "mean_size", "p95_size", "miscoverage", "feasible", "objective", "shortfall")
-        return [{column: getattr(row, column) for column in columns} for row in self.model.ranking_.table]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Everything, for --json."""
-        return {
-            "task": self.layout.task,
-            "why": self.why,
-            "columns": self.layout.by_kind(),
-            "candidate": self.model.best_candidate_,
-            "ranking": self.ranking(),
-            "failed": dict(self.model.certificate_.failed_candidates),
-            "certificate": json.loads(self.model.certificate_.to_json()),
-            "evaluation": None if self.evaluation is None else self.evaluation.to_dict(),
-        }
 
 
 def fit_table(data: Path, o: dict[str, Any]) -> Fitted:
@@ -195,15 +174,15 @@ def fit_table(data: Path, o: dict[str, Any]) -> Fitted:
     need_column(table.column_names, by, path=data, option="--by")
     model = _unfitted(layout, o)
     X, y = features(table, layout, path=data), targets(table, layout, path=data)
-    share = (0.2 if by is not None else 0) if o["test_size"] is None else o["test_size"]
+    groups = labels(table, o["groups"])
     own_seed = int(np.random.SeedSequence([o["seed"], 2]).generate_state(1)[0])  # not the seed that deals the other roles
-    dealt = assign_roles(len(y), tune=0, calibrate=0, test=share, groups=labels(table, o["groups"]), seed=own_seed)
+    dealt = assign_roles(len(y), tune=0, calibrate=0, test=o["test_size"], groups=groups, seed=own_seed)
     kept, tested = np.sort(dealt.train), np.sort(dealt.test)
     if tested.size and kept.size < _FEWEST:
         raise ValueError(
             f"--test-size {o['test_size']} of {counted(len(y), 'row')} leaves {kept.size} to fit on; ask for less."
         )
-    model.fit(X.iloc[kept].reset_index(drop=True), y[kept], groups=labels(table, o["groups"], kept))
+    model.fit(X.iloc[kept].reset_index(drop=True), y[kept], groups=None if groups is None else groups[kept])
     layout = layout.with_categories(X.iloc[kept])
     if o["sample_rows"]:
         why += f" The fit took {read.num_rows:,} of {total:,} rows of {data}, drawn at random."
@@ -218,61 +197,42 @@ def fit_table(data: Path, o: dict[str, Any]) -> Fitted:
     return Fitted(model, why, layout, rows, model.evaluate(rows.X, rows.y, by=rows.by))
 
 
-def _unfitted(layout: Layout, o: dict[str, Any]) -> Any:
+def _unfitted(layout: Any, o: dict[str, Any]) -> Any:
     """The estimator that the options ask for."""
-    from dco.cli.candidates import chosen_models, make_scores
     from dco.estimators import DecoupledClassifier, DecoupledRegressor
     from dco.tuning.objectives import DEFAULT, OBJECTIVES, Even
 
-    maker = DecoupledClassifier if layout.task == "classification" else DecoupledRegressor
-    by, own = () if o["by"] not in layout.order else (o["by"],), "mean_size"
-    if layout.task == "regression" and o["selection"] != "joint":
-        own = DEFAULT
-    aim = OBJECTIVES[o["objective"] or own]
-    return maker(
-        chosen_models(o["models"], layout.task),
-        make_scores(o["scores"], layout.task),
+    classes, objective = layout.task == "classification", o["objective"]
+    usual = "mean_size" if classes or o["selection"] == "joint" else DEFAULT
+    if isinstance(OBJECTIVES[objective or usual], Even) and o["by"] in layout.order:
+        objective = Even(by=(o["by"],))
+    condition = list(layout.condition) if isinstance(layout.condition, tuple) else layout.condition
+    return (DecoupledClassifier if classes else DecoupledRegressor)(
+        opt.chosen_models(o["models"], layout.task),
+        opt.chosen_scores(o["scores"], layout.task),
         **{name: o[name] for name in _SAME},
-        objective=replace(aim, by=by) if isinstance(aim, Even) and by else o["objective"],
-        condition_on=_condition(layout),
+        objective=objective,
+        condition_on="label" if condition == layout.target else condition,
         n_jobs=o["jobs"],
         random_state=o["seed"],
     )
 
 
-def _condition(layout: Layout) -> Any:
-    if layout.condition == layout.target:
-        return "label"
-    return list(layout.condition) if isinstance(layout.condition, tuple) else layout.condition
-
-
-def _show(fitted: Fitted) -> None:
-    from dco.cli.evaluate import print_evaluation
-
-    say(fitted.why, fitted.layout.in_words())
-    rows = fitted.ranking()
-    if rows:  # none if the only candidate went through without tuning rows
-        _show_ranking(rows, fitted.model.ranking_.objective, "calibration" if fitted.model.certificate_.joint else "tuning")
-    certificate = fitted.model.certificate_
-    say(*str(certificate).splitlines())
-    if fitted.rows is not None:
-        print_evaluation(fitted.evaluation, certificate, title="Rows set aside", by=fitted.rows.by_name)
-
-
-def _show_ranking(rows: list[dict[str, Any]], aim: str, where: str) -> None:
+def _show_ranking(ranking: Any, where: str) -> None:
     """The best few; the mean size of an objective that is one has its column already."""
+    rows = ranking.table
     columns = {"candidate": "name", "mean size": "mean_size", "P95 size": "p95_size", "miscoverage": "miscoverage"}
-    if aim not in ("mean_size", "p95_size", "even"):
-        columns[aim] = "objective"
-    if any(row["shortfall"] for row in rows):
+    if ranking.objective not in ("mean_size", "p95_size", "even"):
+        columns[ranking.objective] = "objective"
+    if any(row.shortfall for row in rows):
         columns["shortfall"] = "shortfall"
-    if not all(row["feasible"] for row in rows):
+    cells = [[getattr(row, key) for key in columns.values()] for row in rows[:_MOST_CANDIDATES]]
+    if not all(row.feasible for row in rows):
         columns["feasible"] = "feasible"
-    shown = [{**row, "feasible": "yes" if row["feasible"] else "no"} for row in rows[:_MOST_CANDIDATES]]
-    cells = [[row[key] for key in columns.values()] for row in shown]
+        cells = [[*own, "yes" if row.feasible else "no"] for own, row in zip(cells, rows, strict=False)]
     title = f"{counted(len(rows), 'candidate')} on the {where} rows, best first"
     print_table(list(columns), cells, title=title, spare=["P95 size"])
-    if len(rows) > len(shown):
-        say(f"and {len(rows) - len(shown)} more: --json lists them all.")
+    if len(rows) > _MOST_CANDIDATES:
+        say(f"and {len(rows) - _MOST_CANDIDATES} more: --json lists them all.")
     if "shortfall" in columns:
         say("shortfall: how far the worst class or fifth of the prediction falls below the promise, beyond chance.")

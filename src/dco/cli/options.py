@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
@@ -52,30 +53,12 @@ class LevelType(click.ParamType[float]):
         except (ValueError, ZeroDivisionError):
             self.fail(f"{value!r} is not a number; write 0.1, 1/10 or 10%.", param, ctx)
         if not 0 < exact < 1:
-            meant = _meant(text, exact, param) if 1 < exact < 100 and not text.endswith("%") else ""
+            meant = f" Did you mean {text}%?" if 1 < exact < 100 and not text.endswith("%") else ""
+            if meant and exact > 50 and param is not None and "--alpha" in param.opts:  # a coverage
+                alpha, confidence = float(1 - exact / 100), float(exact / 100)
+                meant = f" For {text} % coverage, use --alpha {alpha:g} or --confidence {confidence:g}."
             self.fail(f"{value!r} must lie strictly between 0 and 1.{meant}", param, ctx)
         return float(exact)
-
-
-def _meant(text: str, percent: Fraction, param: click.Parameter | None) -> str:
-    """What a number of per cent probably meant: --alpha 90 is a coverage, and 90% would let nine sets of ten miss."""
-    if param is not None and "--alpha" in param.opts and percent > 50:
-        alpha, confidence = float(1 - percent / 100), float(percent / 100)
-        return f" For {text} % coverage, use --alpha {alpha:g} or --confidence {confidence:g}."
-    return f" Did you mean {text}%?"
-
-
-class JobsType(click.ParamType[int]):
-    """A number of processes, as joblib counts them: -1 is all cores, and 0 is refused."""
-
-    name = "integer"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Refuse 0 before anything is read or written."""
-        number: int = click.INT.convert(value, param, ctx)
-        if number == 0:
-            self.fail("0 processes can do nothing; give 1 or more, or -1 for all cores.", param, ctx)
-        return number
 
 
 class SizeType(click.ParamType[int | float | str]):
@@ -94,10 +77,9 @@ class SizeType(click.ParamType[int | float | str]):
         text = str(value).strip()
         if text.isdigit() and (int(text) > 0 or self.zero):
             return int(text)
-        try:
+        share = 0.0
+        with suppress(ValueError):
             share = float(text)
-        except ValueError:
-            share = 0.0
         if not 0 < share < 1:
             word = ', or "auto"' if self.auto else ""
             self.fail(f"{value!r} is neither a number of rows nor a share between 0 and 1{word}.", param, ctx)
@@ -179,6 +161,13 @@ def joined(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) 
     return ",".join(values) if values else None
 
 
+def _processes(ctx: click.Context, param: click.Parameter, number: int | None) -> int | None:
+    """A number of processes as joblib counts them; 0 is refused before anything is read or written."""
+    if number == 0:
+        raise click.BadParameter("0 processes can do nothing; give 1 or more, or -1 for all cores.")
+    return number
+
+
 def chosen_alpha(alpha: float | None, confidence: float | None, *, default: float | None = 0.1) -> float | None:
     """The level that was asked for."""
     if alpha is not None and confidence is not None:
@@ -217,11 +206,39 @@ def chosen_delta(guarantee: str, delta: float | None) -> float:
     return _DELTA if delta is None else delta
 
 
+def chosen_names(text: str | None, offered: Sequence[str], *, option: str) -> list[str] | None:
+    """The names in a comma-separated list, each one that is offered; None if there is no list."""
+    if text is None:
+        return None
+    names = [name.strip().lower() for name in text.split(",") if name.strip()]
+    unknown = [name for name in names if name not in offered]
+    if unknown or not names:
+        said = f"names {unknown[0]!r}, which is not offered for this task" if unknown else "names nothing"
+        raise ValueError(f"{option} {said}; choose from {', '.join(offered)}, separated by commas.")
+    return list(dict.fromkeys(names))
+
+
+def chosen_models(text: str | None, task: str) -> list[str] | None:
+    """The models of --models; None for the defaults of the task."""
+    from dco.tuning.defaults import NAMES
+
+    return chosen_names(text, NAMES[task], option="--models")
+
+
+def chosen_scores(text: str | None, task: str) -> list[Any] | None:
+    """The scores of --scores; None lets every model try those that suit it."""
+    from dco.scores.registry import short_names
+
+    offered = short_names(classes=task == "classification")
+    names = chosen_names(text, list(offered), option="--scores")
+    return None if names is None else [score for name in names for score in offered[name]]
+
+
 model_options = combined(level_options(_OF_MODEL), guarantee_options(of_model=True))
 scheduler_option = click.option("--scheduler", metavar="ADDRESS", help="Run on a Dask cluster, e.g. tcp://host:8786.")
+jobs_option = partial(click.option, "--jobs", type=int, callback=_processes)
 work_options = combined(
-    click.option("--jobs", type=JobsType(), default=1, show_default=True, help="Number of processes; -1 uses all cores."),
-    scheduler_option,
+    jobs_option(default=1, show_default=True, help="Number of processes; -1 uses all cores."), scheduler_option
 )
 force_option = click.option("--force", is_flag=True, help="Overwrite existing outputs.")
 resume_option = click.option("--resume", is_flag=True, help="Continue a stopped run; the options must be the same.")
@@ -270,9 +287,6 @@ table_options = combined(
     click.option("--drop-missing-target", is_flag=True, help="Leave out rows without a target; they are counted in a note."),
     decimal_option(default="."),
 )  # fmt: skip
-calibrate_option = click.option(
-    "--calibrate-size", type=SizeType(), default="0.25", show_default=True, help="Rows for calibration."
-)
 # A table with known targets for a fitted model.
 target_options = combined(
     click.option("--target", metavar="COL", help="The column with the true values.  [default: that of `dco fit`]"),

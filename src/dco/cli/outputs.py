@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
+from dco.foundations.extras import require
 from dco.foundations.files import check_regular
 
 
@@ -22,6 +23,25 @@ def check_output(path: Path, *, force: bool, inputs: Iterable[Path | None] = ())
     if path.exists() and not force:
         raise ValueError(f"{path} exists already; choose another name, or use --force to overwrite it.")
     check_folder(path.parent)
+
+
+def check_outputs(outputs: Mapping[str, Path | None], *, force: bool, inputs: Iterable[Path | None]) -> None:
+    """`check_output` for the files that options name: different ones."""
+    seen: dict[Path, str] = {}
+    for name, path in outputs.items():
+        if path is None:
+            continue
+        check_output(path, force=force, inputs=inputs)
+        other = seen.setdefault(path.resolve(), name)
+        if other != name:
+            raise ValueError(f"--{other} and --{name} both name {path}; give them different names.")
+
+
+def check_page(path: Path | None) -> None:
+    """Refuse a page, if one is named, that is not HTML or that cannot be made; said before the work, not after it."""
+    if path is not None:
+        check_suffix(path, ".html", ".htm")
+        require("jinja2", extra="report")
 
 
 def check_apart(out: Path, data: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from dco.cli.options import FILE, LEVEL, JobsType, WholeType, example, force_option, scheduler_option, seed_option
+from dco.cli.options import FILE, LEVEL, WholeType, example, force_option, jobs_option, scheduler_option, seed_option
 from dco.cli.printing import as_json, collected_notes, print_json, print_notes, print_table, progress, say
 
 _LISTED = ("name", "summary", "needs", "minutes")
@@ -27,7 +27,7 @@ _LISTED = ("name", "summary", "needs", "minutes")
 @click.option("--features", type=click.Choice(["resnet50"]), help="Make CIFAR-100's or ImageNet-A's features from images.")
 @click.option("--images", type=FILE, help="With --features: the images, a folder or an archive.")
 @click.option("--weights", type=FILE, help="With --features: torchvision's file of weights, resnet50-*.pth.")
-@click.option("--jobs", type=JobsType(), help="Number of processes.  [default: all cores]")
+@jobs_option(help="Number of processes.  [default: all cores]")
 @scheduler_option
 @click.option("--list", "listed", is_flag=True, help="List what can be rebuilt.")
 @force_option
