@@ -127,9 +127,9 @@ def _audit(
 
 @dataclass(frozen=True, eq=False)
 class _Table:
-    """The rows of DATA by their hashes, and where the rows of the fit were; `own` is the predictor, which keeps its hashes."""
+    """The rows of DATA by their hashes, and where the rows of the fit were."""
 
-    own: Any
+    own: Any  # the predictor, which keeps hashes of its rows
     hashes: Any
     fitted: Any  # where the rows of the fit were in their table; None if DATA has another length
     more: bool  # DATA has more rows than the table of the fit
