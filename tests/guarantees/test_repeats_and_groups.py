@@ -12,7 +12,7 @@ from scipy.stats import binom, norm
 
 from dco.foundations.ranks import conformal_rank
 from dco.guarantees.rules import bayesian_quadrature, split_conformal
-from dco.guarantees.rules.grouped import grouped_conformal, one_row_per_group
+from dco.guarantees.rules.weighted import grouped_conformal, one_row_per_group
 from dco.rows.fingerprints import overlap, row_fingerprints
 from dco.rows.roles import assign_roles
 

@@ -18,8 +18,8 @@ from dco.guarantees.rules import (
     bq_confidence,
     conformal_risk_control,
     learn_then_test,
+    loss_matrix,
     risk_controlling,
-    risk_tests,
 )
 from dco.losses import accepted, selective_error
 
@@ -144,7 +144,7 @@ def test_the_check_sees_two_maxima_added(monkeypatch):
     """A library adds the maxima of two halves of the WSR path; the same check as above must refuse that."""
     repetitions = max(REPETITIONS, 1000)
     right = pointwise_failures(repetitions)
-    monkeypatch.setattr(risk_tests, "wsr_p_value", two_maxima_added)
+    monkeypatch.setattr(loss_matrix, "wsr_p_value", two_maxima_added)
     wrong = pointwise_failures(repetitions)
     print(f"WSR at the boundary, n = 100: P(accept a risk at alpha) = {right:.4f}; with two maxima added {wrong:.4f}")
     assert right <= allowed(repetitions)

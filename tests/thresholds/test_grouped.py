@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from dco.foundations.errors import InfeasibleLevelWarning
 from dco.foundations.ranks import as_rational
 from dco.guarantees.rules import split_conformal
-from dco.guarantees.rules.grouped import grouped_conformal, one_row_per_group
+from dco.guarantees.rules.weighted import grouped_conformal, one_row_per_group
 
 
 def by_definition(scores, groups, alpha):

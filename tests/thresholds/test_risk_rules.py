@@ -21,8 +21,7 @@ from dco.guarantees.rules import (
     split_conformal,
 )
 from dco.guarantees.rules.bq_confidence import _by_recursion, _merged
-from dco.guarantees.rules.loss_matrix import ceil_total
-from dco.guarantees.rules.risk_tests import binomial_p_value, hoeffding_bentkus_p_value, wsr_p_value
+from dco.guarantees.rules.loss_matrix import binomial_p_value, hoeffding_bentkus_p_value, total, wsr_p_value
 from dco.losses import miscoverage
 
 pytestmark = pytest.mark.filterwarnings("ignore::dco.foundations.errors.InfeasibleLevelWarning")
@@ -417,7 +416,7 @@ def test_sums_on_a_border_are_those_of_the_decimals():
     assert math.fsum(losses[:, 0]) > 0.3
     assert conformal_risk_control(losses, [1.0], alpha=0.1).value == 1.0  # (0.3 + 1) / 13 is 0.1
     assert math.fsum(np.full(100, 0.55)) > 55
-    assert [ceil_total(np.full(n, x)) for n, x in ((100, 0.55), (30, 0.1), (7, 0.3))] == [55, 3, 3]
+    assert [math.ceil(total(np.full(n, x))) for n, x in ((100, 0.55), (30, 0.1), (7, 0.3))] == [55, 3, 3]
 
 
 def test_a_p_value_of_exactly_delta_certifies():

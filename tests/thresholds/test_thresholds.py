@@ -67,7 +67,7 @@ def test_ties_only_raise_coverage(rule):
 
 def test_rows_that_belong_together_are_weighed_by_the_rule_or_picked_by_its_caller(rule):
     options = {"alpha": 0.1, "delta": 0.1, "clusters": np.arange(120) % 60}
-    if not rule.one_per_cluster:
+    if rule.weighs:
         assert rule.threshold(np.arange(120.0), **options).n == 60
     else:
         with pytest.raises(ValueError, match="one score for each cluster"):

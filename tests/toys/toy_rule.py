@@ -14,7 +14,6 @@ class Halved(Rule):
     certifies = "marginal"
     needs_delta = False
     exchangeable = True
-    one_per_cluster = True
     claim = "marginal coverage, with room to spare"
     sentence = "For {who}, the prediction set contains the true value with probability well above {level}{where}."
 

@@ -17,8 +17,9 @@ from dco.foundations.display import are, counted, first_few, have
 from dco.foundations.errors import DcoError, SealBrokenError
 from dco.foundations.notes import Message, Note
 from dco.foundations.ranks import Level, Threshold, as_rational, checked_scores
-from dco.guarantees.rules.grouped import one_row_per_group
+from dco.guarantees.rules.overlapping import pattern_cutoffs
 from dco.guarantees.rules.rule import RULES, Rule
+from dco.guarantees.rules.weighted import one_row_per_group, rounded_up
 from dco.guarantees.shift import ShiftWeights
 from dco.guarantees.theory import ranks_near_threshold
 from dco.predictions import Prediction
@@ -63,7 +64,7 @@ class Statement:
         if self.weights is not None and (self.condition_on is not None or not self.rule.weighs):
             other = f'⟨guarantee="{self.guarantee}"⟩' if self.condition_on is None else "⟨condition_on⟩"
             raise ValueError(Message(f"⟨weights⟩ cannot be combined with {other}: no threshold is known for both."))
-        if isinstance(self.condition_on, list) and not self.rule.overlaps:
+        if isinstance(self.condition_on, list) and not self.rule.weighs:
             text = f"No {self.guarantee.upper()} statement is known for groups that overlap"
             raise ValueError(Message(f"{text}: use ⟨guarantee=marginal⟩, or name one condition in ⟨condition_on⟩."))
 
@@ -106,7 +107,7 @@ class Statement:
         groups, level = group_sizes(parts), float(as_rational(self.alpha))
         features = np.repeat(group_marks(parts, groups), [rows.size for rows in parts.values()], axis=0)
         scores = calibration.scores[np.concatenate([*parts.values(), np.arange(0)])]
-        values = self.rule.overlapping(scores, features, group_marks(wanted, groups), alpha=self.alpha)
+        values = pattern_cutoffs(rounded_up(scores), features, group_marks(wanted, groups), level=as_rational(self.alpha))
         sizes = [parts[pattern].size if pattern in parts else 0 for pattern in wanted]
         made = (Threshold(value, None, n, self.rule.certifies, level) for value, n in zip(values, sizes, strict=True))
         return dict(zip(wanted, made, strict=True))
@@ -136,7 +137,7 @@ class Statement:
             return [Note("infeasible", text, f"{needed} in each group, and more where many groups overlap.")]
         if None in short:
             n, advice = short[None], ""
-            if calibration.clusters is not None and self.rule.one_per_cluster:
+            if calibration.clusters is not None and not self.rule.weighs:
                 advice = f" (a {self.guarantee.upper()} statement uses one row of each)"
             if dealt_from is not None:
                 within = smallest + 2 <= dealt_from  # one row each is left to train and to tune on
@@ -208,7 +209,7 @@ class Calibration:
 
     def used(self, rows: Integers, rule: Rule) -> tuple[Floats, Integers | None]:
         """The scores that the rule takes its threshold from, and the cluster of each where it weighs clusters."""
-        if self.clusters is not None and not rule.one_per_cluster:
+        if self.clusters is not None and rule.weighs:
             return self.scores[rows], self._cluster_codes[rows]
         return self.scores[rows if self.one_per_cluster is None else np.intersect1d(rows, self.one_per_cluster)], None
 

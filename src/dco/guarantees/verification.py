@@ -160,11 +160,7 @@ def _wrong_levels(certificate: Facts) -> list[Check]:
 def _law_checks(certificate: Facts, entry: CertifiedThreshold) -> Iterator[Check]:
     name = "rank" if entry.group is None else f"rank of group {entry.group}"
     rule = RULES[certificate.rule]
-    unranked = (
-        bool(certificate.groups or certificate.weights)
-        or certificate.joint
-        or (certificate.grouped and not rule.one_per_cluster)
-    )
+    unranked = bool(certificate.groups or certificate.weights) or certificate.joint or (certificate.grouped and rule.weighs)
     if (entry.rank is None) != unranked:
         why = "only thresholds of overlapping groups, joint selection, weights, and rows that belong together have no rank"
         yield Check(name, False, why)

@@ -2,13 +2,18 @@
 
 from dco.foundations.ranks import Guarantee, Threshold, WeightedThresholds
 from dco.guarantees.rules.bq_confidence import bq_confidence
-from dco.guarantees.rules.grouped import grouped_conformal, one_row_per_group
 from dco.guarantees.rules.learn_then_test import CertifiedSettings, learn_then_test, order_of_testing
 from dco.guarantees.rules.overlapping import conditional_conformal
-from dco.guarantees.rules.partitioned import partitioned_conformal
 from dco.guarantees.rules.risk_control import bayesian_quadrature_risk, conformal_risk_control, risk_controlling
-from dco.guarantees.rules.rule import RULES, Rule, bayesian_quadrature, register_rule, split_conformal
-from dco.guarantees.rules.weighted import weighted_conformal
+from dco.guarantees.rules.rule import (
+    RULES,
+    Rule,
+    bayesian_quadrature,
+    partitioned_conformal,
+    register_rule,
+    split_conformal,
+)
+from dco.guarantees.rules.weighted import grouped_conformal, one_row_per_group, weighted_conformal
 from dco.scores.two_ends import two_ends
 
 __all__ = [

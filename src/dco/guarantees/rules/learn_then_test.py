@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -14,8 +14,7 @@ from dco.foundations.arrays import AnyArray, Bools, Floats, Integers, real_numbe
 from dco.foundations.display import ShownAsPrinted
 from dco.foundations.notes import Note, show
 from dco.foundations.ranks import Guarantee, Level, as_rational, rational
-from dco.guarantees.rules.loss_matrix import checked_bound, checked_losses, relative_level
-from dco.guarantees.rules.risk_tests import RiskTest, risk_test
+from dco.guarantees.rules.loss_matrix import RiskTest, TestName, checked_bound, checked_losses, is_zero_one, relative_level
 
 Correction: TypeAlias = Literal["fixed-sequence", "bonferroni", "holm"]
 
@@ -56,7 +55,7 @@ def learn_then_test(
     alpha: Level | Sequence[Level],
     delta: Level,
     bound: float | Sequence[float] = 1.0,
-    test: Literal["wsr", "hoeffding-bentkus", "binomial"] = "hoeffding-bentkus",
+    test: TestName = "hoeffding-bentkus",
     correction: Correction = "fixed-sequence",
     where: ArrayLike | Sequence[ArrayLike | None] | None = None,
     seed: int = 0,
@@ -71,20 +70,18 @@ def learn_then_test(
 
     `correction`: "fixed-sequence" tests the columns from left to right, each at level delta, and stops at the first failure.
     The order must not come from these rows; `order_of_testing` learns one from tuning rows. "bonferroni" tests each at
-    delta / J, "holm" steps down from the smallest p-value; both need no order.
+    delta / J, "holm" steps down from the smallest p-value; both need no order. `test` is one of those of `risk_controlling`.
 
     Claim (i.i.d. rows): with probability >= 1 - delta every column returned has all its risks at most its alpha. If none is
     returned, an `InfeasibleLevelWarning` says why.
     """
-    scaled, levels, bounds = _scaled_risks(losses, alpha, bound)
-    failure, columns = as_rational(delta, name="delta"), scaled[0].shape[1]
+    risks, failure = _risks(losses, alpha, bound, where), as_rational(delta, name="delta")
+    columns = risks[0].losses.shape[1]
     if correction not in ("fixed-sequence", "bonferroni", "holm"):
         raise ValueError(f'correction must be "fixed-sequence", "bonferroni" or "holm", got {correction!r}.')
     wager = float(failure if correction == "fixed-sequence" else failure / columns)
-    tests = [
-        risk_test(matrix, level, name=test, wager=wager, seed=seed, counted=counted)
-        for matrix, level, counted in zip(scaled, levels, _counted(where, scaled), strict=True)
-    ]
+    options: Any = {"name": test, "wager": wager, "seed": seed}
+    tests = [RiskTest(risk.losses, risk.level, counted=risk.counted, **options) for risk in risks]
     p_values = np.array([max(one.p_value(j) for one in tests) for j in range(columns)])
     chosen = _certified(tests, p_values, failure, correction)
     if not chosen:
@@ -93,9 +90,9 @@ def learn_then_test(
         indices=np.array(sorted(chosen), dtype=np.int64),
         p_values=p_values,
         guarantee="pac",
-        alpha=tuple(float(level * rational(b)) for level, b in zip(levels, bounds, strict=True)),
+        alpha=tuple(float(risk.level * rational(risk.bound)) for risk in risks),
         delta=float(failure),
-        n=min(len(matrix) for matrix in scaled),
+        n=min(len(risk.losses) for risk in risks),
     )
 
 
@@ -112,13 +109,11 @@ def order_of_testing(
     with no row that counts comes last. Pass ``calibration_losses[:, order]`` to `learn_then_test`; its indices are then
     places in this order.
     """
-    scaled, levels, _ = _scaled_risks(losses, alpha, bound)
     ratios = []
-    for matrix, level, counted in zip(scaled, levels, _counted(where, scaled), strict=True):
-        weights = np.ones(matrix.shape) if counted is None else counted.astype(np.float64)
-        rows = weights.sum(axis=0)
-        risk = np.divide((matrix * weights).sum(axis=0), rows, out=np.full(matrix.shape[1], np.inf), where=rows > 0)
-        ratios.append(risk / float(level))
+    for own, level, _, counted in _risks(losses, alpha, bound, where):
+        rows = np.full(own.shape[1], len(own)) if counted is None else counted.sum(axis=0)
+        lost = own.sum(axis=0, where=True if counted is None else counted)
+        ratios.append(np.divide(lost, rows * float(level), out=np.full(own.shape[1], np.inf), where=rows > 0))
     return np.argsort(np.max(ratios, axis=0), kind="stable")
 
 
@@ -140,17 +135,13 @@ def _certified(tests: list[RiskTest], p_values: Floats, failure: Fraction, corre
 
 def _why_none(p_values: Floats, level: float, correction: Correction) -> Note:
     best = int(np.argmin(p_values))
+    why = f"the smallest p-value of {len(p_values)} columns is {p_values[best]:.3g} (column {best}), and it must be at most"
+    why, remedy = f"{why} {level:.3g}.", "More rows, a larger alpha or safer settings are needed."
     if correction == "fixed-sequence" and p_values[best] <= level:
         why = f"the first column failed (p-value {p_values[0]:.3g}, delta {level:g}) and a fixed sequence stops there."
         remedy = (
             "Safe columns go first: losses that fall from left to right are passed as losses[:, ::-1], and "
             "order_of_testing() learns an order from tuning rows."
-        )
-    else:
-        smallest = f"the smallest p-value of {len(p_values)} columns is {p_values[best]:.3g} (column {best})"
-        why, remedy = (
-            f"{smallest}, and it must be at most {level:.3g}.",
-            "More rows, a larger alpha or safer settings are needed.",
         )
     return Note("infeasible", f"No setting is certified: {why}", remedy)
 
@@ -162,48 +153,40 @@ def _runs(indices: Integers) -> str:
     return ", ".join(texts + ["..."] * (len(runs) > _FIRST_RUNS))
 
 
-def _scaled_risks(losses: Any, alpha: Any, bound: Any) -> tuple[list[Floats], list[Fraction], list[float]]:
-    """The losses of each risk over its bound, the level in the same unit, and the bound."""
-    matrices = _matrices(losses)
-    bounds = [checked_bound(b) for b in _one_each(bound, len(matrices), "bound")]
-    levels = [relative_level(a, b) for a, b in zip(_one_each(alpha, len(matrices), "alpha"), bounds, strict=True)]
-    scaled = [checked_losses(matrix, bound=b) / b for matrix, b in zip(matrices, bounds, strict=True)]
-    if len({matrix.shape[1] for matrix in scaled}) > 1:
-        raise ValueError(f"every risk needs the same columns, got {[matrix.shape[1] for matrix in scaled]} of them.")
-    return scaled, levels, bounds
+class _Risk(NamedTuple):
+    """Losses over their bound, alpha in the same unit, the bound, and the rows that count."""
+
+    losses: Floats
+    level: Fraction
+    bound: float
+    counted: Bools | None
 
 
-def _matrices(losses: Any) -> list[Any]:
-    if isinstance(losses, (list, tuple)) and losses and np.ndim(losses[0]) == 2:
-        return list(losses)
-    array = real_numbers(losses, name="losses")
-    return list(np.moveaxis(array, 2, 0)) if array.ndim == 3 else [array]
+def _risks(losses: Any, alpha: Any, bound: Any, where: Any) -> list[_Risk]:
+    matrices, risks = _one_each(losses, "losses", 2), list[_Risk]()
+    others = [_one_each(alpha, "alpha", 0, len(matrices)), _one_each(bound, "bound", 0, len(matrices))]
+    for matrix, level, most, marks in zip(matrices, *others, _one_each(where, "where", 2, len(matrices)), strict=True):
+        scale = checked_bound(most)
+        scaled, counted = checked_losses(matrix, bound=scale) / scale, None if marks is None else np.asarray(marks)
+        if counted is not None and counted.shape != scaled.shape:
+            raise ValueError(f"where must have the shape of its losses, {scaled.shape}, got {counted.shape}.")
+        if counted is not None and not is_zero_one(counted):
+            raise ValueError("where must mark rows with True or False (1 or 0).")
+        risks.append(_Risk(scaled, relative_level(level, scale), scale, None if counted is None else counted.astype(bool)))
+    if len({risk.losses.shape[1] for risk in risks}) > 1:
+        raise ValueError(f"every risk needs the same columns, got {[risk.losses.shape[1] for risk in risks]} of them.")
+    return risks
 
 
-def _one_each(values: Any, risks: int, name: str) -> list[Any]:
-    if isinstance(values, (str, bytes)) or np.ndim(values) == 0:
-        return [values] * risks
-    each = list(values)
-    if len(each) != risks:
-        raise ValueError(f"{name} must be one number or one for each of the {risks} risks, got {len(each)}.")
-    return each
-
-
-def _counted(where: Any, scaled: list[Floats]) -> list[Bools | None]:
-    if isinstance(where, (list, tuple)) and len(where) == len(scaled) and all(w is None or np.ndim(w) == 2 for w in where):
-        each: list[Any] = list(where)
-    elif where is not None and np.ndim(where) == 3:
-        each = list(np.moveaxis(np.asarray(where), 2, 0))
+def _one_each(values: Any, name: str, axes: int, risks: int | None = None) -> list[Any]:
+    """What each risk has, with so many axes: a list, an array whose last axis has the risks, or the same for all."""
+    if isinstance(values, (list, tuple)) and values and all(one is None or np.ndim(one) == axes for one in values):
+        each = list(values)
+    elif values is None or (axes == 0 and np.ndim(values) == 0):
+        each = [values] * (risks or 1)
     else:
-        each = [where] * len(scaled)
-    return [
-        None if mark is None else _marks(np.asarray(mark), matrix.shape) for mark, matrix in zip(each, scaled, strict=True)
-    ]
-
-
-def _marks(array: AnyArray, shape: tuple[int, ...]) -> Bools:
-    if array.shape != shape:
-        raise ValueError(f"where must have the shape of its losses, {shape}, got {array.shape}.")
-    if not np.all((array == 0) | (array == 1)):
-        raise ValueError("where must mark rows with True or False (1 or 0).")
-    return array.astype(bool)
+        array = real_numbers(values, name=name)
+        each = list(np.moveaxis(array, -1, 0)) if array.ndim > axes else [array] * (risks or 1)
+    if risks is not None and len(each) != risks:
+        raise ValueError(f"{name} must be one, or one for each of the {risks} risks, got {len(each)}.")
+    return each

@@ -1,7 +1,8 @@
-"""What the rules for loss matrices share: one checked record of losses, thresholds and levels, and exact sums.
+"""What the rules for loss matrices share: checked losses, thresholds and levels, exact sums, and tests of a column.
 
 ``losses[i, j]`` is the loss of calibration row i when the threshold is ``thresholds[j]``. Thresholds ascend, sets grow with
-them, and the last column is the safest. A rule finds a column of `LossMatrix.of(...)` and returns `threshold_at` it.
+them, and the last column is the safest. A rule finds a column of `LossMatrix.of(...)` and returns `threshold_at` it. A
+`RiskTest` tests "the risk of this column exceeds the level", by p-values that are valid for every n.
 """
 
 from __future__ import annotations
@@ -9,15 +10,19 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.special import betaincc, rel_entr
 
-from dco.foundations.arrays import Floats, real_numbers
+from dco.foundations.arrays import Bools, Floats, real_numbers
 from dco.foundations.display import counted
 from dco.foundations.errors import NonFiniteScoreError
 from dco.foundations.notes import Note, show
-from dco.foundations.ranks import Guarantee, Level, Threshold, as_rational, rational
+from dco.foundations.ranks import Guarantee, Level, Threshold, as_rational, pac_rank, rational
+
+TestName: TypeAlias = Literal["wsr", "hoeffding-bentkus", "binomial"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,10 +40,19 @@ class LossMatrix:
     ) -> LossMatrix:
         """Check what a caller gives; `falling_for` names a rule whose losses must never rise with the threshold."""
         scale = checked_bound(bound)
-        matrix = checked_losses(losses, bound=scale)
-        cuts = _checked_thresholds(thresholds, matrix.shape[1])
-        if falling_for is not None:
-            _check_falling(matrix, falling_for)
+        matrix, cuts = checked_losses(losses, bound=scale), real_numbers(thresholds, name="thresholds").astype(np.float64)
+        columns = matrix.shape[1]
+        if cuts.shape != (columns,):
+            raise ValueError(f"thresholds must hold one number for each of the {columns} columns, got shape {cuts.shape}.")
+        if np.any(np.isnan(cuts)) or np.any(np.diff(cuts) <= 0):
+            raise ValueError("thresholds must be strictly ascending, without NaN: the last column has the largest sets.")
+        if falling_for is not None and (rises := np.argwhere(np.diff(matrix, axis=1) > 0)).size:
+            row, column = rises[0].tolist()
+            raise ValueError(
+                f"{falling_for} needs losses that never rise with the threshold, but row {row} rises from column {column} "
+                f"to {column + 1} ({matrix[row, column]:g} to {matrix[row, column + 1]:g}). Use learn_then_test for such a "
+                "loss, or replace each row by its running maximum from the right."
+            )
         return cls(matrix, cuts, scale, relative_level(alpha, scale))
 
     @property
@@ -62,27 +76,19 @@ class LossMatrix:
         return Threshold(value, rank=None, n=n, guarantee=guarantee, alpha=alpha, delta=failure)
 
 
-def checked_losses(losses: ArrayLike, *, bound: float, name: str = "losses", ndim: int = 2) -> Floats:
-    """Losses as floats in [0, bound], with at least one row and one column."""
-    array = real_numbers(losses, name=name)
-    if array.dtype.kind in "iub":
-        array = array.astype(np.float64)
-    if array.ndim != ndim:
-        wanted = (
-            "one number per row" if ndim == 1 else "a matrix with one row per calibration row and one column per threshold"
-        )
-        raise ValueError(f"{name} must be {wanted}, got an array of shape {array.shape}.")
-    if ndim == 2 and 0 in array.shape:
-        raise ValueError(f"{name} must have at least one row and one column, got shape {array.shape}.")
-    if array.size == 0:
-        return array.astype(np.float64)
-    least, most = float(array.min()), float(array.max())
+def checked_losses(losses: ArrayLike, *, bound: float, ndim: int = 2) -> Floats:
+    """Losses as floats in [0, bound]; a matrix has at least one row and one column."""
+    array = real_numbers(losses, name="losses")
+    if array.ndim != ndim or (ndim == 2 and not array.size):
+        kind = "a matrix with at least one row and one column, one row per calibration row and one column per threshold"
+        raise ValueError(f"losses must be {'one number per row' if ndim == 1 else kind}, got shape {array.shape}.")
+    least, most = float(array.min(initial=0)), float(array.max(initial=0))
     if math.isnan(least):
-        where = tuple(int(i) for i in np.argwhere(np.isnan(array))[0])
-        raise NonFiniteScoreError(f"{name} holds NaN (first at {where}); every row needs a loss in every column.")
+        where = tuple(np.argwhere(np.isnan(array))[0].tolist())
+        raise NonFiniteScoreError(f"losses holds NaN (first at {where}); every row needs a loss in every column.")
     if least < 0 or most > bound:
         raise ValueError(
-            f"{name} must lie in [0, bound] = [0, {bound:g}], but they range from {least:g} to {most:g}. Pass bound= with a "
+            f"losses must lie in [0, bound] = [0, {bound:g}], but they range from {least:g} to {most:g}. Pass bound= with a "
             "number that no loss can ever exceed; the largest loss seen is not such a number."
         )
     return array.astype(np.float64, copy=False)
@@ -99,28 +105,6 @@ def checked_bound(bound: float) -> float:
     return value
 
 
-def _checked_thresholds(thresholds: ArrayLike, columns: int) -> Floats:
-    """Strictly ascending thresholds, one per column."""
-    values = real_numbers(thresholds, name="thresholds").astype(np.float64)
-    if values.shape != (columns,):
-        raise ValueError(f"thresholds must hold one number for each of the {columns} columns, got shape {values.shape}.")
-    if np.any(np.isnan(values)) or np.any(np.diff(values) <= 0):
-        raise ValueError("thresholds must be strictly ascending, without NaN: the last column belongs to the largest sets.")
-    return values
-
-
-def _check_falling(losses: Floats, rule: str) -> None:
-    """Refuse losses that rise with the threshold."""
-    rises = np.diff(losses, axis=1) > 0
-    if np.any(rises):
-        row, column = (int(i) for i in np.argwhere(rises)[0])
-        raise ValueError(
-            f"{rule} needs losses that never rise with the threshold, but row {row} rises from column {column} to "
-            f"{column + 1} ({losses[row, column]:g} to {losses[row, column + 1]:g}). Use learn_then_test for such a loss, "
-            "or replace each row by its running maximum from the right."
-        )
-
-
 def relative_level(alpha: Level, bound: float) -> Fraction:
     """alpha / bound as the rational number that the two mean, strictly between 0 and 1."""
     if bound == 1:
@@ -131,29 +115,97 @@ def relative_level(alpha: Level, bound: float) -> Fraction:
         raise ValueError(f"alpha must be a number strictly between 0 and bound = {bound:g}, got {alpha!r}.") from None
 
 
-def exact_total(losses: Floats) -> Fraction:
-    """The sum of the losses, each taken as the simple fraction that it is the nearest float of."""
+def total(losses: Floats, *, border: Fraction | None = None) -> float | Fraction:
+    """The sum of the losses, to be compared with a border (a whole number by default).
+
+    Next to it each loss is taken as the simple fraction that it is the nearest float of.
+    """
+    found = math.fsum(losses.tolist())
+    near = round(found) if border is None else float(border)
+    if abs(found - near) > 2.0**-50 * (losses.size * max(1.0, float(losses.max(initial=0.0))) + abs(near)):
+        return found
     values, counts = np.unique(losses, return_counts=True)
     return sum((rational(v) * c for v, c in zip(values.tolist(), counts.tolist(), strict=True)), Fraction(0))
-
-
-def total_at_most(losses: Floats, limit: Fraction) -> bool:
-    """Whether the losses sum to at most `limit`; a sum too near to it for floating point is done in fractions."""
-    total, border = math.fsum(losses.tolist()), float(limit)
-    doubt = 2.0**-50 * (losses.size * max(1.0, float(losses.max(initial=0.0))) + abs(border))
-    if abs(total - border) > doubt:
-        return total < border
-    return exact_total(losses) <= limit
-
-
-def ceil_total(losses: Floats) -> int:
-    """The sum of the losses rounded up, in fractions where the float sum is next to a whole number."""
-    total = math.fsum(losses.tolist())
-    if abs(total - round(total)) > 2.0**-50 * losses.size:
-        return math.ceil(total)
-    return math.ceil(exact_total(losses))
 
 
 def is_zero_one(losses: Floats) -> bool:
     """Whether every scaled loss is 0 or 1."""
     return bool(np.all((losses == 0) | (losses == 1)))
+
+
+class RiskTest:
+    """One test of every column of `losses` (n, J), scaled to [0, 1], at `level`.
+
+    WSR bets on the rows in one order, drawn from `seed`, for all columns. `wager` is the delta that its bets are sized for;
+    any value is valid. `counted` (n, J) marks the rows that belong to a column's population; without it all do.
+    """
+
+    def __init__(
+        self, losses: Floats, level: Fraction, *, name: str, wager: float, seed: int, counted: Bools | None = None
+    ) -> None:
+        if name not in get_args(TestName):
+            raise ValueError(f"test must be one of {', '.join(map(repr, get_args(TestName)))}, got {name!r}.")
+        if name == "binomial" and not is_zero_one(losses if counted is None else losses[counted]):
+            raise ValueError(
+                'test="binomial" counts errors, so every loss must be 0 or the bound. Use "wsr" for other losses.'
+            )
+        self.losses, self.counted, self.level, self.name, self.wager = losses, counted, level, name, wager
+        self.order = np.random.default_rng(seed).permutation(len(losses))
+
+    def column(self, index: int) -> Floats:
+        """The losses that count in one column."""
+        values: Floats = self.losses[self.order, index]
+        return values if self.counted is None else values[self.counted[self.order, index]]
+
+    def p_value(self, index: int) -> float:
+        """The p-value of one column; 1 where no row counts."""
+        values = self.column(index)
+        if not values.size:
+            return 1.0
+        if self.name == "wsr":
+            return wsr_p_value(values, float(self.level), wager=self.wager)
+        if self.name == "binomial":
+            return binomial_p_value(int(values.sum()), values.size, self.level)
+        return hoeffding_bentkus_p_value(values, self.level)
+
+    def passes(self, index: int, failure: Fraction) -> bool:
+        """Whether the p-value of one column is at most `failure`; with integers for the binomial test."""
+        if self.name == "binomial":
+            values = self.column(index)
+            n = values.size
+            return n > 0 and n - int(values.sum()) >= pac_rank(n, alpha=self.level, delta=failure)
+        return self.p_value(index) <= float(failure)
+
+
+def binomial_p_value(errors: int, n: int, level: Fraction) -> float:
+    """P(Binomial(n, level) <= errors): exact for 0/1 loss (Clopper and Pearson 1934)."""
+    return 1.0 if errors >= n else float(betaincc(errors + 1.0, float(n - errors), float(level)))
+
+
+def hoeffding_bentkus_p_value(losses: Floats, level: Fraction) -> float:
+    """min(exp(-n h(min(mean, level), level)), e P(Binomial(n, level) <= ceil(n mean))) (Bates et al. 2021).
+
+    h is the relative entropy of two coins: the first term is Hoeffding's, the second Bentkus's inequality.
+    """
+    n, risk = losses.size, float(level)
+    mean = min(math.fsum(losses.tolist()) / n, risk)
+    entropy = float(rel_entr(mean, risk) + rel_entr(1 - mean, 1 - risk))
+    bentkus = math.e * binomial_p_value(math.ceil(total(losses)), n, level)
+    return min(1.0, math.exp(-n * max(entropy, 0.0)), bentkus)
+
+
+def wsr_p_value(losses: Floats, level: float, *, wager: float) -> float:
+    """exp(-max_i K_i), K_i = sum over j <= i of log(1 - nu_j (L_j - level)) (Waudby-Smith and Ramdas 2024).
+
+    exp(K_i) is a non-negative supermartingale started at 1 while the risk is above the level, so that by Ville's inequality
+    its maximum over the WHOLE path exceeds 1 / delta with probability at most delta. The bet nu_j depends on rows before j
+    only. There is one maximum: maxima over parts of the path, added up, have no such bound.
+    """
+    n = losses.size
+    steps = np.arange(1, n + 1)
+    means = (0.5 + np.cumsum(losses)) / (steps + 1)
+    variances = (0.25 + np.cumsum((losses - means) ** 2)) / (steps + 1)
+    earlier = np.concatenate([[0.25], variances[:-1]])
+    bets = np.minimum(1.0, np.sqrt(2 * math.log(1 / wager) / (n * earlier)))
+    capital = np.cumsum(np.log1p(-bets * (losses - level)))
+    return math.exp(-max(0.0, float(capital.max())))

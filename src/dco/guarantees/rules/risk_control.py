@@ -7,15 +7,12 @@ none passes, the value is +inf, which is certified only if the caller declares i
 from __future__ import annotations
 
 from bisect import bisect_left
-from typing import Literal
 
 from numpy.typing import ArrayLike
 
-from dco.foundations.arrays import Floats
 from dco.foundations.ranks import Guarantee, Level, Threshold, as_rational, pac_rank, rational
 from dco.guarantees.rules.bq_confidence import bq_failure
-from dco.guarantees.rules.loss_matrix import LossMatrix, is_zero_one, total_at_most
-from dco.guarantees.rules.risk_tests import risk_test
+from dco.guarantees.rules.loss_matrix import LossMatrix, RiskTest, TestName, is_zero_one, total
 
 
 def conformal_risk_control(
@@ -35,7 +32,7 @@ def conformal_risk_control(
     given = LossMatrix.of(losses, thresholds, alpha=alpha, bound=bound, falling_for="conformal_risk_control")
     n, columns = given.losses.shape
     limit = (given.level * (n + 1) - 1) * rational(given.bound)
-    column = bisect_left(range(columns), True, key=lambda j: total_at_most(given.losses[:, j], limit))
+    column = bisect_left(range(columns), True, key=lambda j: total(given.losses[:, j], border=limit) <= limit)
     return given.threshold_at(column, "expected_risk", safe_at_infinity=safe_at_infinity)
 
 
@@ -64,12 +61,12 @@ def bayesian_quadrature_risk(
     """
     given = LossMatrix.of(losses, thresholds, alpha=alpha, bound=bound, falling_for="bayesian_quadrature_risk")
     scaled, failure = given.scaled, as_rational(delta, name="delta")
-    n, columns = len(scaled), len(given.thresholds)
+    n, columns = scaled.shape
 
     def passes(column: int) -> bool:
-        row_losses: Floats = scaled[:, column]
+        row_losses = scaled[:, column]
         if is_zero_one(row_losses):
-            return n - int(row_losses.sum()) >= pac_rank(n, alpha=given.level, delta=failure)
+            return bool(n - row_losses.sum() >= pac_rank(n, alpha=given.level, delta=failure))
         return bq_failure(row_losses, given.level, at_most=float(failure)) <= float(failure)
 
     column = bisect_left(range(columns), True, key=passes)
@@ -84,7 +81,7 @@ def risk_controlling(
     alpha: Level,
     delta: Level,
     bound: float = 1.0,
-    test: Literal["wsr", "hoeffding-bentkus", "binomial"] = "wsr",
+    test: TestName = "wsr",
     seed: int = 0,
     safe_at_infinity: bool = False,
 ) -> Threshold:
@@ -103,7 +100,7 @@ def risk_controlling(
     """
     given = LossMatrix.of(losses, thresholds, alpha=alpha, bound=bound)
     failure = as_rational(delta, name="delta")
-    columns = risk_test(given.scaled, given.level, name=test, wager=float(failure), seed=seed)
+    columns = RiskTest(given.scaled, given.level, name=test, wager=float(failure), seed=seed)
     column = len(given.thresholds)
     while column > 0 and columns.passes(column - 1, failure):
         column -= 1

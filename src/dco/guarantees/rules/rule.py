@@ -8,17 +8,22 @@ certifies, whether it needs a delta, and whether exchangeable rows are enough. A
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import ClassVar
+from functools import partial
+from typing import Any, ClassVar
 
+import numpy as np
 from numpy.typing import ArrayLike
 
 from dco.foundations import ranks
 from dco.foundations.arrays import Floats, Integers
+from dco.foundations.parallel import run_many
 from dco.foundations.ranks import Guarantee, Level, Threshold, as_rational, checked_scores, conformal_rank, order_statistic
-from dco.guarantees.rules.grouped import grouped_threshold
-from dco.guarantees.rules.overlapping import pattern_cutoffs
-from dco.guarantees.rules.weighted import rounded_up
+from dco.guarantees.rules.weighted import grouped_threshold
+
+_ROUNDS, _BITS = 4, 16
+_SIGN = np.uint64(1 << 63)  # of the pattern of a float
 
 
 class Rule(ABC):
@@ -31,9 +36,9 @@ class Rule(ABC):
     certifies: ClassVar[Guarantee]
     needs_delta: ClassVar[bool]
     exchangeable: ClassVar[bool]  # whether exchangeable rows are enough; if not, rows must be i.i.d.
-    one_per_cluster: ClassVar[bool]  # of rows that belong together, the caller hands over one, picked before scores are seen
-    overlaps: ClassVar[bool] = False  # whether it has cut-offs for groups that overlap
-    weighs: ClassVar[bool] = False  # whether it is known for rows with weights (`weighted_conformal`)
+    # Whether it is the quantile that is known for rows of unequal weight: clusters, groups that overlap, a known shift. If
+    # not, the caller hands over one row of those that belong together, picked before scores are seen.
+    weighs: ClassVar[bool] = False
     claim: ClassVar[str]  # what is claimed, as messages name it: "marginal coverage"
     # The guarantee in one sentence. {level} and {sure} are 1 - alpha and 1 - delta in percent, {who} is the new row, {many}
     # are new rows; {where} is empty, or says in which conditions it holds.
@@ -55,19 +60,13 @@ class Rule(ABC):
         `clusters` holds a code for each row; rows that belong together share one. None if rows are not clustered.
         """
         if clusters is not None:
-            return self.clustered(scores, clusters, alpha=alpha)
+            if not self.weighs:
+                raise ValueError(f'the rule "{self.name}" takes one score for each cluster of rows, and no clusters.')
+            return grouped_threshold(scores, clusters, alpha=alpha)
         rank = self.rank(scores.size, alpha=alpha, delta=delta)
         failure = float(as_rational(delta, name="delta")) if self.needs_delta and delta is not None else None
         level = float(as_rational(alpha))
         return Threshold(order_statistic(scores, rank), rank, scores.size, self.certifies, level, failure)
-
-    def overlapping(self, scores: Floats, features: Floats, new: Floats, *, alpha: Level) -> Floats:
-        """A cut-off for each row of `new`, for groups that overlap: `features` mark those of each checked score."""
-        raise ValueError(f'the rule "{self.name}" has no cut-offs for groups that overlap.')
-
-    def clustered(self, scores: Floats, clusters: Integers, *, alpha: Level) -> Threshold:
-        """The threshold of clustered rows, for rules that weigh whole clusters."""
-        raise ValueError(f'the rule "{self.name}" takes one score for each cluster of rows, and no clusters.')
 
 
 RULES: dict[str, Rule] = {}
@@ -82,14 +81,12 @@ def register_rule(rule: Rule) -> Rule:
 
 @dataclass(frozen=True)
 class SplitConformal(Rule):
-    """`split_conformal` for checked scores; rows that belong together weigh as one (`grouped_conformal`)."""
+    """`split_conformal`; rows that belong together weigh as one (`grouped_conformal`)."""
 
     name = "marginal"
     certifies = "marginal"
     needs_delta = False
     exchangeable = True
-    one_per_cluster = False
-    overlaps = True
     weighs = True
     claim = "marginal coverage"
     sentence = "For {who}, the prediction set contains the true value with probability at least {level}{where}."
@@ -102,24 +99,15 @@ class SplitConformal(Rule):
         """`smallest_marginal_n`."""
         return ranks.smallest_marginal_n(alpha=alpha)
 
-    def clustered(self, scores: Floats, clusters: Integers, *, alpha: Level) -> Threshold:
-        """The quantile in which each cluster weighs the same."""
-        return grouped_threshold(scores, clusters, alpha=alpha)
-
-    def overlapping(self, scores: Floats, features: Floats, new: Floats, *, alpha: Level) -> Floats:
-        """`conditional_conformal`."""
-        return pattern_cutoffs(rounded_up(scores), features, new, level=as_rational(alpha))
-
 
 @dataclass(frozen=True)
 class Pac(Rule):
-    """`bayesian_quadrature` for checked scores."""
+    """`bayesian_quadrature`."""
 
     name = "pac"
     certifies = "pac"
     needs_delta = True
     exchangeable = False
-    one_per_cluster = True
     claim = "a PAC statement"
     sentence = (
         "With confidence at least {sure} over the draw of the calibration rows, the prediction sets contain the true value "
@@ -145,7 +133,7 @@ def split_conformal(scores: ArrayLike, *, alpha: Level) -> Threshold:
     Theorem 3.1 of the paper: a new row exchangeable with the n calibration rows is covered with probability >= 1 - alpha
     (and with probability k / (n + 1) when scores have no ties). It needs exchangeability and nothing else.
     """
-    return with_warning(SPLIT_CONFORMAL, SPLIT_CONFORMAL.threshold(checked_scores(scores), alpha=alpha), alpha, None)
+    return _warned(SPLIT_CONFORMAL, SPLIT_CONFORMAL.threshold(checked_scores(scores), alpha=alpha))
 
 
 def bayesian_quadrature(scores: ArrayLike, *, alpha: Level, delta: Level) -> Threshold:
@@ -156,12 +144,63 @@ def bayesian_quadrature(scores: ArrayLike, *, alpha: Level, delta: Level) -> Thr
     smallest score for the largest e with I_alpha(e + 1, n - e) >= 1 - delta.
     Claim (i.i.d. rows): P(coverage >= 1 - alpha) >= 1 - delta over the draw of the calibration rows.
     """
-    return with_warning(PAC, PAC.threshold(checked_scores(scores), alpha=alpha, delta=delta), alpha, delta)
+    return _warned(PAC, PAC.threshold(checked_scores(scores), alpha=alpha, delta=delta))
 
 
-def with_warning(rule: Rule, threshold: Threshold, alpha: Level, delta: Level | None) -> Threshold:
+def _warned(rule: Rule, threshold: Threshold) -> Threshold:
     """The threshold, with a warning if there are too few rows for a finite one."""
     if threshold.rank == threshold.n + 1:
         at = f"alpha = {threshold.alpha:g}" + ("" if threshold.delta is None else f", delta = {threshold.delta:g}")
-        ranks.warn_infeasible(threshold.n, rule.smallest_n(alpha=alpha, delta=delta), f"{rule.claim} at {at}")
+        smallest = rule.smallest_n(alpha=threshold.alpha, delta=threshold.delta)
+        ranks.warn_infeasible(threshold.n, smallest, f"{rule.claim} at {at}")
     return threshold
+
+
+def partitioned_conformal(
+    parts: Iterable[ArrayLike | Callable[[], ArrayLike]],
+    *,
+    alpha: Level,
+    delta: Level | None = None,
+    n_jobs: int | None = None,
+    scheduler: Any = None,
+) -> Threshold:
+    """`split_conformal` (with `delta` `bayesian_quadrature`) of scores in many parts, equal to the last bit.
+
+    A part is an array, or a function without arguments that reads one and is called four times. Floats compare
+    as their bits do, so the wanted score is found 16 bits at a time: each round counts, in every part, how many scores go on
+    from the bits found so far with each of 65,536 patterns (half a megabyte), and the counts are added up. Ties and
+    infinities count like other scores. `n_jobs` and `scheduler` (the address of a Dask cluster) say where parts are read.
+    """
+    rule = SPLIT_CONFORMAL if delta is None else PAC
+    work, found, before, n, rank = list(parts), 0, 0, 0, 0
+    for done in range(_ROUNDS):
+        made = run_many(partial(_counted, found=found, done=done), work, n_jobs=n_jobs, scheduler=scheduler)
+        upto = np.cumsum(np.sum(made, axis=0))
+        if not done:
+            n = int(upto[-1])
+            rank = rule.rank(n, alpha=alpha, delta=delta)
+        if rank > n:
+            break
+        pattern = int(np.searchsorted(upto, rank - before))
+        before += int(upto[pattern - 1]) if pattern else 0
+        found = (found << _BITS) | pattern
+    level, failure = float(as_rational(alpha)), None if delta is None else float(as_rational(delta, name="delta"))
+    threshold = Threshold(_score(found) if rank <= n else np.inf, rank, n, rule.certifies, level, failure)
+    return _warned(rule, threshold)
+
+
+def _counted(part: Any, *, found: int, done: int) -> Integers:
+    """Of the scores of a part whose first bits are `found`, how many go on with each pattern of 16 bits."""
+    scores = checked_scores(part() if callable(part) else part).astype(np.float64) + 0.0  # -0.0 is 0.0
+    bits = scores.view(np.uint64)
+    keys = np.where(bits & _SIGN, ~bits, bits | _SIGN)  # unsigned integers in the order of the scores
+    if done:
+        keys = keys[keys >> np.uint64(64 - _BITS * done) == np.uint64(found)]
+    patterns = (keys >> np.uint64(64 - _BITS * (done + 1))) & np.uint64(2**_BITS - 1)
+    return np.bincount(patterns.astype(np.int64), minlength=2**_BITS)
+
+
+def _score(key: int) -> float:
+    """The float that has this place in the order."""
+    bits = np.uint64(key)
+    return float((bits ^ _SIGN if bits & _SIGN else ~bits).view(np.float64))

@@ -1,4 +1,4 @@
-"""Calibration by weights: for new rows that are drawn from another mix than the calibration rows, in a known way."""
+"""Calibration by weights: of groups of rows that count as one each, and of new rows from another mix, known in advance."""
 
 from __future__ import annotations
 
@@ -13,7 +13,18 @@ from numpy.typing import ArrayLike
 from dco.foundations.arrays import Bools, Floats, Integers, real_numbers
 from dco.foundations.display import are, counted, have
 from dco.foundations.notes import Note, show
-from dco.foundations.ranks import Level, WeightedThresholds, as_rational, checked_scores
+from dco.foundations.ranks import (
+    Level,
+    Threshold,
+    WeightedThresholds,
+    as_rational,
+    checked_scores,
+    order_statistic,
+    smallest_marginal_n,
+    warn_infeasible,
+)
+from dco.rows.fingerprints import codes_of_values
+from dco.rows.roles import Seed, as_seed
 
 _UNIT = 2.0**-51  # of the larger sum, for each term: four times what one addition can lose
 _LEAST = float(np.finfo(np.float64).smallest_subnormal)  # what scaling can lose of a weight
@@ -132,3 +143,49 @@ def _warn_infinite(count: int, result: WeightedThresholds, share: float) -> None
         )
         remedy = f"More calibration rows are needed; {result.n} {have(result.n)} the effect of {result.effective_n:.3g}."
         show([Note("infeasible", text, remedy)])
+
+
+def grouped_conformal(scores: ArrayLike, groups: Any, *, alpha: Level) -> Threshold:
+    """The (1 - alpha) quantile of sum_g sum_i delta(s_gi) / (n_g (G + 1)) + delta(inf) / (G + 1).
+
+    Every group weighs the same, however many rows it has, so that this says nothing about the share of all new rows. Claim
+    (Lee, Barber and Willett 2023, hierarchical conformal prediction): if the G groups and the new one are exchangeable, a
+    row picked at random from the new group is covered with probability >= 1 - alpha; so is a row that every group has (its
+    first, its last), if rows within a group are exchangeable too. A tenth row is another matter: only large groups have one.
+    With one row per group this is split conformal. `n` is G, and there is no rank. All comparisons are exact: masses are
+    rationals with the group sizes as denominators.
+    """
+    threshold, smallest = grouped_threshold(checked_scores(scores), groups, alpha=alpha), smallest_marginal_n(alpha=alpha)
+    if threshold.n < smallest:
+        claim = f"marginal coverage of a new group at alpha = {threshold.alpha:g}"
+        warn_infeasible(threshold.n, smallest, claim, unit="group")
+    return threshold
+
+
+def grouped_threshold(scores: Floats, groups: Any, *, alpha: Level) -> Threshold:
+    """`grouped_conformal` of checked scores, without the warning."""
+    codes, count = codes_of_values(groups)
+    if codes.size != scores.size:
+        raise ValueError(f"There are {scores.size} scores and {codes.size} group labels; give one label per score.")
+    level = as_rational(alpha)
+    sizes, size_of_group = np.unique(np.bincount(codes), return_inverse=True)
+    size_of_row = size_of_group[codes[np.argsort(scores, kind="stable")]]
+
+    def mass(rows: int) -> Fraction:
+        """Of the lowest rows, in units of a group: sizes are few, so that the exact sum has few terms."""
+        counts = np.bincount(size_of_row[:rows], minlength=sizes.size).tolist()
+        return sum((Fraction(*pair) for pair in zip(counts, sizes.tolist(), strict=True)), Fraction(0))
+
+    rank = bisect_left(range(codes.size + 1), (1 - level) * (count + 1), key=mass)  # one more than all rows: infinite
+    return Threshold(order_statistic(scores, rank), rank=None, n=count, guarantee="marginal", alpha=float(level))
+
+
+def one_row_per_group(groups: Any, *, seed: Seed = None) -> Integers:
+    """One row of each group, uniformly at random, as ascending positions: i.i.d. groups then give i.i.d. rows.
+
+    For PAC statements, which need independent rows. Choose before any score is seen.
+    """
+    codes, _ = codes_of_values(groups)
+    shuffled = np.random.default_rng(as_seed(seed)).permutation(codes.size)
+    _, first = np.unique(codes[shuffled], return_index=True)
+    return np.sort(shuffled[first])
