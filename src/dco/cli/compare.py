@@ -47,27 +47,25 @@ def command(data: Path, as_json: bool, **options: Any) -> None:
     """
     from dco.cli.comparison import ADVICE, CANDIDATE, run_comparison, shown
 
-    alpha = opt.chosen_alpha(options["alpha"], options["confidence"])
+    options["alpha"] = opt.chosen_alpha(options["alpha"], options.pop("confidence"))
     with collected_notes() as notes:
-        opt.note_large(alpha)
-        comparison = run_comparison(data, {**options, "alpha": alpha}, quiet=as_json)
-    held_out = comparison.held_out
-    advised = None if held_out is None else _fit_command(held_out, options)
+        opt.note_large(options["alpha"])
+        found = run_comparison(data, options, quiet=as_json)
+    advised = None if found.held_out is None else _fit_command(found.held_out, options)
     if as_json:
         print_json({
-            "why": comparison.why, "splits": options["splits"], "alpha": alpha,
-            "tables": [json.loads(table.to_json()) for table in comparison.tables], "failed": comparison.failed,
-            "advice": ADVICE, "held_out": None if held_out is None else str(held_out), "next": advised,
-            "out": str(options["out"]), "notes": notes,
+            "why": found.why, "splits": options["splits"], "alpha": options["alpha"],
+            "tables": [json.loads(table.to_json()) for table in found.tables], "failed": found.failed,
+            "advice": ADVICE, "held_out": found.held_out, "next": advised, "out": options["out"], "notes": notes,
         })  # fmt: skip
         return
-    say(comparison.why)
-    for table in comparison.tables:
+    say(found.why)
+    for table in found.tables:
         print_table(table.columns, shown(table).rows, title=table.title, spare=[CANDIDATE, "P95 size"])
-    say(comparison.tables[0].caption)
-    print_notes([*comparison.failed, *notes])
+    say(found.tables[0].caption)
+    print_notes([*found.failed, *notes])
     say(f"Records and tables are in {options['out']}.", ADVICE)
-    kept = f"Rows that were not in it are in {held_out}: {advised}"
+    kept = f"Rows that were not in it are in {found.held_out}: {advised}"
     say("--hold-out 0.3 would have kept such rows." if advised is None else kept)
 
 
@@ -76,8 +74,8 @@ def _fit_command(held_out: Path, options: Mapping[str, Any]) -> str:
     words = ["dco", "fit", str(held_out), "--target", options["target"]]
     if options["decimal"] != ".":
         words += ["--decimal", options["decimal"]]
-    for name in ("task", "alpha", "confidence", "models", "groups", "objective"):
-        if options[name] not in (None, "mean_size"):
+    for name in ("task", "alpha", "models", "groups", "objective"):
+        if options[name] not in (None, "mean_size", 0.1):  # as `dco fit` has it
             words += [f"--{name}", str(options[name])]
     for column in options["drop"]:
         words += ["--drop", column]

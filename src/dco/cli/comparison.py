@@ -7,7 +7,7 @@ import shutil
 import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -68,75 +68,76 @@ class Comparison:
     held_out: Path | None
 
 
+@dataclass(frozen=True)
+class _Settings(Options):
+    """What all records of one comparison have in common."""
+
+    given: Mapping[str, Any] = field(default_factory=dict)
+
+    def settings(self) -> dict[str, Any]:
+        return dict(self.given)
+
+
 def run_comparison(data: Path, o: Mapping[str, Any], *, quiet: bool) -> Comparison:
     """Read, hold rows out, run the splits that are not on record, make the tables."""
-    out = o["out"]
+    out, seed, groups = o["out"], o["seed"], o["groups"]
     _check_input_is_kept(data, out)
-    order = _order(data, o)
-    order.split.roles(o["seed"])  # impossible sizes are refused before anything is written
-    work = _begin(out, order.settings, resume=o["resume"], force=o["force"])
-    experiment, options = as_experiment(order.split, order.settings)
+    split, settings, held_out, why = _order(data, o)
+    split.roles(seed)  # impossible sizes are refused before anything is written
+    work = _begin(out, settings, resume=o["resume"], force=o["force"])
+    experiment = Experiment(  # so that splits are run, kept and resumed like those of the paper
+        "compare",
+        "The methods of the paper on a table.",
+        "a table",
+        0,
+        tables=lambda records, options: comparison_tables(records, split.alpha, groups=groups),
+        run_split=split,
+    )
+    options = _Settings((split.alpha,), given=settings)
     with progress("Splits", o["splits"], quiet=quiet) as reached:
         records = run_splits(  # those that are on disk already are not run again
             experiment,
             work / "records.jsonl",
-            seeds=range(o["seed"], o["seed"] + o["splits"]),
+            seeds=range(seed, seed + o["splits"]),
             options=options,
             jobs=o["jobs"],
             scheduler=o["scheduler"],
             progress=lambda done, total, seconds_left: reached(done),
         )
-    tables = experiment.tables(records, options)
+    tables, path = experiment.tables(records, options), None
     with written_together():
-        held_out = _write_held_out(order, data, work) if order.held_out.size else None
+        if held_out.num_rows:
+            path = out / _write_held_out(held_out, data, work)
         _write_tables(tables, work)
     if work != out:
         _replace_results(work, out)
-    return Comparison(tables, order.why, failures(records), None if held_out is None else out / held_out.name)
+    return Comparison(tables, why, failures(records), path)
 
 
-@dataclass(frozen=True, eq=False)
-class _Order:
-    """What is to be run: the split, the settings that its records must share, and the rows that are held out."""
-
-    table: Any
-    why: str
-    split: Any
-    settings: Mapping[str, Any]
-    held_out: Any
-
-
-def _order(data: Path, o: Mapping[str, Any]) -> _Order:
-    """Read the table and hold rows out."""
+def _order(data: Path, o: Mapping[str, Any]) -> tuple[Split, dict[str, Any], Any, str]:
+    """Read the table: the split to run, the settings that its records share, the rows held out, and the task in words."""
     sampled = read_sample(data, o["sample_rows"], seed=o["seed"]) if o["sample_rows"] else None
     table = known_targets(read_table(data) if sampled is None else sampled[0], Asked.of(o), path=data)
     layout, why = make_layout(table, Asked.of(o), path=data)
     why += f" The comparison is on {table.num_rows:,} of {sampled[2]:,} rows, drawn at random." if sampled else ""
     classes = layout.task == "classification"
     names = chosen_models(o["models"], layout.task) or ["linear", "forest", "boosting", *([] if classes else ["quantiles"])]
-    X, y = features(table, layout, path=data), targets(table, layout, path=data)
+    X, y, groups = features(table, layout, path=data), targets(table, layout, path=data), labels(table, o["groups"])
     if classes and len(np.unique(y)) < 2:
         raise ValueError(f"{data}: the target {layout.target!r} has one class only; a comparison needs at least two.")
-    kept, held_out = _held_out(len(y), o["hold_out"], labels(table, o["groups"]), o["seed"])
+    own_seed = int(np.random.SeedSequence([o["seed"], 3]).generate_state(1)[0])
+    dealt = assign_roles(len(y), tune=0, calibrate=0, test=o["hold_out"] or 0, groups=groups, seed=own_seed)
+    kept, apart = np.sort(dealt.train), np.sort(dealt.test)
     sizes = (o["tune_size"], o["calibrate_size"], o["test_size"])
     settings = {
         "rows": role_fingerprint(row_fingerprints(X, y)), "target": layout.target, "task": layout.task, "models": names,
         "features": list(layout.order), "groups": o["groups"], "alpha": o["alpha"], "delta": o["delta"],
-        "sizes": list(sizes), "hold_out": o["hold_out"], "hold_out_seed": o["seed"] if held_out.size else None,
+        "sizes": list(sizes), "hold_out": o["hold_out"], "hold_out_seed": o["seed"] if apart.size else None,
     } | ({} if o["objective"] == "mean_size" else {"objective": o["objective"]})  # fmt: skip
-    rows = (X.iloc[kept].reset_index(drop=True), y[kept], labels(table, o["groups"], kept))
     maker = Maker(Columns.of(X), classes, o["alpha"])
     models = {name: maker.model(name) for name in names}
-    split = Split(*rows, models, o["alpha"], o["delta"], sizes, o["objective"])
-    return _Order(table, why, split, settings, held_out)
-
-
-def _held_out(n: int, share: Any, groups: Any, seed: int) -> tuple[Any, Any]:
-    if share is None:
-        return np.arange(n), np.arange(0)
-    number = int(np.random.SeedSequence([seed, 3]).generate_state(1)[0])
-    dealt = assign_roles(n, tune=0, calibrate=0, test=share, groups=groups, seed=number)
-    return np.sort(dealt.train), np.sort(dealt.test)
+    rows = (X.iloc[kept].reset_index(drop=True), y[kept], None if groups is None else groups[kept])
+    return Split(*rows, models, o["alpha"], o["delta"], sizes, o["objective"]), settings, table.take(apart), why
 
 
 def _check_input_is_kept(data: Path, out: Path) -> None:
@@ -178,24 +179,19 @@ def _replace_results(work: Path, out: Path) -> None:
     shutil.rmtree(work, ignore_errors=True)
 
 
-def _write_held_out(order: _Order, data: Path, out: Path) -> Path:
-    """The rows that were held out, all columns, as a table that the other commands read."""
+def _write_held_out(rows: Any, data: Path, out: Path) -> str:
+    """The rows that were held out, all columns, as a table that the other commands read; the name of the file."""
     kind = table_format(data)
-    path = out / f"held-out.{'parquet' if kind == 'folder' else kind}"
-    rows = order.table.take(order.held_out)
-    with written_beside(path) as beside, open_table(beside, kind, rows.schema) as file:
+    name = f"held-out.{'parquet' if kind == 'folder' else kind}"
+    with written_beside(out / name) as beside, open_table(beside, kind, rows.schema) as file:
         file.write_table(rows)
-    return path
+    return name
 
 
 def _write_tables(tables: Sequence[Any], out: Path) -> None:
     once = [tables[0], *(replace(table, caption="") for table in tables[1:])]  # they share their caption
-    pages = {
-        "tables.md": "\n".join([*(shown(table).to_markdown() for table in once), ADVICE, ""]),
-        "tables.json": "[" + ",\n".join(table.to_json() for table in tables) + "]\n",
-    }
-    for name, text in pages.items():
-        write_whole(out / name, text)
+    write_whole(out / "tables.md", "\n".join([*(shown(table).to_markdown() for table in once), ADVICE, ""]))
+    write_whole(out / "tables.json", "[" + ",\n".join(table.to_json() for table in tables) + "]\n")
 
 
 # --- one split, and the tables of all ----------------------------------------------------------------------------
@@ -285,25 +281,6 @@ def _seeded(model: Any, seed: int, place: int) -> Any:
     return clone(model).set_params(**dict.fromkeys(free, state))
 
 
-def as_experiment(split: Split, settings: Mapping[str, Any]) -> tuple[Any, Any]:
-    """The comparison as an experiment, so that splits are run, kept and resumed like those of the paper."""
-
-    @dataclass(frozen=True)
-    class Settings(Options):
-        def settings(self) -> dict[str, Any]:
-            return dict(settings)
-
-    experiment = Experiment(
-        name="compare",
-        summary="The methods of the paper on a table.",
-        needs="a table",
-        minutes=0,
-        tables=lambda records, options: comparison_tables(records, split.alpha, groups=settings["groups"]),
-        run_split=split,
-    )
-    return experiment, Settings((split.alpha,))
-
-
 def comparison_tables(records: Sequence[Any], alpha: float, *, groups: str | None = None) -> list[Any]:
     """One table per kind of guarantee, from the records alone; `groups` is the column whose values stay together."""
     runs: dict[str, list[Mapping[str, Any]]] = {}
@@ -321,8 +298,8 @@ def comparison_tables(records: Sequence[Any], alpha: float, *, groups: str | Non
 def _row(method: str, own: list[Mapping[str, Any]], partner: list[Mapping[str, Any]]) -> tuple[Any, ...]:
     """One method: its numbers over splits, and its difference in size to its partner, if sizes are finite."""
     sizes, others = ([float(row["mean_size"]) for row in runs] for runs in (own, partner))
-    difference: Any = None
-    p_value: Any = None
+    difference: float | None = None
+    p_value: float | None = None
     if own is not partner and len(sizes) == len(others) and all(size < math.inf for size in sizes + others):
         paired = paired_comparison(sizes, others)
         difference, p_value = paired.mean_difference, paired.p_value
