@@ -36,6 +36,7 @@ def command(rows: int, plot: Path | None, force: bool, as_json: bool, **wish: An
     A rule of thumb divides the rows; the coverage law that follows from the calibration rows is exact.
     """
     from dco.cli.outputs import check_output, check_suffix
+    from dco.foundations.errors import InfeasibleLevelError
     from dco.guarantees.planning import plan
 
     wish["alpha"] = opt.chosen_alpha(wish["alpha"], wish.pop("confidence"))
@@ -45,8 +46,10 @@ def command(rows: int, plot: Path | None, force: bool, as_json: bool, **wish: An
         check_output(plot, force=force)
     with collected_notes() as notes:
         opt.note_large(wish["alpha"])
-        answer = plan(rows, **wish)
-    outlooks = _outlooks(rows, wish)
+        answer, outlooks = plan(rows, **wish), []
+    for factor in _FACTORS:
+        with suppress(InfeasibleLevelError):
+            outlooks.append(plan(round(factor * rows), **wish).now)
     if plot is not None:
         _draw(plot, outlooks, answer.alpha)
     fit = fit_command(answer, wish["tune_folds"])
@@ -79,47 +82,26 @@ def fit_command(answer: Any, tune_folds: int | None) -> str:
     return " ".join(words)
 
 
-def _outlooks(rows: int, wish: dict[str, Any]) -> list[Any]:
-    """What a quarter to four times as many rows would give, if they suffice for a finite threshold."""
-    from dco.foundations.errors import InfeasibleLevelError
-    from dco.guarantees.planning import plan
-
-    outlooks = []
-    for factor in _FACTORS:
-        with suppress(InfeasibleLevelError):
-            outlooks.append(plan(round(factor * rows), **wish).now)
-    return outlooks
-
-
 def _print_outlooks(outlooks: list[Any], alpha: float) -> None:
-    columns = ["rows", "train", "tune", "calibrate", "5 % to 95 %"]
+    """What a quarter to four times as many rows would give, with a drawing if there is room for one."""
+    columns, title = ["rows", "train", "tune", "calibrate", "5 % to 95 %"], "Expected coverage"
     rows = [
         [entry.n, entry.train, entry.tune, entry.calibrate, f"{entry.coverage_low:.3f} to {entry.coverage_high:.3f}"]
         for entry in outlooks
     ]
-    title = "Expected coverage"
     width = spare_width(columns, rows, most=_BAR)
-    if width >= len("coverage"):  # otherwise the terminal is too narrow for a drawing
+    if width >= len("coverage"):
         title += f"; | marks {1 - alpha:g}, o the mean, ─ nine of ten draws of the calibration rows"
-        columns = [*columns, "coverage"]
-        rows = [[*row, _bar(entry, outlooks, alpha, width)] for row, entry in zip(rows, outlooks, strict=True)]
+        columns.append("coverage")
+        left = min(*(entry.coverage_low for entry in outlooks), 1 - alpha)
+        scale = (width - 1) / (max(*(entry.coverage_high for entry in outlooks), 1 - alpha) - left or 1.0)
+        for cells, entry in zip(rows, outlooks, strict=True):
+            ends = (entry.coverage_low, entry.coverage_high, 1 - alpha, entry.expected_coverage)
+            low, high, level, mean = (round((value - left) * scale) for value in ends)
+            signs = ["─" if low <= place <= high else " " for place in range(width)]
+            signs[level], signs[mean] = "|", "o"
+            cells.append("".join(signs))
     print_table(columns, rows, title=title)
-
-
-def _bar(entry: Any, outlooks: list[Any], alpha: float, width: int) -> str:
-    """One line of the terminal's plot: the range of coverage on a scale that all lines share."""
-    left = min(*(other.coverage_low for other in outlooks), 1 - alpha)
-    right = max(*(other.coverage_high for other in outlooks), 1 - alpha)
-
-    def place(value: float) -> int:
-        return 0 if right == left else round((value - left) / (right - left) * (width - 1))
-
-    signs = [" "] * width
-    for position in range(place(entry.coverage_low), place(entry.coverage_high) + 1):
-        signs[position] = "─"
-    signs[place(1 - alpha)] = "|"
-    signs[place(entry.expected_coverage)] = "o"
-    return "".join(signs)
 
 
 def _draw(path: Path, outlooks: list[Any], alpha: float) -> None:

@@ -19,8 +19,7 @@ from dco.foundations import display
 from dco.foundations.files import plain
 from dco.foundations.parallel import followed
 
-_WIDE = 100_000  # not a terminal: sentences are not wrapped
-_PIPED = 80  # columns of a table that is not on a terminal
+_PIPED = 80  # columns of a table that is not on a terminal, where sentences are not wrapped
 _LONGEST = 30  # a longer word, such as the name of a file, may be broken
 _GAP = 2  # between the columns of a table, and half of it on either side
 
@@ -51,31 +50,24 @@ def print_table(
     from rich.table import Table
     from rich.text import Text
 
-    console, body = _console(sys.stdout), list(rows)
-    every = found = [_Column.of(name, [row[place] for row in body]) for place, name in enumerate(columns)]
-    left_out: list[str] = []
-    if not console.is_terminal:
-        console.width = _PIPED
+    console, found, left_out = _console(sys.stdout), _columns(columns, rows), list[str]()
+    every = found
     for name in spare if console.is_terminal else ():
-        if sum(column.least + _GAP for column in found) > console.width:
+        if _least(found) > console.width:
             found = [column for column in found if column.name != name]
             left_out.append(name)
     if title is not None:  # not the table's own title, which would be wrapped to the width of the table
         console.print(Text(printable(title), style="italic"), soft_wrap=not console.is_terminal)
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
-    room = console.width - sum(column.least + _GAP for column in found)
+    room = console.width - _least(found)
     if room < 0:
         _print_blocks(console, every)
         return []
-    for column in found:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+    for column in found:  # rich would narrow columns by their share, through words
         more = max(0, min(room, column.full - column.least))
         room -= more
-        table.add_column(
-            Text(column.name),
-            justify="right" if column.numeric else "left",
-            width=column.least + more if room >= 0 else None,  # rich would narrow columns by their share, through words
-            overflow="fold",
-        )
+        justify: Any = "right" if column.numeric else "left"
+        table.add_column(Text(column.name), justify=justify, width=column.least + more, overflow="fold")
     for cells in zip(*(column.cells for column in found), strict=True):
         table.add_row(*map(Text, cells))
     console.print(table)
@@ -99,9 +91,8 @@ def _print_blocks(console: Any, columns: Sequence[_Column]) -> None:
 
 def spare_width(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, most: int) -> int:
     """How wide one more column of a table may be, up to `most`."""
-    body, console = list(rows), _console(sys.stdout)
-    taken = sum(_Column.of(name, [row[place] for row in body]).least + _GAP for place, name in enumerate(columns))
-    return max(0, min(most, (console.width if console.is_terminal else _PIPED) - taken - _GAP))
+    room: int = _console(sys.stdout).width - _least(_columns(columns, rows)) - _GAP
+    return max(0, min(most, room))
 
 
 @dataclass(frozen=True)
@@ -114,15 +105,22 @@ class _Column:
     least: int
     full: int
 
-    @classmethod
-    def of(cls, name: str, values: Sequence[Any]) -> _Column:
-        from rich.cells import cell_len
 
-        cells = [printable(value if isinstance(value, str) else number(value)) for value in values]
+def _columns(names: Sequence[str], rows: Iterable[Sequence[Any]]) -> list[_Column]:
+    from rich.cells import cell_len
+
+    body, found = list(rows), []
+    for place, name in enumerate(names):
+        cells = [printable(row[place] if isinstance(row[place], str) else number(row[place])) for row in body]
         words = [word for cell in cells for word in ([cell] if _is_whole(cell) else cell.split())]
         widest, full = (max(map(cell_len, texts)) for texts in ([*words, *name.split(), ""], [*cells, name]))
-        least = min(widest, _LONGEST)
-        return cls(name, cells, all(cell == "–" or re.fullmatch(_NUMBER, cell) for cell in cells), least, full)
+        numeric = all(cell == "–" or re.fullmatch(_NUMBER, cell) for cell in cells)
+        found.append(_Column(name, cells, numeric, min(widest, _LONGEST), full))
+    return found
+
+
+def _least(columns: Iterable[_Column]) -> int:
+    return sum(column.least + _GAP for column in columns)
 
 
 def number(value: Any) -> str:
@@ -190,7 +188,7 @@ def print_notes(notes: Iterable[str]) -> None:
 def _console(file: Any) -> Any:
     from rich.console import Console
 
-    return Console(file=file, highlight=False, markup=False, emoji=False, width=None if file.isatty() else _WIDE)
+    return Console(file=file, highlight=False, markup=False, emoji=False, width=None if file.isatty() else _PIPED)
 
 
 _NUMBER = r"[-−+]?(\d+(\.\d*)?(e[-+]?\d+)?|inf)( ?%)?"

@@ -33,7 +33,7 @@ def command(
     trained or tuned the model; after an alarm of `dco watch`, rows that came later. The new certificate names the old one.
     """
     from dco.cli.model_files import layout_of, open_model, rows_with_targets
-    from dco.cli.outputs import check_output
+    from dco.cli.outputs import check_outputs
     from dco.cli.reading import column_names
     from dco.evaluation.recalibration import recalibrate
     from dco.foundations.files import write_whole, written_together
@@ -42,8 +42,7 @@ def command(
     force, in_parts, rest, jobs, scheduler = (options.pop(n) for n in ("force", "in_parts", "rest", "jobs", "scheduler"))
     if not in_parts and (rest or jobs != 1 or scheduler is not None):
         raise click.UsageError("--rest, --jobs and --scheduler are for calibration in parts: add --in-parts.")
-    for path in (out, *([] if certificate is None else [certificate])):
-        check_output(path, force=force, inputs=[model, data])
+    check_outputs({"out": out, "certificate": certificate}, force=force, inputs=[model, data])
     with progress("Recalibrating", None, quiet=as_json or in_parts), collected_notes() as notes:
         old = open_model(model, trust)
         if in_parts:

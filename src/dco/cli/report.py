@@ -10,7 +10,6 @@ import click
 
 from dco.cli.options import FILE, example, force_option, known_options
 from dco.cli.printing import as_json, collected_notes, print_json, print_notes, progress, say
-from dco.foundations.extras import require
 
 
 @click.command("report", epilog=example("dco report model.dco --data new_patients.csv --by sex --out report.html"))
@@ -29,15 +28,13 @@ def command(
     Such a folder is what `dco compare` or `dco reproduce` wrote. On the page of a model, coverage and sizes come only from
     the rows given with --data: calibration rows are never shown as coverage.
     """
-    from dco.cli.outputs import check_output, check_suffix
-
-    inside = [file for file in model.rglob("*") if file.is_file() and file.suffix.lower() not in (".html", ".htm")]
-    check_output(out, force=force, inputs=[*(inside if model.is_dir() else [model]), data])  # a page may be written again
-    check_suffix(out, ".html", ".htm")
-    require("jinja2", extra="report")
+    from dco.cli.outputs import check_output, check_page
     from dco.report import page
     from dco.report.results import found_in, read_results
 
+    inside = [file for file in model.rglob("*") if file.is_file() and file.suffix.lower() not in (".html", ".htm")]
+    check_output(out, force=force, inputs=[*(inside if model.is_dir() else [model]), data])  # a page may be written again
+    check_page(out)
     found: tuple[Any, ...] = ()
     with progress("Writing the page", None, quiet=as_json), collected_notes() as notes:
         if model.is_dir():
