@@ -15,15 +15,13 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import BayesianRidge, LogisticRegression, Ridge
 
 import dco
-from dco.rows.rows import Rows
 from dco.scores import AbsoluteResidual, Score
 from dco.scores.score import check_inverse, named_scores, score_label
 from dco.sets import Intervals
-from dco.tuning.allocation import growing_candidates
 from dco.tuning.proposals import with_ensemble
 from dco.tuning.ranking import Ranking, RankingRow
 from dco.tuning.search import Pieces
-from dco.tuning.selection import Candidate, Choosing, Tried, Workbench
+from dco.tuning.selection import Candidate, Tried
 from dco.tuning.strategies import Found, Optuna, Trial
 
 rng = np.random.default_rng(0)
@@ -132,39 +130,27 @@ class Failing(Shifted):
         raise RuntimeError("no fit here")
 
 
-def bench(**options: Any) -> Workbench:
-    rows = Rows(X, Y)
-    train, tune = rows.take(np.arange(100)), rows.take(np.arange(100, 120))
-    return Workbench(train, tune, None, None, seed=0, choosing=Choosing(**options))
-
-
 def test_a_growing_split_runs_where_it_was_told_to(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = []
+    asked = set()
 
     def noted(function: Any, items: Any, *, n_jobs: Any, scheduler: Any, progress: Any) -> list[Any]:
-        asked.append((n_jobs, scheduler))
+        asked.add((n_jobs, scheduler))
         return [function(item) for item in items]
 
     monkeypatch.setattr("dco.tuning.selection.run_many", noted)
     models = {"ridge": Ridge(), "failing": Failing(), "shifted": Shifted(np.zeros(2001))}
-    look, fitted = growing_candidates(models, None, bench(n_jobs=2, scheduler="tcp://a"), Rows(X, Y))
-    table, y = look(np.arange(100, 150))
-    assert asked == [(2, "tcp://a")]
-    assert set(fitted) == {"ridge", "shifted"}
-    assert list(table) == ["ridge / AbsoluteResidual", "shifted / AbsoluteResidual"]
-    np.testing.assert_array_equal(y, Y[100:150])
-    np.testing.assert_array_equal(
-        table["ridge / AbsoluteResidual"][1].mean, Ridge().fit(X[:100], Y[:100]).predict(X[100:150])
-    )
+    est = dco.DecoupledRegressor(models, tune_size="auto", n_jobs=2, scheduler="tcp://a", random_state=0)
+    with pytest.warns(FitFailedWarning, match="no fit here"):
+        est.fit(X, Y)
+    assert asked == {(2, "tcp://a")}
+    assert {row.name for row in est.ranking_.table} == {"ridge / AbsoluteResidual", "shifted / AbsoluteResidual"}
 
 
-def test_when_no_model_can_be_fitted_or_predict_each_reason_is_told() -> None:
+@pytest.mark.parametrize("tune_size", ["auto", 0.25])
+def test_when_no_model_can_be_fitted_or_predict_each_reason_is_told(tune_size: Any) -> None:
     models = {"one": Failing(), "other": Shifted(np.zeros(10))}
-    look, _ = growing_candidates(models, None, bench(), Rows(X, Y))
     with pytest.raises(ValueError, match=r"one: RuntimeError: no fit here; other: IndexError: .*1000"):
-        look(np.arange(100, 150))
-    with pytest.raises(ValueError, match=r"one: RuntimeError: no fit here; other: IndexError: .*1000"):
-        dco.DecoupledRegressor(models, random_state=0).fit(X, Y)
+        dco.DecoupledRegressor(models, tune_size=tune_size, random_state=0).fit(X, Y)
 
 
 @dataclass(frozen=True)

@@ -32,10 +32,9 @@ from dco.scores.score import Score, score_label
 from dco.sets import LabelSets
 from dco.sets.prediction_sets import PredictionSets
 from dco.tuning import Ranking
-from dco.tuning.allocation import grow_tuning_rows
 from dco.tuning.defaults import Defaults
 from dco.tuning.label_clusters import ENOUGH, label_clusters
-from dco.tuning.selection import Choosing, Selection, Workbench, fit_model, select
+from dco.tuning.selection import Choosing, Selection, Workbench, fit_model, grow_tuning_rows, select
 
 
 def fit_decoupled(

@@ -9,8 +9,7 @@ import pytest
 from dco.foundations.ranks import conformal_rank
 from dco.guarantees.rules import split_conformal
 from dco.reproduction.datasets.synthetic import NoisyPoints
-from dco.tuning import EvaluatedCandidate, grow_until_settled, rank_evaluated
-from dco.tuning.stability import bootstrap_evaluated
+from dco.tuning import EvaluatedCandidate, bootstrap_stability, grow_until_settled, rank_evaluated
 
 FULL = os.environ.get("DCO_GUARANTEES") == "full"
 
@@ -48,7 +47,7 @@ def test_coverage_follows_its_law_under_a_growing_split_and_not_under_a_split_ch
         def look(rows, scores=scores, run=run):
             evaluated = [constant_width(str(c), scores[c, rows]) for c in range(3)]
             resample = np.random.default_rng([run, len(rows)])
-            return bootstrap_evaluated(evaluated, alpha=alpha, rng=resample, repetitions=20)
+            return bootstrap_stability(evaluated, alpha=alpha, rng=resample, repetitions=20)
 
         found = grow_until_settled(np.arange(120), look, alpha=alpha, start=10, growth=1.4, calibrate_size=30)
         winner = chosen(scores, found.tune, alpha)

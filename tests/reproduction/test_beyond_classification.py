@@ -16,7 +16,7 @@ from dco.reproduction.datasets.images import ImageFeatures
 from dco.reproduction.experiment import Options, SplitRecord
 from dco.reproduction.heads import ScoreTable
 from dco.reproduction.methods import METHODS, Given
-from dco.tuning.stability import bootstrap_evaluated
+from dco.tuning import bootstrap_stability
 
 SMALL = splits.Sizes(train=150, tune=60, calibrate=120, test=100)
 CLASSES = 5
@@ -194,7 +194,7 @@ def test_tuning_stops_at_the_first_look_that_has_settled_at_every_level():
         step = splits.settled_tuning_rows(tables, alphas=ALPHAS)
         regrets = {
             n: max(
-                bootstrap_evaluated(
+                bootstrap_stability(
                     [table.rows(0, n).evaluated(name) for name, table in tables.items()],
                     alpha=alpha,
                     rng=np.random.default_rng(n),

@@ -5,8 +5,8 @@ import pytest
 
 from dco.predictions import Points
 from dco.scores import AbsoluteResidual
-from dco.tuning import allocation, grow_tuning_split, grow_until_settled, smallest_calibration
-from dco.tuning.stability import Stability, bootstrap_stability
+from dco.tuning import bootstrap_stability, grow_tuning_split, grow_until_settled, smallest_calibration, stability
+from dco.tuning.stability import Stability
 
 
 def test_calibration_keeps_what_the_level_needs():
@@ -111,14 +111,15 @@ def test_each_look_at_a_growing_split_draws_afresh(monkeypatch):
         seen.append(rng.bit_generator.state["state"]["state"])
         return Stability("a", "a", 1.0, {"a": 1}, 1.0, 1.0, 1, len(y))
 
-    monkeypatch.setattr(allocation, "bootstrap_stability", record)
-    allocation.grow_tuning_split(np.arange(200), lambda rows: ({}, rows), alpha=0.1, seed=0)
+    monkeypatch.setattr(stability, "bootstrap_stability", record)
+    grow_tuning_split(np.arange(200), lambda rows: ({}, rows), alpha=0.1, seed=0)
     assert len(seen) > 2
     assert len(set(seen)) == len(seen)
 
 
 @pytest.mark.parametrize("seed", [0, 5])
-def test_a_look_is_the_bootstrap_of_its_own_rows_groups_and_seed(seed):
+def test_a_look_is_the_bootstrap_of_its_own_rows_groups_and_seed(seed, monkeypatch):
+    monkeypatch.setattr(stability, "TOLERANCE", -1)
     rng = np.random.default_rng(3)
     y, groups = rng.normal(size=120), rng.integers(40, size=120)
     noisy = 0.9 * y + rng.normal(size=(2, 120))
@@ -127,7 +128,7 @@ def test_a_look_is_the_bootstrap_of_its_own_rows_groups_and_seed(seed):
         return {f"m{i}": (AbsoluteResidual(), Points(mean[rows])) for i, mean in enumerate(noisy)}, y[rows]
 
     options = {"alpha": 0.2, "repetitions": 50}
-    found = grow_tuning_split(np.arange(120), candidates_on, seed=seed, groups=groups, tolerance=-1, **options)
+    found = grow_tuning_split(np.arange(120), candidates_on, seed=seed, groups=groups, **options)
     blocks = list(dict.fromkeys(groups))  # whole groups, in the order of their first rows
     for step in found.steps:
         rows = np.concatenate([np.flatnonzero(groups == group) for group in blocks[: step.n_tune]])

@@ -12,8 +12,7 @@ from dco.scores.classification import APS, LAC, TopK
 from dco.scores.regression import AbsoluteResidual, NormalisedResidual
 from dco.tuning import EvaluatedCandidate, bootstrap_stability, rank_evaluated, split_stability, tune
 from dco.tuning.objectives import objective_of
-from dco.tuning.search import checked_pairs, evaluate_pairs
-from dco.tuning.stability import bootstrap_evaluated, split_evaluated, stability_of, winners_of
+from dco.tuning.stability import winners_of
 
 
 def fixed(name, sizes):
@@ -61,9 +60,9 @@ def test_re_splits_by_another_objective_equal_the_search_on_the_rows_of_each_par
     classes = {f"{score} {name}": (score, each) for name, each in named.items() for score in (LAC(), APS())}
     winners = set()
     for candidates, target in ((numbers, y), (classes, labels)):
-        evaluated = evaluate_pairs(checked_pairs(candidates), target)[0]
-        found = split_evaluated(
-            evaluated,
+        found = split_stability(
+            candidates,
+            target,
             alpha=0.2,
             rng=np.random.default_rng(4),
             repetitions=20,
@@ -85,7 +84,7 @@ def test_a_tie_flips_by_its_binomial_law_and_costs_nothing():
     """Sizes x and 1 - x with half the x one: the first wins a bootstrap when Bin(n, 1/2) <= n / 2, and regret is 0."""
     n, times = 40, 4000
     ones = np.arange(n) % 2
-    found = bootstrap_evaluated(
+    found = bootstrap_stability(
         [fixed("x", ones), fixed("mirror", 1 - ones)], alpha=0.1, rng=np.random.default_rng(1), repetitions=times
     )
     assert within(found.wins["x"], times, binom.cdf(n // 2, n, 0.5))
@@ -97,7 +96,7 @@ def test_regret_is_the_price_of_the_wrong_choice_times_its_chance():
     """A mean size of 19/41 against a sure 1/2: the sure one wins when Bin(41, 19/41) > 20.5, and costs 1/2 - 19/41."""
     n, times, p = 41, 4000, 19 / 41
     sizes = (np.arange(n) < 19).astype(float)
-    found = bootstrap_evaluated(
+    found = bootstrap_stability(
         [fixed("varying", sizes), fixed("sure", np.full(n, 0.5))], alpha=0.1, rng=np.random.default_rng(2), repetitions=times
     )
     assert within(found.wins["sure"], times, binom.sf(20, n, p))
@@ -110,7 +109,7 @@ def test_repeated_splits_follow_their_hypergeometric_law():
     """20 of 41 rows without replacement: the sure one, just below 1/2, wins when Hypergeometric(41, 19, 20) >= 10."""
     n, times, kept = 41, 3000, 20
     sizes = (np.arange(n) < 19).astype(float)
-    found = split_evaluated(
+    found = split_stability(
         [fixed("varying", sizes), fixed("sure", np.full(n, 0.5 - 1e-9))],
         alpha=0.1,
         rng=np.random.default_rng(3),
@@ -125,7 +124,7 @@ def test_groups_are_drawn_whole_and_weigh_the_same():
     Bin(9, 4/9) >= 5, whatever the group sizes. Pooled rows would see 10 ones in 45."""
     groups, times = np.repeat(np.arange(9), np.arange(1, 10)), 4000
     entries = [fixed("varying", groups < 4), fixed("sure", np.full(45, 0.5))]
-    found = bootstrap_evaluated(entries, alpha=0.1, rng=np.random.default_rng(9), repetitions=times, groups=groups)
+    found = bootstrap_stability(entries, alpha=0.1, rng=np.random.default_rng(9), repetitions=times, groups=groups)
     assert within(found.wins["sure"], times, binom.sf(4, 9, 4 / 9))
     assert found.regret == pytest.approx((0.5 - 4 / 9) * found.wins["sure"] / times)
     assert found.best == "varying"
@@ -136,7 +135,7 @@ def test_groups_of_several_kinds_are_drawn_like_others():
     names = np.array(["a", 1, 2.5, "1", "b", 7, "c", 8, "d"], dtype=object)
     entries = [fixed("varying", groups < 4), fixed("sure", np.full(45, 0.5))]
     first, second = (
-        bootstrap_evaluated(entries, alpha=0.1, rng=np.random.default_rng(9), repetitions=100, groups=labels)
+        bootstrap_stability(entries, alpha=0.1, rng=np.random.default_rng(9), repetitions=100, groups=labels)
         for labels in (groups, names[groups])
     )
     assert first == second
@@ -147,7 +146,7 @@ def test_group_sizes_beyond_machine_integers_are_handled():
     groups = np.repeat(np.arange(60), np.arange(1, 61))
     n = len(groups)
     entries = [fixed("varying", groups < 20), fixed("sure", np.full(n, 0.4))]
-    found = bootstrap_evaluated(entries, alpha=0.1, rng=np.random.default_rng(10), repetitions=1000, groups=groups)
+    found = bootstrap_stability(entries, alpha=0.1, rng=np.random.default_rng(10), repetitions=1000, groups=groups)
     assert found.best == "varying"
     assert within(found.wins["sure"], 1000, binom.sf(24, 60, 1 / 3) + 0.5 * binom.pmf(24, 60, 1 / 3))
 
@@ -201,20 +200,17 @@ def test_the_same_rng_gives_the_same_answer_and_a_clear_winner_is_stable():
 
 def test_unbounded_sizes_lose_and_do_not_turn_into_nan():
     sizes = np.full(10, np.inf)
-    found = bootstrap_evaluated([fixed("line", sizes), fixed("set", np.ones(10))], alpha=0.1, rng=np.random.default_rng(8))
+    found = bootstrap_stability([fixed("line", sizes), fixed("set", np.ones(10))], alpha=0.1, rng=np.random.default_rng(8))
     assert (found.best, found.modal_share, found.regret) == ("set", 1.0, 0.0)
 
 
-def test_bad_resamples_are_refused():
-    entry = fixed("a", np.ones(4))
-    with pytest.raises(ValueError, match="at least one row"):
-        stability_of([entry], np.array([[1, 1, 0, 0], [0, 0, 0, 0]]), alpha=0.1)
-    with pytest.raises(ValueError, match="counts"):
-        stability_of([entry], np.ones((2, 3), dtype=int), alpha=0.1)
-    with pytest.raises(ValueError, match="repetitions"):
-        bootstrap_evaluated([entry], alpha=0.1, rng=np.random.default_rng(0), repetitions=0)
-    with pytest.raises(ValueError, match="share"):
-        split_evaluated([entry], alpha=0.1, rng=np.random.default_rng(0), share=1.5)
+def test_what_cannot_be_resampled_is_refused():
+    entry, rng = fixed("a", np.ones(4)), np.random.default_rng(0)
+    for name, wrong in (("repetitions", {"repetitions": 0}), ("share", {"share": 1.5})):
+        with pytest.raises(ValueError, match=name):
+            split_stability([entry], alpha=0.1, rng=rng, **wrong)
+    with pytest.raises(ValueError, match="same tuning rows"):
+        bootstrap_stability([entry, fixed("b", np.ones(5))], alpha=0.1, rng=rng)
 
 
 @pytest.mark.parametrize("wrong", [["a"], None, {"a": 3}])
@@ -226,8 +222,13 @@ def test_candidates_of_the_wrong_kind_are_refused(wrong):
 
 def test_each_split_holds_its_share_of_the_rows_without_repeats(monkeypatch):
     held = []
-    monkeypatch.setattr("dco.tuning.stability.stability_of", lambda evaluated, counts, **_: held.append(counts))
-    split_evaluated([fixed("x", np.ones(40))], alpha=0.1, rng=np.random.default_rng(0), repetitions=30, share=0.3)
+
+    def noted(evaluated, counts, *, alpha):
+        held.append(counts)
+        return np.zeros(len(counts), dtype=int)
+
+    monkeypatch.setattr("dco.tuning.stability.winners_of", noted)
+    split_stability([fixed("x", np.ones(40))], alpha=0.1, rng=np.random.default_rng(0), repetitions=30, share=0.3)
     assert held[0].shape == (30, 40)
     assert set(held[0].sum(axis=1)) == {12}
     assert held[0].max() == 1
@@ -243,10 +244,10 @@ def test_equal_mean_sizes_are_told_apart_by_the_p95_size():
 def test_regret_is_neither_nan_nor_negative():
     """Infinite sets cannot be worse than infinite ones; nor is a fallback that covers too little a gain."""
     endless = [fixed(name, np.full(10, np.inf)) for name in ("x", "y")]
-    found = stability_of(endless, np.ones((3, 10), dtype=np.int64), alpha=0.1)
+    found = bootstrap_stability(endless, alpha=0.1, rng=np.random.default_rng(0))
     assert (found.regret, found.relative_regret) == (0.0, 0.0)
-    # two infinite scores of ten: on all rows "x" falls back to sets of size 1, and in the resample it wins without them
+    # two infinite scores of ten: on all rows "x" falls back to sets of size 1, and it wins in every part without both
     scores = np.repeat([1.0, np.inf], [8, 2])
     short = EvaluatedCandidate("x", scores, lambda threshold: np.full(10, float(threshold)))
-    found = stability_of([short, fixed("y", np.full(10, 5.0))], np.repeat([[1, 0]], [8, 2], axis=1), alpha=0.1)
+    found = split_stability([short, fixed("y", np.full(10, 5.0))], alpha=0.1, rng=np.random.default_rng(0), share=0.2)
     assert (found.best, found.modal, found.regret) == ("y", "x", 0.0)

@@ -31,9 +31,8 @@ from dco.reproduction.experiment import Options
 from dco.reproduction.heads import BY_NAME, FIXED, ScoreTable, Training, score_heads, train_heads
 from dco.reproduction.methods import METHODS, TABLE_ROWS, ByRole, Choice, Given
 from dco.rows.roles import RowOrder, random_order
-from dco.tuning import EvaluatedCandidate, rank_evaluated
-from dco.tuning.allocation import GrowthStep, grow_until_settled
-from dco.tuning.stability import bootstrap_evaluated
+from dco.tuning import EvaluatedCandidate, bootstrap_stability, grow_until_settled, rank_evaluated
+from dco.tuning.stability import GrowthStep
 
 LEVELS = (0.2, 0.1, 0.05)
 DRAWS = 1000  # the paper's Dirichlet draws
@@ -335,7 +334,7 @@ def settled_tuning_rows(pool: Mapping[str, ScoreTable], *, alphas: Sequence[floa
         taken = [table.rows(0, len(rows)).evaluated(name) for name, table in pool.items()]
         draws = partial(np.random.default_rng, len(rows))
         return all(
-            bootstrap_evaluated(taken, alpha=alpha, rng=draws(), repetitions=REPETITIONS).relative_regret <= SETTLED
+            bootstrap_stability(taken, alpha=alpha, rng=draws(), repetitions=REPETITIONS).relative_regret <= SETTLED
             for alpha in sorted(alphas)  # the smallest settles last
         )
 

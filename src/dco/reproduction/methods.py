@@ -35,10 +35,17 @@ from dco.scores.regression import QuantileResidual
 from dco.scores.score import Score
 from dco.sets.prediction_sets import PredictionSets
 from dco.tuning import EvaluatedCandidate, tune
-from dco.tuning.direct_tune import tuning_threshold
 from dco.tuning.objectives import Aimed
 from dco.tuning.proposals import MEMBERS, pointwise_score
-from dco.tuning.search import Candidates, Pieces, all_failed, checked_pairs, checked_targets, evaluate_pairs
+from dco.tuning.search import (
+    Candidates,
+    Pieces,
+    all_failed,
+    checked_pairs,
+    checked_targets,
+    evaluate_pairs,
+    tuning_threshold,
+)
 
 Tuned: TypeAlias = Literal["nothing", "score", "structure", "threshold", "structure and threshold"]
 Role: TypeAlias = Literal["tune", "calibrate", "pool", "test"]

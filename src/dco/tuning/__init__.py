@@ -1,10 +1,16 @@
 """Candidates and the exact search for the smallest sets on tuning rows."""
 
-from dco.tuning.allocation import Allocation, grow_tuning_split, grow_until_settled, smallest_calibration
-from dco.tuning.direct_tune import direct_tune
 from dco.tuning.ranking import EvaluatedCandidate, FailedCandidate, Ranking, RankingRow
-from dco.tuning.search import evaluate_candidate, rank_evaluated, tune, tune_levels
-from dco.tuning.stability import Stability, bootstrap_stability, split_stability
+from dco.tuning.search import direct_tune, evaluate_candidate, rank_evaluated, tune, tune_levels
+from dco.tuning.stability import (
+    Allocation,
+    Stability,
+    bootstrap_stability,
+    grow_tuning_split,
+    grow_until_settled,
+    smallest_calibration,
+    split_stability,
+)
 from dco.tuning.strategies import Exhaustive, Found, Optuna, Random, Strategy, Trial
 
 __all__ = [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -14,9 +15,12 @@ from numpy.typing import ArrayLike
 from dco.foundations.arrays import AnyArray, Floats, Integers, as_labels
 from dco.foundations.ranks import Level, as_count
 from dco.predictions import ClassRecord, Prediction
-from dco.rows.conditions import condition_names, rows_by_condition
+from dco.rows.conditions import check_condition, condition_names, condition_values, is_label, rows_by_condition
 from dco.rows.fingerprints import codes_of_values
+from dco.rows.rows import Rows
 from dco.sets.labels import codes_of
+
+_FEW_ROWS = 20  # tuning rows of a pattern of groups
 
 Grid: TypeAlias = int | Sequence[float] | Floats
 Conditions: TypeAlias = ArrayLike | Literal["label"]
@@ -28,7 +32,6 @@ class Options(TypedDict, total=False):
     grid: Grid | None
     risk_margin: Level
     rank_matching: tuple[SupportsIndex, SupportsIndex] | None
-    conditions: Conditions | None
     groups: ArrayLike | None
     slices: Mapping[str, ArrayLike] | None
 
@@ -113,15 +116,36 @@ def group_codes(groups: ArrayLike, n: int) -> Integers:
     return codes_of_values(labels)[0]
 
 
-def slice_codes(slices: Mapping[str, ArrayLike] | None, n: int) -> dict[str, Integers]:
+def slice_codes(slices: Mapping[str, ArrayLike], n: int) -> dict[str, Integers]:
     """The caller's slices of n tuning rows as codes."""
-    found = {name: as_labels(values) for name, values in (slices or {}).items()}
+    found = {name: as_labels(values) for name, values in slices.items()}
     for name, values in found.items():
         if values.shape != (n,):
             raise ValueError(
                 f"slices[{name!r}] must hold one value for each of the {n} tuning rows, got shape {values.shape}."
             )
     return {name: codes_of_values(values, missing=True)[0] for name, values in found.items()}
+
+
+def conditions_of(rows: Rows, condition_on: Any) -> AnyArray | Literal["label"]:
+    """The condition of each tuning row as a number, or "label": a search need not know what they are called."""
+    if is_label(condition_on):
+        return "label"
+    names: Any = condition_values(condition_on, rows.X, None)
+    if isinstance(condition_on, list):  # a pattern of few rows has no quantile worth ranking by: these share one
+        counts = Counter(names.tolist())
+        names = np.asarray([name if counts[name] >= _FEW_ROWS else "" for name in names.tolist()])
+    seen: dict[Any, int] = {}
+    return np.asarray([seen.setdefault(name, len(seen)) for name in names.tolist()], dtype=np.int64)
+
+
+def slices_of(rows: Rows, columns: Sequence[Any], conditions: Conditions | None) -> dict[str, Any]:
+    """The slices of the tuning rows that the caller names: conditions, and the columns that the objective goes by."""
+    found = dict[str, Any]()
+    for name in columns:
+        check_condition(name, rows.X, parameter="by")
+        found[str(name)] = condition_values(name, rows.X, rows.y, parameter="by")
+    return found if conditions is None or isinstance(conditions, str) else found | {"condition": conditions}
 
 
 def row_masses(codes: Integers) -> Integers:

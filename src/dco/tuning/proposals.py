@@ -16,7 +16,6 @@ from dco.foundations.ranks import as_rational, smallest_marginal_n
 from dco.models.averaged import AveragedModel
 from dco.models.several import SeveralModels
 from dco.predictions import Several
-from dco.rows.fingerprints import object_fingerprint
 from dco.scores.classification import TopK
 from dco.scores.levelled import Levelled
 from dco.scores.never_empty import NeverEmpty
@@ -47,7 +46,7 @@ def searched(search: Strategy, listed: Sequence[Candidate], trials: Trials) -> l
             return candidate
         name, _ = names.setdefault(_model_identity(model), (f"trial {len(names)}", model))
         kept.append(score)
-        found = trials.suitable(f"{name}: {type(model).__name__}", model, {own_label(score, labels): score})
+        found = trials.bench.suitable(f"{name}: {type(model).__name__}", model, {own_label(score, labels): score})
         if not found:
             raise IncompatibleScoreError(f"The score {score_label(score)} does not suit {type(model).__name__}.")
         return found[0]
@@ -69,10 +68,8 @@ def searched(search: Strategy, listed: Sequence[Candidate], trials: Trials) -> l
 
 def _model_identity(model: Any) -> Hashable:
     """Equal for models that are fitted alike: one class, the same parameters to the last entry of each array."""
-    try:
-        return type(model), object_fingerprint(model.get_params(deep=False))
-    except TypeError:  # a parameter that cannot be written down: then only the object itself is the same model
-        return type(model), id(model)
+    params = model.get_params(deep=False) if hasattr(model, "get_params") else {"model": model}
+    return type(model), *(identity_of(value) for value in params.values())
 
 
 def with_ensemble(

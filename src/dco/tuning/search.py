@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike
 
 from dco.foundations.arrays import AnyArray, Floats, Integers, to_numpy
 from dco.foundations.errors import DcoError
-from dco.foundations.ranks import Level, as_rational, checked_scores, order_statistic, size_quantile, tuning_rank
+from dco.foundations.ranks import Level, Threshold, as_rational, checked_scores, order_statistic, size_quantile, tuning_rank
 from dco.predictions import ClassRecord, Prediction
 from dco.scores.classification import RankScore
 from dco.scores.score import Score, check_inverse, checked_score, is_ours
@@ -58,7 +58,7 @@ class Pieces:
     """Predictions of the tuning rows: one record, or one per fold with the rows that it predicts."""
 
     records: tuple[Prediction, ...]
-    rows: tuple[Integers, ...] = ()
+    rows: tuple[Any, ...] = (slice(None),)
 
     def labels(self) -> AnyArray | None:
         """All labels: those of the one record in its order, or those of all folds, ascending."""
@@ -67,53 +67,46 @@ class Pieces:
 
     def observed(self, score: Score, y: AnyArray) -> Floats:
         """The score of the label that happened, row by row."""
-        if not self.rows:
-            return score.observed(self.records[0], y)
-        return self._joined([score.observed(record, y[rows]) for record, rows in self._each()])
-
-    def check_inverse(self, score: Score, y: AnyArray, scores: Floats) -> None:
-        """Compare sets with scores, piece by piece."""
-        for record, rows in self._each():
-            check_inverse(score, record, y[rows], scores[rows])
+        parts = [score.observed(record, y[rows]) for record, rows in zip(self.records, self.rows, strict=True)]
+        return parts[0] if len(parts) == 1 else self.joined(parts)
 
     def sizes(self, score: Score, threshold: float | Floats) -> Floats:
         """The size of each row's set in float64; NaN is refused."""
-        if self.rows:
-            found = [to_numpy(score.sizes(record, self._own(record, rows, threshold))) for record, rows in self._each()]
-            sizes = self._joined(found)
-        else:
-            whole = score.sizes(self.records[0], threshold)
-            sizes = np.asarray(whole if isinstance(whole, np.ndarray) else to_numpy(whole), dtype=np.float64)
+        one = len(self.records) == 1
+        cutoffs = [threshold] if one else map(partial(self._own, threshold), self.records, self.rows)
+        found = [score.sizes(record, own) for record, own in zip(self.records, cutoffs, strict=True)]
+        parts = [own if isinstance(own, np.ndarray) else to_numpy(own) for own in found]
+        sizes = np.asarray(parts[0] if one else self.joined(parts), dtype=np.float64)
         if np.any(np.isnan(sizes)):
             raise ValueError(f"{type(score).__name__} gave a set of size NaN (row {np.flatnonzero(np.isnan(sizes))[0]}).")
         return sizes
 
     def sets(self, score: Score, threshold: float | Floats) -> Iterator[tuple[Any, Prediction, PredictionSets]]:
         """The rows of each piece, their record and their sets."""
-        for record, rows in self._each():
-            yield rows, record, score.sets(record, self._own(record, rows, threshold) if self.rows else threshold)
+        for record, rows in zip(self.records, self.rows, strict=True):
+            own = threshold if len(self.records) == 1 else self._own(threshold, record, rows)
+            yield rows, record, score.sets(record, own)
 
     def centres(self) -> Floats:
         """One number per row to order rows by."""
         parts = [record.centres for record in self.records]
-        return self._joined(parts) if self.rows else parts[0]
+        return parts[0] if len(parts) == 1 else self.joined(parts)
 
     def sizes_at_several(self, score: Score, thresholds: Sequence[float] | Floats) -> Floats:
         """The sizes at several thresholds, (J, n)."""
-        found = [to_numpy(score.sizes_at_several(record, thresholds)).astype(np.float64) for record in self.records]
-        return self._joined(found) if self.rows else found[0]
+        parts = [to_numpy(score.sizes_at_several(record, thresholds)) for record in self.records]
+        return self.joined(parts).astype(np.float64)
 
-    def _each(self) -> Iterator[tuple[Prediction, Any]]:
-        return zip(self.records, self.rows or (slice(None),), strict=True)
-
-    def _joined(self, parts: Sequence[AnyArray]) -> Floats:
+    def joined(self, parts: Sequence[AnyArray]) -> Floats:
         """Values of each piece (last axis) in the order of the rows."""
+        if len(parts) == 1:
+            return parts[0]
         joined = np.empty((*parts[0].shape[:-1], sum(map(len, self.rows))))
         for part, rows in zip(parts, self.rows, strict=True):
             joined[..., rows] = part
         return joined
 
-    def _own(self, record: Prediction, rows: Integers, threshold: float | Floats) -> float | Floats:
+    def _own(self, threshold: float | Floats, record: Prediction, rows: Integers) -> float | Floats:
         """The thresholds of a piece: per row, or per label (1, K) in the order in which its record lists the labels."""
         values = np.asarray(threshold)
         if values.ndim == 0:
@@ -133,7 +126,13 @@ Pairs: TypeAlias = Mapping[str, tuple[Score, Pieces]]
 
 
 def tune(
-    candidates: Candidates, y_tune: ArrayLike, *, alpha: Level, objective: Aimed = "mean_size", **options: Unpack[Options]
+    candidates: Candidates,
+    y_tune: ArrayLike,
+    *,
+    alpha: Level,
+    objective: Aimed = "mean_size",
+    conditions: Conditions | None = None,
+    **options: Unpack[Options],
 ) -> Ranking:
     """Rank candidates ``{name: (score, prediction on tuning rows)}`` by mean set size at empirical risk <= alpha.
 
@@ -152,7 +151,7 @@ def tune(
       calibration.
     - `groups`: one group per row; every group then weighs the same and every row 1 / n_g within it.
     """
-    return tune_levels(candidates, y_tune, alphas=[alpha], objective=objective, **options)[0]
+    return tune_levels(candidates, y_tune, alphas=[alpha], objective=objective, conditions=conditions, **options)[0]
 
 
 def tune_levels(
@@ -161,15 +160,17 @@ def tune_levels(
     *,
     alphas: Sequence[Level],
     objective: Aimed = "mean_size",
+    conditions: Conditions | None = None,
     **options: Unpack[Options],
 ) -> tuple[Ranking, ...]:
     """`tune` at several levels; the scores of each candidate are computed once, its sizes in one pass for all levels."""
     pairs, y = checked_pairs(candidates), checked_targets(y_tune)
     if isinstance(alphas, str) or not isinstance(alphas, Iterable):
         raise ValueError(f"alphas must be a list of levels, got {alphas!r}; dco.tune takes a single one.")
-    aim = objective_of(objective)
-    rules = [replace(Rule.of(len(y), each, **options), objective=aim) for each in alphas]
-    return rank_pairs(pairs, y, rules, options.get("conditions"))
+    if conditions is not None and options.get("rank_matching") is not None:
+        raise ValueError("rank_matching is for one threshold: leave out conditions.")
+    rules = [Rule.of(len(y), each, objective=objective_of(objective), **options) for each in alphas]
+    return rank_pairs(pairs, y, rules, conditions)
 
 
 def checked_pairs(candidates: Candidates) -> dict[str, tuple[Score, Pieces]]:
@@ -202,8 +203,7 @@ def rank_evaluated(
         raise ValueError("there is no candidate to rank.")
     if len({len(entry) for entry in evaluated}) != 1:
         raise ValueError("all candidates must be evaluated on the same tuning rows.")
-    rule = Rule.of(len(evaluated[0]), alpha, groups=groups)
-    return ranked(evaluated, {}, replace(rule, objective=objective_of(objective)))
+    return ranked(evaluated, {}, Rule.of(len(evaluated[0]), alpha, groups=groups, objective=objective_of(objective)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -229,25 +229,26 @@ class Rule:
         grid: Grid | None = None,
         risk_margin: Level = 0,
         rank_matching: tuple[SupportsIndex, SupportsIndex] | None = None,
-        conditions: Conditions | None = None,
         groups: ArrayLike | None = None,
         slices: Mapping[str, ArrayLike] | None = None,
+        objective: Objective = MEAN_SIZE,
     ) -> Rule:
         """The rule for n tuning rows; the other parameters are those of `tune`."""
         level = as_rational(alpha)
         margin = Fraction(0) if risk_margin == 0 else as_rational(risk_margin, name="risk_margin")
         if margin >= level:
             raise ValueError(f"risk_margin must be less than alpha = {float(level):g}, got {risk_margin!r}.")
-        if rank_matching is not None and (grid is not None or margin or conditions is not None or groups is not None):
-            raise ValueError("rank_matching fixes the level itself: leave out grid, risk_margin, conditions and groups.")
+        if rank_matching is not None and (grid is not None or margin or groups is not None):
+            raise ValueError("rank_matching fixes the level itself: leave out grid, risk_margin and groups.")
         matched = None if rank_matching is None else matched_level(rank_matching)
-        rule = cls(n, level, level - margin, None if grid is None else checked_grid(grid), matched)
-        rule = rule if slices is None else replace(rule, slices=slice_codes(slices, n))
-        if groups is None:
-            return rule
-        codes = group_codes(groups, n)
-        counts = np.bincount(codes)
-        return replace(rule, groups=codes, masses=row_masses(codes), weights=1 / (len(counts) * counts[codes]))
+        codes = masses = weights = None
+        if groups is not None:
+            codes = group_codes(groups, n)
+            counts = np.bincount(codes)
+            masses, weights = row_masses(codes), 1 / (len(counts) * counts[codes])
+        values = None if grid is None else checked_grid(grid)
+        own = slice_codes(slices, n) if slices else {}
+        return cls(n, level, level - margin, values, matched, codes, masses, weights, objective, own)
 
     def best_threshold(self, scores: Floats, masses: Integers | None) -> tuple[float, bool]:
         """The smallest threshold with a share of scores above it of at most `level`, and whether there is one."""
@@ -291,16 +292,18 @@ def evaluate_pairs(pairs: Pairs, y: AnyArray) -> tuple[list[EvaluatedCandidate],
     known: dict[str, Floats] = {}
     for names, scores, pieces in _sharing(pairs) if len(pairs) > 1 else ():
         with suppress(*_UNSUITABLE):
-            parts = [observed_together(scores, record, y[rows]) for record, rows in pieces._each()]
-            known.update(zip(names, pieces._joined(parts) if pieces.rows else parts[0], strict=True))
+            parts = [
+                observed_together(scores, record, y[rows]) for record, rows in zip(pieces.records, pieces.rows, strict=True)
+            ]
+            known.update(zip(names, pieces.joined(parts), strict=True))
     done, lost = [], {}
     for name, (score, pieces) in pairs.items():
         try:
             own = checked_scores(known[name] if name in known else pieces.observed(score, y))
             if own.shape != (len(y),):
                 raise ValueError(f"{type(score).__name__} gave {own.size} scores for {len(y)} tuning rows.")
-            if not is_ours(score):
-                pieces.check_inverse(score, y, own)
+            for record, rows in () if is_ours(score) else zip(pieces.records, pieces.rows, strict=True):
+                check_inverse(score, record, y[rows], own[rows])
             labels = pieces.labels() if isinstance(pieces.records[0], ClassRecord) else None
             sizes_at, sets_at = partial(pieces.sizes, score), partial(pieces.sets, score)
             curve = None if labels is None else partial(pieces.sizes_at_several, score)  # counts jump, and have such a pass
@@ -322,8 +325,7 @@ def _with_sizes(evaluated: Sequence[EvaluatedCandidate], pairs: Pairs, rules: Se
         with suppress(*_UNSUITABLE):
             found = [sizes_together(scores, record, [asked[name] for name in names]) for record in pieces.records]
             for name, *parts in zip(names, *found, strict=True):
-                sizes = (pieces._joined(parts) if pieces.rows else parts[0]).astype(np.float64)
-                known[name] = dict(zip(asked[name], sizes, strict=True))
+                known[name] = dict(zip(asked[name], pieces.joined(parts).astype(np.float64), strict=True))
 
     def looking_up(entry: EvaluatedCandidate) -> EvaluatedCandidate:
         (score, pieces), levels, sizes = pairs[entry.name], asked[entry.name], known[entry.name]
@@ -473,3 +475,23 @@ def _conditional_row(entry: EvaluatedCandidate, rule: Rule, members: Members) ->
     spread = members.spread(thresholds)
     cutoffs = thresholds[members.codes], spread
     return _measured(entry, rule, float(thresholds.max()), entry.sizes_at(spread), feasible, by_condition, cutoffs)
+
+
+def tuning_threshold(scores: Floats, *, alpha: Level) -> Threshold:
+    """The least threshold with empirical risk <= alpha on the tuning rows: the (n - floor(n alpha))-th smallest score."""
+    rank = tuning_rank(len(scores), alpha=alpha)
+    return Threshold(
+        order_statistic(scores, rank), rank=rank, n=len(scores), guarantee="none", alpha=float(as_rational(alpha))
+    )
+
+
+def direct_tune(score: Score, prediction_tune: Prediction, y_tune: ArrayLike, *, alpha: Level) -> Threshold:
+    """The (n - floor(n alpha))-th smallest tuning score; guarantee "none".
+
+    ``expected_coverage`` is (n - floor(n alpha)) / (n + 1) and holds for a score fixed in advance: always below 1 - alpha
+    + 1 / (n + 1). After a search over candidates on the same rows it is lower still, by an amount that nothing here
+    bounds (16 equal candidates, n = 1000, 1 - alpha = 0.8: about 0.776).
+    """
+    y = checked_targets(y_tune)
+    scores = evaluate_candidate(type(score).__name__, score, prediction_tune, y).scores
+    return tuning_threshold(scores, alpha=alpha)

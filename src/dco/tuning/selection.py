@@ -5,7 +5,6 @@ Each distinct model is fitted once, and predicts the tuning rows once for each k
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -23,23 +22,21 @@ from dco.models.adapt import CLASS_RECORDS, holds_frozen, is_frozen, predict_rec
 from dco.models.averaged import AveragedModel
 from dco.models.several import SeveralModels
 from dco.predictions import GaussianMixtures, fifths
-from dco.rows.conditions import LABEL_CLUSTERS, check_condition, condition_values, is_label
+from dco.rows.conditions import LABEL_CLUSTERS
 from dco.rows.fingerprints import row_uniforms
-from dco.rows.roles import folds
+from dco.rows.roles import Growth, folds
 from dco.rows.rows import Cut, Rows
 from dco.scores.score import Score
 from dco.scores.transformed import Within
 from dco.tuning.defaults import Defaults, scores_for
 from dco.tuning.objectives import MEAN_SIZE, Objective
-from dco.tuning.options import Conditions
+from dco.tuning.options import Conditions, conditions_of, slices_of
 from dco.tuning.proposals import pointwise, searched, with_ensemble, with_levelled
 from dco.tuning.ranking import FailedCandidate, Ranking, failed_note
-from dco.tuning.search import Pieces, Rule, evaluate_pairs, rank_pairs
-from dco.tuning.stability import Stability, split_evaluated
+from dco.tuning.search import Candidates, Pieces, Rule, evaluate_pairs, rank_pairs
+from dco.tuning.stability import Stability, grow_tuning_split, split_stability
 from dco.tuning.strategies import Strategy
 from dco.tuning.support import check_support, note_below_zero
-
-_FEW_ROWS = 20  # tuning rows of a pattern of groups
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,25 +83,9 @@ class Workbench:
     together: Rows | None = None  # training and tuning rows in one, where they lie so already
 
     @cached_property
-    def seen_classes(self) -> AnyArray:
-        """The labels of training and tuning rows: how many more the calibration rows hold is not for a search to know."""
-        return np.unique(np.concatenate([self.train.y, self.tune.y]))
-
-    @cached_property
     def uniform_seed(self) -> int:
         """The seed of randomised scores."""
         return int(np.random.SeedSequence(self.seed).generate_state(2)[0])
-
-    def conditions(self, condition_on: Any) -> AnyArray | str:
-        """The condition of each tuning row as a number, or "label": a search need not know what they are called."""
-        if is_label(condition_on):
-            return "label"
-        names: Any = condition_values(condition_on, self.tuning_rows().X, None)
-        if isinstance(condition_on, list):  # a pattern of few rows has no quantile worth ranking by: these share one
-            rows = Counter(names.tolist())
-            names = np.asarray([name if rows[name] >= _FEW_ROWS else "" for name in names.tolist()])
-        seen: dict[Any, int] = {}
-        return np.asarray([seen.setdefault(name, len(seen)) for name in names.tolist()], dtype=np.int64)
 
     def tuning_rows(self) -> Rows:
         """The rows on which candidates are ranked: the tuning split, or with folds all but calibration rows."""
@@ -114,6 +95,27 @@ class Workbench:
         """The rows on which the winner is refitted: all but calibration rows."""
         apart = len(self.tune) and self.together is None
         return self.train.followed_by(self.tune) if apart else self.together or self.train
+
+    def suitable(self, model_name: str, model: Any, scores: Mapping[str, Score] | None) -> list[Candidate]:
+        """The candidates of one model: every given score that it can feed, or the default scores of what it gives.
+
+        Scores have learnt from training targets, and their sets are cut to the support, where these are asked for.
+        Classifiers are for labels, regressors for numbers: a regressor of the codes 0 and 1 would give intervals of codes.
+        """
+        offered = records_of(model)
+        if scores is None:
+            scores = scores_for(model, offered)
+        kinds = {name: next((kind for kind in score.needs if kind in offered), None) for name, score in scores.items()}
+        found = [Candidate(model_name, name, model, scores[name], kind) for name, kind in kinds.items() if kind is not None]
+        wrong = next((each.kind for each in found if (each.kind in CLASS_RECORDS) != (self.classes is not None)), None)
+        if wrong is not None:
+            needed = "numbers: use DecoupledClassifier" if self.classes is None else "labels: use DecoupledRegressor"
+            raise IncompatibleScoreError(
+                f"The model {model_name!r} gives {wrong.__name__}, which does not predict {needed}, or bring another model."
+            )
+        y, support = (self.train if len(self.train) else self.tune).y, self.choosing.support
+        learnt = [replace(each, score=each.score.fitted(y)) for each in found]
+        return learnt if support is None else [replace(each, score=Within(each.score, *support)) for each in learnt]
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,31 +127,9 @@ class Tried:
     failure: str | None = None
 
 
-def suitable(model_name: str, model: Any, scores: Mapping[str, Score] | None, bench: Workbench) -> list[Candidate]:
-    """The candidates of one model: every given score that it can feed, or the default scores of what it gives.
-
-    Scores have learnt from training targets, and their sets are cut to the support, where these are asked for. Classifiers
-    are for labels, regressors for numbers: a regressor of the codes 0 and 1 would give intervals of codes.
-    """
-    offered = records_of(model)
-    if scores is None:
-        scores = scores_for(model, offered)
-    kinds = {name: next((kind for kind in score.needs if kind in offered), None) for name, score in scores.items()}
-    found = [Candidate(model_name, name, model, scores[name], kind) for name, kind in kinds.items() if kind is not None]
-    wrong = next((each.kind for each in found if (each.kind in CLASS_RECORDS) != (bench.classes is not None)), None)
-    if wrong is not None:
-        needed = "numbers: use DecoupledClassifier" if bench.classes is None else "labels: use DecoupledRegressor"
-        raise IncompatibleScoreError(
-            f"The model {model_name!r} gives {wrong.__name__}, which does not predict {needed}, or bring another model."
-        )
-    y, support = (bench.train if len(bench.train) else bench.tune).y, bench.choosing.support
-    learnt = [replace(each, score=each.score.fitted(y)) for each in found]
-    return learnt if support is None else [replace(each, score=Within(each.score, *support)) for each in learnt]
-
-
 def expand(models: Mapping[str, Any], scores: Mapping[str, Score] | None, bench: Workbench) -> list[Candidate]:
     """Candidates = models x scores; a model or a score that is left without a partner is an error naming both sides."""
-    found = {name: suitable(name, model, scores, bench) for name, model in models.items()}
+    found = {name: bench.suitable(name, model, scores) for name, model in models.items()}
     for name, own in found.items():
         if not own:
             offered = records_of(models[name])
@@ -218,7 +198,8 @@ def _jobs(by_model: Iterable[Sequence[Candidate]], bench: Workbench) -> list[Job
     if bench.n_folds is not None:
         seed = int(np.random.SeedSequence(bench.seed).generate_state(2)[1])  # the first is for randomised scores
         pool, pieces = tuning, folds(len(tuning), bench.n_folds, groups=tuning.clusters, seed=seed)
-    classes = None if bench.classes is None else bench.seen_classes
+    # labels of training and tuning rows alone: how many more the calibration rows hold is not for a search to know
+    classes = None if bench.classes is None else np.unique(np.concatenate([bench.train.y, bench.tune.y]))
     for own in by_model:
         model, fitted = own[0].model, bench.prefitted.get(own[0].model_name)
         kinds, draws = tuple({each.kind: None for each in own}), any(each.score.randomised for each in own)
@@ -263,13 +244,9 @@ class Trials:
     bench: Workbench
     alpha: Level
     conditions: Conditions | None = None
-    slices: Mapping[str, Any] | None = None  # of the tuning rows, as `_named_slices` finds them
+    slices: Mapping[str, Any] | None = None  # of the tuning rows, as `slices_of` finds them
     tried: dict[str, Tried] = field(default_factory=dict)
     seen: dict[str, Candidate] = field(default_factory=dict)
-
-    def suitable(self, model_name: str, model: Any, scores: Mapping[str, Score]) -> list[Candidate]:
-        """The candidates of a model that a search proposes."""
-        return suitable(model_name, model, scores, self.bench)
 
     def rank(self, candidates: Sequence[Candidate]) -> Ranking:
         """Exact search over the candidates whose model does not fail; models that are new are fitted first."""
@@ -285,8 +262,8 @@ class Trials:
             shape = f"n_samples={len(self.bench.train)}, n_features={self.bench.train.X.shape[1]}"
             raise ValueError(f"Every candidate failed on the training and tuning rows ({shape}). {reasons}")
         rows, aim = self.bench.tuning_rows(), self.bench.choosing.objective
-        rule = Rule.of(len(rows), self.alpha, conditions=self.conditions, groups=rows.clusters, slices=self.slices)
-        return rank_pairs(found, rows.y, [replace(rule, objective=aim)], self.conditions)[0]
+        rule = Rule.of(len(rows), self.alpha, groups=rows.clusters, slices=self.slices, objective=aim)
+        return rank_pairs(found, rows.y, [rule], self.conditions)[0]
 
     def fold_by_fold(self, candidate: Candidate, report: Callable[[int, float], bool]) -> bool:
         """Try a new model, reporting the objective of its candidate after each fold; whether it was told to stop."""
@@ -299,7 +276,7 @@ class Trials:
                 break
             pair = candidate.score, parts[-1].predictions[candidate.kind]
             y = self.bench.tuning_rows().y[job.predicted]
-            rule = replace(Rule.of(len(y), self.alpha), objective=self.bench.choosing.objective)
+            rule = Rule.of(len(y), self.alpha, objective=self.bench.choosing.objective)
             if report(step, rank_pairs({candidate.name: pair}, y, [rule])[0].table[0].steering):
                 return True
         self.tried[candidate.model_name] = _assemble(parts, jobs)
@@ -318,16 +295,7 @@ class Trials:
         pairs = {c.name: (c.score, self.tried[c.model_name].predictions[c.kind]) for c in taken}
         rng = np.random.default_rng([self.bench.seed, 3])  # not the draws that dealt roles and clusters
         aim, evaluated = self.bench.choosing.objective, evaluate_pairs(pairs, rows.y)[0]
-        return split_evaluated(evaluated, alpha=self.alpha, rng=rng, objective=aim, slices=self.slices)
-
-
-def _named_slices(bench: Workbench, conditions: Conditions | None) -> dict[str, Any]:
-    """The slices of the tuning rows that the caller names: conditions, and the columns that the objective goes by."""
-    rows, found = bench.tuning_rows(), dict[str, Any]()
-    for name in bench.choosing.objective.columns:
-        check_condition(name, rows.X, parameter="by")
-        found[str(name)] = condition_values(name, rows.X, rows.y, parameter="by")
-    return found if conditions is None or isinstance(conditions, str) else found | {"condition": conditions}
+        return split_stability(evaluated, alpha=self.alpha, rng=rng, objective=aim, slices=self.slices)
 
 
 def fit_model(model: Any, rows: Rows) -> Any:
@@ -345,6 +313,45 @@ def fit_model(model: Any, rows: Rows) -> Any:
         fitted.set_params(**dict.fromkeys(in_place, True))
     fitted.fit(rows.X, rows.y, **(routed(fitted, rows.params) if rows.params else {}))
     return fitted
+
+
+def grow_tuning_rows(
+    models: Mapping[str, Any] | Defaults,
+    scores: Mapping[str, Score] | None,
+    bench: Workbench,
+    statement: Any,
+    growth: Growth,
+) -> tuple[Integers, Integers, Mapping[str, Any]]:
+    """How `deal_roles` grows a tuning split: models are fitted once, then rows are taken until the choice settles."""
+    if bench.choosing.strategy is not None or statement.condition_on is not None:
+        raise ValueError(Message("⟨tune_size=auto⟩ works with the exhaustive search and without ⟨condition_on⟩."))
+    rows = growth.rows
+    bench = replace(bench, train=rows.take(growth.train), tune=rows.take(growth.tune), n_folds=None)
+    if isinstance(models, Defaults):
+        models, scores = models.on(bench.train, scores, bench.train.y)
+    left, fitted = expand(models, scores, bench), dict[str, Any]()
+
+    def look(taken: Integers) -> tuple[Candidates, AnyArray]:
+        nonlocal left
+        now = replace(bench, tune=rows.take(taken), prefitted=fitted)
+        tried = try_models(left, now)
+        fitted.update({name: found.fits[0] for name, found in tried.items() if found.failure is None})
+        left = [candidate for candidate in left if tried[candidate.model_name].failure is None]
+        if not left:
+            reasons = "; ".join(f"{name}: {found.failure}" for name, found in tried.items())
+            raise ValueError(f"Every candidate failed on the training and tuning rows: {reasons}")
+        return {c.name: (c.score, tried[c.model_name].predictions[c.kind].records[0]) for c in left}, now.tune.y
+
+    found = grow_tuning_split(
+        growth.order,
+        look,
+        alpha=statement.alpha,
+        delta=statement.delta if statement.rule.needs_delta else None,
+        calibrate_size=growth.least,
+        seed=bench.seed,
+        groups=rows.clusters,
+    )
+    return found.tune, found.calibrate, fitted
 
 
 @dataclass(frozen=True, eq=False)
@@ -389,9 +396,10 @@ def select(
                 Message("Clusters of labels are learnt on tuning rows: raise ⟨tune_size⟩, or use folds: ⟨tune_folds=5⟩.")
             )
         return _the_only(candidates, alpha=statement.alpha, searched=search is not None, known=fitted_here)
-    conditions = None if statement.condition_on is None else bench.conditions(statement.condition_on)
-    plain = conditions is None and not bench.choosing.objective.columns
-    trials = Trials(bench, statement.alpha, conditions, None if plain else _named_slices(bench, conditions))
+    conditions = None if statement.condition_on is None else conditions_of(bench.tuning_rows(), statement.condition_on)
+    by = bench.choosing.objective.columns
+    slices = None if conditions is None and not by else slices_of(bench.tuning_rows(), by, conditions)
+    trials = Trials(bench, statement.alpha, conditions, slices)
     if search is not None:
         candidates = searched(search, candidates, trials)
     ranking = trials.rank(candidates)

@@ -2,6 +2,11 @@
 
 Everything works on true-label scores, computed once, and set sizes at the thresholds that resampling visits: each is an
 observed score near the tuning rank, so a few dozen size evaluations serve hundreds of repetitions.
+
+A tuning split can grow until selection has settled, and leave the rest to calibration. Why the guarantee survives: the rows
+come in an order fixed in advance, and whether to take more is decided by rows already taken, so the final tuning size is a
+stopping time; given it and the tuning rows, the untouched rows and a new row are still exchangeable. Deciding by anything
+seen on the untouched rows (the resulting width, say) loses coverage.
 """
 
 from __future__ import annotations
@@ -9,13 +14,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal, SupportsIndex, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dco.foundations.arrays import Floats, Integers
-from dco.foundations.ranks import Level, as_count, tuning_rank
+from dco.foundations.arrays import Floats, Integers, as_labels
+from dco.foundations.notes import Message
+from dco.foundations.ranks import Level, as_count, smallest_marginal_n, smallest_pac_n, tuning_rank
+from dco.rows.fingerprints import codes_of_values
 from dco.tuning.objectives import MEAN_SIZE, Objective
 from dco.tuning.options import group_codes, row_masses
 from dco.tuning.ranking import EvaluatedCandidate, Ranking
@@ -30,6 +37,7 @@ from dco.tuning.search import (
     ranked,
 )
 
+TOLERANCE = 0.01  # the relative regret at which selection counts as settled
 _LARGEST_MASS = 2**52  # up to here sums of integer weights are exact, as integers and as floats
 _KNOTS = 16  # thresholds at which an expensive size curve is evaluated
 _AT_ONCE = 32  # thresholds whose sizes are held in memory together
@@ -63,84 +71,63 @@ class Stability:
 
 
 def bootstrap_stability(
-    candidates: Candidates,
-    y_tune: ArrayLike,
+    candidates: Candidates | Sequence[EvaluatedCandidate],
+    y_tune: ArrayLike | None = None,
     *,
     alpha: Level,
     rng: np.random.Generator,
     repetitions: int = 200,
     groups: ArrayLike | None = None,
 ) -> Stability:
-    """Rerun the exact selection on `repetitions` bootstrap samples of the tuning rows (of whole groups, with `groups`)."""
-    return bootstrap_evaluated(_evaluated(candidates, y_tune), alpha=alpha, rng=rng, repetitions=repetitions, groups=groups)
+    """Rerun the exact selection on `repetitions` bootstrap samples of the tuning rows (of whole groups, with `groups`).
+
+    `candidates` are those of `tune`, or a list of candidates already evaluated, which need no `y_tune`.
+    """
+    evaluated, n = _evaluated(candidates, y_tune)
+    times = as_count(repetitions, name="repetitions", least=1)
+    if groups is None:
+        counts = rng.multinomial(n, np.full(n, 1 / n), size=times)
+    else:
+        groups = group_codes(groups, n)
+        masses = row_masses(groups)
+        if masses.dtype == object or int(masses.sum()) > _LARGEST_MASS // n:  # too fine for machine integers: rounded
+            masses = np.maximum(1, np.array([int(mass) * 2**30 // int(masses.max()) for mass in masses], dtype=np.int64))
+        n_groups = int(groups.max()) + 1
+        counts = rng.multinomial(n_groups, np.full(n_groups, 1 / n_groups), size=times)[:, groups] * masses
+    full = rank_evaluated(evaluated, alpha=alpha, groups=groups)
+    return _summary(evaluated, full, winners_of(evaluated, counts, alpha=alpha))
 
 
 def split_stability(
-    candidates: Candidates,
-    y_tune: ArrayLike,
-    *,
-    alpha: Level,
-    rng: np.random.Generator,
-    repetitions: int = 50,
-    share: float = 0.5,
-) -> Stability:
-    """Rerun the exact selection on `repetitions` random subsets, each a `share` of the rows (the paper's stability)."""
-    return split_evaluated(_evaluated(candidates, y_tune), alpha=alpha, rng=rng, repetitions=repetitions, share=share)
-
-
-def bootstrap_evaluated(
-    evaluated: Sequence[EvaluatedCandidate],
-    *,
-    alpha: Level,
-    rng: np.random.Generator,
-    repetitions: int = 200,
-    groups: ArrayLike | None = None,
-) -> Stability:
-    """`bootstrap_stability` for candidates whose scores and size curves are already there."""
-    n, times = _n_rows(evaluated), as_count(repetitions, name="repetitions", least=1)
-    if groups is None:
-        return stability_of(evaluated, rng.multinomial(n, np.full(n, 1 / n), size=times), alpha=alpha)
-    codes = group_codes(groups, n)
-    masses = row_masses(codes)
-    if masses.dtype == object or int(masses.sum()) > _LARGEST_MASS // n:  # too fine for machine integers: round the weights
-        masses = np.maximum(1, np.array([int(mass) * 2**30 // int(masses.max()) for mass in masses], dtype=np.int64))
-    n_groups = int(codes.max()) + 1
-    drawn = rng.multinomial(n_groups, np.full(n_groups, 1 / n_groups), size=times)
-    return stability_of(evaluated, drawn[:, codes] * masses, alpha=alpha, groups=codes)
-
-
-def split_evaluated(
-    evaluated: Sequence[EvaluatedCandidate],
+    candidates: Candidates | Sequence[EvaluatedCandidate],
+    y_tune: ArrayLike | None = None,
     *,
     alpha: Level,
     rng: np.random.Generator,
     repetitions: int = 50,
     share: float = 0.5,
     objective: Objective = MEAN_SIZE,
-    slices: Mapping[str, Any] | None = None,
+    slices: Mapping[str, ArrayLike] | None = None,
 ) -> Stability:
-    """`split_stability` for candidates whose scores and sizes are already there, by an objective that reads no sets."""
+    """Rerun the exact selection on `repetitions` random subsets, each a `share` of the rows (the paper's stability).
+
+    `candidates` are those of `tune`, or a list of candidates already evaluated, which need no `y_tune`. An `objective` must
+    read no sets.
+    """
     if not 0 < share < 1:
         raise ValueError(f"share must lie strictly between 0 and 1, got {share!r}.")
-    n, times = _n_rows(evaluated), as_count(repetitions, name="repetitions", least=1)
-    kept = max(1, round(share * n))
+    evaluated, n = _evaluated(candidates, y_tune)
+    times, kept = as_count(repetitions, name="repetitions", least=1), max(1, round(share * n))
     held = (rng.permutation(n)[:kept] for _ in range(times))
-    if objective != MEAN_SIZE:
-        rule = replace(Rule.of(n, alpha, slices=slices), objective=objective)
-        return _summary(evaluated, ranked(evaluated, {}, rule), _winners_by(evaluated, rule, list(held)))
-    counts = np.zeros((times, n), dtype=np.uint8)
-    for row, part in zip(counts, held, strict=True):
-        row[part] = 1
-    return stability_of(evaluated, counts, alpha=alpha)
-
-
-def stability_of(
-    evaluated: Sequence[EvaluatedCandidate], counts: Integers, *, alpha: Level, groups: ArrayLike | None = None
-) -> Stability:
-    """Stability over given resamples: ``counts[b, i]`` says how often repetition b holds row i, or its integer weight."""
-    return _summary(
-        evaluated, rank_evaluated(evaluated, alpha=alpha, groups=groups), winners_of(evaluated, counts, alpha=alpha)
-    )
+    rule = Rule.of(n, alpha, objective=objective, slices=slices)
+    if objective == MEAN_SIZE:
+        counts = np.zeros((times, n), dtype=np.uint8)
+        for row, part in zip(counts, held, strict=True):
+            row[part] = 1
+        winners = winners_of(evaluated, counts, alpha=alpha)
+    else:
+        winners = _winners_by(evaluated, rule, list(held))
+    return _summary(evaluated, ranked(evaluated, {}, rule), winners)
 
 
 def _winners_by(evaluated: Sequence[EvaluatedCandidate], rule: Rule, held: Sequence[Integers]) -> Integers:
@@ -195,19 +182,16 @@ def _summary(evaluated: Sequence[EvaluatedCandidate], full: Ranking, winners: In
         regret=regret,
         relative_regret=0.0 if regret == 0 else regret / least if least > 0 else math.inf,
         repetitions=len(winners),
-        n=_n_rows(evaluated),
+        n=len(evaluated[0]),
     )
 
 
 def winners_of(evaluated: Sequence[EvaluatedCandidate], counts: Integers, *, alpha: Level) -> Integers:
-    """The candidate (by position) that the exact search picks in each repetition, (B,)."""
-    n = _n_rows(evaluated)
-    if counts.ndim != 2 or counts.shape[1] != n or counts.shape[0] == 0 or np.any(counts < 0):
-        raise ValueError(f"counts must have shape (repetitions, {n}) and hold no negative number, got shape {counts.shape}.")
-    held = counts.sum(axis=1)
-    if np.any(held == 0):
-        raise ValueError("every repetition must hold at least one row.")
-    ranks = np.array([tuning_rank(int(total), alpha=alpha) for total in held])
+    """The candidate (by position) that the exact search picks in each repetition, (B,).
+
+    ``counts[b, i]`` says how often repetition b holds row i, or its integer weight.
+    """
+    ranks = np.array([tuning_rank(int(total), alpha=alpha) for total in counts.sum(axis=1)])
     visited = np.stack([_order_statistics(entry.scores, counts, ranks) for entry in evaluated])  # (C, B)
     curves = [_curve(entry, np.unique(own)) for entry, own in zip(evaluated, visited, strict=True)]
     means = np.stack([_measured(_mean, curve, own, counts) for curve, own in zip(curves, visited, strict=True)])
@@ -272,15 +256,124 @@ def _order_statistics(values: Floats, counts: Integers, ranks: Floats) -> Floats
     return np.asarray(values[order[places]], dtype=np.float64)
 
 
-def _evaluated(candidates: Candidates, y_tune: ArrayLike) -> list[EvaluatedCandidate]:
-    done, lost = evaluate_pairs(checked_pairs(candidates), checked_targets(y_tune))
+def _evaluated(
+    candidates: Candidates | Sequence[EvaluatedCandidate], y_tune: ArrayLike | None
+) -> tuple[Sequence[EvaluatedCandidate], int]:
+    """The candidates, evaluated, and the number of tuning rows."""
+    if isinstance(candidates, list) and all(isinstance(entry, EvaluatedCandidate) for entry in candidates):
+        lengths = {len(entry) for entry in candidates}
+        if len(lengths) != 1 or 0 in lengths:
+            raise ValueError("stability needs at least one candidate, all evaluated on the same tuning rows (at least one).")
+        return candidates, lengths.pop()
+    pairs, targets = cast(Any, candidates), cast(Any, y_tune)
+    done, lost = evaluate_pairs(checked_pairs(pairs), y := checked_targets(targets))
     if not done:
         raise all_failed(lost)
-    return done
+    return done, len(y)
 
 
-def _n_rows(evaluated: Sequence[EvaluatedCandidate]) -> int:
-    lengths = {len(entry) for entry in evaluated}
-    if len(lengths) != 1 or 0 in lengths:
-        raise ValueError("stability needs at least one candidate, all evaluated on the same tuning rows (at least one).")
-    return lengths.pop()
+# ---------------------------------------------------------------------------------------------- a split that grows
+
+
+@dataclass(frozen=True)
+class GrowthStep:
+    """One look: how many rows (or groups) tuning held, whether it had settled, and the stability it was judged by."""
+
+    n_tune: int
+    settled: bool
+    stability: Stability | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Allocation:
+    """Row numbers for tuning and calibration. `reason` is "settled", or "limit" when calibration needs all that is left."""
+
+    tune: Integers
+    calibrate: Integers
+    steps: tuple[GrowthStep, ...]
+    reason: Literal["settled", "limit"]
+
+
+def smallest_calibration(*, alpha: Level, delta: Level | None = None, calibrate_size: SupportsIndex = 0) -> int:
+    """The rows that calibration keeps: max(calibrate_size, ceil((1 - a) / a), for PAC ceil(log delta / log(1 - a)))."""
+    least = smallest_marginal_n(alpha=alpha)
+    if delta is not None:
+        least = max(least, smallest_pac_n(alpha=alpha, delta=delta))
+    return max(as_count(calibrate_size, name="calibrate_size"), least)
+
+
+def grow_until_settled(
+    order: ArrayLike,
+    settled: Callable[[Integers], bool | Stability],
+    *,
+    alpha: Level,
+    delta: Level | None = None,
+    calibrate_size: SupportsIndex = 0,
+    start: SupportsIndex = 20,
+    growth: float = 1.5,
+    groups: ArrayLike | None = None,
+) -> Allocation:
+    """Take rows in `order` for tuning until ``settled(rows taken)``; what is left is for calibration.
+
+    `order` must be fixed before any row is looked at (a seeded permutation). `settled` may look at the rows it is given
+    and at nothing else of these rows; it returns a truth value, or a `Stability`, settled when its relative regret is at
+    most 1 %. Looks happen at `start` rows and then whenever the number has grown by the factor `growth`. Calibration keeps
+    at least `smallest_calibration`. With `groups` (a label for every row that `order` may name), whole groups are taken, and
+    `start`, `calibrate_size` and the minimum count groups.
+    """
+    rows = np.asarray(order)
+    if rows.ndim != 1 or rows.dtype.kind not in "iu" or len(np.unique(rows)) != len(rows):
+        raise ValueError("order must list row numbers, each once.")
+    blocks = _blocks(rows.astype(np.int64), groups)
+    most = len(blocks) - smallest_calibration(alpha=alpha, delta=delta, calibrate_size=calibrate_size)
+    unit = "rows" if groups is None else "groups"
+    if most < 1:
+        needed = f"{len(blocks)} {unit} leave none for tuning: calibration needs at least {len(blocks) - most}."
+        raise ValueError(Message(f"{needed} Bring more rows, or ask for a smaller ⟨calibrate_size⟩ or a larger ⟨alpha⟩."))
+    if not growth > 1:
+        raise ValueError(f"growth must be greater than 1, got {growth!r}.")
+    taken = min(max(as_count(start, name="start"), 1), most)
+    steps: list[GrowthStep] = []
+    while True:
+        verdict = settled(np.concatenate(blocks[:taken]))
+        seen = verdict if isinstance(verdict, Stability) else None
+        steps.append(GrowthStep(taken, bool(verdict) if seen is None else seen.relative_regret <= TOLERANCE, seen))
+        if steps[-1].settled or taken == most:
+            break
+        taken = min(max(taken + 1, math.ceil(taken * growth)), most)
+    reason: Literal["settled", "limit"] = "settled" if steps[-1].settled else "limit"
+    return Allocation(np.concatenate(blocks[:taken]), np.concatenate(blocks[taken:]), tuple(steps), reason)
+
+
+def grow_tuning_split(
+    order: ArrayLike,
+    candidates_on: Callable[[Integers], tuple[Candidates, ArrayLike]],
+    *,
+    alpha: Level,
+    seed: int,
+    repetitions: int = 200,
+    groups: ArrayLike | None = None,
+    **limits: Any,
+) -> Allocation:
+    """`grow_until_settled` by the bootstrap: stop when the expected regret of the selection is at most 1 % of the size.
+
+    ``candidates_on(rows)`` gives ``({name: (score, prediction)}, y)`` for the rows it is handed. `limits` are those of
+    `grow_until_settled`: delta, calibrate_size, start, growth.
+    """
+    codes = None if groups is None else codes_of_values(groups)[0]
+
+    def look(rows: Integers) -> Stability:
+        rng, own = np.random.default_rng([seed, len(rows)]), None if codes is None else codes[rows]
+        return bootstrap_stability(*candidates_on(rows), alpha=alpha, rng=rng, repetitions=repetitions, groups=own)
+
+    return grow_until_settled(order, look, alpha=alpha, groups=codes, **limits)
+
+
+def _blocks(rows: Integers, groups: ArrayLike | None) -> list[Integers]:
+    """Single rows, or whole groups in the order of their first row."""
+    if groups is None:
+        return [rows[i : i + 1] for i in range(len(rows))]
+    turn, _ = codes_of_values(as_labels(groups)[rows])  # groups numbered by their first appearance
+    arranged = np.argsort(turn, kind="stable")
+    ends = np.flatnonzero(np.diff(turn[arranged])) + 1
+    return np.split(rows[arranged], ends)

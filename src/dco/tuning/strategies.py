@@ -10,8 +10,7 @@ import copy
 import inspect
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -19,7 +18,6 @@ import numpy as np
 
 from dco.foundations.extras import require
 from dco.foundations.ranks import as_count
-from dco.scores.score import identity_of
 
 Evaluate: TypeAlias = Callable[..., float]
 Pair: TypeAlias = tuple[Any, Any]
@@ -71,7 +69,7 @@ class Exhaustive(Strategy):
 
     def search(self, evaluate: Evaluate, candidates: Sequence[Pair] = ()) -> Found:
         """Try every candidate, in order."""
-        return _try_all(evaluate, candidates, range(len(_some(candidates))))
+        return _try_all(evaluate, candidates, range(len(candidates)))
 
 
 @dataclass(frozen=True)
@@ -82,13 +80,11 @@ class Random(Strategy):
     seed: int | None = None
 
     def __post_init__(self) -> None:
-        if as_count(self.n) == 0:
-            raise ValueError("n must be at least 1.")
+        as_count(self.n, least=1)
 
     def search(self, evaluate: Evaluate, candidates: Sequence[Pair] = ()) -> Found:
         """Try the drawn candidates, in their original order, so that ties fall as in an exhaustive search."""
-        total = len(_some(candidates))
-        drawn = np.random.default_rng(self.seed).permutation(total)[: self.n]
+        drawn = np.random.default_rng(self.seed).permutation(len(candidates))[: self.n]
         return _try_all(evaluate, candidates, sorted(drawn.tolist()))
 
 
@@ -108,8 +104,7 @@ class Optuna(Strategy):
     pruner: Any = None
 
     def __post_init__(self) -> None:
-        if as_count(self.trials, name="trials") == 0:
-            raise ValueError("trials must be at least 1.")
+        as_count(self.trials, name="trials", least=1)
 
     def search(self, evaluate: Evaluate, candidates: Sequence[Pair] = ()) -> Found:
         """Run the study in memory; `candidates` is not used, the space says what to try."""
@@ -117,11 +112,8 @@ class Optuna(Strategy):
         known = inspect.signature(evaluate).parameters.values()
         reports = self.pruner is not None and any(each.name == "report" or each.kind is each.VAR_KEYWORD for each in known)
         log: list[Trial] = []
-        copies: dict[int, _Copy] = {}
 
         def objective(trial: Any) -> float:
-            model: Any = None
-            score: Any = None
             stopped = False
 
             def report(step: int, value: float) -> bool:
@@ -130,26 +122,29 @@ class Optuna(Strategy):
                 stopped = stopped or bool(trial.should_prune())
                 return stopped
 
+            model = score = None
             try:
-                model, score = _own_pair(self.space(trial), copies)
-                value = _number(evaluate(model, score, report=report) if reports else evaluate(model, score))
+                model, score = _own_pair(self.space(trial))
+                value = _number(evaluate(model, score, **({"report": report} if reports else {})))
                 if stopped:
                     raise optuna.TrialPruned
-            except optuna.TrialPruned:
-                log.append(Trial(trial.number, model, score, None, dict(trial.params), "pruned"))
-                raise
             except Exception as problem:
-                reason = f"{type(problem).__name__}: {problem}"
+                pruned = isinstance(problem, optuna.TrialPruned)
+                reason = "pruned" if pruned else f"{type(problem).__name__}: {problem}"
                 log.append(Trial(trial.number, model, score, None, dict(trial.params), reason))
+                if pruned:
+                    raise
                 return math.nan  # Optuna counts a NaN as a failed trial and goes on
             log.append(Trial(trial.number, model, score, value, dict(trial.params)))
             return value
 
-        with _quiet(optuna):
-            study = optuna.create_study(
-                direction="minimize", sampler=self._sampler(optuna), pruner=copy.deepcopy(self.pruner)
-            )
+        verbosity = optuna.logging.get_verbosity()
+        optuna.logging.set_verbosity(optuna.logging.ERROR)
+        try:
+            study = optuna.create_study(sampler=self._sampler(optuna), pruner=copy.deepcopy(self.pruner))
             study.optimize(objective, n_trials=self.trials)
+        finally:
+            optuna.logging.set_verbosity(verbosity)
         return Found(tuple(log))
 
     def _sampler(self, optuna: Any) -> Any:
@@ -158,30 +153,19 @@ class Optuna(Strategy):
         return self.sampler(seed=self.seed) if callable(self.sampler) else copy.deepcopy(self.sampler)
 
 
-# a model and its parameters, kept so that no later one gets their ids; what these were when it was proposed; a copy of then
-_Copy: TypeAlias = tuple[Any, dict[str, Hashable], Any]
-
-
-def _own_pair(proposed: Any, copies: dict[int, _Copy]) -> Pair:
-    """(model, score) of a trial; the model as a copy, since a space may give one object with other parameters every time.
-
-    One that comes again unchanged is the same copy: it need not be fitted again.
-    """
+def _own_pair(proposed: Any) -> Pair:
+    """(model, score) of a trial; the model as a copy, since a space may give one object with other parameters every time."""
     if not (isinstance(proposed, (tuple, list)) and len(proposed) == 2):
         raise TypeError(f"space(trial) must return a pair (model, score), got {type(proposed).__name__}")
-    model, score = proposed
-    if not hasattr(model, "get_params"):
-        return model, score
     from sklearn.base import clone
 
-    params, known = model.get_params(), copies.get(id(model))
-    state = {name: identity_of(value) for name, value in params.items()}
-    if known is None or known[1] != state:
-        copies[id(model)] = known = ((model, params), state, clone(model))
-    return known[2], score
+    model, score = proposed
+    return clone(model) if hasattr(model, "get_params") else model, score
 
 
 def _try_all(evaluate: Evaluate, candidates: Sequence[Pair], numbers: Sequence[int]) -> Found:
+    if not len(candidates):
+        raise ValueError("there is no candidate to try: pass (model, score) pairs.")
     trials = []
     for number in numbers:
         model, score = candidates[number]
@@ -192,25 +176,8 @@ def _try_all(evaluate: Evaluate, candidates: Sequence[Pair], numbers: Sequence[i
     return Found(tuple(trials))
 
 
-def _some(candidates: Sequence[Pair]) -> Sequence[Pair]:
-    if len(candidates) == 0:
-        raise ValueError("there is no candidate to try: pass (model, score) pairs.")
-    return candidates
-
-
 def _number(objective: float) -> float:
     value = float(objective)
     if math.isnan(value):
         raise ValueError("the objective is NaN.")
     return value
-
-
-@contextmanager
-def _quiet(optuna: Any) -> Iterator[None]:
-    """Optuna's messages below "error" are held back during a search, and its verbosity is put back afterwards."""
-    before = optuna.logging.get_verbosity()
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
-    try:
-        yield
-    finally:
-        optuna.logging.set_verbosity(before)
