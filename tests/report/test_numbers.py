@@ -18,7 +18,7 @@ from sklearn.pipeline import make_pipeline
 
 from dco import DecoupledClassifier, DecoupledRegressor
 from dco.evaluation.evaluate import GroupEvaluation
-from dco.evaluation.histograms import nice_step, size_counts, size_edges
+from dco.evaluation.sizes import nice_step, size_counts, size_edges
 from dco.report.formats import fixed, number
 from dco.report.numbers import (
     GRID,

@@ -35,7 +35,7 @@ def command(
     The rows of DATA must be new: if some of them trained, tuned or calibrated the model, there is no verdict.
     """
     from dco.cli.model_files import condition_columns, open_model, rows_with_targets, stated
-    from dco.evaluation.usefulness import middle_range, point_in_words, size_in_words
+    from dco.evaluation.sizes import middle_range, point_in_words, size_in_words
 
     found: Any
     least, jobs, scheduler = (options.pop(name) for name in ("fail_below", "jobs", "scheduler"))

@@ -16,7 +16,7 @@ from dco.cli.layout import Layout, need_column
 from dco.cli.model_files import labelled_layout, model_features, opened_once
 from dco.cli.printing import progress, say
 from dco.cli.reading import column_names, even_batches, files_of, row_counts
-from dco.evaluation.in_parts import Counts, PartsEvaluation
+from dco.evaluation.on_rows import Counts, PartsEvaluation
 from dco.evaluation.recalibration import ScoredRows, recalibrated
 from dco.foundations.arrays import AnyArray, Integers
 from dco.foundations.display import counted

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dco.evaluation.evaluate import Evaluation, GroupEvaluation, evaluate
-from dco.evaluation.histograms import size_counts, size_edges
 from dco.evaluation.monitor import Monitor
+from dco.evaluation.sizes import size_counts, size_edges
 from dco.evaluation.watching import confidence_sequence
 from dco.foundations.extras import require
 from dco.guarantees.theory import coverage_law_of_rank

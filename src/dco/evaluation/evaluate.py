@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dco.evaluation.evenness import ExcessRisk, Slab, Slice, fifths_in_words, share_interval, slices_of
-from dco.foundations.arrays import AnyArray, Bools, Floats, as_labels, real_numbers
+from dco.foundations.arrays import AnyArray, Bools, Floats, Integers, as_labels, real_numbers
 from dco.foundations.display import ShownAsPrinted, counted, first_few, html_table, number, p_in_words
 from dco.foundations.notes import Message, Note
 from dco.foundations.ranks import Threshold, size_quantile
@@ -45,6 +45,42 @@ class GroupEvaluation:
     p95_size: float
     consistency: Consistency | None = None
     unknown_labels: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class Outcomes:
+    """Of each row: whether its set holds its target, whether any set could, and the size of the set."""
+
+    covered: Bools
+    known: Bools
+    sizes: Floats
+
+    @classmethod
+    def of(cls, sets: PredictionSets, y: ArrayLike) -> Outcomes:
+        """What the sets did on the targets of their rows."""
+        covered, sizes = np.asarray(sets.contains(y), dtype=bool), np.asarray(sets.sizes(), dtype=np.float64)
+        return cls(covered, sets.knows(y) if isinstance(sets, LabelSets) else np.ones(len(sets), dtype=bool), sizes)
+
+    def measured(self, rows: Any, threshold: Threshold | None, *, tied: bool, confidence: float = 0.95) -> dict[str, Any]:
+        """What is measured on some rows, with the test of their threshold."""
+        sizes, hits, unknown = self.sizes[rows], int(self.covered[rows].sum()), int(np.sum(~self.known[rows]))
+        low, high = share_interval(hits, sizes.size, confidence=confidence)
+        return {
+            "n": sizes.size, "coverage": hits / sizes.size, "coverage_low": low, "coverage_high": high,
+            "mean_size": float(sizes.mean()), "median_size": size_quantile(sizes, 0.5),
+            "p95_size": size_quantile(sizes, 0.95), "unknown_labels": unknown,
+            "consistency": law_of_counts(hits, sizes.size, unknown, threshold, tied=tied),
+        }  # fmt: skip
+
+    def by_part(
+        self, parts: Iterable[tuple[Any, Integers]], thresholds: Mapping[Any, Threshold], *, tied: Collection[Any] = (),
+        confidence: float = 0.95,
+    ) -> tuple[GroupEvaluation, ...]:  # fmt: skip
+        """The same for parts of the rows, each a name and its rows; the laws of those that have `thresholds`."""
+        return tuple(
+            GroupEvaluation(name, **self.measured(rows, thresholds.get(name), tied=name in tied, confidence=confidence))
+            for name, rows in parts
+        )
 
 
 @dataclass(frozen=True)
@@ -93,8 +129,8 @@ class Evaluation(ShownAsPrinted):
         """What judges the promise: the law of all rows (under None), or that of each group with a threshold of its own."""
         if self.consistency is not None:
             return {None: self.consistency}
-        judged = {} if self.no_verdict else {row.group: row.consistency for row in self.by_condition or self.by_group}
-        return {name: law for name, law in judged.items() if law is not None}
+        rows = () if self.no_verdict else self.by_condition or self.by_group
+        return {row.group: row.consistency for row in rows if row.consistency is not None}
 
     @property
     def broken(self) -> tuple[Any, ...]:
@@ -140,21 +176,6 @@ class Evaluation(ShownAsPrinted):
         """Whether the promise held on these rows, and what to do if it did not."""
         return f"{self.verdict_in_words(promised=promised)} {self.advice}".rstrip()
 
-    def evenness(self) -> list[tuple[str, str, float, float, float]]:
-        """What, where, coverage and its 95 % interval: the worst slice of each kind, the worst slab, the excess risk."""
-        found = {}
-        for row in sorted(self.slices, key=lambda row: -row.coverage_high):  # the last is surely low, not merely small
-            where = f"{row.value} ({counted(row.n, 'row')})"
-            found[row.by] = (f"worst {row.by}", where, row.coverage, row.coverage_low, row.coverage_high)
-        lines = [found[by] for by in dict.fromkeys(row.by for row in self.slices)]
-        if (slab := self.worst_slab) is not None:
-            where = f"{slab.where} ({counted(slab.n, 'row')})"
-            lines.append(("worst slab", where, slab.coverage, slab.coverage_low, slab.coverage_high))
-        if (risk := self.excess_risk) is not None:
-            where = f"mean distance of coverage given x ({counted(risk.n, 'row')})"
-            lines.append(("excess risk", where, risk.value, risk.low, risk.high))
-        return lines
-
     def unevenness(self) -> list[str]:
         """The worst slab and the excess risk in words; nothing for few rows."""
         slab, risk, told = self.worst_slab, self.excess_risk, []
@@ -173,62 +194,78 @@ class Evaluation(ShownAsPrinted):
         """Plain numbers and texts, nested, with the verdict; infinity stays a float."""
         return asdict(self) | {"verdict": self.verdict}
 
-    def _repr_html_(self) -> str:
-        facts = [line.split("  ", 1) for line in str(self).split("\n\n")[0].splitlines()]
-        facts.sort(key=lambda fact: fact[0] != "verdict")  # what a reader asks first
-        made = html_table(["", ""], [[name, value.strip()] for name, value in facts])
-        rows = []
-        for row in self.by_group:
-            interval = f"{row.coverage_low:.4f} to {row.coverage_high:.4f}"
-            sizes = number(row.mean_size), number(row.p95_size)
-            rows.append([str(row.group), str(row.n), f"{row.coverage:.4f}", interval, *sizes])
-        head = ["group", "rows", "coverage", "95 % interval", "mean size", "P95 size"]
-        return made + html_table(head, rows) if rows else made
-
-    def __str__(self) -> str:
-        lines = [
-            f"rows               {self.n}",
-            f"coverage           {self.coverage:.4f} (95 % interval {self.coverage_low:.4f} to {self.coverage_high:.4f})",
-            f"mean size          {number(self.mean_size)}{self._infinity_note()}",
-            f"median size        {number(self.median_size)}",
-            f"P95 size           {number(self.p95_size)}",
-            f"empty / full sets  {self.empty:.1%} / {self.full:.1%}",
+    def _facts(self) -> list[tuple[str, str]]:
+        """What is printed of all rows, each number with its name."""
+        finite, infinite = self.mean_finite_size, ""
+        if self.infinite > 0:
+            others = "no set is finite" if math.isnan(finite) else f"{number(finite)} over the others"
+            infinite = f" ({self.infinite:.1%} of the sets are infinite; {others})"
+        facts = [
+            ("rows", str(self.n)),
+            ("coverage", f"{self.coverage:.4f} ({_interval(self)})"),
+            ("mean size", f"{number(self.mean_size)}{infinite}"),
+            ("median size", number(self.median_size)),
+            ("P95 size", number(self.p95_size)),
+            ("empty / full sets", f"{self.empty:.1%} / {self.full:.1%}"),
         ]
         if self.single is not None:
-            lines.append(f"one-label sets     {self.single:.1%}")
+            facts.append(("one-label sets", f"{self.single:.1%}"))
         if self.unknown_labels:
-            lines.append(f"unknown labels     {counted(self.unknown_labels, 'row')}: misses, as no set can hold them")
-        if self.consistency is not None:
-            lines += [
-                f"expected coverage  {self.consistency.expected_coverage:.4f}"
-                f" (90 % of the time between {self.consistency.low:.4f} and {self.consistency.high:.4f})",
-                f"verdict            {self.verdict}: {self.consistency.verdict} (p = {self.consistency.p_value:.3g})",
-            ]
+            facts.append(("unknown labels", f"{counted(self.unknown_labels, 'row')}: misses, as no set can hold them"))
+        if (law := self.consistency) is not None:
+            usual = f"90 % of the time between {law.low:.4f} and {law.high:.4f}"
+            facts.append(("expected coverage", f"{law.expected_coverage:.4f} ({usual})"))
+            facts.append(("verdict", f"{self.verdict}: {law.verdict} (p = {law.p_value:.3g})"))
         elif self.no_verdict is not None:
-            lines.append(f"verdict            none: {self.no_verdict}")
-        for what, where, value, low, high in self.evenness():
-            lines.append(f"{what:<17}  {value:.4f} (95 % interval {low:.4f} to {high:.4f}): {where}")
-        lines += [f"note               {note}" for note in self.notes]
-        if self.by_group:
-            width = max(5, *(len(str(row.group)) for row in self.by_group))
-            judged = any(row.consistency is not None for row in self.by_group)
-            head = f"{'group':<{width}}  {'rows':>7}  coverage  95 % interval     mean size   P95 size"
-            lines += ["", head + ("  expected  p" if judged else "")]
-            lines += [
-                f"{row.group!s:<{width}}  {row.n:>7}  {row.coverage:>8.4f}  "
-                f"{row.coverage_low:.4f} to {row.coverage_high:.4f}  {number(row.mean_size):>9}  {number(row.p95_size):>9}"
-                + (f"  {row.consistency.expected_coverage:>8.4f}  {row.consistency.p_value:.3g}" if row.consistency else "")
-                for row in self.by_group
-            ]
-        return "\n".join(lines)
+            facts.append(("verdict", f"none: {self.no_verdict}"))
+        worst = {row.by: row for row in sorted(self.slices, key=lambda row: -row.coverage_high)}  # surely low, not small
+        low: list[tuple[str, Any, Any]] = [
+            (by, worst[by], worst[by].value) for by in dict.fromkeys(row.by for row in self.slices)
+        ]
+        low += [] if self.worst_slab is None else [("slab", self.worst_slab, self.worst_slab.where)]
+        facts += [
+            (f"worst {by}", f"{row.coverage:.4f} ({_interval(row)}): {where} ({counted(row.n, 'row')})")
+            for by, row, where in low
+        ]
+        if (risk := self.excess_risk) is not None:
+            of = f"mean distance of coverage given x ({counted(risk.n, 'row')})"
+            facts.append(("excess risk", f"{risk.value:.4f} (95 % interval {risk.low:.4f} to {risk.high:.4f}): {of}"))
+        return facts + [("note", str(note)) for note in self.notes]
 
-    def _infinity_note(self) -> str:
-        if self.infinite == 0:
-            return ""
-        rest = (
-            "no set is finite" if math.isnan(self.mean_finite_size) else f"{number(self.mean_finite_size)} over the others"
-        )
-        return f" ({self.infinite:.1%} of the sets are infinite; {rest})"
+    def _groups(self) -> list[list[str]]:
+        """The head and the rows of the table by group; empty without groups."""
+        judged = any(row.consistency is not None for row in self.by_group)
+        head = [
+            "group",
+            "rows",
+            "coverage",
+            "95 % interval",
+            "mean size",
+            "P95 size",
+            *(["expected", "p"] if judged else []),
+        ]
+        table = [head] if self.by_group else []
+        for row in self.by_group:
+            ends = f"{row.coverage_low:.4f} to {row.coverage_high:.4f}"
+            cells = [str(row.group), str(row.n), f"{row.coverage:.4f}", ends, number(row.mean_size), number(row.p95_size)]
+            law = row.consistency
+            table.append([*cells, *([f"{law.expected_coverage:.4f}", f"{law.p_value:.3g}"] if law else [])])
+        return table
+
+    def _repr_html_(self) -> str:
+        facts, groups = self._facts(), self._groups()
+        facts.sort(key=lambda fact: fact[0] != "verdict")  # what a reader asks first
+        return html_table(["", ""], facts) + (html_table(groups[0], groups[1:]) if groups else "")
+
+    def __str__(self) -> str:
+        lines, groups = [f"{name:<17}  {text}" for name, text in self._facts()], self._groups()
+        places = [f"<{max([5, *(len(row[0]) for row in groups)])}", ">7", ">8", "<16", ">9", ">9", ">8", "<"]
+        table = ["  ".join(f"{cell:{at}}" for cell, at in zip(row, places, strict=False)) for row in groups]
+        return "\n".join([*lines, *([""] if table else []), *table])
+
+
+def _interval(row: Evaluation | Slice | Slab) -> str:
+    return f"95 % interval {row.coverage_low:.4f} to {row.coverage_high:.4f}"
 
 
 def evaluate(
@@ -252,55 +289,45 @@ def evaluate(
     if isinstance(sets, LabelSets):
         sets = sets.on_host()
     check_not_missing(y, "a set cannot be right or wrong about a value that is not known.")
-    hits, sizes = np.asarray(sets.contains(y), dtype=bool), np.asarray(sets.sizes(), dtype=np.float64)
-    n = len(sets)
-    known = sets.knows(y) if isinstance(sets, LabelSets) else np.ones(n, dtype=bool)
+    seen, n, labels, own = Outcomes.of(sets, y), len(sets), isinstance(sets, LabelSets), thresholds or {}
     if n == 0:
         raise ValueError("there are no rows to evaluate; give at least one.")
-    finite, labels = sizes[np.isfinite(sizes)], isinstance(sets, LabelSets)
-    is_tied = tied.__contains__ if isinstance(tied, Collection) else lambda name: bool(tied)
+    if not isinstance(tied, Collection):
+        tied = [None, *own] if tied else []
     named: dict[str, AnyArray] = {"class": condition_names(as_labels(y))} if labels else {}
     if centres is not None:
         values = real_numbers(centres, name="centres").astype(np.float64)
         named["fifth"] = fifths_in_words(values, fifths(values))
-    if groups is not None and as_labels(groups).shape == (n,):
-        named["group"] = condition_names(as_labels(groups))
-    slices = slices_of(named, hits, sizes)
+    columns: AnyArray = np.empty((n, 0)) if groups is None else as_labels(groups)
+    if columns.shape[:1] != (n,) or columns.ndim > 2:
+        raise ValueError(f"groups must hold one value for each of the {n} rows, got shape {columns.shape}.")
+    if columns.ndim == 1:
+        named["group"] = condition_names(columns)
+    each = [rows_by_condition(condition_names(column)) for column in columns.reshape(n, -1).T]
+    slices, finite = slices_of(named, seen.covered, seen.sizes), seen.sizes[np.isfinite(seen.sizes)]
     return Evaluation(
-        **_measures(hits, known, sizes, threshold, tied=is_tied(None)),
+        **seen.measured(slice(None), threshold, tied=None in tied),
         mean_finite_size=float(finite.mean()) if finite.size else math.nan,
         empty=float(np.mean(sets.is_empty())),
         full=float(np.mean(is_full(sets))),
-        infinite=float(np.mean(np.isinf(sizes))),
-        by_group=() if groups is None else _by_group(hits, known, sizes, as_labels(groups), thresholds or {}, is_tied),
-        no_verdict=None if known.any() else "no row has a label that a set can hold",
-        single=float(np.mean(sizes == 1)) if labels else None,
+        infinite=float(np.mean(np.isinf(seen.sizes))),
+        by_group=tuple(row for parts in each for row in seen.by_part(parts.items(), own, tied=tied)),
+        no_verdict=None if seen.known.any() else "no row has a label that a set can hold",
+        single=float(np.mean(seen.sizes == 1)) if labels else None,
         slices=slices,
         notes=_low_classes(slices),
     )
 
 
-def _low_classes(slices: tuple[Slice, ...], *, most: int = 5) -> tuple[Note, ...]:
+def _low_classes(slices: tuple[Slice, ...]) -> tuple[Note, ...]:
     """A note that names every class under 70 %; the slices of an evaluation list all."""
     low = sorted((row for row in slices if row.by == "class" and row.coverage < LOW), key=lambda row: row.coverage)
     if not low:
         return ()
-    shown = ", ".join(f"{row.value} ({100 * row.coverage:.0f} % of {counted(row.n, 'row')})" for row in low[:most])
-    more = f" and {len(low) - most} more" if len(low) > most else ""
+    shown = first_few([f"{row.value} ({100 * row.coverage:.0f} % of {counted(row.n, 'row')})" for row in low])
     many = "1 class is" if len(low) == 1 else f"{len(low)} classes are"
-    text = f"{many} covered in less than {100 * LOW:.0f} % of rows: {shown}{more}."
+    text = f"{many} covered in less than {100 * LOW:.0f} % of rows: {shown}."
     return (Note("low-classes", text, Message('⟨condition_on="label"⟩ gives each class a threshold of its own.')),)
-
-
-def _measures(hits: Bools, known: Bools, sizes: Floats, threshold: Threshold | None, *, tied: bool) -> dict[str, Any]:
-    """What is measured on all rows and on each slice of them alike."""
-    covered, n, unknown = int(hits.sum()), hits.size, int(np.sum(~known))
-    low, high = share_interval(covered, n)
-    return {
-        "n": n, "coverage": float(hits.mean()), "coverage_low": low, "coverage_high": high,
-        "mean_size": float(sizes.mean()), "median_size": size_quantile(sizes, 0.5), "p95_size": size_quantile(sizes, 0.95),
-        "consistency": law_of_counts(covered, n, unknown, threshold, tied=tied), "unknown_labels": unknown,
-    }  # fmt: skip
 
 
 def law_of_counts(hits: int, n: int, unknown: int, threshold: Threshold | None, *, tied: bool) -> Consistency | None:
@@ -317,28 +344,11 @@ def is_full(sets: PredictionSets) -> Bools:
     """Which sets rule nothing out."""
     if isinstance(sets, LabelSets):
         return sets.is_full()
+    if isinstance(sets, IntervalUnions):
+        return np.asarray((np.diff(sets.row_pointers) == 1) & is_full(sets.hull()))
     if isinstance(sets, Intervals):
         return np.asarray((sets.lower == -np.inf) & (sets.upper == np.inf))
-    if isinstance(sets, IntervalUnions):
-        hull = sets.hull()
-        one_piece = np.diff(sets.row_pointers) == 1
-        return np.asarray(one_piece & (hull.lower == -np.inf) & (hull.upper == np.inf))
     return np.isinf(np.asarray(sets.sizes(), dtype=np.float64))
-
-
-def _by_group(
-    hits: Bools, known: Bools, sizes: Floats, groups: AnyArray, thresholds: Mapping[Any, Threshold],
-    is_tied: Callable[[Any], bool],
-) -> tuple[GroupEvaluation, ...]:  # fmt: skip
-    if groups.ndim == 2 and len(groups) == hits.size:  # slices that overlap
-        each = (_by_group(hits, known, sizes, column, thresholds, is_tied) for column in groups.T)
-        return tuple(row for rows in each for row in rows)
-    if groups.shape != hits.shape:
-        raise ValueError(f"groups must hold one value for each of the {hits.size} rows, got shape {groups.shape}.")
-    return tuple(
-        GroupEvaluation(name, **_measures(hits[rows], known[rows], sizes[rows], thresholds.get(name), tied=is_tied(name)))
-        for name, rows in rows_by_condition(condition_names(groups)).items()
-    )
 
 
 @dataclass(frozen=True)

@@ -1,20 +1,23 @@
-"""Evaluate a fitted predictor on rows with known targets, by the laws of its thresholds."""
+"""Evaluate a fitted predictor on rows with known targets, by the laws of its thresholds: at once, or in parts."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dco.evaluation.evaluate import Evaluation, evaluate
-from dco.evaluation.evenness import conditional_coverage
-from dco.foundations.arrays import AnyArray, as_labels
+from dco.evaluation.evaluate import Evaluation, Outcomes, evaluate, is_full, law_of_counts
+from dco.evaluation.evenness import conditional_coverage, share_interval
+from dco.foundations.arrays import AnyArray, Integers, as_labels
+from dco.foundations.display import first_few
 from dco.foundations.notes import Note
 from dco.foundations.ranks import as_rational
 from dco.guarantees.calibration import Statement
-from dco.rows.conditions import check_condition, condition_values, groups_of, is_label
+from dco.guarantees.theory import Consistency
+from dco.rows.conditions import check_condition, condition_values, groups_of, is_label, rows_by_condition
 from dco.rows.fingerprints import row_fingerprints
 
 if TYPE_CHECKING:
@@ -85,10 +88,83 @@ def _proves_nothing(own: DecoupledPredictor, X: Any, y: AnyArray, notes: list[No
     said, spoilt, names = "the coverage", every, own.structure.conditions(X, y)
     if names is not None and used.exact:
         conditions = list(dict.fromkeys(names[used.known].tolist()))
-        said = f"the coverage of {', '.join(map(repr, conditions[:5]))}{', ...' if len(conditions) > 5 else ''}"
-        spoilt = set(conditions)
+        said, spoilt = f"the coverage of {first_few(list(map(repr, conditions)))}", set(conditions)
     roles = ", ".join(f"{count} {role}" for role, count in used.counts.items())
     count = f"{'' if used.exact else 'about '}{used.total} of {len(y)} rows took part in the fit"
     text = f"{count[0].upper()}{count[1:]} ({roles}): {said} proves nothing about new rows."
     notes.append(Note("used-rows", text, "Evaluate rows that were used for nothing else."))
     return count, spoilt
+
+
+# -------------------------------------------------------------------------- rows that do not fit into memory
+
+
+@dataclass(frozen=True, eq=False)
+class Counts:
+    """What is counted in some rows.
+
+    `judged` holds, by condition, rows, those of unknown labels, and hits; `kinds` empty, full, infinite and one-label sets,
+    and rows that took part in the fit; `sizes` the sum of the finite sizes of each part.
+    """
+
+    judged: Mapping[Any, Integers]
+    kinds: Integers
+    sizes: tuple[float, ...]
+
+    @classmethod
+    def of(cls, own: DecoupledPredictor, X: Any, y: AnyArray, statement: Statement) -> Counts:
+        """Count one part."""
+        sets, conditions = own.sets(X, statement), own.structure.conditions(X, y)
+        seen, parts = Outcomes.of(sets, y), {None: slice(None)} if conditions is None else rows_by_condition(conditions)
+        judged, finite = (
+            np.column_stack([np.ones(len(y), dtype=np.int64), ~seen.known, seen.covered]),
+            np.isfinite(seen.sizes),
+        )
+        kinds = sets.is_empty(), is_full(sets), ~finite, seen.sizes == 1, own.kept.among(row_fingerprints(X, y)).known
+        sums = {name: judged[rows].sum(axis=0) for name, rows in parts.items()}
+        return cls(sums, np.sum(kinds, axis=1), (math.fsum(seen.sizes[finite]),))
+
+    @classmethod
+    def total(cls, counts: Iterable[Counts]) -> Counts:
+        """The counts of all parts together."""
+        every, judged = list(counts), dict[Any, Integers]()
+        for part in every:
+            for name, own in part.judged.items():
+                judged[name] = judged.get(name, 0) + own
+        kinds = np.sum([np.zeros(5, dtype=np.int64), *(part.kinds for part in every)], axis=0)
+        return cls(judged, kinds, tuple(size for part in every for size in part.sizes))
+
+
+@dataclass(frozen=True)
+class PartsEvaluation:
+    """Coverage and mean size of all parts, equal to those of `Evaluation` on the same rows; the law of each threshold."""
+
+    n: int
+    coverage: float
+    coverage_low: float
+    coverage_high: float
+    mean_size: float
+    empty: float
+    full: float
+    infinite: float
+    single: float | None  # of label sets, those of one label
+    unknown_labels: int
+    no_verdict: str | None
+    laws: Mapping[str, Consistency]
+
+    @classmethod
+    def of(cls, own: DecoupledPredictor, statement: Statement, counts: Counts) -> PartsEvaluation:
+        """From counts to shares and laws."""
+        n, unknown, hits = np.sum(list(counts.judged.values()), axis=0).tolist()
+        empty, full, infinite, single, used = counts.kinds.tolist()
+        no_verdict = no_law(own) if used <= own.kept.by_chance(n) else f"{used} or more of {n} rows took part in the fit"
+        laws: dict[str, Consistency] = {}
+        names, thresholds, tied = own.calibration.condition_labels(), own.thresholds(statement), own.tied(statement)
+        for name, counted in counts.judged.items() if no_verdict is None else ():
+            judged, strange, hit = counted.tolist()
+            if (law := law_of_counts(hit, judged, strange, thresholds.get(name), tied=name in tied)) is not None:
+                laws[str(names.get(name))] = law
+        size = math.inf if infinite else math.fsum(counts.sizes) / n
+        alone = None if own.structure.classes is None else single / n
+        kinds = empty / n, full / n, infinite / n
+        return cls(n, hits / n, *share_interval(hits, n), size, *kinds, alone, unknown, no_verdict, laws)

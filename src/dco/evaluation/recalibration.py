@@ -12,7 +12,7 @@ import numpy as np
 from dco.foundations.arrays import AnyArray, Floats, Integers
 from dco.foundations.display import counted
 from dco.foundations.errors import OverlappingRolesError
-from dco.foundations.notes import Note, show
+from dco.foundations.notes import show
 from dco.guarantees.calibration import calibrate, note_targets
 from dco.guarantees.facts import recalibrated_facts
 from dco.rows.fingerprints import Hashes, role_fingerprint, row_fingerprints
@@ -29,7 +29,7 @@ from dco.rows.rows import (
 
 if TYPE_CHECKING:
     from dco.estimators import Decoupled
-    from dco.predictor import DecoupledPredictor, Structure
+    from dco.predictor import Structure
 
 
 def recalibrate(est: Decoupled, X: Any, y: Any, *, groups: Any = None, weights: Any = None) -> Any:
@@ -42,14 +42,6 @@ def recalibrate(est: Decoupled, X: Any, y: Any, *, groups: Any = None, weights: 
     mix of rows to come differs from that of these rows; weights of the fit no longer count.
     """
     return recalibrated(est, given_rows(est._features(X), est._targets(y), groups, {}), weights=weights)
-
-
-def recalibrated(est: Decoupled, rows: Rows, *, weights: Any = None, rest: bool = False) -> Any:
-    """`recalibrate` on rows that are checked, in memory or as `ScoredRows`; `rest`: known not to be rows of the fit."""
-    new: Any = object.__new__(type(est))
-    new.__dict__ |= est.__dict__ | {"predictor_": _recalibrated(est.predictor_, rows, weights, rest), "weights": weights}
-    show(new.predictor_.notes, raising=est.on_infeasible == "raise")
-    return new
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,14 +73,13 @@ class ScoredRows:
     def together(cls, batches: Sequence[ScoredRows]) -> ScoredRows:
         """All batches, in their order."""
         starts = np.cumsum([0, *(len(each.y) for each in batches)])
-        places = np.concatenate([each.places + start for each, start in zip(batches, starts, strict=False)])
-        joined: dict[str, Any] = {
+        whole: dict[str, Any] = {
             name: None if getattr(batches[0], name) is None else np.concatenate([getattr(each, name) for each in batches])
             for name in ("y", "hashes", "scores", "conditions", "clusters")
         }
-        missing = np.sum([each.missing for each in batches], axis=0)
+        whole["places"] = np.concatenate([each.places + start for each, start in zip(batches, starts, strict=False)])
         again = reduce(stack_features, [each.again for each in batches if each.places.size])
-        return cls(**joined, missing=missing, again=again, places=places)
+        return cls(**whole, missing=np.sum([each.missing for each in batches], axis=0), again=again)
 
     @property
     def iloc(self) -> ScoredRows:
@@ -99,22 +90,6 @@ class ScoredRows:
         return take_features(self.again, np.searchsorted(self.places, rows))
 
 
-@dataclass(frozen=True, eq=False)
-class _ScoredBefore:
-    """A structure that has scored its calibration rows already."""
-
-    own: Structure
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.own, name)
-
-    def scores(self, X: Any, y: AnyArray) -> Floats:
-        return X.scores if isinstance(X, ScoredRows) else self.own.scores(X, y)
-
-    def conditions(self, X: Any, y: AnyArray | None = None) -> AnyArray | None:
-        return X.conditions if isinstance(X, ScoredRows) else self.own.conditions(X, y)
-
-
 class _SealedScores(SealedRows):
     """Scored rows: they were hashed when they were scored, in the same moment."""
 
@@ -123,43 +98,46 @@ class _SealedScores(SealedRows):
         return X.hashes
 
 
-def _recalibrated(own: DecoupledPredictor, rows: Rows, weights: Any, rest: bool) -> DecoupledPredictor:
-    """The predictor with the calibration of these rows."""
+def recalibrated(est: Decoupled, rows: Rows, *, weights: Any = None, rest: bool = False) -> Any:
+    """`recalibrate` on rows that are checked, in memory or as `ScoredRows`; `rest`: known not to be rows of the fit."""
+    own, X = est.predictor_, rows.X
     if (rows.clusters is None) != (own.calibration.clusters is None):
         had = "had" if rows.clusters is None else "had no"
         raise ValueError(f"The fit {had} groups=, and its statement is about such rows: recalibrate in the same way.")
-    structure, statement, notes = own.structure, replace(own.statement, weights=weights), list[Note]()
+    structure, statement = own.structure, replace(own.statement, weights=weights)
     if structure.classes is not None:  # a label that the model never saw scores +inf
         check_label_kinds({"the fit": structure.classes, "the new rows": rows.y})
         structure = replace(structure, classes=np.union1d(structure.classes, rows.y))
-    scored: Any = structure
-    seal: type[SealedRows] = SealedRows
-    if isinstance(rows.X, ScoredRows):
-        hashes, missing, seal, scored = rows.X.hashes, rows.X.missing, _SealedScores, _ScoredBefore(structure)
-    else:
-        hashes, missing = row_fingerprints(rows.X, rows.y), missing_cells(rows.X)
-    shared = _shared(own.kept, hashes, rest)
-    sealed = seal(rows.X, rows.y, fingerprint=role_fingerprint(hashes))
-    seed = own.certificate.seed or 0
-    calibration, y, rounding = calibrate(scored, sealed, statement.weights, clusters=rows.clusters, seed=seed)
+    known = X if isinstance(X, ScoredRows) else None
+    hashes, missing = (row_fingerprints(X, rows.y), missing_cells(X)) if known is None else (known.hashes, known.missing)
+    scored = None if known is None else (known.scores, known.conditions)
+    seal = SealedRows if known is None else _SealedScores
+    shared, seed = _shared(own.kept, hashes, rest), own.certificate.seed or 0
+    sealed = seal(X, rows.y, fingerprint=role_fingerprint(hashes))
+    calibration, y, rounding = calibrate(
+        structure, sealed, statement.weights, clusters=rows.clusters, seed=seed, scored=scored
+    )
     thresholds = statement.thresholds(calibration)
-    notes += note_targets(structure, y, thresholds, statement, own.certificate.support)
+    notes = note_targets(structure, y, thresholds, statement, own.certificate.support)
     notes += statement.note_infeasible(calibration, thresholds)
     facts = recalibrated_facts(own.certificate, statement, calibration, thresholds, sealed)
     labels = None if structure.classes is None else len(structure.classes)
-    fresh = KeptRows.of({"calibrate": hashes}, own.kept.complete & (missing == 0))
-    nothing = np.arange(0)
-    return replace(
+    fresh, none = KeptRows.of({"calibrate": hashes}, own.kept.complete & (missing == 0)), np.arange(0)
+    predictor = replace(
         own,
         structure=structure,
         calibration=calibration,
         statement=statement,
         certificate=replace(own.certificate, **facts, labels=labels, repeats_shared=shared),
         kept=replace(own.kept, hashes={**own.kept.hashes, **fresh.hashes}, complete=fresh.complete),
-        splits=replace(own.splits, calibrate=nothing, test=nothing, seed=None),
+        splits=replace(own.splits, calibrate=none, test=none, seed=None),
         rounding=rounding,
         notes=tuple(notes),
     )
+    new: Any = object.__new__(type(est))
+    new.__dict__ |= est.__dict__ | {"predictor_": predictor, "weights": weights}
+    show(notes, raising=est.on_infeasible == "raise")
+    return new
 
 
 def _shared(kept: KeptRows, hashes: Hashes, rest: bool) -> dict[str, int]:

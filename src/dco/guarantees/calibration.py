@@ -343,21 +343,22 @@ class Scored(Protocol):
 
 
 def calibrate(
-    structure: Scored, sealed: SealedRows, weights: ShiftWeights | None = None, *, clusters: AnyArray | None, seed: int
-) -> tuple[Calibration, AnyArray, float]:
+    structure: Scored, sealed: SealedRows, weights: ShiftWeights | None = None, *, clusters: AnyArray | None, seed: int,
+    scored: tuple[Floats, AnyArray | None] | None = None,
+) -> tuple[Calibration, AnyArray, float]:  # fmt: skip
     """Open the calibration rows for this structure, score them, and check that the scores are those of a fixed function.
 
     Where scores are distinct they are kept as they are. Where some are tied, many rows may share the score at the
     threshold, and a last digit could cost all of them when they come alone: every score is then raised by what batches round
     differently, which keeps their order. The targets come back with the calibration, and what was added. A structure that
     cannot score the rows is an error, and no other takes its place: which one is calibrated may not depend on what the
-    calibration rows hold, a missing value in them included.
+    calibration rows hold, a missing value in them included. `scored`: scores and conditions, of rows that have them.
     """
     picks = np.random.default_rng([seed, 2])  # not the draws that dealt the roles
     one_per_cluster = None if clusters is None else one_row_per_group(clusters, seed=picks)
     X, y = sealed.open_for(structure.fingerprint)
     try:
-        scores = structure.scores(X, y)
+        scores = structure.scores(X, y) if scored is None else scored[0]
     except DcoError:
         raise
     except Exception as error:  # whatever a user's model raises
@@ -373,7 +374,7 @@ def calibrate(
             each = zip(structure.score.scores, prediction.records, scores.T, strict=True)
         for score, record, own in each:
             check_inverse(score, record, y, own)
-    names = structure.conditions(X, y)
+    names = structure.conditions(X, y) if scored is None else scored[1]
     _check_repeatable(structure, X, y, scores, names)
     rounding = 0.0 if len(np.unique(scores)) == scores.size else batch_rounding(structure.scores, X, y, scores)
     try:

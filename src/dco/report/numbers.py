@@ -12,8 +12,7 @@ import numpy as np
 
 from dco.evaluation.evaluate import Evaluation, GroupEvaluation, evaluate
 from dco.evaluation.evenness import conditional_coverage
-from dco.evaluation.histograms import BINS, nice_step, size_counts, size_edges
-from dco.evaluation.usefulness import middle_range, point_in_words
+from dco.evaluation.sizes import BINS, middle_range, nice_step, point_in_words, size_counts, size_edges
 from dco.foundations.arrays import AnyArray, Bools, Floats, Integers, as_labels
 from dco.foundations.notes import Note, NoteWarning, show
 from dco.foundations.ranks import Level, as_rational, size_quantile

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from dco.evaluation.histograms import nice_step
+from dco.evaluation.sizes import nice_step
 from dco.foundations.arrays import Floats
 from dco.guarantees.facts import CertifiedThreshold
 from dco.guarantees.theory import coverage_law_of_rank

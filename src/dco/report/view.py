@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from itertools import chain, pairwise
 from typing import Any
 
-from dco.evaluation.histograms import nice_step
+from dco.evaluation.sizes import nice_step
 from dco.foundations.display import counted
 from dco.report import plots, words
 from dco.report.formats import decimals_for, fixed, label, level_percent, number, percent, shortened

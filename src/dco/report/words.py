@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from dco.evaluation.evaluate import Evaluation
-from dco.evaluation.usefulness import size_in_words
+from dco.evaluation.sizes import size_in_words
 from dco.foundations.display import counted, have, p_in_words
 from dco.guarantees.facts import CertifiedThreshold
 from dco.report.formats import decimals_for, fixed, level_percent, number, percent, shortened
