@@ -23,7 +23,7 @@ from dco.foundations.ranks import (
     smallest_marginal_n,
     warn_infeasible,
 )
-from dco.guarantees.leave_one_out import Ends, interval_pieces, label_members
+from dco.guarantees.leave_one_out import Ends, Lengths, interval_pieces, label_members
 from dco.predictions import ClassRecord, Prediction, on_host
 from dco.scores.regression import AbsoluteResidual, NormalisedResidual, QuantileResidual
 from dco.scores.score import Score
@@ -36,6 +36,7 @@ Method: TypeAlias = Literal["modsel", "modsel-loo", "yk-adjust"]
 _METHODS = ("modsel", "modsel-loo", "yk-adjust")
 _INTERVAL_SCORES = (AbsoluteResidual, NormalisedResidual, QuantileResidual)
 _SLACK = 1e-12  # sums of lengths are rounded: equal ones must count as equal, and a larger set stays valid
+_LEAST = 1e-300  # points have ends that were rounded outwards
 _HALVINGS = 100
 _FAR = 2.0**64  # a cut-off at which the growth of an interval is all that its ends show
 _MOST = float(np.finfo(np.float64).max) / 4
@@ -132,7 +133,7 @@ def sizes_are_known(score: Score) -> bool:
     return type(score) in _INTERVAL_SCORES
 
 
-def _sets_and_rows(measures: Sequence[_Measure], rank: int, method: Method) -> tuple[LabelSets | IntervalUnions, Integers]:
+def _sets_and_rows(measures: Sequence[Any], rank: int, method: Method) -> tuple[LabelSets | IntervalUnions, Integers]:
     """The sets, and in how many of them each candidate takes part."""
     if method == "modsel-loo" and rank <= len(measures[0].scores):
         return _leave_one_out(measures, rank)
@@ -145,28 +146,27 @@ def _price(count: int) -> float:
     return 1 / 3 + math.sqrt(math.log(2 * count) / 2)
 
 
-def _cutoffs(measures: Sequence[_Measure], rank: int, method: Method) -> list[Floats]:
+def _cutoffs(measures: Sequence[Any], rank: int, method: Method) -> list[Floats]:
     """The cut-off of each candidate for each new row; -inf where a candidate takes no part."""
-    tops = [order_statistic(measure.scores, rank) for measure in measures]
+    tops = [order_statistic(each.scores, rank) for each in measures]
     totals = [each.total(top) for each, top in zip(measures, tops, strict=True)]
+    sizes = [each.new_sizes(top) for each, top in zip(measures, tops, strict=True)]
     if method == "yk-adjust":  # the n rows choose alone: one candidate for all new rows, the first of equal ones
         best = int(np.argmin(totals))
-        return [np.full(each.n_new, tops[best] if m == best else -np.inf) for m, each in enumerate(measures)]
-    limit = np.min([own + each.new_sizes(top) for each, own, top in zip(measures, totals, tops, strict=True)], axis=0)
-    lows = [order_statistic(measure.scores, rank - 1) if rank > 1 else -np.inf for measure in measures]
+        return [np.full(len(own), tops[best] if m == best else -np.inf) for m, own in enumerate(sizes)]
+    limit = np.min([own + new for own, new in zip(totals, sizes, strict=True)], axis=0)
+    lows = [order_statistic(each.scores, rank - 1) if rank > 1 else -np.inf for each in measures]
     return [each.reach(low, top, limit) for each, low, top in zip(measures, lows, tops, strict=True)]
 
 
-def _leave_one_out(measures: Sequence[_Measure], rank: int) -> tuple[LabelSets | IntervalUnions, Integers]:
+def _leave_one_out(measures: Sequence[Any], rank: int) -> tuple[LabelSets | IntervalUnions, Integers]:
     """The sets, and for how many new rows each candidate makes them."""
-    scores = np.stack([each.scores for each in measures])
-    labels = [each for each in measures if isinstance(each, _OfLabels)]
-    if labels:
-        members, best = label_members(scores, [each.ascending for each in labels], [each.new for each in labels], rank=rank)
-        return LabelSets.from_dense(members, labels[0].labels), np.bincount(best, minlength=len(measures))
-    numbers = [each for each in measures if isinstance(each, _OfIntervals)]
-    rows, new = [each.ends(each.record) for each in numbers], [each.ends(each.new) for each in numbers]
-    pieces, best = interval_pieces(scores, rows, new, rank=rank)
+    scores, first = np.stack([each.scores for each in measures]), measures[0]
+    new = [each.new for each in measures]
+    if isinstance(first, _OfLabels):
+        members, best = label_members(scores, [each.ascending for each in measures], new, rank=rank)
+        return LabelSets.from_dense(members, first.labels), np.bincount(best, minlength=len(measures))
+    pieces, best = interval_pieces(scores, [each.rows for each in measures], new, rank=rank)
     lower, upper = (np.full((len(pieces), max(map(len, pieces), default=0)), empty) for empty in (np.inf, -np.inf))
     for row, own in enumerate(pieces):
         lower[row, : len(own)], upper[row, : len(own)] = own.T
@@ -182,13 +182,9 @@ class _OfLabels:
     new: Floats  # (n_new, K)
     labels: AnyArray | None
 
-    @property
-    def n_new(self) -> int:
-        return len(self.new)
-
-    def total(self, cutoff: float) -> float:
+    def total(self, cutoff: float) -> int:
         """The sum of the sizes of the n rows' sets; the same in any order of the rows."""
-        return float(np.searchsorted(self.ascending, cutoff, side="right"))
+        return int(np.searchsorted(self.ascending, cutoff, side="right"))
 
     def new_sizes(self, cutoff: float) -> Floats:
         """The sizes of the new rows' sets, (n_new,)."""
@@ -207,69 +203,44 @@ class _OfLabels:
 
 @dataclass(frozen=True, eq=False)
 class _OfIntervals:
-    """Sizes of intervals: max(a + b q, 0) for each row, so that their sum is linear between the q where intervals appear."""
+    """Sizes of intervals that grow linearly with the cut-off, so that their sum is piecewise linear."""
 
     scores: Floats
     score: Score
-    record: Prediction
-    new: Prediction
+    prediction: Prediction  # of the new rows
+    rows: Ends
+    new: Ends
+    total: Lengths
 
-    @property
-    def n_new(self) -> int:
-        return len(self.new)
-
-    def total(self, cutoff: float) -> float:
-        return math.fsum(self.score.sizes(self.record, cutoff))
-
-    def new_sizes(self, cutoff: float) -> Floats:
-        return np.asarray(self.score.sizes(self.new, cutoff), dtype=np.float64)
+    def new_sizes(self, cutoffs: float | Floats) -> Floats:
+        start, slope = self.new.lengths()
+        with np.errstate(invalid="ignore"):
+            return np.where(cutoffs == np.inf, np.inf, np.maximum(start + slope * cutoffs, 0.0))
 
     def reach(self, low: float, top: float, limit: Floats) -> Floats:
-        limit = limit * (1 + _SLACK)
-        whole = self.total(top) + self.new_sizes(top) <= limit
-        low = low if low > -np.inf else min(top, 0.0, *self._appear(self.record), *self._appear(self.new))
-        none = self.total(low) + self.new_sizes(low) > limit
+        """As for labels, by bisection, and not below the cut-off itself."""
+        limit = limit + _SLACK * (limit + self.total.starts[-1] + np.abs(self.new.upper - self.new.lower)) + _LEAST
+
+        def fits(cutoffs: Any) -> Bools:
+            return np.asarray(self.total(cutoffs) + self.new_sizes(cutoffs) <= limit)
+
+        if low == -np.inf:  # below any at which an interval appears
+            low = min(top, 0.0, *self.total.knots[:1], *Lengths(self.new).knots[:1])
+        whole, none = fits(top), ~fits(low)
         if (whole | none).all():
             return np.where(whole, top, -np.inf)
-        high = top if top < np.inf else self._beyond(low, limit)
-        knots = [low, *(q for q in np.unique(self._appear(self.record)) if low < q < high), high]
-        totals = [self.total(q) for q in knots]
-        below, above = np.full(self.n_new, low), np.full(self.n_new, high)
+        below = np.full(limit.shape, low)
+        above = np.maximum(below, np.minimum(self.total.inverse(limit), min(top, _MOST)))  # what the n rows alone allow
         for _ in range(_HALVINGS):
             middle = below + (above - below) / 2
             if ((middle == below) | (middle == above)).all():
                 break
-            fits = np.interp(middle, knots, totals) + self.score.sizes(self.new, middle) <= limit
-            below, above = np.where(fits, middle, below), np.where(fits, above, middle)
+            inside = fits(middle)
+            below, above = np.where(inside, middle, below), np.where(inside, above, middle)
         return np.where(whole, top, np.where(none, -np.inf, above))
 
-    def ends(self, record: Prediction) -> Ends:
-        """The intervals of a record, which grow linearly with the cut-off on either side."""
-        start, far = (self.score.sets(record, cut) for cut in (0.0, _FAR))
-        assert isinstance(start, Intervals)
-        assert isinstance(far, Intervals)
-        below, above = (start.lower - far.lower) / _FAR, (far.upper - start.upper) / _FAR
-        return Ends(start.lower, below, start.upper, above)
 
-    def _appear(self, record: Prediction) -> Floats:
-        """The cut-offs at which intervals stop being empty."""
-        start = self.score.sizes(record, 0.0)
-        with np.errstate(all="ignore"):
-            found = -start / (self.score.sizes(record, 1.0) - start)
-        return np.asarray(found[np.isfinite(found)])
-
-    def _beyond(self, low: float, limit: Floats) -> float:
-        """A finite cut-off at which the n rows alone exceed every finite limit."""
-        most, high = float(np.max(limit[np.isfinite(limit)], initial=0.0)), max(1.0, 2 * abs(low))
-        while high < _MOST and self.total(high) <= most:
-            high *= 2
-        return min(high, _MOST)
-
-
-_Measure: TypeAlias = _OfLabels | _OfIntervals  # one candidate: its scores of the n rows, and set sizes at any cut-off
-
-
-def _measures(candidates: Candidates, y: AnyArray, new: Mapping[str, Prediction]) -> dict[str, _Measure]:
+def _measures(candidates: Candidates, y: AnyArray, new: Mapping[str, Prediction]) -> dict[str, _OfLabels | _OfIntervals]:
     """Validate what was given, and evaluate each candidate."""
     checked_pairs(candidates)
     if not isinstance(new, Mapping) or set(new) != set(candidates):
@@ -292,26 +263,29 @@ def _measures(candidates: Candidates, y: AnyArray, new: Mapping[str, Prediction]
     return {name: _measure(name, pair[0], known[name], pair[1], new[name], records[0]) for name, pair in candidates.items()}
 
 
-def _measure(name: str, score: Score, known: Floats, record: Any, new: Any, first: Any) -> _Measure:
+def _measure(name: str, score: Score, known: Floats, record: Any, new: Any, first: Any) -> _OfLabels | _OfIntervals:
     """One candidate, with the scores `known` of the rows of `record`; `first` is the record that names the labels."""
     if isinstance(record, ClassRecord):
-        return _of_labels(name, score, known, record, new, first)
+        record, new = on_host(record), on_host(new)
+        _columns(name, record, first)
+        every, every_new = score.every_label(record), score.every_label(new)[:, _columns(name, new, first)]
+        for values in (every, every_new):
+            checked_scores(values.ravel())
+        return _OfLabels(known, np.sort(every, axis=None), every_new, first.labels())
     if not sizes_are_known(score):
         kinds = ", ".join(kind.__name__ for kind in _INTERVAL_SCORES)
         raise IncompatibleScoreError(
             f"select_and_calibrate needs intervals whose length is known at any cut-off, as with {kinds}; for "
             f"{type(score).__name__} choose by dco.tune on tuning rows."
         )
-    return _OfIntervals(known, score, record, new)
+    rows = _ends(score, record)
+    return _OfIntervals(known, score, new, rows, _ends(score, new), Lengths(rows))
 
 
-def _of_labels(name: str, score: Score, known: Floats, record: Any, new: Any, first: ClassRecord) -> _Measure:
-    record, new = on_host(record), on_host(new)
-    every, new_scores = score.every_label(record), score.every_label(new)[:, _columns(name, new, first)]
-    _columns(name, record, first)
-    for values in (every, new_scores):
-        checked_scores(values.ravel())
-    return _OfLabels(known, np.sort(every, axis=None), new_scores, first.labels())
+def _ends(score: Any, record: Prediction) -> Ends:
+    """The intervals of a record, which grow linearly with the cut-off on either side."""
+    start, far = (score.sets(record, cut) for cut in (0.0, _FAR))
+    return Ends(start.lower, (start.lower - far.lower) / _FAR, start.upper, (far.upper - start.upper) / _FAR)
 
 
 def _columns(name: str, record: ClassRecord, first: ClassRecord) -> AnyArray:
@@ -323,20 +297,12 @@ def _columns(name: str, record: ClassRecord, first: ClassRecord) -> AnyArray:
     return places
 
 
-def _union(measures: Sequence[_Measure], cutoffs: Sequence[Floats]) -> LabelSets | IntervalUnions:
-    """The union over the candidates of each row's set at its cut-off."""
-    labels = [(each, own) for each, own in zip(measures, cutoffs, strict=True) if isinstance(each, _OfLabels)]
-    if labels:
-        members = np.any([each.new <= own[:, None] for each, own in labels], axis=0)
-        return LabelSets.from_dense(members, labels[0][0].labels)
-    parts = [
-        each.score.sets(each.new, own) for each, own in zip(measures, cutoffs, strict=True) if isinstance(each, _OfIntervals)
-    ]
-    return _joined([part for part in parts if isinstance(part, Intervals)])
-
-
-def _joined(parts: Sequence[Intervals]) -> IntervalUnions:
-    """Overlapping intervals of a row become one."""
+def _union(measures: Sequence[Any], cutoffs: Sequence[Floats]) -> LabelSets | IntervalUnions:
+    """The union over the candidates of each row's set at its cut-off; overlapping intervals of a row become one."""
+    if isinstance(measures[0], _OfLabels):
+        members = np.any([each.new <= own[:, None] for each, own in zip(measures, cutoffs, strict=True)], axis=0)
+        return LabelSets.from_dense(members, measures[0].labels)
+    parts = [each.score.sets(each.prediction, own) for each, own in zip(measures, cutoffs, strict=True)]
     lower = np.stack([np.where(part.is_empty(), np.inf, part.lower) for part in parts], axis=1)
     upper = np.stack([np.where(part.is_empty(), -np.inf, part.upper) for part in parts], axis=1)
     return IntervalUnions(*_merged(lower, upper), _AnyOf(tuple(parts)))

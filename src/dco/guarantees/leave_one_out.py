@@ -15,11 +15,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 
-from dco.foundations.arrays import Bools, Floats, Integers
+from dco.foundations.arrays import AnyArray, Bools, Floats, Integers
 
 _LOW, _HIGH = np.array([1, 0, 0]), np.array([2, 2, 1])  # of S_(k-1), S_(k), S_(k+1), for S_i below, at and above S_(k)
 _ROUNDING = 2.0**-44  # of y, at the ends
@@ -27,64 +26,64 @@ _PLACES = 36  # binary places of a sum of lengths that are compared: rounding mu
 
 
 @dataclass(frozen=True, eq=False)
-class Ranked:
-    """The scores of the n rows by each candidate, (M, n), and what follows from them alone."""
+class _Ranked:
+    """What follows from the scores of the n rows by each candidate alone, (M, n).
 
-    scores: Floats
+    `cuts` are these scores and S_(k-1), S_(k) and S_(k+1), (M, n + 3). Rows that stand alike are left out alike: `kinds` are
+    the distinct columns of places, (M, U), and `column` says which is the one of each row.
+    """
+
+    cuts: Floats
+    kinds: Integers
+    column: Integers
     rank: int
 
-    @cached_property
-    def around(self) -> Floats:
-        """S_(k-1), S_(k) and S_(k+1) of each candidate, (M, 3)."""
-        ends = np.pad(np.sort(self.scores, axis=1), ((0, 0), (1, 1)), constant_values=((0, 0), (-np.inf, np.inf)))
-        return np.asarray(ends[:, self.rank - 1 : self.rank + 2])
+    @classmethod
+    def of(cls, scores: Floats, rank: int) -> _Ranked:
+        ends = np.pad(np.sort(scores, axis=1), ((0, 0), (1, 1)), constant_values=((0, 0), (-np.inf, np.inf)))
+        middle = ends[:, [rank]]
+        places = 1 + (scores > middle).astype(np.int64) - (scores < middle)
+        kinds, column = np.unique(places, axis=1, return_inverse=True)
+        return cls(np.hstack([scores, ends[:, rank - 1 : rank + 2]]), kinds, column.ravel(), rank)
 
-    @cached_property
-    def patterns(self) -> tuple[Integers, Integers]:
-        """Rows that stand alike are left out alike: the distinct columns of places (M, U), and the column of each row."""
-        middle = self.around[:, 1:2]
-        places = 1 + (self.scores > middle).astype(np.int64) - (self.scores < middle)
-        found, column = np.unique(places, axis=1, return_inverse=True)
-        return found, column.ravel()
+    def left_out(self, sums: AnyArray) -> _LeftOut:
+        """One new row, by L at the cuts; a choice can take those whose L(S_(k-1)) is at most the least L(S_(k+1))."""
+        alive = np.flatnonzero(sums[:, -3] <= sums[:, -1].min())
+        kept = sums[alive]
+        return _LeftOut(alive, kept[:, :-3], kept[:, -3:], self.kinds[alive], self.column, self.rank)
 
 
 @dataclass(frozen=True, eq=False)
-class LeftOut:
-    """One new row: the values L(S_i), (M, n), and L around the rank, (M, 3), of the candidates that some choice may take."""
+class _LeftOut:
+    """One new row: the candidates that some choice may take, their values L(S_i), (M, n), and L around the rank, (M, 3)."""
 
+    alive: Integers
     values: Floats
     around: Floats
-    patterns: tuple[Integers, Integers]
+    kinds: Integers
+    column: Integers
     rank: int
 
-    @cached_property
+    @property
     def best(self) -> int:
-        """The choice of the n rows, the first of equal ones."""
+        """The choice of the n rows among those alive, the first of equal ones."""
         return int(np.argmin(self.around[:, 1]))
 
-    def bracket(self) -> tuple[float, float]:
-        """Limits between which the k-th smallest V_i lies, whatever y is."""
-        return self._smallest(self.values.min(axis=0)[None])[0], self._smallest(self.values.max(axis=0)[None])[0]
+    def bracket(self) -> Floats:
+        """Two limits between which the k-th smallest V_i lies, whatever y is."""
+        return self._smallest(np.stack([self.values.min(axis=0), self.values.max(axis=0)]))
 
     def limits(self, asked: Floats) -> Floats:
         """The k-th smallest V_i for each y, given by L(S(y)) of each candidate, (M, P)."""
         clipped = np.clip(asked, self.around[:, :1], self.around[:, 2:])
         distinct, place = np.unique(clipped, axis=1, return_inverse=True)
-        kinds, column = self.patterns
-        low, high = (np.take_along_axis(self.around, ends[kinds], axis=1)[:, None] for ends in (_LOW, _HIGH))
+        low, high = (np.take_along_axis(self.around, ends[self.kinds], axis=1)[:, None] for ends in (_LOW, _HIGH))
         winners = np.argmin(np.clip(distinct[:, :, None], low, high), axis=0)  # (P, U)
-        own = self.values[winners[:, column], np.arange(self.values.shape[1])]
+        own = self.values[winners[:, self.column], np.arange(self.values.shape[1])]
         return self._smallest(own)[place.ravel()]
 
     def _smallest(self, values: Floats) -> Floats:
         return np.asarray(np.partition(values, self.rank - 1, axis=1)[:, self.rank - 1])
-
-
-def _left_out(ranked: Ranked, values: Floats, around: Floats) -> tuple[LeftOut, Integers]:
-    """The new row with the candidates that any choice could take: L(S_(k-1)) at most the least L(S_(k+1))."""
-    alive = np.flatnonzero(around[:, 0] <= around[:, 2].min())
-    kinds, column = ranked.patterns
-    return LeftOut(values[alive], around[alive], (kinds[alive], column), ranked.rank), alive
 
 
 def label_members(
@@ -95,32 +94,25 @@ def label_members(
     `ascending` has the scores of every label of all n rows, sorted, and `new` those of the new rows, (n_new, K), for each
     candidate: a set's size is the number of labels at or below the cut-off.
     """
-    ranked = Ranked(scores, rank)
+    ranked = _Ranked.of(scores, rank)
     members, best = np.zeros(new[0].shape, dtype=bool), np.zeros(len(new[0]), dtype=np.int64)
-    totals = [
-        [np.searchsorted(every, cuts, side="right") for cuts in (*fixed, own)]
-        for every, own, *fixed in zip(ascending, new, scores, ranked.around, strict=True)
-    ]
-    for row in range(len(members)):
-        values, around, asked = (
-            np.stack([
-                total + np.searchsorted(np.sort(own[row]), cuts, side="right")
-                for own, total, cuts in zip(new, part, at, strict=True)
-            ])
-            for part, at in (
-                ([total[0] for total in totals], scores),
-                ([total[1] for total in totals], ranked.around),
-                ([total[2][row] for total in totals], [own[row] for own in new]),
-            )
-        )  # fmt: skip
-        one, alive = _left_out(ranked, values, around)
-        best[row], own_values = alive[one.best], asked[alive[one.best]]
+    known = np.stack([_at_most(*pair) for pair in zip(ascending, ranked.cuts, strict=True)])  # L of the n rows alone
+    known_new = np.stack([_at_most(*pair) for pair in zip(ascending, new, strict=True)], axis=1)
+    for row, asked in enumerate(known_new):
+        own = [np.sort(each[row]) for each in new]
+        one = ranked.left_out(known + np.stack([_at_most(*pair) for pair in zip(own, ranked.cuts, strict=True)]))
+        asked = asked + np.stack([_at_most(there, each[row]) for there, each in zip(own, new, strict=True)])
+        best[row] = one.alive[one.best]
         least, most = one.bracket()
-        members[row] = own_values <= least
-        unsure = np.flatnonzero((own_values > least) & (own_values <= most))
+        members[row] = asked[best[row]] <= least
+        unsure = np.flatnonzero(~members[row] & (asked[best[row]] <= most))
         if unsure.size:
-            members[row, unsure] = own_values[unsure] <= one.limits(asked[np.ix_(alive, unsure)])
+            members[row, unsure] = asked[best[row], unsure] <= one.limits(asked[np.ix_(one.alive, unsure)])
     return members, best
+
+
+def _at_most(ascending: Floats, cutoffs: Floats) -> Integers:
+    return np.searchsorted(ascending, cutoffs, side="right")
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,13 +139,16 @@ class Ends:
             left, right = self.lower - self.below * cutoffs, self.upper + self.above * cutoffs
         return np.where(np.isnan(left), -np.inf, left), np.where(np.isnan(right), np.inf, right)
 
+    def lengths(self) -> tuple[Floats, Floats]:
+        """a and b of each row: its length is max(a + b q, 0), and infinite at q = inf."""
+        return self.upper - self.lower, self.below + self.above
+
 
 class Lengths:
     """L(q), the sum of max(a + b q, 0) over rows: piecewise linear, with a knot where an interval stops being empty."""
 
-    def __init__(self, rows: Ends, new: Ends) -> None:
-        start = np.append(rows.upper - rows.lower, new.upper - new.lower)
-        slope = np.append(rows.below + rows.above, new.below + new.above)
+    def __init__(self, *rows: Ends) -> None:
+        start, slope = np.concatenate([each.lengths() for each in rows], axis=1)
         start, slope = start[slope > 0], slope[slope > 0]  # others are points at any finite cut-off
         order = np.argsort(-start / slope, kind="stable")
         self.knots = (-start / slope)[order]
@@ -182,19 +177,20 @@ def interval_pieces(
 
     `rows` and `new` are the intervals of the n rows and of the new ones by each candidate. Ends are rounded outwards.
     """
-    ranked, pieces = Ranked(scores, rank), list[Floats]()
+    ranked, pieces = _Ranked.of(scores, rank), list[Floats]()
     best = np.zeros(len(new[0].lower), dtype=np.int64)
+    around = ranked.cuts[:, -3:]
+    middle = np.where(np.isfinite(around[:, 1]), np.abs(around[:, 1]), 0.0)
     for row in range(len(best)):
         own = [each[row : row + 1] for each in new]
-        sums = [Lengths(known, one) for known, one in zip(rows, own, strict=True)]
-        raw = [np.stack([each(cuts) for each, cuts in zip(sums, at, strict=True)]) for at in (scores, ranked.around)]
-        cuts = np.where(np.isfinite(ranked.around[:, 1]), np.abs(ranked.around[:, 1]), 0.0)
-        scale = max(each.starts[-1] + each.slopes[-1] * cut for each, cut in zip(sums, cuts, strict=True))
+        sums = [Lengths(*pair) for pair in zip(rows, own, strict=True)]
+        raw = np.stack([total(cuts) for total, cuts in zip(sums, ranked.cuts, strict=True)])
+        scale = max(each.starts[-1] + each.slopes[-1] * cut for each, cut in zip(sums, middle, strict=True))
         unit = 2.0 ** (np.floor(np.log2(max(scale, 1e-280))) - _PLACES)
-        one, alive = _left_out(ranked, *(np.rint(each / unit) * unit for each in raw))
-        best[row] = alive[one.best]
-        line = _Line(one, [own[m] for m in alive], [sums[m] for m in alive], ranked.around[alive], raw[1][alive], unit)
-        pieces.append(line.pieces())
+        one = ranked.left_out(np.rint(raw / unit) * unit)
+        best[row] = one.alive[one.best]
+        kept = [own[m] for m in one.alive], [sums[m] for m in one.alive]
+        pieces.append(_Line(one, *kept, around[one.alive], raw[one.alive, -3:], unit).pieces())
     return pieces, best
 
 
@@ -202,7 +198,7 @@ def interval_pieces(
 class _Line:
     """The y of one new row, cut into stretches on which no choice changes."""
 
-    one: LeftOut
+    one: _LeftOut
     own: Sequence[Ends]
     sums: Sequence[Lengths]
     around: Floats  # S_(k-1), S_(k), S_(k+1) of each candidate, (M, 3)
@@ -237,7 +233,7 @@ class _Line:
 
     def _points(self) -> Floats:
         """Where a candidate passes a level that any is clipped at, a knot or its centre, and where two candidates cross."""
-        found = list(self._reach(np.array(self.one.bracket())))
+        found = list(self._reach(self.one.bracket()))
         for ends, total, near, cuts in zip(self.own, self.sums, self.levels, self.around, strict=True):
             passed = total.inverse(self.levels[(self.levels >= near[0]) & (self.levels <= near[2])])
             knots = total.knots[slice(*np.searchsorted(total.knots, cuts[[0, 2]]))]
