@@ -134,12 +134,10 @@ def _write(fitted: Fitted, data: Path, options: dict[str, Any]) -> None:
         if certificate is not None:
             write_whole(certificate, fitted.model.certificate_.to_json() + "\n", overwrite=force)
         if report is not None:
-            from dco.cli.report import source_words
-            from dco.report import page
+            from dco.cli.report import write_model_page
 
-            rows = {} if fitted.rows is None else fitted.rows.on_page()
-            title, source = f"{options['target']} in {data.name}", source_words(out, data, rows)
-            page.write_page(fitted.model, report, title=title, source=source, **rows)
+            title = f"{options['target']} in {data.name}"
+            write_model_page(fitted.model, report, title=title, model=out, data=data, rows=fitted.rows)
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -53,35 +52,34 @@ def command(
 
 def _write_page(model: Path, data: Path | None, out: Path, title: str | None, *, trust: Any, **options: Any) -> None:
     from dco.cli.model_files import open_model, rows_with_targets
-    from dco.report import page
 
-    estimator, rows = open_model(model, trust), dict[str, Any]()
+    estimator, rows = open_model(model, trust), None
     if data is not None:
-        known = rows_with_targets(estimator, data, **options)
-        if known.seen:
+        rows = rows_with_targets(estimator, data, **options)
+        if rows.seen:
             raise ValueError(
                 f"{data} is the table that the model was fitted on: coverage on its rows proves nothing. Give other rows, "
                 "or leave --data out."
             )
-        rows = known.on_page()
     elif options["by"] is not None:
         raise ValueError("--by needs rows to count: give them with --data.")
     stored = getattr(estimator, "table_", None)
     if title is None and stored is not None:
         wanted = options["target"] or stored["layout"]["target"]
         title = f"{wanted} by {model.name}" if data is None else f"{wanted} in {data.name}"
-    page.write_page(estimator, out, title=title, source=source_words(model, data, rows), **rows)
+    write_model_page(estimator, out, title=title, model=model, data=data, rows=rows)
 
 
-def source_words(model: Path, data: Path | None, rows: Mapping[str, Any]) -> str:
-    """What a page was made from, and when: the rows by file and fingerprint, and the model."""
+def write_model_page(estimator: Any, out: Path, *, title: str | None, model: Path, data: Path | None, rows: Any) -> None:
+    """The page about a model and `rows` (KnownRows) of `data`, which says what it was made from, and when."""
     from datetime import datetime
 
+    from dco.report import page
     from dco.rows.fingerprints import role_fingerprint, row_fingerprints
 
     today = datetime.now().astimezone().date().isoformat().replace("-", "\u2011")  # hyphens at which no line is broken
-    made = f"Model: {model.name}. Made on {today}."
-    if data is None or not rows:
-        return made
-    digest = role_fingerprint(row_fingerprints(rows["X"], rows["y"]))
-    return f"Rows: {len(rows['y'])} of {data.name}, fingerprint {digest}. {made}"
+    source, shown = f"Model: {model.name}. Made on {today}.", {} if rows is None else rows.on_page()
+    if data is not None and rows is not None:
+        digest = role_fingerprint(row_fingerprints(rows.X, rows.y))
+        source = f"Rows: {len(rows.y)} of {data.name}, fingerprint {digest}. {source}"
+    page.write_page(estimator, out, title=title, source=source, **shown)

@@ -3,25 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from contextlib import AbstractContextManager
 from html import escape
-from typing import Protocol
-
-
-class Printer(Protocol):
-    """What is asked of IPython's pretty printer."""
-
-    def text(self, text: str, /) -> None:
-        """Write text without line breaks."""
-        ...
-
-    def break_(self) -> None:
-        """Go to a new line, indented as the surrounding list or dictionary is."""
-        ...
-
-    def group(self, indent: int, /) -> AbstractContextManager[None]:
-        """Keep what is written inside together."""
-        ...
+from typing import Any
 
 
 def counted(n: int, noun: str) -> str:
@@ -78,7 +61,7 @@ class ShownAsPrinted:
         super().__init_subclass__()
         cls._repr_pretty_ = ShownAsPrinted._repr_pretty_  # type: ignore[method-assign]  # IPython takes the __repr__ of a dataclass first
 
-    def _repr_pretty_(self, printer: Printer, cycle: bool) -> None:  # IPython's signature
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:  # IPython's signature
         with printer.group(0):
             for number, line in enumerate(str(self).splitlines()):
                 if number:

@@ -14,9 +14,7 @@ from dataclasses import dataclass, replace
 
 from dco.foundations.errors import InfeasibleLevelError, InfeasibleLevelWarning
 
-QUIET = frozenset(
-    {"empty-sets", "one-width", "below-zero", "few-rows"}
-)  # advice: kept and printed, but no warning in Python
+QUIET = frozenset(("empty-sets", "one-width", "below-zero", "few-rows"))  # advice: kept, printed, no warning in Python
 _PARAMETER = re.compile("⟨(\\w+)(?:=([^⟩]*))?⟩")
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-import operator
 import signal
 import socket
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
+from numbers import Integral
 from typing import Any, TypeVar
 
 from dco.foundations.extras import require
@@ -54,8 +54,9 @@ def run_many(
     ``distributed.scheduler.no-workers-timeout``. Randomness must come with the item (one seed each), so that the result does
     not depend on who runs what. `progress(done, total)` is called in this process. The first error of a call is raised.
     """
+    if n_jobs is not None and (not isinstance(n_jobs, Integral) or n_jobs == 0):  # joblib refuses only several items
+        raise ValueError(f"n_jobs must be None or a whole number other than 0 (-1 is all cores), got {n_jobs!r}.")
     work = list(items)
-    _check_jobs(n_jobs)
     if scheduler is not None:
         return _on_cluster(function, work, scheduler, progress)
     running: Iterable[Result] = map(function, work)
@@ -102,16 +103,6 @@ def _interrupts_kept_from_children() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def _check_jobs(n_jobs: Any) -> None:
-    """Refuse, for any number of items, what joblib refuses only for several."""
-    try:
-        usable = n_jobs is None or operator.index(n_jobs) != 0
-    except TypeError:
-        usable = False
-    if not usable:
-        raise ValueError(f"n_jobs must be None or a whole number other than 0 (-1 is all cores), got {n_jobs!r}.")
 
 
 def _on_cluster(
@@ -180,7 +171,7 @@ def _gathered(
 ) -> list[Result]:
     distributed = require("distributed", extra="dask")
     futures = client.map(function, work, pure=False)  # equal items are separate calls: they may write
-    done, limit, workers = 0, _longest_without_workers(), _Watch(client)
+    done, workers = 0, _Watch(client)
     try:
         completed = distributed.as_completed(futures, loop=client.loop)
         while completed.count():
@@ -192,29 +183,25 @@ def _gathered(
                     progress(done, len(work))
             if not completed.has_ready():
                 time.sleep(_POLL_SECONDS)
-                workers.look(f"{len(work) - done} of {len(work)} calls", limit=limit)
+                workers.look(f"{len(work) - done} of {len(work)} calls")
         results: list[Result] = client.gather(futures)
     finally:
         client.cancel(futures)
     return results
 
 
-def _longest_without_workers() -> float:
-    """The seconds for which calls may wait without a worker: Dask's own setting, if it has one."""
-    dask = require("dask", extra="dask")
-    given = dask.config.get("distributed.scheduler.no-workers-timeout", None)
-    return _WITHOUT_WORKERS_SECONDS if given is None else float(dask.utils.parse_timedelta(given))
-
-
 class _Watch:
     """Checks every few seconds whether a cluster has workers: without any, calls would wait forever in silence."""
 
     def __init__(self, client: Any) -> None:
+        dask = require("dask", extra="dask")
+        given = dask.config.get("distributed.scheduler.no-workers-timeout", None)
+        self.limit = _WITHOUT_WORKERS_SECONDS if given is None else float(dask.utils.parse_timedelta(given))
         self.client, self.told = client, False
         self.looked = self.seen = time.monotonic()
 
-    def look(self, waiting: str, *, limit: float) -> None:
-        """Log once that there is no worker; after `limit` seconds without one, a ConnectionError."""
+    def look(self, waiting: str) -> None:
+        """Log once that there is no worker; too long without one, a ConnectionError."""
         now = time.monotonic()
         if now < self.looked + _LOOK_SECONDS:
             return
@@ -223,11 +210,9 @@ class _Watch:
             self.seen, self.told = now, False
             return
         cluster = f"The Dask cluster at {self.client.scheduler.address}"
-        if now - self.seen >= limit:
-            raise ConnectionError(
-                f"{cluster} has had no workers for {limit:g} seconds, and {waiting} are not done. "
-                "Start workers, then run again."
-            )
+        if now - self.seen >= self.limit:
+            text = f"{cluster} has had no workers for {self.limit:g} seconds, and {waiting} are not done"
+            raise ConnectionError(f"{text}. Start workers, then run again.")
         if not self.told:  # not a warning, which the commands would show only at their end
-            _LOG.warning("%s has no workers: %s wait, for at most %g seconds.", cluster, waiting, limit)
+            _LOG.warning("%s has no workers: %s wait, for at most %g seconds.", cluster, waiting, self.limit)
             self.told = True

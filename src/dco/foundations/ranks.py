@@ -65,23 +65,18 @@ def rational(level: Level) -> Fraction:
     if isinstance(level, (str, Decimal, Fraction)):
         return Fraction(level)
     if isinstance(level, np.floating) and not isinstance(level, float):
-        return _short_rational(level)
-    text = repr(float(level))
-    digits = text.split("e")[0].replace(".", "").replace("-", "").strip("0")
-    if len(digits) <= _SPOKEN_DIGITS:
-        return Fraction(text)
-    exact = Fraction(float(level))
-    simple = exact.limit_denominator(10**6)
-    return simple if simple > 0 and abs(simple - exact) <= _ROUNDING else exact
-
-
-def _short_rational(level: np.floating) -> Fraction:
-    """The decimal that a NumPy float prints as; for a float32 like 1 - np.float32(0.9), the plain fraction it stands for."""
-    printed = Fraction(str(level))  # np.float32(0.2) prints as 0.2; its binary value is far from it
-    if level.dtype != np.float32 or printed.denominator <= 10**6:
-        return printed
-    simple = printed.limit_denominator(1_000)
-    return simple if simple > 0 and abs(simple - printed) <= _ROUNDING_32 else printed
+        near = Fraction(str(level))  # np.float32(0.2) prints as 0.2; its binary value is far from it
+        if level.dtype != np.float32 or near.denominator <= 10**6:
+            return near
+        largest, rounding = 1_000, _ROUNDING_32
+    else:
+        text = repr(float(level))
+        digits = text.split("e")[0].replace(".", "").replace("-", "").strip("0")
+        if len(digits) <= _SPOKEN_DIGITS:
+            return Fraction(text)
+        near, largest, rounding = Fraction(float(level)), 10**6, _ROUNDING
+    simple = near.limit_denominator(largest)
+    return simple if simple > 0 and abs(simple - near) <= rounding else near
 
 
 def as_count(n: SupportsIndex, *, name: str = "n", least: int = 0) -> int:
@@ -163,14 +158,9 @@ def _tail_at_most(n: int, e: int, alpha: Fraction, delta: Fraction) -> bool:
         return tail < limit
     if n > _EXACT_TAIL_LIMIT:
         return False
-    return _exact_tail(n, e, alpha) <= delta
-
-
-def _exact_tail(n: int, e: int, alpha: Fraction) -> Fraction:
-    """P(Binomial(n, alpha) <= e) as a fraction."""
-    hit, miss = alpha.numerator, alpha.denominator - alpha.numerator
-    total = sum(math.comb(n, i) * hit**i * miss ** (n - i) for i in range(e + 1))
-    return Fraction(total, alpha.denominator**n)
+    own, miss = alpha.numerator, alpha.denominator - alpha.numerator
+    exact = sum(math.comb(n, i) * own**i * miss ** (n - i) for i in range(e + 1))
+    return Fraction(exact, alpha.denominator**n) <= delta
 
 
 def clopper_pearson_upper(hits: Floats, rows: Floats, error: float) -> Floats:
