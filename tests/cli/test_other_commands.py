@@ -15,7 +15,7 @@ import pandas as pd
 import pytest
 
 import dco as library
-from dco.cli.features import features
+from dco.cli.columns import features
 from dco.cli.layout import Layout
 from dco.cli.options import spelled
 from dco.cli.reading import read_table

@@ -89,6 +89,10 @@ def test_a_sample_does_not_depend_on_how_rows_are_cut_into_files(dco, folder, mo
     for frame in frames:
         assert len(frame) == 300
         pd.testing.assert_frame_equal(frame, frames[0])
+    holes = pd.DataFrame({"dose": [1, 2], "outcome": [1, 2]})  # in one file whole numbers, in another not
+    holes.to_parquet(folder / "in" / "0.parquet")
+    assert reading.read_sample(folder / "in", 902, seed=4)[0]["dose"].to_pylist()[:2] == [1.0, 2.0]
+    (folder / "in" / "0.parquet").unlink()
     everything, places, _ = reading.read_sample(folder / "in", 5_000, seed=4)
     assert everything.num_rows == 900
     np.testing.assert_array_equal(places, np.arange(900))
@@ -178,7 +182,7 @@ def test_calibration_in_parts_is_that_in_memory_to_the_last_bit(dco, folder, mon
     model = fitted_on_a_sample(dco, folder, kind)
     est, X, y = rest_of(model, folder / "in")
     assert len(y) == 900 - len(est.splits_.train) - len(est.splits_.tune) > 600
-    monkeypatch.setattr(parts, "_AT_ONCE", 70)  # several batches
+    monkeypatch.setattr(reading, "_AT_ONCE", 70)  # several batches
     where = ["--jobs", 2] if kind == "numbers" else []
     told = dco("recalibrate", model, folder / "in", "--in-parts", "--rest", *where, "--out", folder / "new.dco").output
     assert f"{len(y)} calibration rows" in told

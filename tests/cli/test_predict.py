@@ -24,7 +24,7 @@ from pyarrow import feather
 
 import dco as library
 from dco.cli import prediction as module
-from dco.cli.features import NewValues, features
+from dco.cli.columns import NewValues, features
 from dco.cli.layout import Layout
 from dco.cli.reading import read_table
 from dco.cli.sets_files import sets_table, without_formulas
@@ -603,7 +603,7 @@ def test_many_categories_are_not_kept(dco, home, tmp_path):
     assert broken.in_words() == "Numbers: a (b)."
     assert Layout.from_plain(layout.to_plain()) == layout
     values = NewValues()
-    values.count(pa.table({"a": ["new"] * 3, "b": pa.array(["u", "w", None]).dictionary_encode()}), layout)
+    values.count(pd.DataFrame({"a": ["new"] * 3, "b": ["u", "w", None]}), layout)
     assert values.cells == {"b": 1}
 
 

@@ -13,10 +13,9 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from dco.cli.columns import Asked, make_layout
-from dco.cli.features import features, targets
+from dco.cli.columns import features, make_layout, targets
 from dco.cli.layout import Layout
-from dco.cli.reading import batches, column_names, even_batches, read_table
+from dco.cli.reading import column_names, even_batches, read_table
 
 
 def write(path: Path, text: str | bytes) -> Path:
@@ -26,7 +25,7 @@ def write(path: Path, text: str | bytes) -> Path:
 
 def read_frame(path: Path, target: str = "y") -> tuple[pd.DataFrame, np.ndarray]:
     table = read_table(path)
-    layout, _ = make_layout(table, Asked(target), path=path)
+    layout, _ = make_layout(table, Layout(target), path=path)
     return features(table, layout, path=path), targets(table, layout, path=path)
 
 
@@ -138,7 +137,7 @@ def test_different_labels_stay_different_and_as_written(tmp_path, cells, labels)
     assert y.tolist() == labels
     # a table that comes later is read by the classes of the model, however it spells them
     table = read_table(path)
-    layout, _ = make_layout(table, Asked("y", "classification"), path=path)
+    layout, _ = make_layout(table, Layout("y", "classification"), path=path)
     assert targets(table, layout, path=path, classes=np.array([0, 1])).dtype == np.int64
     assert targets(table, layout, path=path, classes=np.array(["a"])).tolist() == cells
     if len(cells[0]) < 16:
@@ -150,7 +149,7 @@ def test_different_labels_stay_different_and_as_written(tmp_path, cells, labels)
 
 def _as_regression(path: Path) -> tuple[pa.Table, Layout]:
     table = read_table(path)
-    return table, make_layout(table, Asked("y", "regression"), path=path)[0]
+    return table, make_layout(table, Layout("y", "regression"), path=path)[0]
 
 
 def test_dates_booleans_and_categories_of_a_parquet_file(tmp_path):
@@ -176,9 +175,9 @@ def test_dates_are_read_alike_from_text_and_from_parquet(tmp_path):
     frame.to_parquet(tmp_path / "t.parquet")
     frame.to_csv(tmp_path / "t.csv", index=False)
     table = read_table(tmp_path / "t.csv")
-    layout, _ = make_layout(table, Asked("y"), path=tmp_path)
+    layout, _ = make_layout(table, Layout("y"), path=tmp_path)
     assert layout.dates == layout.numbers == ("when", "hour")
-    assert make_layout(read_table(tmp_path / "t.parquet"), Asked("y"), path=tmp_path)[0] == layout
+    assert make_layout(read_table(tmp_path / "t.parquet"), Layout("y"), path=tmp_path)[0] == layout
     X, same = (features(read_table(tmp_path / name), layout, path=tmp_path) for name in ("t.csv", "t.parquet"))
     pd.testing.assert_frame_equal(X, same)
     np.testing.assert_array_equal(X["when"], [86400.0, np.nan, 1620000000.0, -86400.0])
@@ -192,7 +191,7 @@ def test_dates_are_read_alike_from_text_and_from_parquet(tmp_path):
 
 def test_dates_where_the_fit_had_none_are_refused(tmp_path):
     path = write(tmp_path / "t.csv", "a,b,y\n2021-01-01,1,0.5\nunknown,2,1.5\n")
-    layout, _ = make_layout(read_table(path), Asked("y"), path=path)
+    layout, _ = make_layout(read_table(path), Layout("y"), path=path)
     assert layout.texts == ("a",)
     dates = pa.array(pd.to_datetime(["2021-01-01"]))
     with pytest.raises(ValueError, match="'a' contains dates, and the fit read it as text"):
@@ -201,7 +200,7 @@ def test_dates_where_the_fit_had_none_are_refused(tmp_path):
         features(pa.table({"a": ["unknown"], "b": dates}), layout, path=path)
     path = write(tmp_path / "t.csv", "a,y\n1,2021-01-01\n2,2021-01-02\n")
     with pytest.raises(ValueError, match="target 'y' contains dates"):
-        make_layout(read_table(path), Asked("y"), path=path)
+        make_layout(read_table(path), Layout("y"), path=path)
 
 
 def test_targets_that_floats_would_change_are_refused(tmp_path):
@@ -214,14 +213,14 @@ def test_targets_that_floats_would_change_are_refused(tmp_path):
     frame.assign(y=[f"{value},0" for value in large]).to_csv(tmp_path / "comma.csv", index=False, sep=";")
     for name, decimal in (("t.csv", "."), ("t.parquet", "."), ("decimal.parquet", "."), ("comma.csv", ",")):
         table = read_table(tmp_path / name)
-        layout, _ = make_layout(table, Asked("y", "regression", decimal=decimal), path=tmp_path)
+        layout, _ = make_layout(table, Layout("y", "regression", decimal=decimal), path=tmp_path)
         with pytest.raises(ValueError, match=r"the target 'y' is 1000000000000000001(,0)? in row 2, which float64 rounds"):
             targets(table, layout, path=tmp_path)
-    layout, _ = make_layout(table := read_table(tmp_path / "t.parquet"), Asked("y", "classification"), path=tmp_path)
+    layout, _ = make_layout(table := read_table(tmp_path / "t.parquet"), Layout("y", "classification"), path=tmp_path)
     assert sorted(set(targets(table, layout, path=tmp_path).tolist())) == [str(10**18 + k) for k in range(3)]
     for cells in ([1e18 + 1024 * row for row in range(60)], [2**60 + 2**10 * row for row in range(60)]):
         held = pa.table({"a": frame["a"], "y": cells})
-        layout, _ = make_layout(held, Asked("y", "regression"), path=tmp_path)
+        layout, _ = make_layout(held, Layout("y", "regression"), path=tmp_path)
         assert targets(held, layout, path=tmp_path).tolist() == cells
     dates = pa.table({"a": frame["a"], "y": pd.date_range("2026-01-01", periods=60)})
     with pytest.raises(ValueError, match="the target 'y' contains dates; convert them to numbers, such as days since one"):
@@ -239,7 +238,6 @@ def test_batches_have_the_size_asked_for_and_lose_no_row(tmp_path):
         joined = pa.concat_tables(tables)
         assert joined.column_names == ["b", "a"]
         assert [float(value) for value in joined.column("a").to_pylist()] == frame["a"].tolist()
-        assert max(batch.num_rows for batch in batches(tmp_path / name, ["a"], rows=70)) <= 70
 
 
 LOOKS = {
@@ -261,7 +259,7 @@ def test_text_that_looks_like_numbers_is_told_and_is_no_target(tmp_path, name):
         path, index=False
     )
     with pytest.warns(UserWarning, match=rf"'x' is read as categories, but (has|looks).*{words}") as told:
-        layout, _ = make_layout(read_table(path), Asked("land"), path=path)
+        layout, _ = make_layout(read_table(path), Layout("land"), path=path)
     assert len(told) == 1
     assert layout.texts == ("x",)
     path = tmp_path / "long.csv"  # more values than classes have
@@ -270,8 +268,8 @@ def test_text_that_looks_like_numbers_is_told_and_is_no_target(tmp_path, name):
     pd.DataFrame({"x": more, "z": np.arange(len(more))}).to_csv(path, index=False)
     if len(set(more)) > 20 or name in ("comma", "german"):
         with pytest.raises(ValueError, match=r"the target 'x'.*or use --task classification if these are labels"):
-            make_layout(read_table(path), Asked("x"), path=path)
-    assert make_layout(read_table(path), Asked("x", "classification"), path=path)[0].task == "classification"
+            make_layout(read_table(path), Layout("x"), path=path)
+    assert make_layout(read_table(path), Layout("x", "classification"), path=path)[0].task == "classification"
 
 
 @pytest.mark.parametrize(
@@ -280,18 +278,18 @@ def test_text_that_looks_like_numbers_is_told_and_is_no_target(tmp_path, name):
 def test_text_that_does_not_is_not_told(tmp_path, cells):
     path = tmp_path / "t.csv"
     pd.DataFrame({"x": cells, "y": np.arange(len(cells)) / 2}).to_csv(path, index=False)
-    assert make_layout(read_table(path), Asked("y"), path=path)[0].texts == ("x",)
+    assert make_layout(read_table(path), Layout("y"), path=path)[0].texts == ("x",)
 
 
 def test_labels_that_are_nearly_numbers_may_be_few(tmp_path):
     path = write(tmp_path / "t.csv", "x,y\n" + "1,1\n2,2\n" * 30 + "3,3+\n")
-    assert make_layout(read_table(path), Asked("y"), path=path)[0].task == "classification"
+    assert make_layout(read_table(path), Layout("y"), path=path)[0].task == "classification"
 
 
 def test_decimal_commas_are_read_where_they_are_asked_for(tmp_path):
     path = write(tmp_path / "t.csv", "a;b;y\n1,5;x,y;0,25\n-2;7,1z;1e-1\n;;3,0\n")
     table = read_table(path)
-    layout, why = make_layout(table, Asked("y", decimal=","), path=path)
+    layout, why = make_layout(table, Layout("y", decimal=","), path=path)
     assert layout == Layout.from_plain(layout.to_plain())
     assert layout.decimal == ","
     assert "regression" in why
@@ -311,7 +309,7 @@ def test_decimal_commas_are_read_where_they_are_asked_for(tmp_path):
             features(read_table(wrong), replace(layout, decimal=own), path=wrong)
     later = read_table(write(tmp_path / "p.csv", "a;y\n1.5;0,5\n2.5;1,5\n"))
     with pytest.warns(UserWarning, match="decimal points .*leave out --decimal"):
-        make_layout(later, Asked("y", decimal=","), path=points)
+        make_layout(later, Layout("y", decimal=","), path=points)
 
 
 @pytest.mark.parametrize(
@@ -326,7 +324,7 @@ def test_decimal_commas_are_read_where_they_are_asked_for(tmp_path):
 )
 def test_the_task_is_found_out_and_said(tmp_path, values, task):
     path = write(tmp_path / "t.csv", "x,y\n" + "".join(f"1,{value}\n" for value in values))
-    layout, why = make_layout(read_table(path), Asked("y"), path=path)
+    layout, why = make_layout(read_table(path), Layout("y"), path=path)
     assert layout.task == task
     assert task in why
     assert "'y'" in why
@@ -363,9 +361,9 @@ def test_a_damaged_table_is_told_in_a_sentence_that_names_it(tmp_path, name, con
 def test_the_bad_cell_is_named(tmp_path):
     path = write(tmp_path / "t.csv", "a,y\n1,2.5\n2,oops\n")
     with pytest.raises(ValueError, match=r"'oops' in row 2.*--task classification"):
-        make_layout(read_table(path), Asked("y", "regression"), path=path)
-    path = write(tmp_path / "t.csv", "a,y\ninf,2.5\n2,3.5\n")
-    with pytest.raises(ValueError, match="'a' is infinite in row 1"):
+        make_layout(read_table(path), Layout("y", "regression"), path=path)
+    path = write(tmp_path / "t.csv", "a,y\n,1.5\ninf,2.5\n2,3.5\n")
+    with pytest.raises(ValueError, match="'a' is infinite in row 2"):
         read_frame(path)
     path = write(tmp_path / "t.csv", "a,y\n1,2.5\n2,\n")
     with pytest.raises(ValueError, match=r"'y' is missing in 1 row \(first: row 2\)"):
@@ -417,8 +415,10 @@ def test_times_with_a_zone_are_the_same_seconds_in_text_and_in_parquet(tmp_path)
     np.testing.assert_array_equal(found[0], found[1])
     assert np.diff(found[0][[0, 1, 3]]).tolist() == [0.0, 1.5]
     mixed = write(tmp_path / "mixed.csv", "when,y\n2021-05-03T10:00:00Z,1\n2021-05-03T10:00:00,2\n")
-    layout, _ = make_layout(read_table(mixed), Asked("y", task="regression"), path=mixed)
+    layout, _ = make_layout(read_table(mixed), Layout("y", "regression"), path=mixed)
     assert layout.texts == ("when",)
+    with pytest.raises(ValueError, match=r"'2021-05-03T10:00:00' in row 2, where the fit had dates; .*zone"):
+        features(read_table(mixed), replace(layout, texts=(), dates=("when",)), path=mixed)
     for day in ("2021-05-03Z", "2021-05-03+02:00"):  # no time of day
         path = write(tmp_path / "day.csv", f"when,y\n{day},1\n{day},2\n")
-        assert make_layout(read_table(path), Asked("y", task="regression"), path=path)[0].texts == ("when",)
+        assert make_layout(read_table(path), Layout("y", "regression"), path=path)[0].texts == ("when",)

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import pandas as pd
 import pytest
 
-from dco.cli import parts
+from dco.cli import reading
 from dco.foundations import files
 
 from .conftest import table
@@ -193,7 +193,7 @@ def test_a_folder_is_read_in_batches_and_a_file_that_cannot_be_read_is_named(dco
         pd.read_csv(rows / f"week{week}.csv").to_parquet(folder / f"week{week}.parquet")
     pd.concat([pd.read_csv(rows / f"week{week}.csv") for week in range(4)]).to_csv(rows / "all.csv", index=False)
     whole = dco.json("watch", model, rows / "all.csv", *words, rows / "whole.json", status=1)
-    monkeypatch.setattr(parts, "_AT_ONCE", 100)
+    monkeypatch.setattr(reading, "_AT_ONCE", 100)
     found = dco.json("watch", model, folder, *words, rows / "watch.json", status=1)
     assert {**found, "state": None} == {**whole, "state": None}
     assert json.loads((rows / "watch.json").read_text()) == json.loads((rows / "whole.json").read_text())

@@ -7,9 +7,8 @@ of text only an empty cell is missing, since ``NA`` may be Namibia.
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass
-from datetime import datetime
+from bisect import bisect_left
+from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -22,10 +21,15 @@ from dco.foundations.arrays import AnyArray, first_rounded
 # missing, among numbers; the spellings are those that Arrow and pandas take for missing
 _MISSING_WORDS = ("", "#N/A", "#N/A N/A", "#NA", "<NA>", "N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null")
 _ISO_DATE = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6})?)?)?$"
-_ZONE = r"(Z|[+-][0-9]{2}:?[0-9]{2})$"
-_ISO_TIME_IN_ZONE = _ISO_DATE.removesuffix("?$") + _ZONE  # a zone belongs to a time of day
-_MOST = 0.9  # of the cells
+_ISO_TIME_IN_ZONE = _ISO_DATE.removesuffix("?$") + r"(Z|[+-][0-9]{2}:?[0-9]{2})$"  # a zone belongs to a time of day
+_OTHER = {".": ",", ",": "."}  # decimal signs
+# what Arrow reads as a number, by the decimal sign; and numbers with separated thousands, such as 1,549.34 or 1 549.34
+_NUMBER = {
+    sign: rf"[+-]?(([0-9]+([{sign}][0-9]*)?|[{sign}][0-9]+)([eE][+-]?[0-9]+)?|(?i:inf|infinity|nan))" for sign in _OTHER
+}
+_GROUPED = {sign: f"[+-]?[0-9]{{1,3}}([{other}' ’\u00a0][0-9]{{3}})+([{sign}][0-9]+)?" for sign, other in _OTHER.items()}
 _MONEY = r"(€|\$|£|¥|EUR|USD|GBP|CHF|%)?"
+_MOST = 0.9  # of the cells
 
 
 def kind_of(column: Any, name: str, path: Path, decimal: str) -> str:
@@ -33,24 +37,23 @@ def kind_of(column: Any, name: str, path: Path, decimal: str) -> str:
     kind = column.type
     if types.is_dictionary(kind) or types.is_boolean(kind):
         return "text"
-    if is_text(kind):
-        if as_float(column, decimal) is None:
-            return "text" if _as_seconds(column) is None else "date"
-        return "text" if _holds_codes(column) else "number"
     if is_date(kind):
         return "date"
-    numeric = (types.is_integer, types.is_floating, types.is_decimal, types.is_duration, types.is_null)
-    if any(is_kind(kind) for is_kind in numeric):
-        return "number"
-    raise ValueError(
-        f"{path}: the column {name!r} holds {kind}, which no model here can use; leave it out with --drop {name!r}, or "
-        "convert it to numbers or text."
-    )
+    if is_text(kind):
+        if as_float(column, decimal) is None:
+            return "text" if as_seconds(column) is None else "date"
+        return "text" if _holds_codes(column) else "number"
+    if as_float(column) is None:
+        raise ValueError(
+            f"{path}: the column {name!r} holds {kind}, which no model here can use; leave it out with --drop {name!r}, or "
+            "convert it to numbers or text."
+        )
+    return "number"
 
 
 def is_text(kind: Any) -> bool:
     """Whether an Arrow type is text."""
-    return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind))
+    return bool(types.is_string(kind) or types.is_large_string(kind))
 
 
 def is_date(kind: Any) -> bool:
@@ -62,20 +65,39 @@ def numbers(column: Any, name: str, *, path: Path, first_row: int = 0, decimal: 
     """A column as float64; a cell that is not a finite number is an error that names it."""
     values = as_float(column, decimal)
     if values is None:
-        row, cell = first_text(column, decimal)
-        other, sign = (",", "a comma") if decimal == "." else (".", "a point")
+        row, cell = first_unread(column, lambda part: as_float(part, decimal))
+        other = _OTHER[decimal]
+        sign = {",": "a comma", ".": "a point"}[other]
         turned = f"; if {sign} is the decimal sign, use --decimal {other}" if as_float(column, other) is not None else "."
         raise ValueError(
-            f"{path}: the column {name!r} has {cell!r:.40} in row {first_row + row + 1}, where a number is expected; "
+            f"{path}: the column {name!r} has {cell} in row {first_row + row + 1}, where a number is expected; "
             f"correct the cell, or leave it empty if the value is missing{turned}"
         )
-    if compute.any(compute.is_inf(values)).as_py():
-        row = first_true(compute.is_inf(values))
+    found = np.asarray(values)
+    if np.any(infinite := np.isinf(found)):
         raise ValueError(
-            f"{path}: the column {name!r} is infinite in row {first_row + row + 1}; write a finite number, or leave "
-            "the cell empty if the value is missing."
+            f"{path}: the column {name!r} is infinite in row {first_row + int(np.argmax(infinite)) + 1}; write a finite "
+            "number, or leave the cell empty if the value is missing."
         )
-    return np.asarray(values.to_numpy(zero_copy_only=False))
+    return found
+
+
+def seconds(column: Any, name: str, *, path: Path, first_row: int) -> AnyArray:
+    """A column of dates, typed or as ISO text, in seconds since 1970; any other cell is an error that names it."""
+    values = as_seconds(column)
+    if values is None:
+        row, cell = first_unread(column, as_seconds)
+        raise ValueError(
+            f"{path}: the column {name!r} has {cell} in row {first_row + row + 1}, where the fit had dates; write dates as "
+            "2026-01-31 (all or no times with a zone), or leave the cell empty if the date is missing."
+        )
+    return np.asarray(values)
+
+
+def first_unread(column: Any, read: Callable[[Any], Any]) -> tuple[int, str]:
+    """The row and the words of the first cell for which `read` gives None, as it does for every part that has the cell."""
+    row = bisect_left(range(len(column)), True, key=lambda row: read(column[: row + 1]) is None)
+    return row, f"{str(column[row])!r:.40}"
 
 
 def first_rounded_cell(column: Any, decimal: str = ".") -> int | None:
@@ -85,41 +107,22 @@ def first_rounded_cell(column: Any, decimal: str = ".") -> int | None:
         rows = np.flatnonzero(_like(cells, r"^[+-]?[0-9]{16,}(\.[0-9]*)?$"))
         values = np.array([Decimal(cells[row].as_py()) for row in rows.tolist()], dtype=object)
     elif types.is_integer(column.type) or types.is_decimal(column.type):
-        rows, values = np.flatnonzero(~_like(column, None)), column.drop_null().to_numpy()
+        rows, values = np.flatnonzero(column.is_valid()), column.drop_null().to_numpy()
     else:
         return None
     place = first_rounded(values)
     return None if place is None else int(rows[place])
 
 
-def seconds(column: Any, name: str, *, path: Path, first_row: int) -> AnyArray:
-    """A column of dates, typed or as ISO text, in seconds since 1970; any other cell is an error that names it."""
-    values = as_float(column) if is_date(column.type) or types.is_null(column.type) else _as_seconds(column)
-    if values is None:
-        cells = (with_gaps(column) if is_text(column.type) else column).to_pylist()
-        row = next(row for row, cell in enumerate(cells) if cell is not None and not _is_iso_date(cell))
-        raise ValueError(
-            f"{path}: the column {name!r} has {str(column[row])!r:.40} in row {first_row + row + 1}, where the fit had "
-            "dates; write dates as 2026-01-31, or leave the cell empty if the date is missing."
-        )
-    return np.asarray(values.to_numpy(zero_copy_only=False))
-
-
 def as_texts(column: Any, fill: str | None = None) -> AnyArray:
     """A column as texts in an array of objects, `fill` where a cell is missing."""
     if types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
-    if isinstance(column, arrow.ChunkedArray):
-        column = column.combine_chunks()
-    found = np.empty(len(column), dtype=object)
-    found[:] = [fill if value is None else _text(value) for value in column.to_pylist()]
-    return found
+    return np.array([fill if value is None else _text(value) for value in column.to_pylist()], dtype=object)
 
 
 def _text(value: Any) -> str:
-    if isinstance(value, float) and value.is_integer():
-        return str(int(value))
-    return str(value)
+    return str(int(value) if isinstance(value, float) and value.is_integer() else value)
 
 
 def are_whole_labels(column: Any) -> bool:
@@ -127,26 +130,12 @@ def are_whole_labels(column: Any) -> bool:
     if not is_text(column.type):
         return first_rounded_cell(column) is None
     spelt = r"^(0|-?[1-9][0-9]{0,14})"  # more digits than these do not fit into a float
-    return _any_like(column, spelt + "$", every=True) or _any_like(column, spelt + r"\.0+$", every=True)
+    return any(_like(column.drop_null(), spelt + end).all() for end in ("$", r"\.0+$"))
 
 
 def first_code(column: Any) -> str:
     """The first cell that is a code."""
-    return str(column[first_true(compute.match_substring_regex(column, r"^\s*(\+|[+-]?0[0-9])").fill_null(False))])
-
-
-def first_text(column: Any, decimal: str) -> tuple[int, str]:
-    """The first cell that is not a number, and its row."""
-    if not is_text(column.type):
-        return 0, str(column[0]) if len(column) else ""
-    cells = with_gaps(column)
-    row = int(np.argmax(~_like(cells, rf"^{_number(decimal)}$") & ~_like(cells, None)))
-    return row, str(column[row])
-
-
-def first_true(mask: Any) -> int:
-    """The row of the first true cell."""
-    return int(np.argmax(mask.to_numpy(zero_copy_only=False)))
+    return str(column[int(np.argmax(_like(column, r"^(\+|[+-]?0[0-9])")))])
 
 
 def as_float(column: Any, decimal: str = ".") -> Any:
@@ -161,34 +150,26 @@ def as_float(column: Any, decimal: str = ".") -> Any:
             return compute.divide(micro.cast(arrow.float64(), safe=False), 1e6)
         if is_text(kind):
             column = _with_points(with_gaps(column), decimal)
-        values = compute.cast(column, arrow.float64(), safe=False)
-        return compute.if_else(compute.is_nan(values), arrow.scalar(None, arrow.float64()), values)
+        return compute.cast(column, arrow.float64(), safe=False)
     except (arrow.ArrowInvalid, arrow.ArrowNotImplementedError):
         return None
 
 
-def _as_seconds(column: Any) -> Any:
-    """Text in which every cell is an ISO date, as seconds since 1970; otherwise None."""
+def as_seconds(column: Any) -> Any:
+    """Dates, or text in which every cell is an ISO date, as seconds since 1970; otherwise None."""
+    if is_date(column.type) or types.is_null(column.type):
+        return as_float(column)
     if not is_text(column.type):
         return None
     cells = with_gaps(column)
-    zoned = _any_like(cells, _ISO_TIME_IN_ZONE, every=True) and cells.null_count < len(cells)
-    if not zoned and not _any_like(cells, _ISO_DATE, every=True):  # with and without a zone: not on one clock
+    there = cells.drop_null()
+    zoned = len(there) > 0 and _like(there, _ISO_TIME_IN_ZONE).all()
+    if not zoned and not _like(there, _ISO_DATE).all():  # with and without a zone: not on one clock
         return None
     try:
-        return as_float(compute.cast(cells, arrow.timestamp("us", "UTC") if zoned else arrow.timestamp("us")))
+        return as_float(compute.cast(cells, arrow.timestamp("us", "UTC" if zoned else None)))
     except arrow.ArrowInvalid:  # not a day of the calendar
         return None
-
-
-def _is_iso_date(cell: Any) -> bool:
-    if not isinstance(cell, str) or not (re.match(_ISO_DATE, cell) or re.match(_ISO_TIME_IN_ZONE, cell)):
-        return False
-    try:
-        datetime.fromisoformat(cell)
-    except ValueError:  # the 30th of February
-        return False
-    return True
 
 
 def with_gaps(column: Any) -> Any:
@@ -207,76 +188,42 @@ def _with_points(column: Any, decimal: str) -> Any:
 
 def _holds_codes(column: Any) -> bool:
     """Whether a cell is a whole number that begins with 0, or with + in a column without a minus."""
-    if _any_like(column, r"^[+-]?0[0-9]+$"):
-        return True
-    return _any_like(column, r"^\+[0-9]+$") and not _any_like(column, r"^-")
+    zeros, plus, minus = (_like(column, pattern).any() for pattern in (r"^[+-]?0[0-9]+$", r"^\+[0-9]+$", "^-"))
+    return bool(zeros or (plus and not minus))
 
 
-def _any_like(column: Any, pattern: str, *, every: bool = False) -> bool:
-    """Whether any cell, or every one, matches without the blanks around it. Missing cells do not count."""
-    matches = compute.match_substring_regex(compute.utf8_trim_whitespace(column), pattern)
-    return bool((compute.all if every else compute.any)(matches, min_count=0).as_py())
+def _like(column: Any, pattern: str) -> AnyArray:
+    """Which cells match without the blanks around them; missing ones do not."""
+    return np.asarray(compute.match_substring_regex(compute.utf8_trim_whitespace(column), pattern).fill_null(False))
 
 
-# --- text that looks like numbers -----------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Look:
-    """Why a column of text looks like numbers: "cells" (some are not), "decimal" or "signs"; and the words for it."""
-
-    kind: str
-    words: str
-
-
-def _number(decimal: str) -> str:
-    """What Arrow reads as a number, with this decimal sign."""
-    sign = re.escape(decimal)
-    return rf"[+-]?(([0-9]+({sign}[0-9]*)?|{sign}[0-9]+)([eE][+-]?[0-9]+)?|(?i:inf|infinity|nan))"
-
-
-def _grouped(decimal: str) -> str:
-    """A number with separated thousands: 1,549.34 or 1 549.34."""
-    thousands = {".": "[,' ’\u00a0]", ",": "[.' ’\u00a0]"}[decimal]
-    return rf"[+-]?[0-9]{{1,3}}({thousands}[0-9]{{3}})+({re.escape(decimal)}[0-9]+)?"
-
-
-def look_of(column: Any, decimal: str) -> Look | None:
-    """How a column of text looks like numbers, if at least nine of ten cells do."""
+def look_of(column: Any, decimal: str) -> tuple[str, str] | None:
+    """How text looks like numbers, if nine of ten cells do: "cells" (some do not), "decimal" or "signs"; and the words."""
     if not is_text(column.type) or as_float(column, decimal) is not None:
         return None
-    cells = with_gaps(column)
-    count = len(cells) - cells.null_count
-    other = "," if decimal == "." else "."
-    plain = _like(cells, rf"^{_number(decimal)}$")
-    turned = _like(cells, rf"^({_number(other)}|{_grouped(other)})$")
-    apart = _like(cells, rf"^{_grouped(decimal)}$")
-    signs = _like(cells, rf"^{_MONEY} *({_number('.')}|{_number(',')}|{_grouped('.')}|{_grouped(',')}) *{_MONEY}$")
+    cells, other = with_gaps(column), _OTHER[decimal]
+    there = np.asarray(cells.is_valid())
+    number, turned_number = _NUMBER[decimal], f"{_NUMBER[other]}|{_GROUPED[other]}"
+    money = f"{_MONEY} *({number}|{_GROUPED[decimal]}|{turned_number}) *{_MONEY}"
+    plain, turned, apart, signs = (
+        _like(cells, f"^({pattern})$") for pattern in (number, turned_number, _GROUPED[decimal], money)
+    )
 
     def most(mask: AnyArray) -> bool:
-        return bool(np.count_nonzero(mask) >= _MOST * count)
+        return bool(np.count_nonzero(mask) >= _MOST * np.count_nonzero(there))
 
     def shown(mask: AnyArray) -> str:
         row = int(np.argmax(mask))
         return f"{str(column[row])!r:.40} in row {row + 1}"
 
     if most(plain):
-        wrong = shown(~plain & ~_like(cells, None))
-        return Look(
-            "cells",
-            f"has numbers in {np.count_nonzero(plain):,} of {count:,} cells, and {wrong}; correct such cells, or leave them "
-            "empty if the value is missing",
-        )
-    if most(plain | turned) and np.any(turned & ~plain & ~apart):
+        counts = f"{np.count_nonzero(plain):,} of {np.count_nonzero(there):,}"
+        advice = "correct such cells, or leave them empty if the value is missing"
+        return "cells", f"has numbers in {counts} cells, and {shown(there & ~plain)}; {advice}"
+    if most(plain | turned) and np.any(swapped := turned & ~plain & ~apart):
         written, advice = ("commas", "use --decimal ,") if decimal == "." else ("points", "leave out --decimal ,")
-        example = shown(turned & ~plain & ~apart)
-        return Look("decimal", f"looks like numbers with decimal {written} ({example}); {advice} to read them as numbers")
+        words = f"looks like numbers with decimal {written} ({shown(swapped)}); {advice} to read them as numbers"
+        return "decimal", words
     if most(signs):
-        return Look("signs", f"looks like numbers with other signs ({shown(signs & ~plain)}); write plain numbers")
+        return "signs", f"looks like numbers with other signs ({shown(signs & ~plain)}); write plain numbers"
     return None
-
-
-def _like(column: Any, pattern: str | None) -> AnyArray:
-    """Which cells match; missing ones do not. Without a pattern: which cells are missing."""
-    found = column.is_null() if pattern is None else compute.match_substring_regex(column, pattern).fill_null(False)
-    return np.asarray(found.to_numpy(zero_copy_only=False))

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from dco.cli.columns import Asked, make_layout
-from dco.cli.features import features, known_targets, labels, targets
+from dco.cli.columns import features, known_targets, labels, make_layout, targets
+from dco.cli.layout import Layout
 from dco.cli.options import chosen_models
 from dco.cli.outputs import check_apart, check_folder
 from dco.cli.printing import number, progress
@@ -117,8 +117,9 @@ def run_comparison(data: Path, o: Mapping[str, Any], *, quiet: bool) -> Comparis
 def _order(data: Path, o: Mapping[str, Any]) -> tuple[Split, dict[str, Any], Any, str]:
     """Read the table: the split to run, the settings that its records share, the rows held out, and the task in words."""
     sampled = read_sample(data, o["sample_rows"], seed=o["seed"]) if o["sample_rows"] else None
-    table = known_targets(read_table(data) if sampled is None else sampled[0], Asked.of(o), path=data)
-    layout, why = make_layout(table, Asked.of(o), path=data)
+    asked = Layout.asked(o)
+    table = known_targets(read_table(data) if sampled is None else sampled[0], asked, path=data)
+    layout, why = make_layout(table, asked, path=data)
     why += f" The comparison is on {table.num_rows:,} of {sampled[2]:,} rows, drawn at random." if sampled else ""
     classes = layout.task == "classification"
     names = chosen_models(o["models"], layout.task) or ["linear", "forest", "boosting", *([] if classes else ["quantiles"])]

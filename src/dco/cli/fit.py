@@ -155,9 +155,8 @@ def fit_table(data: Path, o: dict[str, Any]) -> Fitted:
     """Read, set test rows aside, fit, evaluate."""
     import numpy as np
 
-    from dco.cli.columns import Asked, make_layout
-    from dco.cli.features import features, known_targets, labels, row_names, targets
-    from dco.cli.layout import need_column
+    from dco.cli.columns import features, known_targets, labels, make_layout, row_names, targets
+    from dco.cli.layout import Layout, need_column
     from dco.cli.model_files import KnownRows
     from dco.cli.reading import read_sample, read_table
     from dco.rows.roles import assign_roles
@@ -167,8 +166,9 @@ def fit_table(data: Path, o: dict[str, Any]) -> Fitted:
     else:
         read = read_table(data)
         places, total = np.arange(read.num_rows), read.num_rows
-    table, by = known_targets(read, Asked.of(o), path=data), o["by"]
-    layout, why = make_layout(table, Asked.of(o), path=data)
+    asked, by = Layout.asked(o), o["by"]
+    table = known_targets(read, asked, path=data)
+    layout, why = make_layout(table, asked, path=data)
     need_column(table.column_names, by, path=data, option="--by")
     model = _unfitted(layout, o)
     X, y = features(table, layout, path=data), targets(table, layout, path=data)

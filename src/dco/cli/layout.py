@@ -14,13 +14,13 @@ _MOST_KEPT = 1000  # categories of a column that travel with the model
 
 @dataclass(frozen=True)
 class Layout:
-    """The columns of a table by what they are for."""
+    """The columns of a table by what they are for: as the options ask for it, and with the rest that `make_layout` finds."""
 
     target: str | None
-    task: str
-    numbers: tuple[str, ...]
-    texts: tuple[str, ...]
-    order: tuple[str, ...]
+    task: str = ""  # empty: to be inferred
+    numbers: tuple[str, ...] = ()
+    texts: tuple[str, ...] = ()
+    order: tuple[str, ...] = ()
     condition: str | tuple[str, ...] | None = None  # of several columns, groups overlap
     groups: str | None = None
     key: str | None = None
@@ -29,6 +29,19 @@ class Layout:
     dates: tuple[str, ...] | None = None  # those of the numbers that are dates; None: not known
     categories: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # the values that the fit saw, unless too many
     drop_missing_target: bool = False
+
+    @classmethod
+    def asked(cls, options: Mapping[str, Any]) -> Layout:
+        """What the options of a command say about columns."""
+        conditions = tuple(dict.fromkeys(options.get("condition_on") or ()))
+        return cls(
+            options["target"],
+            options["task"] or "",
+            condition=conditions if len(conditions) > 1 else next(iter(conditions), None),
+            dropped=options["drop"],
+            key=options.get("key"),
+            **{name: options[name] for name in ("groups", "decimal", "drop_missing_target")},
+        )
 
     @property
     def conditions(self) -> tuple[str, ...]:

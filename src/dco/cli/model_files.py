@@ -87,7 +87,7 @@ def labelled_layout(model: Any, names: Sequence[str], *, target: str | None, pat
 
 def model_features(model: Any, table: Any, layout: Layout, *, path: Path, first_row: int = 0) -> Any:
     """The features as the model was fitted on them: a frame, or an array for a model without column names."""
-    from dco.cli.features import features
+    from dco.cli.columns import features
 
     frame = features(table, layout, path=path, first_row=first_row)
     return frame if hasattr(model, "feature_names_in_") else frame.to_numpy()
@@ -116,7 +116,7 @@ def rows_with_targets(
     model: Any, path: Path, *, target: str | None, by: str | None, ignore_new: bool, decimal: str | None = None
 ) -> KnownRows:
     """Read features, targets and groups of a table as the model needs them."""
-    from dco.cli.features import NewValues, known_targets, labels, row_names, targets
+    from dco.cli.columns import NewValues, known_targets, labels, row_names, targets
     from dco.cli.reading import column_names, read_table
 
     names = column_names(path)
@@ -126,10 +126,9 @@ def rows_with_targets(
     also = [name for name in (layout.target, by, key) if name is not None]
     table = read_table(path, layout.columns_to_read(path, names, ignore_new=ignore_new, also=also))
     table = known_targets(table, layout, path=path)
-    values = NewValues()
-    values.count(table, layout)
+    X, values = model_features(model, table, layout, path=path), NewValues()
+    values.count(X, layout)
     show(values.notes())
-    X = model_features(model, table, layout, path=path)
     y = targets(table, layout, path=path, classes=getattr(model, "classes_", None))
     return KnownRows(X, y, labels(table, by), by, row_names(table, key), layout.target, _was_fitted_on(model, X, y))
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from dco.cli.features import NewValues, known_targets, labels, targets
+from dco.cli.columns import NewValues, known_targets, labels, targets
 from dco.cli.layout import Layout, need_column
 from dco.cli.model_files import labelled_layout, model_features, opened_once
 from dco.cli.printing import progress, say
@@ -26,8 +26,6 @@ from dco.guarantees.calibration import rows_scored_again
 from dco.rows.fingerprints import Hashes, role_fingerprint, row_fingerprints
 from dco.rows.rows import Rows, given_rows, take_features
 from dco.scores.score import is_ours
-
-_AT_ONCE = 2**16  # rows
 
 
 @dataclass(frozen=True)
@@ -78,9 +76,9 @@ def labelled_batches(model: Any, data: Path, part: Part, values: NewValues) -> I
     """The rows of a table with known targets, some at a time: X, y, and slices. Cells never seen are counted in `values`."""
     for batch, layout, row in _tables(model, data, part):
         table = known_targets(batch, layout, path=data)
-        values.count(table, layout)
         if table.num_rows:
             X = model_features(model, table, layout, path=data, first_row=row)
+            values.count(X, layout)
             yield X, targets(table, layout, path=data, classes=getattr(model, "classes_", None)), labels(table, part.by)
 
 
@@ -91,7 +89,7 @@ def _tables(model: Any, data: Path, part: Part, *, groups: bool = False) -> Iter
     need_column(names, part.by, path=data, option="--by")
     also = [name for name in (layout.target, part.by, layout.groups if groups else None) if name is not None]
     columns = layout.columns_to_read(data, names, ignore_new=part.ignore_new, also=also)
-    for batch in even_batches(data, columns, rows=_AT_ONCE):
+    for batch in even_batches(data, columns):
         yield batch, layout, row
         row += batch.num_rows
 
@@ -174,7 +172,7 @@ def score_file(piece: Piece, *, part: Part, classes: AnyArray | None) -> tuple[l
         rows = given_rows(model._features(X), model._targets(y), labels(table, layout.groups), {})
         left_out = _within(piece.left_out, row, row + len(y))
         hashes.append(row_fingerprints(take_features(rows.X, left_out), rows.y[left_out]))
-        values.count(table, layout)
+        values.count(X, layout)
         if stay := len(y) - left_out.size:
             rows = rows.take(np.setdiff1d(np.arange(len(y)), left_out))
             found.append(ScoredRows.of(structure, rows, _within(piece.again, kept, kept + stay)))

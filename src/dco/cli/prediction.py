@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from dco.cli.arrow import parquet
-from dco.cli.features import NewValues
+from dco.cli.columns import NewValues
 from dco.cli.layout import Layout, need_column
 from dco.cli.model_files import layout_of, model_features, open_model, opened_once, stated
 from dco.cli.outputs import check_apart, check_folder, check_output
@@ -162,7 +162,7 @@ class Job:
         data, row, predictor = Path(self.order.data), 0, self.model.predictor_
         for table in even_batches(data, self.columns, rows=self.order.batch_rows):
             X = model_features(self.model, table, self.layout, path=data, first_row=row)
-            found.values.count(table, self.layout)
+            found.values.count(X, self.layout)
             found.conditions.update(predictor.new_conditions(X))
             found.gaps.update(predictor.kept.gaps(X))
             yield table, X, row

@@ -8,8 +8,8 @@ import gzip
 import io
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +61,16 @@ def partitions(folder: Path) -> list[Path]:
 def column_names(path: Path) -> list[str]:
     """The names of the columns, from the head of the file alone. Columns without a name, and pandas' index, are skipped."""
     with _explained(path):
-        names = _column_names(path)
+        kind = table_format(path)
+        if kind == "folder":
+            return column_names(partitions(path)[0])
+        if kind == "csv":
+            names = _csv_head(path)[0]
+        elif kind == "parquet":
+            names = parquet.read_schema(path).names
+        else:
+            with arrow.memory_map(str(path)) as source, ipc.open_file(source) as reader:
+                names = reader.schema.names
     named = [name for name in names if name and not re.fullmatch("__index_level_.*__", name, re.DOTALL)]
     twice = sorted(name for name, count in Counter(named).items() if count > 1)
     if twice:
@@ -73,8 +82,7 @@ def column_names(path: Path) -> list[str]:
 
 def read_table(path: Path, columns: Sequence[str] | None = None) -> Any:
     """The whole table, or some of its columns, as an Arrow table."""
-    names = column_names(path) if columns is None else list(columns)
-    return _joined(path, [arrow.Table.from_batches([part]) for part in batches(path, names, rows=2**20)])
+    return _joined(path, list(_batches(path, column_names(path) if columns is None else columns)))
 
 
 def _joined(path: Path, parts: list[Any]) -> Any:
@@ -89,10 +97,9 @@ def read_sample(path: Path, rows: int, *, seed: int) -> tuple[Any, Integers, int
 
     A batch is in memory at a time. Which rows are drawn does not depend on how they are cut into files.
     """
-    names, rng = column_names(path), np.random.default_rng(seed)
-    total = sum(row_counts(path).values())
+    rng, total = np.random.default_rng(seed), sum(row_counts(path).values())
     left, wanted, parts, places = total, min(rows, total), [], []
-    for table in even_batches(path, names, rows=_AT_ONCE):
+    for table in even_batches(path, column_names(path)):
         count = int(rng.hypergeometric(wanted, left - wanted, table.num_rows)) if left > wanted else table.num_rows
         drawn = np.sort(rng.choice(table.num_rows, count, replace=False))
         parts.append(table.take(drawn))
@@ -101,40 +108,21 @@ def read_sample(path: Path, rows: int, *, seed: int) -> tuple[Any, Integers, int
     return _joined(path, parts), np.concatenate(places), total
 
 
-def batches(path: Path, columns: Sequence[str], *, rows: int) -> Iterator[Any]:
-    """Arrow record batches of at most `rows` rows, in order, with the columns in the order given; memory stays flat."""
-    with _explained(path):
-        for batch in _batches(path, list(columns)):
-            ordered = _without_views(batch.select(list(columns)))
-            for start in range(0, ordered.num_rows, rows):
-                yield ordered.slice(start, rows)
+def even_batches(path: Path, columns: Sequence[str], *, rows: int = 0) -> Iterator[Any]:
+    """Arrow tables of exactly `rows` rows except the last, whatever the batches of the file: a resumed run needs this.
 
-
-def _without_views(batch: Any) -> Any:
-    """Text views, which Polars writes into Feather files, as plain text: Arrow can do little with views."""
-
-    def plain(kind: Any) -> Any:
-        if types.is_dictionary(kind):
-            return arrow.dictionary(kind.index_type, plain(kind.value_type), kind.ordered)
-        return arrow.large_string() if types.is_string_view(kind) else kind
-
-    return batch.cast(arrow.schema([field.with_type(plain(field.type)) for field in batch.schema]))
-
-
-def even_batches(path: Path, columns: Sequence[str], *, rows: int) -> Iterator[Any]:
-    """Arrow tables of exactly `rows` rows except the last, whatever the batches of the file: a resumed run needs this."""
+    Memory stays flat. Without `rows`, the tables are as large as suits most work.
+    """
     waiting: list[Any] = []
-    count = 0
-    for batch in batches(path, columns, rows=rows):
+    rows = rows or _AT_ONCE
+    for batch in _batches(path, columns):
         waiting.append(batch)
-        count += batch.num_rows
-        if count >= rows:
-            table = arrow.Table.from_batches(waiting)
-            yield table.slice(0, rows)
-            rest = table.slice(rows)
-            waiting, count = rest.to_batches() if rest.num_rows else [], rest.num_rows
-    if count:
-        yield arrow.Table.from_batches(waiting)
+        while sum(part.num_rows for part in waiting) >= rows:
+            table = _joined(path, waiting)
+            yield table[:rows]
+            waiting = [table[rows:]] if table.num_rows > rows else []
+    if waiting:
+        yield _joined(path, waiting)
 
 
 def files_of(path: Path) -> list[Path]:
@@ -146,7 +134,7 @@ def row_counts(path: Path) -> dict[Path, int]:
     """The number of rows of each file of a table; files that do not say it are counted."""
     stated = {file: row_count(file) for file in files_of(path)}
     return {
-        file: sum(batch.num_rows for batch in batches(file, column_names(file)[:1], rows=_AT_ONCE)) if n is None else n
+        file: sum(batch.num_rows for batch in _batches(file, column_names(file)[:1])) if n is None else n
         for file, n in stated.items()
     }
 
@@ -155,8 +143,8 @@ def row_count(path: Path) -> int | None:
     """The number of rows, where the file says it."""
     if table_format(path) != "parquet":
         return None
-    with _explained(path), parquet.ParquetFile(path) as file:
-        return int(file.metadata.num_rows)
+    with _explained(path):
+        return int(parquet.read_metadata(path).num_rows)
 
 
 @contextmanager
@@ -186,19 +174,6 @@ def _guess(path: Path) -> str:
     return " (it looks like UTF-16)" if is_wide else " (perhaps in Windows-1252 or Latin-1)"
 
 
-def _column_names(path: Path) -> list[str]:
-    kind = table_format(path)
-    if kind == "csv":
-        return _csv_head(path)[0]
-    if kind == "folder":
-        return _column_names(partitions(path)[0])
-    if kind == "parquet":
-        with parquet.ParquetFile(path) as file:
-            return list(file.schema_arrow.names)
-    with arrow.memory_map(str(path)) as source, ipc.open_file(source) as reader:
-        return list(reader.schema.names)
-
-
 def _csv_head(path: Path) -> tuple[list[str], str]:
     """The column names and the delimiter, which follows from the file's name or else from the line with the names.
 
@@ -220,32 +195,44 @@ def _is_gzip(path: Path) -> bool:
     return path.name.lower().endswith(".gz")
 
 
-def _batches(path: Path, columns: list[str]) -> Iterator[Any]:
-    kind = table_format(path)
-    if kind == "csv":
-        yield from _csv_batches(path, columns)
-    elif kind == "parquet":
-        with parquet.ParquetFile(path) as file:
-            yield from file.iter_batches(batch_size=2**16, columns=columns, use_threads=False)
-    elif kind == "folder":
-        for part in partitions(path):
-            yield from batches(part, columns, rows=2**16)
-    else:
-        with arrow.memory_map(str(path)) as source, ipc.open_file(source) as reader:
-            for index in range(reader.num_record_batches):
-                yield reader.get_batch(index)
+def _batches(path: Path, columns: Sequence[str]) -> Iterator[Any]:
+    """The rows of a table as Arrow tables as they come, with the columns in the order given; none is empty."""
+    for file in files_of(path):
+        with _explained(file), ExitStack() as opened:
+            found: Iterable[Any]
+            kind = table_format(file)
+            if kind == "csv":
+                found = _csv_batches(file, columns, opened)
+            elif kind == "parquet":
+                parts = opened.enter_context(parquet.ParquetFile(file))
+                found = parts.iter_batches(batch_size=_AT_ONCE, columns=list(columns), use_threads=False)
+            else:
+                reader = opened.enter_context(ipc.open_file(opened.enter_context(arrow.memory_map(str(file)))))
+                found = map(reader.get_batch, range(reader.num_record_batches))
+            for batch in found:
+                if batch.num_rows:
+                    yield _without_views(arrow.Table.from_batches([batch]).select(columns))
 
 
-def _csv_batches(path: Path, columns: list[str]) -> Iterator[Any]:
+def _without_views(table: Any) -> Any:
+    """Text views, which Polars writes into Feather files, as plain text: Arrow can do little with views."""
+
+    def plain(kind: Any) -> Any:
+        if types.is_dictionary(kind):
+            return arrow.dictionary(kind.index_type, plain(kind.value_type), kind.ordered)
+        return arrow.large_string() if types.is_string_view(kind) else kind
+
+    return table.cast(arrow.schema([field.with_type(plain(field.type)) for field in table.schema]))
+
+
+def _csv_batches(path: Path, columns: Sequence[str], opened: ExitStack) -> Iterable[Any]:
     """Every cell as text; only an empty cell is missing."""
-    cells = dict.fromkeys(columns, arrow.string())
+    texts = dict.fromkeys(columns, arrow.string())
     convert = arrow_csv.ConvertOptions(
-        column_types=cells, include_columns=columns, strings_can_be_null=True, null_values=[""]
+        column_types=texts, include_columns=list(columns), strings_can_be_null=True, null_values=[""]
     )
     parse = arrow_csv.ParseOptions(delimiter=_csv_head(path)[1], newlines_in_values=True)
     read = arrow_csv.ReadOptions(use_threads=False, block_size=_BLOCK)
-    with (
-        arrow.input_stream(str(path), compression="gzip" if _is_gzip(path) else None) as source,
-        arrow_csv.open_csv(source, read_options=read, parse_options=parse, convert_options=convert) as stream,
-    ):
-        yield from stream
+    source = opened.enter_context(arrow.input_stream(str(path), compression="gzip" if _is_gzip(path) else None))
+    stream: Iterable[Any] = arrow_csv.open_csv(source, read_options=read, parse_options=parse, convert_options=convert)
+    return stream

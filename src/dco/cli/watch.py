@@ -43,7 +43,7 @@ def command(
     """
     from dataclasses import asdict
 
-    from dco.cli.features import NewValues
+    from dco.cli.columns import NewValues
     from dco.cli.model_files import layout_of, open_model
     from dco.cli.outputs import check_output, check_suffix
     from dco.cli.parts import Part, labelled_batches
