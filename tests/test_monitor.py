@@ -277,6 +277,13 @@ def test_a_label_that_the_fit_does_not_know_is_in_no_condition():
     with pytest.warns(NoteWarning, match="1 label of 3 is not in classes_"):
         report = monitor.update(rng.normal(size=(3, 2)), ["a", "c", "b"])
     assert {entry.condition: entry.rows for entry in report.conditions} == {"a": 1, "b": 1}
+    by_sign = est.set_params(condition_on=lambda X: X[:, 0] > 0).fit(X, np.where(X[:, 0] + X[:, 1] > 0, "a", "b"))
+    with pytest.warns(NoteWarning, match="1 label of 3 is not in classes_"):  # a miss in the condition of its row
+        report = dco.Monitor(by_sign).update(np.array([[1.0, 0.5], [2.0, 0.5], [-1.0, 0.5]]), ["a", "c", "b"])
+    assert {entry.condition: (entry.rows, entry.coverage) for entry in report.conditions} == {
+        "False": (1, 1),
+        "True": (2, 0.5),
+    }
 
 
 def test_hits_among_tied_scores_have_the_probability_of_the_urn():

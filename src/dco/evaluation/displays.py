@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dco.evaluation.evaluate import Evaluation, GroupEvaluation, evaluate
+from dco.evaluation.evaluate import Evaluation, evaluate
 from dco.evaluation.monitor import Monitor
 from dco.evaluation.sizes import size_counts, size_edges
 from dco.evaluation.watching import confidence_sequence
 from dco.foundations.extras import require
 from dco.guarantees.theory import coverage_law_of_rank
+from dco.rows.rows import n_rows, take_features
 from dco.sets.intervals import IntervalUnions
 from dco.sets.labels import LabelSets
 
@@ -92,10 +93,13 @@ class CoverageDisplay(Display):
     @classmethod
     def from_evaluation(cls, evaluation: Evaluation, *, promised: float, ax: Any = None) -> Self:
         """Draw what `evaluate` found."""
-        law = evaluation.consistency
-        own = {"rank": None, "n_cal": None} if law is None else {"rank": law.rank, "n_cal": law.n_cal}
-        groups = [(row.group, _range(row), row.coverage) for row in evaluation.by_group]
-        return cls(promised=promised, coverage=evaluation.coverage, n=evaluation.n, groups=groups, **own).plot(ax)
+        law, groups = evaluation.consistency, []
+        for row in evaluation.by_group:
+            own = (row.coverage_low, row.coverage_high) if (at := row.consistency) is None else (at.low, at.high)
+            groups.append((row.group, own, row.coverage))
+        rank, n_cal = (None, None) if law is None else (law.rank, law.n_cal)
+        seen, n = evaluation.coverage, evaluation.n
+        return cls(promised=promised, coverage=seen, n=n, rank=rank, n_cal=n_cal, groups=groups).plot(ax)
 
     def _draw(self, ax: Any) -> None:
         ax.axvline(self.promised, **DASHED, label="promised")
@@ -121,16 +125,14 @@ class CoverageDisplay(Display):
         ax.legend(**_ABOVE, ncols=3)
 
 
-def _range(row: GroupEvaluation) -> tuple[float, float]:
-    law = row.consistency
-    return (row.coverage_low, row.coverage_high) if law is None else (law.low, law.high)
-
-
+@dataclass(kw_only=True, eq=False, repr=False)
 class SizeDisplay(Display):
     """How large the sets are: shares of rows in bins `edges`, a last share for all that are larger, and the mean."""
 
-    def __init__(self, *, shares: Floats, edges: Floats, mean: float, labels: bool) -> None:
-        self.shares, self.edges, self.mean, self.labels = shares, edges, mean, labels
+    shares: Floats
+    edges: Floats
+    mean: float
+    labels: bool
 
     @classmethod
     def from_estimator(cls, est: Any, X: Any, y: Any = None, *, alpha: Any = None, ax: Any = None) -> Self:
@@ -174,8 +176,6 @@ class SetsDisplay(Display):
         cls, est: Any, X: Any, y: Any = None, *, alpha: Any = None, feature: Any = None, most: int = 60, ax: Any = None
     ) -> Self:
         """The sets of at most `most` rows, evenly picked; `feature` is a column of X, by name or number."""
-        from dco.rows.rows import n_rows, take_features
-
         count = n_rows(X)
         rows = np.unique(np.linspace(0, count - 1, min(most, count)).round().astype(np.int64))
         part = take_features(X, rows)
@@ -195,10 +195,25 @@ class SetsDisplay(Display):
         return cls(sets=sets, y=known, x=along, name=name).plot(ax)
 
     def _draw(self, ax: Any) -> None:
-        if isinstance(self.sets, LabelSets):
-            self._draw_grid(ax, self.sets)
-        else:
-            self._draw_intervals(ax)
+        sets: Any = self.sets
+        if isinstance(sets, LabelSets):
+            self._draw_grid(ax, sets)
+            return
+        hull, pieces = (sets.hull(), sets) if isinstance(sets, IntervalUnions) else (sets, ([piece] for piece in sets))
+        with np.errstate(invalid="ignore"):  # empty sets and the whole line have no middle, and come last
+            order = np.argsort((hull.lower + hull.upper) / 2, kind="stable")
+        at = np.argsort(order) if self.x is None else self.x  # the place of each row
+        ends = [(place, *end) for place, row in zip(at.tolist(), pieces, strict=True) for end in row if end[0] <= end[1]]
+        places, lows, highs = np.array(ends, dtype=np.float64).reshape(-1, 3).T
+        seen = np.concatenate([lows, highs, np.zeros(0) if self.y is None else self.y])
+        seen = seen[np.isfinite(seen)] if np.isfinite(seen).any() else np.array([0.0, 1.0])
+        lows, highs = (np.clip(side, seen.min(), seen.max()) for side in (lows, highs))  # no end: to the edge of the plot
+        ax.vlines(places, lows, highs, color=PALE, linewidth=3, label="set")
+        if self.y is not None:
+            _dots(ax, np.asarray(at), self.y, sets.contains(self.y))
+        ax.set_xlabel(plain_name(self.name) if self.x is not None else "rows, sorted by the middle of the set")
+        ax.set_ylabel(plain_name(self.target))
+        ax.legend(**_ABOVE, ncols=3)
 
     def _draw_grid(self, ax: Any, sets: LabelSets) -> None:
         classes = np.arange(sets.n_classes) if sets.classes is None else np.asarray(sets.classes)
@@ -212,40 +227,18 @@ class SetsDisplay(Display):
         ax.set_yticks(np.arange(len(classes)) + 0.5, [plain_name(label) for label in classes])
         ax.set(xlabel="row", ylabel="label")
 
-    def _draw_intervals(self, ax: Any) -> None:
-        hull = self.sets.hull() if isinstance(self.sets, IntervalUnions) else self.sets
-        lower, upper = (np.asarray(getattr(hull, end), dtype=np.float64) for end in ("lower", "upper"))
-        with np.errstate(invalid="ignore"):  # empty sets and the whole line have no middle, and come last
-            order = np.argsort((lower + upper) / 2, kind="stable")
-        at = np.argsort(order) if self.x is None else self.x  # the place of each row
-        pieces = [
-            (place, low, high)
-            for row, place in enumerate(at.tolist())
-            for low, high in (self.sets.pieces(row) if isinstance(self.sets, IntervalUnions) else [(lower[row], upper[row])])
-            if low <= high  # not an empty set
-        ]
-        places, lows, highs = np.array(pieces, dtype=np.float64).reshape(-1, 3).T
-        seen = np.concatenate([lows, highs, np.zeros(0) if self.y is None else self.y])
-        seen = seen[np.isfinite(seen)] if np.isfinite(seen).any() else np.array([0.0, 1.0])
-        lows, highs = (np.clip(ends, seen.min(), seen.max()) for ends in (lows, highs))  # no end: to the edge of the plot
-        ax.vlines(places, lows, highs, color=PALE, linewidth=3, label="set")
-        if self.y is not None:
-            _dots(ax, np.asarray(at), self.y, self.sets.contains(self.y))
-        ax.set_xlabel(plain_name(self.name) if self.x is not None else "rows, sorted by the middle of the set")
-        ax.set_ylabel(plain_name(self.target))
-        ax.legend(**_ABOVE, ncols=3)
-
 
 def _dots(ax: Any, x: AnyArray, y: AnyArray, hits: AnyArray) -> None:
     for shown, colour, name in ((hits, INK, "covered"), (~hits, SEEN, "missed")):
         ax.plot(x[shown], y[shown], ".", color=colour, label=name)
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class RankingDisplay(Display):
     """Candidates on the tuning rows, best first: mean size as bars, P95 size as marks. It certifies nothing."""
 
-    def __init__(self, *, ranking: Ranking, most: int = 15) -> None:
-        self.ranking, self.most = ranking, most
+    ranking: Ranking
+    most: int = 15
 
     @classmethod
     def from_estimator(cls, est: Any, X: Any = None, y: Any = None, *, most: int = 15, ax: Any = None) -> Self:
@@ -283,7 +276,7 @@ class MonitorDisplay(Display):
     high: Floats
     expected: float
     alarm: int | None
-    recent: tuple[Floats, Floats] | None = None
+    recent: tuple[Floats, Floats]
 
     @classmethod
     def from_estimator(cls, est: Any, X: Any, y: Any, *, error_rate: Any = 0.05, ax: Any = None) -> Self:
@@ -305,16 +298,16 @@ class MonitorDisplay(Display):
         low, high = np.array([confidence_sequence(hits, n, error_rate=monitor.error_rate) for hits, n in pairs]).T
         parts = np.array_split(np.arange(covered.size), max(1, min(_PARTS, covered.size // _LEAST_PART)))
         recent = np.array([[part.mean() + 1, covered[part].mean()] for part in parts]).T
-        expected, alarm = monitor.report().expected_coverage, int(below[0]) + 1 if below.size else None
-        own = {"rows": rows, "coverage": total / rows, "low": low, "high": high, "recent": (recent[0], recent[1])}
-        return cls(**own, expected=expected, alarm=alarm).plot(ax)
+        return cls(
+            rows=rows, coverage=total / rows, low=low, high=high, expected=monitor.report().expected_coverage,
+            alarm=int(below[0]) + 1 if below.size else None, recent=(recent[0], recent[1]),
+        ).plot(ax)  # fmt: skip
 
     def _draw(self, ax: Any) -> None:
         ax.fill_between(self.rows, self.low, self.high, color=PALE, linewidth=0, label="interval for all times")
         ax.plot(self.rows, self.coverage, color=BLUE, label="covered so far")
-        if self.recent is not None:
-            ax.plot(*self.recent, ".", color=INK, label="covered lately")
-            ax.set_ylim(max(0.0, min(self.expected, *self.recent[1]) - 0.15), 1.01)  # not down to the first interval
+        ax.plot(*self.recent, ".", color=INK, label="covered lately")
+        ax.set_ylim(max(0.0, min(self.expected, *self.recent[1]) - 0.15), 1.01)  # not down to the first interval
         ax.axhline(self.expected, **DASHED, label="expected")
         if self.alarm is not None:
             ax.axvline(self.alarm, color=SEEN, label=f"alarm at row {self.alarm}")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from dco.evaluation.evaluate import Outcomes
 from dco.evaluation.on_rows import no_law
 from dco.evaluation.watching import Evidence, Places, Stakes, confidence_sequence, likely_start
 from dco.foundations.arrays import AnyArray, Bools, Floats
@@ -18,8 +19,7 @@ from dco.foundations.display import ShownAsPrinted, are, counted
 from dco.foundations.notes import Message, Note, show
 from dco.foundations.ranks import Level, Threshold, as_rational
 from dco.rows.fingerprints import row_fingerprints
-from dco.rows.rows import check_not_missing, one_column
-from dco.sets.labels import LabelSets
+from dco.rows.rows import check_not_missing, one_column, take_features
 
 if TYPE_CHECKING:
     from dco.estimators import Decoupled
@@ -93,16 +93,14 @@ class MonitorReport(ShownAsPrinted):
     def __str__(self) -> str:
         if self.rows == 0:
             return "No rows yet: nothing is known."
-        low, high = self.interval
-        seen = (
+        (low, high), said = self.interval, "Alarm: new rows are covered less often than the calibration rows promise"
+        lines = [
+            f"{said} (p = {self.p_value:.2g})."
+            if self.alarm
+            else f"No alarm: p = {self.p_value:.2g}, and an alarm needs p <= {self.error_rate:g}.",
             f"{counted(self.rows, 'row')} watched, {self.coverage:.1%} covered (interval for all times {low:.1%} to "
-            f"{high:.1%}); at least {self.expected_coverage:.1%} is expected from the calibration."
-        )
-        if self.alarm:
-            said = f"Alarm: new rows are covered less often than the calibration rows promise (p = {self.p_value:.2g})."
-        else:
-            said = f"No alarm: p = {self.p_value:.2g}, and an alarm needs p <= {self.error_rate:g}."
-        lines = [said, seen]
+            f"{high:.1%}); at least {self.expected_coverage:.1%} is expected from the calibration.",
+        ]
         if self.change and not self.alarm:
             lines.append(f"A change is likely: without one, this is first said after {self.run_length:,} rows on average.")
         if self.since is not None:
@@ -128,22 +126,17 @@ class MonitorReport(ShownAsPrinted):
 
     def tables(self) -> list[tuple[str, str, list[str], list[list[str]]]]:
         """Title, explanation, columns and cells: of the conditions, and of the slices that have changed most."""
-
-        def cells(name: str, own: WatchedCondition | WatchedSlice, *rest: str) -> list[str]:
-            return [name, str(own.rows), f"{own.coverage:.4f}", *rest]
-
-        groups = [cells(own.condition, own, f"{own.expected_coverage:.4f}", f"{own.p_value:.2g}") for own in self.conditions]
+        groups = [
+            [own.condition, str(own.rows), f"{own.coverage:.4f}", f"{own.expected_coverage:.4f}", f"{own.p_value:.2g}"]
+            for own in self.conditions
+        ]
         changed = sorted(self.slices, key=lambda own: own.drift_p_value)[:_MOST_SLICES]
-        slices = [cells(own.slice, own, f"{own.drift_p_value:.2g}") for own in changed]
-        words = "p-values against a change of scores since the slice's first row account for the number of slices"
+        slices = [[own.slice, str(own.rows), f"{own.coverage:.4f}", f"{own.drift_p_value:.2g}"] for own in changed]
+        head, of = ["group", "rows", "coverage", "expected", "p-value"], "account for the number of"
+        since = f"p-values against a change of scores since the slice's first row {of} slices"
         found = [
-            (
-                "By group",
-                "p-values account for the number of groups",
-                ["group", "rows", "coverage", "expected", "p-value"],
-                groups,
-            ),
-            ("By slice", words, ["slice", "rows", "coverage", "p-value"], slices),
+            ("By group", f"p-values {of} groups", head, groups),
+            ("By slice", since, ["slice", "rows", "coverage", "p-value"], slices),
         ]
         return [table for table in found if table[3]]
 
@@ -214,7 +207,11 @@ class Monitor:
         self.error_rate, self.run_length = float(as_rational(error_rate, name="error_rate")), int(run_length)
         self._est, self._own, self._duplicates = est, est.predictor_, duplicates
         self._uniforms = np.random.default_rng([0, *self._own.certificate.scores_fingerprint.encode()])
-        self._urns = self._filled_urns()
+        known, names = self._own.calibration, self._own.calibration.condition_labels()
+        self._urns = {
+            names[name]: _Urn(threshold, known.used(known.parts[name], self._own.statement.rule)[0], self._uniforms)
+            for name, threshold in watched_thresholds(self._own).items()
+        }
         self._evidence, self._stakes, self._seen = Evidence.none(), Stakes.none(), dict[str, None]()
         self._slices: dict[str, _Slice] = {}
         self._taken: list[tuple[bool, float, str | None, str | None]] = []  # covered, score, condition, slice: for a state
@@ -225,14 +222,6 @@ class Monitor:
             text = f"{self._own.kept.repeated:.1%} of the rows of the fit have copies among them"
             remedy = Message("Count all: ⟨duplicates=natural⟩.")
             show([Note("repeats", f"{text}, and a monitor counts equal rows once: alarms may then be false.", remedy)])
-
-    def _filled_urns(self) -> dict[str | None, _Urn]:
-        """One urn for each threshold, by what a certificate calls its condition."""
-        own = self._own
-        names, parts = own.calibration.condition_labels(), own.calibration.parts
-        scores = {name: own.calibration.used(rows, own.statement.rule)[0] for name, rows in parts.items()}
-        thresholds = watched_thresholds(own)
-        return {names[name]: _Urn(threshold, scores[name], self._uniforms) for name, threshold in thresholds.items()}
 
     def update(self, X: Any, y: Any, *, by: Any = None) -> MonitorReport:
         """Take labelled rows in the order in which they arrived, in batches of any size, and report.
@@ -263,28 +252,17 @@ class Monitor:
         for name, values in (("y", target), ("by", slices)):
             if len(sets) != len(values):
                 raise ValueError(f"X has {counted(len(sets), 'row')} and {name} has {len(values)}: give one for each row.")
-        known = sets.knows(target) if isinstance(sets, LabelSets) else np.ones(len(target), dtype=bool)
-        covered = np.asarray(sets.contains(target), dtype=bool)
-        scores, conditions = self._scored(X, target, known)
+        own, seen = self._own, Outcomes.of(sets, target)
+        rows = np.flatnonzero(seen.known)
+        scores = np.full(len(target), np.inf)  # of labels that the fit does not know
+        if rows.size:
+            scores[rows] = own.structure.scores(take_features(X, rows), target[rows]) + own.rounding
+        called, names = own.calibration.condition_labels(), own.structure.conditions(X, target)
+        conditions = [None] * len(target) if names is None else [called.get(name, str(name)) for name in names.tolist()]
         new = np.flatnonzero(self._new_rows(X, target))
         for row in new.tolist():
-            condition = None if conditions is None else str(conditions[row])
-            self._take(bool(covered[row]), float(scores[row]), condition, slices[row])
-        return len(target), int(np.sum(~known)), len(target) - new.size
-
-    def _scored(self, X: Any, y: AnyArray, known: Bools) -> tuple[Floats, AnyArray | None]:
-        """The score of each row (infinite for a label that the fit does not know), and its condition."""
-        from dco.rows.rows import take_features
-
-        scores, rows = np.full(len(y), np.inf), np.flatnonzero(known)
-        names = None if self._own.structure.condition_on is None else np.full(len(y), "", dtype=object)
-        if rows.size:
-            scores[rows], conditions = self._own.calibration_scores(take_features(X, rows), y[rows])
-            if names is not None:
-                names[rows] = conditions
-        if names is not None:
-            names[~known] = [str(label) for label in y[~known]]
-        return scores, names
+            self._take(bool(seen.covered[row]), float(scores[row]), conditions[row], slices[row])
+        return len(target), len(target) - rows.size, len(target) - new.size
 
     def _take(self, covered: bool, score: float, condition: str | None, part: str | None) -> None:
         """One row. A condition without calibration rows has the whole as its set, so that nothing is learnt from it."""
@@ -313,6 +291,14 @@ class Monitor:
             since = likely_start(hits, expected, reported=reported) + 1
             coverage_since = float(np.mean([row[0] for row in self._taken[since - 1 :]]))
         n = sum(urn.n for urn in self._urns.values())
+        conditions = tuple(
+            WatchedCondition(
+                name, urn.rows, urn.covered / (urn.rows or math.nan), urn.rank / (urn.n + 1),
+                min(1.0, len(self._urns) * float(urn.evidence.p_value())),
+            )
+            for name, urn in self._urns.items()
+            if name is not None
+        )  # fmt: skip
         slices = tuple(
             WatchedSlice(name, own.rows, own.covered / own.rows, min(1.0, j * (j + 1) * float(own.stakes.p_value())))
             for j, (name, own) in enumerate(self._slices.items(), start=1)
@@ -323,15 +309,8 @@ class Monitor:
             reported=reported, since=since, coverage_since=coverage_since,
             expected_coverage=sum(urn.n * urn.rank / (urn.n + 1) for urn in self._urns.values()) / n if n else 1.0,
             error_rate=self.error_rate, run_length=self.run_length, guarantee=self._own.statement.guarantee,
-            conditions=() if None in self._urns else tuple(map(self._watched, self._urns)), slices=slices,
+            conditions=conditions, slices=slices,
         )  # fmt: skip
-
-    def _watched(self, condition: str | None) -> WatchedCondition:
-        urn = self._urns[condition]
-        p_value = min(1.0, len(self._urns) * float(urn.evidence.p_value()))
-        return WatchedCondition(
-            str(condition), urn.rows, urn.covered / (urn.rows or math.nan), urn.rank / (urn.n + 1), p_value
-        )
 
     def timeline(self) -> dict[str, AnyArray]:
         """One value per row, in order: ``covered``, and ``p_value`` and ``drift_p_value`` as they stood after it."""
@@ -363,21 +342,21 @@ class Monitor:
         return f"{certificate.structure_fingerprint} {certificate.scores_fingerprint} {laws}"
 
     def _continue(self, state: Mapping[str, Any]) -> None:
-        wanted = {"format", "calibration", "covered", "scores", "conditions", "seen"}
-        if not isinstance(state, Mapping) or set(state) - {"slices"} != wanted or state["format"] != _FORMAT:
-            raise ValueError("state must be what Monitor.state() returned, whole and unchanged.")
-        if state["calibration"] != self._calibration():
-            raise ValueError(
-                Message("⟨state⟩ is of a monitor of another fit: begin a new one, or load the model of that one.")
-            )
+        known = False
         try:
-            covered = [{"0": False, "1": True}[digit] for digit in state["covered"]]
-            conditions, slices = (state.get(name) or [None] * len(covered) for name in ("conditions", "slices"))
-            for row in zip(covered, map(float.fromhex, state["scores"]), conditions, slices, strict=True):
-                self._take(*row)
-            self._seen = dict.fromkeys(state["seen"])
-        except (KeyError, TypeError, ValueError):
+            if state["format"] != _FORMAT:
+                raise ValueError
+            if known := state["calibration"] == self._calibration():
+                covered = [{"0": False, "1": True}[digit] for digit in state["covered"]]
+                parts = (own or [None] * len(covered) for own in (state["conditions"], state.get("slices")))
+                for row in zip(covered, map(float.fromhex, state["scores"]), *parts, strict=True):
+                    self._take(*row)
+                self._seen = dict.fromkeys(state["seen"])
+        except (AttributeError, KeyError, TypeError, ValueError):
             raise ValueError("state must be what Monitor.state() returned, whole and unchanged.") from None
+        if not known:
+            text = "⟨state⟩ is of a monitor of another fit: begin a new one, or load the model of that one."
+            raise ValueError(Message(text))
 
     def _new_rows(self, X: Any, y: Any) -> Bools:
         """Which rows count."""
