@@ -32,7 +32,7 @@ from dco.reproduction.tables import Measured, ResultTable
 from dco.rows.fingerprints import role_fingerprint, row_fingerprints
 from dco.rows.roles import assign_roles
 from dco.rows.rows import Rows
-from dco.tuning.defaults import Columns, Maker
+from dco.tuning.defaults import Maker, columns_of
 from dco.tuning.selection import Workbench, expand, fit_model
 
 # The methods in the order of the tables, each beside those with the same kind of guarantee, and the one it is paired with.
@@ -135,7 +135,7 @@ def _order(data: Path, o: Mapping[str, Any]) -> tuple[Split, dict[str, Any], Any
         "features": list(layout.order), "groups": o["groups"], "alpha": o["alpha"], "delta": o["delta"],
         "sizes": list(sizes), "hold_out": o["hold_out"], "hold_out_seed": o["seed"] if apart.size else None,
     } | ({} if o["objective"] == "mean_size" else {"objective": o["objective"]})  # fmt: skip
-    maker = Maker(Columns.of(X), classes, o["alpha"])
+    maker = Maker(columns_of(X), classes, o["alpha"])
     models = {name: maker.model(name) for name in names}
     rows = (X.iloc[kept].reset_index(drop=True), y[kept], None if groups is None else groups[kept])
     return Split(*rows, models, o["alpha"], o["delta"], sizes, o["objective"]), settings, table.take(apart), why

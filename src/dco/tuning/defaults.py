@@ -69,7 +69,7 @@ class Defaults:
                 left_out |= {"boosting", "boosting-log"} if scant else set()
                 left_out |= {"quantiles"} if folded and scores is None else set()
             names = tuple(name for name in NAMES[task] if name not in left_out)
-        maker = Maker(Columns.of(rows.X), self.classes, float(as_rational(self.alpha)), scale, scant)
+        maker = Maker(columns_of(rows.X), self.classes, float(as_rational(self.alpha)), scale, scant)
         models = seeded_models({name: maker.model(name) for name in names}, self.seed)
         if scores is None and not self.classes:
             scores = named_scores(regression_scores(scale, varied=bool(np.ptp(rows.y) > 0)))
@@ -102,26 +102,19 @@ def regression_scores(scale: str | None, *, varied: bool = True) -> list[Score]:
     return own + [Transformed(score, name) for score in kinds for name in scales]
 
 
-@dataclass(frozen=True)
-class Columns:
-    """The names (or numbers) of columns by what they hold; `plain`: an array of numbers, which needs no encoding."""
+def columns_of(X: Any) -> tuple[list[Any], list[Any]] | None:
+    """The names (or numbers) of columns that hold numbers, by their dtype, and of all others, which hold categories.
 
-    numbers: tuple[Any, ...]
-    texts: tuple[Any, ...]
-    plain: bool = False
-
-    @classmethod
-    def of(cls, X: Any) -> Columns:
-        """Numbers by their dtype; anything else is a category, booleans included."""
-        if is_frame(X):
-            kinds = {name: _is_number(X[name].dtype) for name in X.columns}
-        else:
-            values = np.asarray(X) if not hasattr(X, "dtype") else X
-            if values.dtype.kind in "iufb":
-                return cls((), (), plain=True)
-            kinds = {place: not any(isinstance(cell, str) for cell in values[:, place]) for place in range(values.shape[1])}
-        numbers = tuple(name for name, number in kinds.items() if number)
-        return cls(numbers, tuple(name for name in kinds if name not in numbers))
+    Truth values are categories. None for an array of numbers, which needs no encoding.
+    """
+    if is_frame(X):
+        kinds = {name: _is_number(X[name].dtype) for name in X.columns}
+    else:
+        values = np.asarray(X) if not hasattr(X, "dtype") else X
+        if values.dtype.kind in "iufb":
+            return None
+        kinds = {place: not any(isinstance(cell, str) for cell in values[:, place]) for place in range(values.shape[1])}
+    return [name for name, number in kinds.items() if number], [name for name, number in kinds.items() if not number]
 
 
 def _is_number(dtype: Any) -> bool:
@@ -130,9 +123,9 @@ def _is_number(dtype: Any) -> bool:
 
 @dataclass(frozen=True)
 class Maker:
-    """What models are made for: columns, task, level, the log of the target, and whether rows are `scant`."""
+    """What models are made for: `columns_of` the table, task, level, the log of the target, and whether rows are `scant`."""
 
-    columns: Columns
+    columns: tuple[list[Any], list[Any]] | None
     classes: bool
     alpha: float
     scale: str | None = None
@@ -142,8 +135,7 @@ class Maker:
         """An unfitted pipeline."""
         from sklearn.pipeline import Pipeline
 
-        steps = self._scaled() if name.startswith("linear") else self._ordinal()
-        return Pipeline([*steps, ("model", self._last(name))])
+        return Pipeline([*self._prepared(linear=name.startswith("linear")), ("model", self._last(name))])
 
     def _last(self, name: str) -> Any:
         from sklearn import ensemble
@@ -173,36 +165,30 @@ class Maker:
             return ResidualSpread(last, boosting(max_iter=60, max_leaf_nodes=8), cv=3, floor=0.05, logs=True)
         return last
 
-    def _scaled(self) -> list[tuple[str, Any]]:
-        """Medians for missing numbers, unit variance, one column per category (a missing text is one of them)."""
+    def _prepared(self, *, linear: bool) -> list[tuple[str, Any]]:
+        """For linear models medians for missing numbers, unit variance, one column per category (a missing text is one).
+
+        Trees handle missing numbers and need no scaling; categories become whole numbers, unknown ones -1.
+        """
+        from sklearn.compose import ColumnTransformer
         from sklearn.impute import SimpleImputer
         from sklearn.pipeline import Pipeline
-        from sklearn.preprocessing import OneHotEncoder, StandardScaler
-
-        imputer = SimpleImputer(strategy="median", keep_empty_features=True, add_indicator=False)
-        numbers = [("impute", imputer), ("scale", StandardScaler())]
-        encoder = OneHotEncoder(handle_unknown="infrequent_if_exist", max_categories=_MOST_CATEGORIES, sparse_output=False)
-        return numbers if self.columns.plain else self._by_column(Pipeline(numbers), encoder)
-
-    def _ordinal(self) -> list[tuple[str, Any]]:
-        """Trees handle missing numbers and need no scaling; categories become whole numbers, unknown ones -1."""
-        from sklearn.preprocessing import OrdinalEncoder
+        from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, StandardScaler
 
         from dco.models.plain_columns import PlainColumns
 
-        codes: dict[str, Any] = {"unknown_value": -1, "encoded_missing_value": -2, "max_categories": _MOST_CATEGORIES}
-        encoder = OrdinalEncoder(handle_unknown="use_encoded_value", **codes)
-        return [] if self.columns.plain else self._by_column(PlainColumns(numbers=True), encoder)
-
-    def _by_column(self, numbers: Any, encoder: Any) -> list[tuple[str, Any]]:
-        """Numbers prepared in one way, texts encoded in another; a kind of column that the table lacks is left out."""
-        from sklearn.compose import ColumnTransformer
-        from sklearn.pipeline import Pipeline
-
-        from dco.models.plain_columns import PlainColumns
-
+        imputer, most = SimpleImputer(strategy="median", keep_empty_features=True), _MOST_CATEGORIES
+        steps = [("impute", imputer), ("scale", StandardScaler())] if linear else []
+        if self.columns is None:
+            return steps
+        if linear:
+            numbers: Any = Pipeline(steps)
+            encoder = OneHotEncoder(handle_unknown="infrequent_if_exist", max_categories=most, sparse_output=False)
+        else:
+            codes: dict[str, Any] = {"unknown_value": -1, "encoded_missing_value": -2, "max_categories": most}
+            numbers, encoder = PlainColumns(numbers=True), OrdinalEncoder(handle_unknown="use_encoded_value", **codes)
         texts = Pipeline([("plain", PlainColumns()), ("encode", encoder)])
-        parts = [("numbers", numbers, list(self.columns.numbers)), ("texts", texts, list(self.columns.texts))]
+        parts = zip(("numbers", "texts"), (numbers, texts), self.columns, strict=True)
         return [("columns", ColumnTransformer([part for part in parts if part[2]]))]
 
 

@@ -1,10 +1,10 @@
-"""What a search may be asked beside the plain question: grids, levels between ranks, groups of rows, conditions."""
+"""What a search may be asked beside the plain question: grids, levels between ranks, groups, conditions, a support."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Literal, SupportsIndex, TypeAlias, TypedDict
@@ -13,11 +13,14 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dco.foundations.arrays import AnyArray, Floats, Integers, as_labels
-from dco.foundations.ranks import Level, as_count
+from dco.foundations.notes import Message, Note
+from dco.foundations.ranks import Level, as_count, order_statistic, tuning_rank
 from dco.predictions import ClassRecord, Prediction
 from dco.rows.conditions import check_condition, condition_names, condition_values, is_label, rows_by_condition
 from dco.rows.fingerprints import codes_of_values
 from dco.rows.rows import Rows
+from dco.scores.score import Score
+from dco.sets.intervals import IntervalUnions
 from dco.sets.labels import codes_of
 
 _FEW_ROWS = 20  # tuning rows of a pattern of groups
@@ -45,10 +48,7 @@ def checked_grid(grid: Grid) -> int | Floats:
     except (TypeError, ValueError):
         values = np.empty(0)
     if values.ndim != 1 or values.size == 0 or np.any(np.isnan(values)):
-        raise ValueError(
-            "grid must be a number of thresholds, at least 1, or a list of at least one threshold, none of them NaN; got "
-            f"{grid!r:.200}."
-        )
+        raise ValueError(f"grid must be a number of thresholds, or a list of them, at least one, got {grid!r:.200}.")
     return np.unique(values)
 
 
@@ -72,6 +72,8 @@ def smallest_within(
 
     `masses` weigh the rows. If no threshold of the grid will do: the smallest risk, then the smallest size.
     """
+    if grid is None and masses is None:
+        return order_statistic(scores, tuning_rank(len(scores), alpha=level)), True
     order = np.argsort(scores, kind="stable")
     mass = np.ones(len(scores), dtype=np.int64) if masses is None else masses
     below = np.concatenate([np.zeros(1, dtype=mass.dtype), np.cumsum(mass[order])])
@@ -121,9 +123,8 @@ def slice_codes(slices: Mapping[str, ArrayLike], n: int) -> dict[str, Integers]:
     found = {name: as_labels(values) for name, values in slices.items()}
     for name, values in found.items():
         if values.shape != (n,):
-            raise ValueError(
-                f"slices[{name!r}] must hold one value for each of the {n} tuning rows, got shape {values.shape}."
-            )
+            said = f"slices[{name!r}] must hold one value for each of the {n} tuning rows, got shape {values.shape}."
+            raise ValueError(said)
     return {name: codes_of_values(values, missing=True)[0] for name, values in found.items()}
 
 
@@ -159,41 +160,55 @@ def row_masses(codes: Integers) -> Integers:
 
 @dataclass(frozen=True, eq=False)
 class Members:
-    """Which condition each row's true label falls under, and where thresholds go: one per row, or one per label (1, K)."""
+    """Which condition each row's true label falls under, and the thresholds of the conditions in the shape a score reads."""
 
     names: list[Any]  # as the caller knows them
     codes: Integers
-    columns: Integers  # where a label's threshold goes
-    n_labels: int | None  # thresholds per label
-    as_column: bool  # thresholds per row of a classification: (n, 1)
-
-    def spread(self, thresholds: Floats) -> Floats:
-        """The thresholds of the conditions, in the shape that a score reads."""
-        if self.n_labels is not None:
-            # a label without tuning rows is in every set, as it will be when calibrated
-            row = np.full(self.n_labels, np.inf)
-            row[self.columns] = thresholds
-            return row[None, :]
-        each = thresholds[self.codes]
-        return each[:, None] if self.as_column else each
+    spread: Callable[[Floats], Floats]
 
 
 def members_of(prediction: Prediction, labels: AnyArray | None, y: AnyArray, conditions: Conditions) -> Members:
     """The conditions of the tuning rows; for "label" those of `labels`, all labels of the prediction."""
     classes = isinstance(prediction, ClassRecord)
-    if isinstance(conditions, str):
-        if conditions != "label":
-            raise ValueError(f'conditions must be "label" or one condition per row, got {conditions!r}.')
-        if labels is None or not classes:
-            raise ValueError('conditions="label" is for classes; for a regression pass one condition per row.')
-        columns, codes = np.unique(codes_of(as_labels(y), labels), return_inverse=True)
-        names = [str(name) if isinstance(name, bool) else name for name in labels[columns].tolist()]  # as files can hold
-        return Members(names, codes, columns, len(labels), True)
-    given = condition_names(conditions)
-    if given.shape != y.shape:
-        raise ValueError(f"conditions must hold one entry for each of the {len(y)} tuning rows, got shape {given.shape}.")
-    parts = rows_by_condition(given)
-    codes = np.empty(len(y), dtype=np.int64)
-    for code, rows in enumerate(parts.values()):
-        codes[rows] = code
-    return Members(list(parts), codes, codes, None, classes)
+    if not isinstance(conditions, str):
+        given = condition_names(conditions)
+        if given.shape != y.shape:
+            raise ValueError(
+                f"conditions must hold one entry for each of the {len(y)} tuning rows, got shape {given.shape}."
+            )
+        parts, codes = rows_by_condition(given), np.empty(len(y), dtype=np.int64)
+        for code, rows in enumerate(parts.values()):
+            codes[rows] = code
+        return Members(list(parts), codes, lambda thresholds: thresholds[codes, None] if classes else thresholds[codes])
+    if conditions != "label":
+        raise ValueError(f'conditions must be "label" or one condition per row, got {conditions!r}.')
+    if labels is None or not classes:
+        raise ValueError('conditions="label" is for classes; for a regression pass one condition per row.')
+    columns, codes = np.unique(codes_of(as_labels(y), labels), return_inverse=True)
+    names = [str(name) if isinstance(name, bool) else name for name in labels[columns].tolist()]  # as files can hold
+
+    def by_label(thresholds: Floats) -> Floats:
+        row = np.full(len(labels), np.inf)  # a label without tuning rows is in every set, as it will be when calibrated
+        row[columns] = thresholds
+        return row[None, :]
+
+    return Members(names, codes, by_label)
+
+
+def check_support(y: Floats, support: tuple[float, float]) -> None:
+    """Refuse training and tuning targets outside the support: it is what the caller knows of y, and is wrong."""
+    outside = y[(y < support[0]) | (y > support[1])]
+    if outside.size:
+        where = f"{outside.size} of {len(y)} training and tuning targets (such as {outside[0]:g}) lie outside ⟨support⟩"
+        raise ValueError(Message(f"{where} ({support[0]:g} to {support[1]:g}): widen it, or leave it out."))
+
+
+def note_below_zero(score: Score, records: Sequence[Prediction], threshold: float) -> list[Note]:
+    """Advise a support where tuning sets reach below 0 and no training or tuning target does, as the caller has seen."""
+    sets: list[Any] = [score.sets(record, threshold) for record in records] if np.isfinite(threshold) else []
+    below = sum(int(np.count_nonzero((own.hull() if isinstance(own, IntervalUnions) else own).lower < 0)) for own in sets)
+    if not below:
+        return []
+    text = f"No target is negative, but {below} of {sum(map(len, sets))} sets of tuning rows reach below 0."
+    remedy = Message("If y cannot be negative, ⟨support=(0, None)⟩ cuts them there and keeps the guarantee.")
+    return [Note("below-zero", text, remedy)]

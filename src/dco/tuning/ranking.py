@@ -108,14 +108,8 @@ class Ranking(ShownAsPrinted):
 
     def _repr_html_(self) -> str:
         rows = [
-            [
-                row.name,
-                number(row.mean_size),
-                number(row.p95_size),
-                f"{row.miscoverage:.4f}",
-                "yes" if row.feasible else "no",
-            ]
-            for row in self.table
+            [r.name, number(r.mean_size), number(r.p95_size), f"{r.miscoverage:.4f}", "yes" if r.feasible else "no"]
+            for r in self.table
         ]
         lost = [[failure.name, "failed", failure.reason, "", ""] for failure in self.failed]
         caption = f"{counted(len(self.table), 'candidate')} on {self.n} tuning rows, best first"

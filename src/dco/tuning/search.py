@@ -199,11 +199,16 @@ def rank_evaluated(
     evaluated: Sequence[EvaluatedCandidate], *, alpha: Level, groups: ArrayLike | None = None, objective: Aimed = "mean_size"
 ) -> Ranking:
     """`tune` for candidates whose scores and size curves are already there."""
-    if not evaluated:
-        raise ValueError("there is no candidate to rank.")
-    if len({len(entry) for entry in evaluated}) != 1:
-        raise ValueError("all candidates must be evaluated on the same tuning rows.")
-    return ranked(evaluated, {}, Rule.of(len(evaluated[0]), alpha, groups=groups, objective=objective_of(objective)))
+    rule = Rule.of(rows_of(evaluated), alpha, groups=groups, objective=objective_of(objective))
+    return ranked(evaluated, {}, rule)
+
+
+def rows_of(evaluated: Sequence[EvaluatedCandidate]) -> int:
+    """How many rows the candidates were evaluated on."""
+    lengths = {len(entry) for entry in evaluated}
+    if len(lengths) != 1 or 0 in lengths:
+        raise ValueError("there must be at least one candidate, and all evaluated on the same tuning rows, at least one.")
+    return lengths.pop()
 
 
 @dataclass(frozen=True, eq=False)
@@ -250,16 +255,10 @@ class Rule:
         own = slice_codes(slices, n) if slices else {}
         return cls(n, level, level - margin, values, matched, codes, masses, weights, objective, own)
 
-    def best_threshold(self, scores: Floats, masses: Integers | None) -> tuple[float, bool]:
-        """The smallest threshold with a share of scores above it of at most `level`, and whether there is one."""
-        if self.grid is None and masses is None:
-            return order_statistic(scores, tuning_rank(len(scores), alpha=self.level)), True
-        return smallest_within(scores, self.level, self.grid, masses)
-
     def asked(self, scores: Floats) -> list[float]:
         """Where the sizes of a candidate will be asked for."""
         if self.matched is None:
-            return [self.best_threshold(scores, self.masses)[0]]
+            return [smallest_within(scores, self.level, self.grid, self.masses)[0]]
         return list(neighbours(scores, self.matched)[:2])
 
 
@@ -368,7 +367,7 @@ def ranked(
             elif rule.matched is not None:
                 row = _matched_row(entry, rule, rule.matched)
             else:
-                threshold, feasible = rule.best_threshold(entry.scores, rule.masses)
+                threshold, feasible = smallest_within(entry.scores, rule.level, rule.grid, rule.masses)
                 row = _measured(entry, rule, threshold, entry.sizes_at(threshold), feasible)
             unbounded = members is None and not math.isfinite(row.mean_size)
             rows.append(_largest_finite(entry, rule, row) if unbounded else row)
@@ -469,7 +468,7 @@ def _conditional_row(entry: EvaluatedCandidate, rule: Rule, members: Members) ->
     for code in range(len(members.names)):
         rows = members.codes == code
         masses = None if rule.groups is None else row_masses(rule.groups[rows])
-        thresholds[code], met = rule.best_threshold(entry.scores[rows], masses)
+        thresholds[code], met = smallest_within(entry.scores[rows], rule.level, rule.grid, masses)
         feasible = feasible and met
     by_condition = {name: float(value) for name, value in zip(members.names, thresholds, strict=True)}
     spread = members.spread(thresholds)

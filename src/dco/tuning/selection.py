@@ -30,13 +30,12 @@ from dco.scores.score import Score
 from dco.scores.transformed import Within
 from dco.tuning.defaults import Defaults, scores_for
 from dco.tuning.objectives import MEAN_SIZE, Objective
-from dco.tuning.options import Conditions, conditions_of, slices_of
+from dco.tuning.options import Conditions, check_support, conditions_of, note_below_zero, slices_of
 from dco.tuning.proposals import pointwise, searched, with_ensemble, with_levelled
 from dco.tuning.ranking import FailedCandidate, Ranking, failed_note
 from dco.tuning.search import Candidates, Pieces, Rule, evaluate_pairs, rank_pairs
 from dco.tuning.stability import Stability, grow_tuning_split, split_stability
 from dco.tuning.strategies import Strategy
-from dco.tuning.support import check_support, note_below_zero
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,19 +135,15 @@ def expand(models: Mapping[str, Any], scores: Mapping[str, Score] | None, bench:
             given = ", ".join(kind.__name__ for kind in offered) or "nothing that a score can read"
             tried = ", ".join(scores or ()) or "the default scores"
             sources = sources_of((kind for score in (scores or {}).values() for kind in score.needs), offered)
-            raise IncompatibleScoreError(
-                Message(f"No score suits the model {name!r}: it gives {given}; tried {tried}.{sources}")
-            )
+            text = f"No score suits the model {name!r}: it gives {given}; tried {tried}.{sources}"
+            raise IncompatibleScoreError(Message(text))
     used = {candidate.score_name for own in found.values() for candidate in own}
     for score_name, score in (scores or {}).items():
         if score_name not in used:
             needs = " or ".join(kind.__name__ for kind in score.needs)
             sources = sources_of(score.needs, [kind for model in models.values() for kind in records_of(model)])
-            raise IncompatibleScoreError(
-                Message(
-                    f"The score {score_name} needs {needs}, which none of the models gives ({', '.join(models)}).{sources}"
-                )
-            )
+            text = f"The score {score_name} needs {needs}, which none of the models gives ({', '.join(models)}).{sources}"
+            raise IncompatibleScoreError(Message(text))
     return [candidate for own in found.values() for candidate in own]
 
 
@@ -217,10 +212,8 @@ def _fit_and_predict(job: Job, *, config: Mapping[str, Any] | None = None) -> Tr
         with config_context(**(config or {})):
             fitted = fit_model(job.model, job.rows.take(job.fit_on)) if job.fitted is None else job.fitted
             X = job.tuning.take(job.predicted).X
-            predictions = {
-                kind: Pieces((predict_record(fitted, X, kind, uniforms=job.uniforms, classes=job.classes),))
-                for kind in job.kinds
-            }
+            record = partial(predict_record, fitted, X, uniforms=job.uniforms, classes=job.classes)
+            predictions = {kind: Pieces((record(kind),)) for kind in job.kinds}
     except Exception as error:  # whatever a user's model raises: that candidate is reported and left out
         return Tried((), {}, f"{type(error).__name__}: {error}")
     return Tried((fitted,), predictions)
@@ -392,9 +385,8 @@ def select(
     candidates = expand(models, scores, bench) if models else []
     if not len(bench.tuning_rows()):
         if statement.condition_on == LABEL_CLUSTERS:
-            raise ValueError(
-                Message("Clusters of labels are learnt on tuning rows: raise ⟨tune_size⟩, or use folds: ⟨tune_folds=5⟩.")
-            )
+            advice = "raise ⟨tune_size⟩, or use folds: ⟨tune_folds=5⟩."
+            raise ValueError(Message(f"Clusters of labels are learnt on tuning rows: {advice}"))
         return _the_only(candidates, alpha=statement.alpha, searched=search is not None, known=fitted_here)
     conditions = None if statement.condition_on is None else conditions_of(bench.tuning_rows(), statement.condition_on)
     by = bench.choosing.objective.columns
@@ -426,7 +418,7 @@ def select(
             notes += note_classes(target, covered, sizes)
         else:
             notes += note_one_width(covered, sizes, pieces.centres(), alpha=alpha)
-            notes += note_below_zero(winner.score, pieces, threshold) if support is None and y.min() >= 0 else []
+            notes += note_below_zero(winner.score, pieces.records, threshold) if support is None and y.min() >= 0 else []
     elif statement.condition_on == LABEL_CLUSTERS:
         tuned = pieces.observed(winner.score, bench.tuning_rows().y)
     fitted = tried.fits[0] if len(tried.fits) == 1 else None

@@ -24,7 +24,7 @@ from dco.foundations.notes import Message
 from dco.foundations.ranks import Level, as_count, smallest_marginal_n, smallest_pac_n, tuning_rank
 from dco.rows.fingerprints import codes_of_values
 from dco.tuning.objectives import MEAN_SIZE, Objective
-from dco.tuning.options import group_codes, row_masses
+from dco.tuning.options import group_codes, row_masses, smallest_within
 from dco.tuning.ranking import EvaluatedCandidate, Ranking
 from dco.tuning.search import (
     Candidates,
@@ -35,6 +35,7 @@ from dco.tuning.search import (
     evaluate_pairs,
     rank_evaluated,
     ranked,
+    rows_of,
 )
 
 TOLERANCE = 0.01  # the relative regret at which selection counts as settled
@@ -85,15 +86,14 @@ def bootstrap_stability(
     """
     evaluated, n = _evaluated(candidates, y_tune)
     times = as_count(repetitions, name="repetitions", least=1)
-    if groups is None:
-        counts = rng.multinomial(n, np.full(n, 1 / n), size=times)
-    else:
-        groups = group_codes(groups, n)
-        masses = row_masses(groups)
+    codes = np.arange(n) if groups is None else group_codes(groups, n)
+    n_groups = int(codes.max()) + 1
+    counts = rng.multinomial(n_groups, np.full(n_groups, 1 / n_groups), size=times)
+    if groups is not None:
+        masses = row_masses(codes)
         if masses.dtype == object or int(masses.sum()) > _LARGEST_MASS // n:  # too fine for machine integers: rounded
             masses = np.maximum(1, np.array([int(mass) * 2**30 // int(masses.max()) for mass in masses], dtype=np.int64))
-        n_groups = int(groups.max()) + 1
-        counts = rng.multinomial(n_groups, np.full(n_groups, 1 / n_groups), size=times)[:, groups] * masses
+        counts = counts[:, codes] * masses
     full = rank_evaluated(evaluated, alpha=alpha, groups=groups)
     return _summary(evaluated, full, winners_of(evaluated, counts, alpha=alpha))
 
@@ -134,7 +134,7 @@ def _winners_by(evaluated: Sequence[EvaluatedCandidate], rule: Rule, held: Seque
     """The candidate (by position) that the objective of the rule puts first among the rows of each part."""
     curves = []
     for entry in evaluated:
-        visited = np.unique([rule.best_threshold(entry.scores[rows], None)[0] for rows in held])
+        visited = np.unique([smallest_within(entry.scores[rows], rule.level, None, None)[0] for rows in held])
         curve = _curve(entry, visited)
         curves.append(dict(zip(visited.tolist(), curve(visited), strict=True)))
     place = {entry.name: code for code, entry in enumerate(evaluated)}
@@ -261,10 +261,7 @@ def _evaluated(
 ) -> tuple[Sequence[EvaluatedCandidate], int]:
     """The candidates, evaluated, and the number of tuning rows."""
     if isinstance(candidates, list) and all(isinstance(entry, EvaluatedCandidate) for entry in candidates):
-        lengths = {len(entry) for entry in candidates}
-        if len(lengths) != 1 or 0 in lengths:
-            raise ValueError("stability needs at least one candidate, all evaluated on the same tuning rows (at least one).")
-        return candidates, lengths.pop()
+        return candidates, rows_of(candidates)
     pairs, targets = cast(Any, candidates), cast(Any, y_tune)
     done, lost = evaluate_pairs(checked_pairs(pairs), y := checked_targets(targets))
     if not done:
