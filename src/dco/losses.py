@@ -47,12 +47,12 @@ def miscoverage(scores: ArrayLike, truth: ArrayLike | None, thresholds: ArrayLik
 
 def false_negative_rate(scores: ArrayLike, truth: ArrayLike, thresholds: ArrayLike) -> Floats:
     """The share of a row's true labels that its set leaves out; 0 for a row without true labels."""
-    return set_loss(_share_left_out)(scores, _true_labels(scores, truth), thresholds)
+    return set_loss(lambda members, true: _share(~members, of=true))(scores, _true_labels(scores, truth), thresholds)
 
 
 def false_discovery_rate(scores: ArrayLike, truth: ArrayLike, thresholds: ArrayLike) -> Floats:
     """The share of a row's set that is not true; 0 for an empty set. It need not be monotone in the threshold."""
-    return set_loss(_share_not_true)(scores, _true_labels(scores, truth), thresholds)
+    return set_loss(lambda members, true: _share(~true, of=members))(scores, _true_labels(scores, truth), thresholds)
 
 
 def selective_error(scores: ArrayLike, truth: ArrayLike, thresholds: ArrayLike) -> Floats:
@@ -98,14 +98,8 @@ def set_loss(loss: Callable[[Bools, Any], ArrayLike]) -> Loss:
     return over_thresholds
 
 
-def _share_left_out(members: Bools, truth: Bools) -> Floats:
-    missed, present = np.count_nonzero(truth & ~members, axis=1), np.count_nonzero(truth, axis=1)
-    return np.asarray(missed / np.maximum(present, 1))
-
-
-def _share_not_true(members: Bools, truth: Bools) -> Floats:
-    false, held = np.count_nonzero(members & ~truth, axis=1), np.count_nonzero(members, axis=1)
-    return np.asarray(false / np.maximum(held, 1))
+def _share(marked: Bools, *, of: Bools) -> Floats:
+    return np.asarray(np.count_nonzero(marked & of, axis=1) / np.maximum(np.count_nonzero(of, axis=1), 1))
 
 
 def _numbers(values: ArrayLike, name: str) -> AnyArray:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import asdict, dataclass
 from fractions import Fraction
+from functools import cached_property
 from html import escape
 from textwrap import wrap
 from typing import Any, Literal, SupportsIndex
@@ -36,7 +37,7 @@ _ENOUGH_TUNING_ROWS = 2_000  # a mean size is then known to about 1 % where size
 class PlanRow:
     """The rows of one role, and the reason in a sentence or two."""
 
-    role: Literal["train", "tune", "calibrate", "test"]
+    role: str
     rows: int
     reason: str
 
@@ -149,27 +150,18 @@ def plan(
         folds=None if tune_folds is None else as_count(tune_folds, name="tune_folds", least=2),
     )
     count, held_out = as_count(n), as_count(test, name="test")
-    least, useful = wish.least_calibration(), wish.smallest_useful_n() + held_out
-    if count - held_out < least + 2:
+    # A finite threshold, tuning rows that may miss one, and as many training rows as both together.
+    useful = 2 * (wish.least + (math.ceil(1 / level) if wish.own_rows else 0)) + held_out
+    if count - held_out < wish.least + 2:
         kept = f" less {counted(held_out, 'test row')}" if held_out else ""
         raise InfeasibleLevelError(
-            f"{counted(count, 'row')}{kept} {are(count)} too few: calibration alone needs {least} for a finite threshold at "
-            f"alpha = {float(wish.alpha):g}. A plan makes sense from {useful} rows on."
+            f"{counted(count, 'row')}{kept} {are(count)} too few: calibration alone needs {wish.least} for a finite "
+            f"threshold at alpha = {float(level):g}. A plan makes sense from {useful} rows on."
         )
-    wanted = wish.wanted_calibration()
-    now, doubled = wish.outlook(count, held_out, wanted), wish.outlook(2 * count, held_out, wanted)
-    return Plan(
-        n=count,
-        alpha=float(wish.alpha),
-        guarantee=guarantee,
-        delta=None if wish.delta is None else float(wish.delta),
-        spread=wish.spread,
-        rows=_rows(wish, now, wanted),
-        now=now,
-        doubled=doubled,
-        smallest_useful_n=useful,
-        notes=_notes(wish, now, doubled, wanted, useful),
-    )
+    now, doubled = wish.outlook(count, held_out), wish.outlook(2 * count, held_out)
+    stated = None if wish.delta is None else float(wish.delta)
+    rows, notes = _rows(wish, now), _notes(wish, now, doubled, useful)
+    return Plan(count, float(level), guarantee, stated, wish.spread, rows, now, doubled, useful, notes)
 
 
 @dataclass(frozen=True)
@@ -182,58 +174,47 @@ class _Wish:
     candidates: int
     folds: int | None
 
-    def rank(self, n: int) -> int:
-        return rank_for(n, alpha=self.alpha, delta=self.delta)
+    @property
+    def own_rows(self) -> bool:
+        """Whether tuning takes rows of its own."""
+        return self.candidates > 1 and self.folds is None
 
-    def least_calibration(self) -> int:
+    @cached_property
+    def least(self) -> int:
+        """Calibration rows for a finite threshold."""
         return smallest_n_for(alpha=self.alpha, delta=self.delta)
 
-    def wanted_calibration(self) -> int:
-        """PAC gets no fewer rows than marginal: its spread is smaller only because its coverage is higher than asked for."""
+    @cached_property
+    def wanted(self) -> int:
+        """Calibration rows for the spread.
+
+        PAC gets no fewer than marginal: its spread is smaller only because its coverage is higher than asked for.
+        """
         if self.delta is None:
             return calibration_size(alpha=self.alpha, spread=self.spread).recommended
         ruling = self.delta if self.alpha > Fraction(1, 2) else None  # above 1/2 it is the PAC rank that spreads more
         enough = calibration_size(alpha=self.alpha, spread=self.spread, pac_delta=ruling).safe_from
-        size = least_wasteful_size(max(enough, self.least_calibration()), alpha=self.alpha, delta=self.delta)
-        while math.sqrt(coverage_variance(self.rank(size), size)) > self.spread:  # a delta near 1/2 may have a lower rank
-            size += 1
+        size = least_wasteful_size(max(enough, self.least), alpha=self.alpha, delta=self.delta)
+        while math.sqrt(coverage_variance(rank_for(size, alpha=self.alpha, delta=self.delta), size)) > self.spread:
+            size += 1  # a delta near 1/2 may have a lower rank
         return size
 
-    def tunes_on_own_rows(self) -> bool:
-        return self.candidates > 1 and self.folds is None
-
-    def smallest_useful_n(self) -> int:
-        """A finite threshold, tuning rows that may miss one, and as many training rows as both together."""
-        tune = math.ceil(1 / self.alpha) if self.tunes_on_own_rows() else 0
-        return 2 * (self.least_calibration() + tune)
-
-    def outlook(self, n: int, test: int, wanted: int) -> Outlook:
-        available, least = n - test, self.least_calibration()
-        most = math.floor(available * _LARGEST_CALIBRATION_SHARE)
-        calibrate = wanted
-        if wanted > most:
-            calibrate = max(least, least_wasteful_size(max(most, least), alpha=self.alpha, delta=self.delta, downwards=True))
-        rest = available - calibrate
-        tune = min(math.floor(rest * _TUNING_SHARE), _ENOUGH_TUNING_ROWS) if self.tunes_on_own_rows() else 0
-        rank = self.rank(calibrate)
+    def outlook(self, n: int, test: int) -> Outlook:
+        most = math.floor((n - test) * _LARGEST_CALIBRATION_SHARE)
+        calibrate = self.wanted
+        if calibrate > most:
+            thrifty = least_wasteful_size(max(most, self.least), alpha=self.alpha, delta=self.delta, downwards=True)
+            calibrate = max(self.least, thrifty)
+        rest = n - test - calibrate
+        tune = min(math.floor(rest * _TUNING_SHARE), _ENOUGH_TUNING_ROWS) if self.own_rows else 0
+        rank = rank_for(calibrate, alpha=self.alpha, delta=self.delta)
         law = coverage_law_of_rank(rank, calibrate)
-        low, high = law.ppf([0.05, 0.95])
-        return Outlook(
-            n=n,
-            train=rest - tune,
-            tune=tune,
-            calibrate=calibrate,
-            test=test,
-            rank=rank,
-            expected_coverage=rank / (calibrate + 1),
-            coverage_sd=float(law.std()),
-            coverage_low=float(low),
-            coverage_high=float(high),
-        )
+        mean, sd, ends = rank / (calibrate + 1), float(law.std()), map(float, law.ppf([0.05, 0.95]))
+        return Outlook(n, rest - tune, tune, calibrate, test, rank, mean, sd, *ends)
 
 
-def _rows(wish: _Wish, now: Outlook, wanted: int) -> tuple[PlanRow, ...]:
-    if wish.tunes_on_own_rows():
+def _rows(wish: _Wish, now: Outlook) -> tuple[PlanRow, ...]:
+    if wish.own_rows:
         train = "All that is left. The winner is refitted on train and tune rows together, so tuning rows are not lost."
         tune = "A quarter of what calibration leaves, at most 2,000: a rule of thumb for ranking candidates by size."
     elif wish.candidates > 1:
@@ -241,25 +222,22 @@ def _rows(wish: _Wish, now: Outlook, wanted: int) -> tuple[PlanRow, ...]:
         tune = "None set aside: candidates are ranked on the folds of the training rows."
     else:
         train, tune = "All that is left.", "None: a single candidate leaves nothing to choose."
-    if now.calibrate >= wanted:
+    if now.calibrate >= wish.wanted:
         why = f"Enough for a standard deviation of coverage of {wish.spread:g}; more would only be taken from training."
     else:
         few = "A third of the rows, by a rule of thumb, less those that would waste part of a rank"
         if now.calibrate > (now.n - now.test) * _LARGEST_CALIBRATION_SHARE:
             few = "The least that gives a finite threshold"
         measure = "" if wish.delta is None or now.coverage_sd > wish.spread else " without the margin of a PAC rank"
-        why = f"{few}; a standard deviation of coverage of {wish.spread:g}{measure} needs {wanted}."
-    rows = [
-        PlanRow("train", now.train, train),
-        PlanRow("tune", now.tune, tune),
-        PlanRow("calibrate", now.calibrate, f"{why} The threshold is score number {now.rank} of {now.calibrate}."),
-    ]
+        why = f"{few}; a standard deviation of coverage of {wish.spread:g}{measure} needs {wish.wanted}."
+    threshold = f"The threshold is score number {now.rank} of {now.calibrate}."
+    reasons = {"train": train, "tune": tune, "calibrate": f"{why} {threshold}"}
     if now.test:
-        rows.append(PlanRow("test", now.test, "Set aside as asked, to compare coverage with its law."))
-    return tuple(rows)
+        reasons["test"] = "Set aside as asked, to compare coverage with its law."
+    return tuple(PlanRow(role, getattr(now, role), reason) for role, reason in reasons.items())
 
 
-def _notes(wish: _Wish, now: Outlook, doubled: Outlook, wanted: int, useful: int) -> tuple[str, ...]:
+def _notes(wish: _Wish, now: Outlook, doubled: Outlook, useful: int) -> tuple[str, ...]:
     law = f"Beta({now.rank}, {now.calibrate + 1 - now.rank})"
     notes = [
         f"Coverage to expect: {now.expected_coverage:.4f} on average over calibration draws, between {now.coverage_low:.4f} "
@@ -273,7 +251,7 @@ def _notes(wish: _Wish, now: Outlook, doubled: Outlook, wanted: int, useful: int
         )
     doubled_range = f"{doubled.coverage_low:.4f} to {doubled.coverage_high:.4f}"
     if doubled.calibrate == now.calibrate:
-        enough = now.calibrate >= wanted or now.coverage_sd <= wish.spread
+        enough = now.calibrate >= wish.wanted or now.coverage_sd <= wish.spread
         verdict = "is as wanted" if enough else f"stays wider than wanted ({now.coverage_sd:.2g})"
         notes.append(
             f"Twice the rows would not change the spread of coverage, which {verdict}: all {now.n} more would go to "
@@ -287,7 +265,11 @@ def _notes(wish: _Wish, now: Outlook, doubled: Outlook, wanted: int, useful: int
             f"and leave {doubled.train + doubled.tune} instead of {now.train + now.tune} for training and tuning."
         )
     if wish.candidates > 1:
-        notes += filter(None, [_tuning_note(wish, now), _selection_note(wish, now.n - now.test)])
+        notes += filter(None, [_tuning_note(wish, now)])
+    n = now.n - now.test
+    if wish.own_rows and wish.delta is None and not MANY_ROWS < n < 200:  # measured: docs/tuning.md has the table
+        few = f"{JOINT_GAIN} With tuning folds only the three best of the training rows take part in it."
+        notes.append(POINTWISE if n >= 200 else few)
     verb = "is" if now.n >= useful else "would be"
     notes.append(f"The smallest useful number of rows {verb} {useful}.")
     if now.n < useful:
@@ -295,30 +277,22 @@ def _notes(wish: _Wish, now: Outlook, doubled: Outlook, wanted: int, useful: int
     return tuple(notes)
 
 
-def _selection_note(wish: _Wish, n: int) -> str:
-    """The way to choose that was measured to give smaller sets with so many rows; docs/tuning.md has the table."""
-    if wish.delta is not None or not wish.tunes_on_own_rows() or MANY_ROWS < n < 200:
-        return ""
-    if n >= 200:
-        return POINTWISE
-    return f"{JOINT_GAIN} With tuning folds only the three best of the training rows take part in it."
-
-
 def _tuning_note(wish: _Wish, now: Outlook) -> str:
-    if not wish.tunes_on_own_rows():
+    if not wish.own_rows:
         return "No bound on the choice among candidates is claimed for folds; the guarantee does not depend on it."
     if now.tune == 0:
         return "There are no rows for tuning: use folds, or a single candidate."
-    said = {
-        "paper": "by Proposition 3.2 (80 thresholds each), miscoverage to within {:.3f} and sizes to within {:.1%} of the "
-        "largest set",
-        "uniform": "by the uniform bound, to within {:.3f} and {:.1%}",
-    }
-    proved = []
-    for method in ("paper", "uniform"):
-        bound = tuning_accuracy(now.tune, candidates=wish.candidates, size_bound=1.0, method=method)
-        if 2 * bound.risk_error < wish.alpha:  # otherwise the bound says nothing
-            proved.append(said[method].format(bound.risk_error, bound.size_error))
+    said = (
+        "by Proposition 3.2 (80 thresholds each), miscoverage to within {:.3f} and sizes to within {:.1%} of the largest set",
+        "by the uniform bound, to within {:.3f} and {:.1%}",
+    )
+    setting: Any = {"candidates": wish.candidates, "size_bound": 1.0}
+    bounds = [tuning_accuracy(now.tune, method=method, **setting) for method in ("paper", "uniform")]
+    proved = [
+        text.format(bound.risk_error, bound.size_error)
+        for text, bound in zip(said, bounds, strict=True)
+        if 2 * bound.risk_error < wish.alpha  # otherwise the bound says nothing
+    ]
     if not proved:
         return ""
     return (

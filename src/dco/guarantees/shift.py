@@ -60,15 +60,22 @@ class ShiftWeights:
         return isinstance(self.given, Mapping)
 
     def of_rows(self, X: Any, y: AnyArray) -> Floats:
-        """The weight of each calibration row."""
-        return self._of_labels(y) if self.by_label else self._of_features(X)
+        """The weight of each row of X, or of each label where labels decide."""
+        if isinstance(self.given, Mapping):
+            absent = [label for label in dict.fromkeys(y.tolist()) if label not in self.given]
+            if absent:
+                raise ValueError(f"weights lack the label {absent[0]!r}: give a ratio for every label of the fit.")
+            return checked_weights([self.given[label] for label in y.tolist()], "weights")
+        found = checked_weights(self.given(X), "weights")
+        if found.shape != (n_rows(X),):
+            raise ValueError(f"weights must give one number for each of {n_rows(X)} rows, got shape {found.shape}.")
+        return found
 
     def cutoffs(self, calibration: Any, structure: Any, X: Any, record: Any, *, alpha: Level) -> Floats:
         """A cut-off for each new row, or for each label that is tried, in the shape that a score takes."""
-        if self.by_label:
-            new = self._of_labels(np.asarray(record.labels()))[None, :]
-        else:
-            new = self._of_features(X) if structure.classes is None else self._of_features(X)[:, None]
+        new = self.of_rows(X, np.asarray(record.labels()))
+        if structure.classes is not None:
+            new = new[None, :] if self.by_label else new[:, None]
         return weighted_conformal(calibration.scores, calibration.weights, new, alpha=alpha).values
 
     def threshold(self, calibration: Any, *, alpha: Level, certifies: Guarantee) -> Threshold:
@@ -85,17 +92,3 @@ class ShiftWeights:
         most = float(weights.max() / weights.mean()) if weights.size else 1.0
         of = "label" if self.by_label else "x"
         return WeightFacts(of, described, self.estimated, effective_n(weights), most)
-
-    def _of_features(self, X: Any) -> Floats:
-        assert callable(self.given), "weights of labels are a mapping"
-        found = checked_weights(self.given(X), "weights")
-        if found.shape != (n_rows(X),):
-            raise ValueError(f"weights must give one number for each of {n_rows(X)} rows, got shape {found.shape}.")
-        return found
-
-    def _of_labels(self, labels: AnyArray) -> Floats:
-        assert isinstance(self.given, Mapping), "weights of features are a function"
-        absent = [label for label in dict.fromkeys(labels.tolist()) if label not in self.given]
-        if absent:
-            raise ValueError(f"weights lack the label {absent[0]!r}: give a ratio for every label of the fit.")
-        return checked_weights([self.given[label] for label in labels.tolist()], "weights")

@@ -2,9 +2,9 @@
 
 `METHODS` is the paper's Table 1, which `dco compare` runs too. `TABLE_ROWS` names the rows of the paper's result tables: the
 same methods under the names of those tables, and the paper's controls. A method looks at candidates on tuning and
-calibration rows (`Given`) and gives the structure and the threshold that are deployed. DCO is
-`dco.guarantees.decoupled.choose_and_calibrate`. All methods are for 0/1 loss (miscoverage). There each rule is one order
-statistic, and the registry uses it; tests show that the rules for loss matrices give the same value.
+calibration rows (`Given`) and gives the structure and the threshold that are deployed. All methods are for 0/1 loss
+(miscoverage). There each rule is one order statistic, and the registry uses it; tests show that the rules for loss matrices
+give the same value.
 
 Two entries differ from the paper's Table 1. CRC controls an expectation and has no delta; on 0/1 loss it is split conformal
 prediction. BQ, BCP-CRC and LTT are the high-probability rules. And a rule that chooses among candidates on the rows that
@@ -25,7 +25,6 @@ from numpy.typing import ArrayLike
 from dco.foundations.arrays import AnyArray, Floats
 from dco.foundations.errors import IncompatibleScoreError
 from dco.foundations.ranks import Guarantee, Level, Threshold, as_rational
-from dco.guarantees.decoupled import choose_and_calibrate
 from dco.guarantees.joint_selection import Method as Joint
 from dco.guarantees.joint_selection import joint_selection
 from dco.guarantees.rules import bayesian_quadrature, split_conformal
@@ -34,7 +33,7 @@ from dco.scores.decision import RiskAverse, RiskOptimal
 from dco.scores.regression import QuantileResidual
 from dco.scores.score import Score
 from dco.sets.prediction_sets import PredictionSets
-from dco.tuning import EvaluatedCandidate, tune
+from dco.tuning import EvaluatedCandidate, rank_evaluated, tune
 from dco.tuning.objectives import Aimed
 from dco.tuning.proposals import MEMBERS, pointwise_score
 from dco.tuning.search import (
@@ -165,9 +164,8 @@ def _empirical(rows: Given, scores: Floats) -> Threshold:
 def _decoupled(rows: Given, *, role: Role = "calibrate", rule: Rule) -> tuple[str, Threshold]:
     """DCO. With another role than "calibrate" the same rows choose and calibrate: DirectTune, and one of the controls."""
     tuning = [parts["tune"] for parts in rows.candidates.values()]
-    scores = lambda best: rows.deployed(best)[role].scores  # noqa: E731
-    found = choose_and_calibrate(tuning, scores, partial(rule, rows), alpha=rows.alpha, objective=rows.objective)
-    return found.best, found.threshold
+    best = rank_evaluated(tuning, alpha=rows.alpha, objective=rows.objective).best
+    return best, rule(rows, rows.deployed(best)[role].scores)
 
 
 def _fixed(rows: Given, *, role: Role = "pool", rule: Rule) -> tuple[str, Threshold]:
