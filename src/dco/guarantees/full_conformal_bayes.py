@@ -109,9 +109,8 @@ def full_conformal_intervals(
     grid = np.asarray(candidates, dtype=np.float64)
     if grid.ndim != 1 or grid.size < 2 or not np.all(np.diff(grid) > 0):
         raise ValueError("candidates must be at least two numbers in ascending order.")
-    log_train = _log_densities(train, _responses(y_train, len(train)))
     log_test = _log_densities(test, np.broadcast_to(grid, (len(test), grid.size)))
-    members, evidence = _decided(log_train[:, :, 0], log_test, weights, alpha, least_effective_draws)
+    members, evidence = _decided(_log_observed(train, y_train), log_test, weights, alpha, least_effective_draws)
     return FullConformalSets(_widened(members, grid), **evidence)
 
 
@@ -119,9 +118,8 @@ def full_conformal_p_values(
     train: GaussianMixtures, y_train: ArrayLike, test: GaussianMixtures, y: ArrayLike, *, weights: ArrayLike | None = None
 ) -> Floats:
     """The p-value of one response for each test row, with no grid: y is in the set when it exceeds alpha."""
-    log_train = _log_densities(train, _responses(y_train, len(train)))
-    log_test = _log_densities(test, _responses(y, len(test)))
-    ranks, _ = _ranks(log_train[:, :, 0], log_test, _log_weights(weights, len(log_train)))
+    log_train = _log_observed(train, y_train)
+    ranks, _ = _ranks(log_train, _log_observed(test, y)[:, :, None], _log_weights(weights, len(log_train)))
     return np.asarray(ranks[:, 0] / (len(train) + 1))
 
 
@@ -131,7 +129,7 @@ def _decided(
     """Which candidates are in, and the evidence; a warning where their weights rest on fewer than `least` draws."""
     n_draws, n = log_train.shape
     ranks, effective = _ranks(log_train, log_test, _log_weights(weights, n_draws))
-    members = _members(ranks, n, alpha)
+    members, level = _members(ranks, n, alpha), float(as_rational(alpha))
     # Only candidates in the sets count: those far out rest on few draws by nature, and are kept out all the same.
     thin = np.any(members & (effective < least), axis=1)
     if np.any(thin):
@@ -141,7 +139,6 @@ def _decided(
         )
         note = Note("collapsed-weights", text, "Use more posterior draws, or split conformal prediction.")
         show([note], category=CollapsedWeightsWarning)
-    level = float(as_rational(alpha))
     return members, {"ranks": ranks, "effective_draws": effective, "n": n, "n_draws": n_draws, "alpha": level}
 
 
@@ -192,11 +189,12 @@ def _log_weights(weights: ArrayLike | None, n_draws: int) -> Floats:
         return np.asarray(np.log(values / values.sum()))
 
 
-def _responses(y: ArrayLike, n: int) -> Floats:
-    values = responses(y, n)
+def _log_observed(mixture: GaussianMixtures, y: ArrayLike) -> Floats:
+    """The log density of each row's own response for every draw, (T, n)."""
+    values = responses(y, len(mixture))
     if not np.all(np.isfinite(values)):
-        raise ValueError(f"y must hold one finite number for each of the {n} rows.")
-    return values[:, None]
+        raise ValueError(f"y must hold one finite number for each of the {len(mixture)} rows.")
+    return _log_densities(mixture, values[:, None])[:, :, 0]
 
 
 def _log_densities(mixture: GaussianMixtures, y: Floats) -> Floats:
@@ -207,8 +205,7 @@ def _log_densities(mixture: GaussianMixtures, y: Floats) -> Floats:
 
 
 def _widened(members: Bools, grid: Floats) -> IntervalUnions:
-    padded = np.zeros((len(members), grid.size + 2), dtype=np.int8)
-    padded[:, 1:-1] = members
+    padded = np.pad(members.astype(np.int8), ((0, 0), (1, 1)))
     padded[:, 1:-1] |= padded[:, :-2] & padded[:, 2:]  # two runs that both reach one candidate between them touch there
     changes = np.diff(padded, axis=1)
     rows, starts = np.nonzero(changes == 1)  # the first candidate of each run

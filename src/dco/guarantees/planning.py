@@ -283,7 +283,8 @@ def _tuning_note(wish: _Wish, now: Outlook) -> str:
     if now.tune == 0:
         return "There are no rows for tuning: use folds, or a single candidate."
     said = (
-        "by Proposition 3.2 (80 thresholds each), miscoverage to within {:.3f} and sizes to within {:.1%} of the largest set",
+        "by Proposition 3.2 (80 thresholds each), miscoverage to within {:.3f} and sizes to within {:.1%} of the largest "
+        "set",
         "by the uniform bound, to within {:.3f} and {:.1%}",
     )
     setting: Any = {"candidates": wish.candidates, "size_bound": 1.0}
