@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 
 from dco.foundations.arrays import AnyArray, Floats, Integers, as_labels
 from dco.foundations.notes import Message, Note
-from dco.foundations.ranks import Level, as_count, order_statistic, tuning_rank
+from dco.foundations.ranks import Level, as_count
 from dco.predictions import ClassRecord, Prediction
 from dco.rows.conditions import check_condition, condition_names, condition_values, is_label, rows_by_condition
 from dco.rows.fingerprints import codes_of_values
@@ -48,7 +48,9 @@ def checked_grid(grid: Grid) -> int | Floats:
     except (TypeError, ValueError):
         values = np.empty(0)
     if values.ndim != 1 or values.size == 0 or np.any(np.isnan(values)):
-        raise ValueError(f"grid must be a number of thresholds, or a list of them, at least one, got {grid!r:.200}.")
+        raise ValueError(
+            f"grid must be a number of thresholds, at least 1, or a list of at least one, not NaN; got {grid!r:.200}."
+        )
     return np.unique(values)
 
 
@@ -72,8 +74,6 @@ def smallest_within(
 
     `masses` weigh the rows. If no threshold of the grid will do: the smallest risk, then the smallest size.
     """
-    if grid is None and masses is None:
-        return order_statistic(scores, tuning_rank(len(scores), alpha=level)), True
     order = np.argsort(scores, kind="stable")
     mass = np.ones(len(scores), dtype=np.int64) if masses is None else masses
     below = np.concatenate([np.zeros(1, dtype=mass.dtype), np.cumsum(mass[order])])

@@ -255,10 +255,16 @@ class Rule:
         own = slice_codes(slices, n) if slices else {}
         return cls(n, level, level - margin, values, matched, codes, masses, weights, objective, own)
 
+    def best_threshold(self, scores: Floats, masses: Integers | None) -> tuple[float, bool]:
+        """The smallest threshold with a share of scores above it of at most `level`, and whether there is one."""
+        if self.grid is None and masses is None:
+            return order_statistic(scores, tuning_rank(len(scores), alpha=self.level)), True
+        return smallest_within(scores, self.level, self.grid, masses)
+
     def asked(self, scores: Floats) -> list[float]:
         """Where the sizes of a candidate will be asked for."""
         if self.matched is None:
-            return [smallest_within(scores, self.level, self.grid, self.masses)[0]]
+            return [self.best_threshold(scores, self.masses)[0]]
         return list(neighbours(scores, self.matched)[:2])
 
 
@@ -367,7 +373,7 @@ def ranked(
             elif rule.matched is not None:
                 row = _matched_row(entry, rule, rule.matched)
             else:
-                threshold, feasible = smallest_within(entry.scores, rule.level, rule.grid, rule.masses)
+                threshold, feasible = rule.best_threshold(entry.scores, rule.masses)
                 row = _measured(entry, rule, threshold, entry.sizes_at(threshold), feasible)
             unbounded = members is None and not math.isfinite(row.mean_size)
             rows.append(_largest_finite(entry, rule, row) if unbounded else row)
@@ -468,7 +474,7 @@ def _conditional_row(entry: EvaluatedCandidate, rule: Rule, members: Members) ->
     for code in range(len(members.names)):
         rows = members.codes == code
         masses = None if rule.groups is None else row_masses(rule.groups[rows])
-        thresholds[code], met = smallest_within(entry.scores[rows], rule.level, rule.grid, masses)
+        thresholds[code], met = rule.best_threshold(entry.scores[rows], masses)
         feasible = feasible and met
     by_condition = {name: float(value) for name, value in zip(members.names, thresholds, strict=True)}
     spread = members.spread(thresholds)

@@ -24,7 +24,7 @@ from dco.foundations.notes import Message
 from dco.foundations.ranks import Level, as_count, smallest_marginal_n, smallest_pac_n, tuning_rank
 from dco.rows.fingerprints import codes_of_values
 from dco.tuning.objectives import MEAN_SIZE, Objective
-from dco.tuning.options import group_codes, row_masses, smallest_within
+from dco.tuning.options import group_codes, row_masses
 from dco.tuning.ranking import EvaluatedCandidate, Ranking
 from dco.tuning.search import (
     Candidates,
@@ -134,7 +134,7 @@ def _winners_by(evaluated: Sequence[EvaluatedCandidate], rule: Rule, held: Seque
     """The candidate (by position) that the objective of the rule puts first among the rows of each part."""
     curves = []
     for entry in evaluated:
-        visited = np.unique([smallest_within(entry.scores[rows], rule.level, None, None)[0] for rows in held])
+        visited = np.unique([rule.best_threshold(entry.scores[rows], None)[0] for rows in held])
         curve = _curve(entry, visited)
         curves.append(dict(zip(visited.tolist(), curve(visited), strict=True)))
     place = {entry.name: code for code, entry in enumerate(evaluated)}
