@@ -36,10 +36,10 @@ from dco.sets.prediction_sets import PredictionSets
 from dco.tuning import EvaluatedCandidate, rank_evaluated, tune
 from dco.tuning.objectives import Aimed
 from dco.tuning.proposals import MEMBERS, pointwise_score
+from dco.tuning.ranking import all_failed
 from dco.tuning.search import (
     Candidates,
     Pieces,
-    all_failed,
     checked_pairs,
     checked_targets,
     evaluate_pairs,

@@ -10,6 +10,7 @@ import numpy as np
 
 from dco.foundations.arrays import AnyArray, Floats
 from dco.foundations.display import ShownAsPrinted, counted, html_table, number
+from dco.foundations.errors import DcoError
 from dco.foundations.extras import require
 from dco.foundations.notes import Note
 from dco.predictions import Prediction
@@ -145,3 +146,12 @@ def failed_note(lost: Mapping[str, str], *, most: int = 5) -> Note:
     more = f"; and {len(lost) - most} more, see ranking_.failed" if len(lost) > most else ""
     text = f"{len(lost)} failed on the training and tuning rows and took no part in the comparison"
     return Note("failed-candidates", f"{text}: {'; '.join(shown)}{more}.")
+
+
+def all_failed(lost: Mapping[str, Exception]) -> Exception:
+    """One error with every reason: of the type that all share if it is one of dco's, otherwise a ValueError."""
+    kinds = {type(error) for error in lost.values()}
+    kind = kinds.pop() if len(kinds) == 1 else ValueError
+    who = "the only candidate" if len(lost) == 1 else f"all {len(lost)} candidates"
+    reasons = " | ".join(f"{name}: {type(error).__name__}: {error}" for name, error in lost.items())
+    return (kind if issubclass(kind, DcoError) else ValueError)(f"{who} failed on the tuning rows. {reasons}")

@@ -43,7 +43,7 @@ from dco.tuning.options import (
     slice_codes,
     smallest_within,
 )
-from dco.tuning.ranking import EvaluatedCandidate, FailedCandidate, Ranking, RankingRow
+from dco.tuning.ranking import EvaluatedCandidate, FailedCandidate, Ranking, RankingRow, all_failed
 
 Candidates: TypeAlias = Mapping[str, tuple[Score, Prediction]]
 # What a score says of its input. A shared pass then leaves its candidates to be evaluated one by one, where the error gets a
@@ -395,15 +395,6 @@ def ranked(
     )
     reasons = (FailedCandidate(name, f"{type(error).__name__}: {error}") for name, error in lost.items())
     return Ranking(tuple(rows), tuple(reasons), float(rule.alpha), rule.n, rule.objective.name)
-
-
-def all_failed(lost: Mapping[str, Exception]) -> Exception:
-    """One error with every reason: of the type that all share if it is one of dco's, otherwise a ValueError."""
-    kinds = {type(error) for error in lost.values()}
-    kind = kinds.pop() if len(kinds) == 1 else ValueError
-    who = "the only candidate" if len(lost) == 1 else f"all {len(lost)} candidates"
-    reasons = " | ".join(f"{name}: {type(error).__name__}: {error}" for name, error in lost.items())
-    return (kind if issubclass(kind, DcoError) else ValueError)(f"{who} failed on the tuning rows. {reasons}")
 
 
 def _matched_row(entry: EvaluatedCandidate, rule: Rule, level: Fraction) -> RankingRow:

@@ -25,11 +25,10 @@ from dco.foundations.ranks import Level, as_count, smallest_marginal_n, smallest
 from dco.rows.fingerprints import codes_of_values
 from dco.tuning.objectives import MEAN_SIZE, Objective
 from dco.tuning.options import group_codes, row_masses
-from dco.tuning.ranking import EvaluatedCandidate, Ranking
+from dco.tuning.ranking import EvaluatedCandidate, Ranking, all_failed
 from dco.tuning.search import (
     Candidates,
     Rule,
-    all_failed,
     checked_pairs,
     checked_targets,
     evaluate_pairs,
