@@ -22,6 +22,7 @@ tells shared parts from copies of them and arrays by their memory layout, and fa
 from __future__ import annotations
 
 import datetime
+import functools
 import math
 import struct
 import types
@@ -439,6 +440,10 @@ class _Walk:
             return _tagged("random", self.written(held))
         if hasattr(value, "get_arrays") and hasattr(value, "reset_n_calls"):  # scikit-learn's search trees count queries
             return _tagged("tree", _name_of(type(value)), *(self.written(np.asarray(part)) for part in value.get_arrays()))
+        if hasattr(value, "tocoo"):  # without what SciPy has found out about it, and whatever its indices are stored as
+            cells = value.tocoo()
+            at = np.asarray(cells.coords, dtype=np.int64)
+            return _tagged("sparse", _name_of(type(value)), self.written([cells.shape, cells.data, at]))
         try:
             reduced = value.__reduce_ex__(4)
         except TypeError:
@@ -449,7 +454,9 @@ class _Walk:
         if isinstance(reduced, str):
             return _tagged("global", _name_of(type(value)), reduced.encode())
         maker, arguments, *rest = reduced
-        state = rest[0] if rest else None
+        state: Any = rest[0] if rest else None
+        if isinstance(value, functools.partial):  # without attributes: None, or an empty dictionary once it was copied
+            state = (*state[:3], state[3] or None)
         items = [list(part) if part is not None else None for part in rest[1:3]]
         return _tagged("object", _name_of(type(value)), _name_of(maker), *map(self.written, (arguments, state, items)))
 

@@ -15,18 +15,20 @@ import re
 import types
 import warnings
 import zipfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy.sparse import issparse
 
 from dco.foundations.errors import CorruptModelError, UntrustedTypeError
 from dco.foundations.extras import installed
 from dco.foundations.files import written_beside
 from dco.foundations.notes import Note, show
+from dco.rows.fingerprints import object_fingerprint
 from dco.storage.compiled import attributes, check_compiled
 from dco.storage.trusted_types import PACKAGES, trusted_names
 
@@ -264,9 +266,8 @@ def _cannot_save(estimator: Any, failure: Exception) -> TypeError:
 def _all_parts(thing: Any, depth: int = 8) -> Iterator[Any]:
     """The thing and what it holds, to some depth."""
     yield thing
-    if depth and not isinstance(thing, np.ndarray | str):
-        for _, part in _parts(thing):
-            yield from _all_parts(part, depth - 1)
+    for _, part in _parts(thing) if depth else ():
+        yield from _all_parts(part, depth - 1)
 
 
 def _culprit(thing: Any) -> str:
@@ -292,13 +293,32 @@ def _own_copy(data: bytes) -> Any:
         return skops.io.loads(data, trusted=skops.io.get_untrusted_types(data=data))
 
 
-def _parts(thing: Any) -> Iterator[tuple[str, Any]]:
+def _parts(thing: Any) -> list[tuple[str, Any]]:
+    """What makes up an object, as its own `__getstate__` tells; compiled classes without one tell by `__reduce__`."""
+    if _is_plain(thing):
+        return []
     if isinstance(thing, dict):
-        yield from ((f"[{key!r}]", value) for key, value in thing.items())
-    elif isinstance(thing, list | tuple):
-        yield from ((f"[{index}]", value) for index, value in enumerate(thing))
-    else:
-        yield from ((f".{name}", value) for name, value in attributes(thing).items())
+        return [(f"[{key!r}]", value) for key, value in thing.items()]
+    if isinstance(thing, list | tuple):
+        return [(f"[{index}]", value) for index, value in enumerate(thing)]
+    if isinstance(thing, np.ndarray):
+        return [("", thing.shape), *_parts(thing.ravel().tolist())]
+    if isinstance(thing, functools.partial):
+        return [(f".{name}", getattr(thing, name)) for name in ("func", "args", "keywords")]
+    try:
+        state = thing.__getstate__() if hasattr(thing, "__getstate__") else attributes(thing)
+        state = thing.__reduce__()[1:] if state is None else state
+    except Exception:
+        return []  # nothing to compare: the types agree
+    if isinstance(state, tuple) and len(state) == 2 and isinstance(state[1], dict):  # slots
+        state = {**(state[0] or {}), **state[1]}
+    return sorted((f".{name}", value) for name, value in state.items()) if isinstance(state, dict) else [("", state)]
+
+
+def _is_plain(thing: Any) -> bool:
+    """Whether a value has no parts of its own: its fingerprint tells all of it, but for the type."""
+    plain = isinstance(thing, str | bytes | bytearray | int | float | complex | np.generic | Set | None) or issparse(thing)
+    return plain or (isinstance(thing, np.ndarray) and thing.dtype != object)
 
 
 def _difference(one: Any, other: Any, seen: dict[tuple[int, int], Any] | None = None) -> str | None:
@@ -306,62 +326,15 @@ def _difference(one: Any, other: Any, seen: dict[tuple[int, int], Any] | None = 
     seen = {} if seen is None else seen
     if one is other or (id(one), id(other)) in seen:
         return None
-    if type(one) is not type(other):
-        return ""
-    seen[id(one), id(other)] = one, other
-    if isinstance(one, str | bytes | bytearray | int | float | complex):
-        return None if one == other or (one != one and other != other) else ""
-    if isinstance(one, np.ndarray | np.generic):
-        return _array_difference(np.asarray(one), np.asarray(other), seen)
-    if isinstance(one, dict | list | tuple) and len(one) != len(other):
-        return ""
-    if isinstance(one, dict) and _differ(one, other, seen):
-        return ""
-    if isinstance(one, set | frozenset):
-        return None if one == other else ""
-    if isinstance(one, type | types.FunctionType | types.BuiltinFunctionType | np.ufunc):
+    if type(one) is not type(other) or isinstance(one, type | types.FunctionType | types.BuiltinFunctionType | np.ufunc):
         return ""  # not the same object, so not the same function
-    if hasattr(one, "tocoo"):
-        first, second = ([table.shape, table.data, table.row, table.col] for table in (one.tocoo(), other.tocoo()))
-        return "" if _differ(first, second, seen) else None
-    for (place, a), (_, b) in zip(_parts_of_state(one), _parts_of_state(other), strict=True):
-        inner = _difference(a, b, seen)
-        if inner is not None:
+    seen[id(one), id(other)] = one, other
+    if _is_plain(one):
+        return None if object_fingerprint(one) == object_fingerprint(other) else ""
+    first, second = _parts(one), _parts(other)
+    if [place for place, _ in first] != [place for place, _ in second]:
+        return ""
+    for (place, a), (_, b) in zip(first, second, strict=True):
+        if (inner := _difference(a, b, seen)) is not None:
             return place + inner
     return None
-
-
-def _differ(one: Iterable[Any], other: Iterable[Any], seen: dict[tuple[int, int], Any]) -> bool:
-    return any(_difference(a, b, seen) is not None for a, b in zip(one, other, strict=True))
-
-
-def _array_difference(one: Any, other: Any, seen: dict[tuple[int, int], Any]) -> str | None:
-    if one.dtype != other.dtype or one.shape != other.shape:
-        return ""
-    if one.dtype.names is not None:
-        first, second = ([array[name] for name in array.dtype.names] for array in (one, other))
-        return "" if _differ(first, second, seen) else None
-    if one.dtype == object:
-        return "" if _differ(one.ravel(), other.ravel(), seen) else None
-    if one.dtype.kind in "mM":
-        one, other = one.view(np.int64), other.view(np.int64)
-    return None if np.array_equal(one, other, equal_nan=one.dtype.kind in "fc") else ""
-
-
-def _parts_of_state(thing: Any) -> list[tuple[str, Any]]:
-    """What makes up an object, as its own `__getstate__` tells; compiled classes without one tell by `__reduce__`."""
-    if isinstance(thing, dict | list | tuple):
-        return list(_parts(thing))
-    if isinstance(thing, functools.partial):
-        return [(".func", thing.func), (".args", thing.args), (".keywords", thing.keywords)]
-    state = thing.__getstate__() if hasattr(thing, "__getstate__") else attributes(thing)
-    if isinstance(state, tuple) and len(state) == 2 and isinstance(state[1], dict):  # slots
-        state = {**(state[0] or {}), **state[1]}
-    if isinstance(state, dict):
-        return sorted(((f".{name}", value) for name, value in state.items()), key=lambda pair: pair[0])
-    if state is None:
-        try:
-            state = thing.__reduce__()[1:]
-        except Exception:
-            return []  # nothing to compare: the types agree
-    return [("", state)]
