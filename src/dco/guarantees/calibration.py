@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -22,14 +22,14 @@ from dco.guarantees.rules.rule import RULES, Rule
 from dco.guarantees.rules.weighted import one_row_per_group, rounded_up
 from dco.guarantees.shift import ShiftWeights
 from dco.guarantees.theory import ranks_near_threshold
-from dco.predictions import Prediction
 from dco.rows.conditions import group_marks, group_sizes, is_label, rows_by_condition
 from dco.rows.fingerprints import codes_of_values
 from dco.rows.rows import SealedRows, take_features
 from dco.scores.joint import Joint
-from dco.scores.score import Score, check_inverse, is_ours
+from dco.scores.score import check_inverse, is_ours
 
 if TYPE_CHECKING:
+    from dco.predictor import Structure
     from dco.tuning.selection import Workbench
 
 MANY_ROWS = 150  # from about here on a tuning split costs no more than choosing on the calibration rows; a quarter tunes
@@ -263,7 +263,7 @@ class Calibration:
 
 
 def note_targets(
-    structure: Scored,
+    structure: Structure,
     y: AnyArray,
     thresholds: Mapping[Any, Threshold],
     statement: Statement,
@@ -279,7 +279,7 @@ def note_targets(
 
 
 def _note_labels(
-    structure: Scored, classes: AnyArray, y: AnyArray, thresholds: Mapping[Any, Threshold], statement: Statement
+    structure: Structure, classes: AnyArray, y: AnyArray, thresholds: Mapping[Any, Threshold], statement: Statement
 ) -> list[Note]:
     """Labels that the model never saw score +inf; labels without a threshold of their own are in every set."""
     notes, known = list[Note](), set(np.asarray(getattr(structure.model, "classes_", classes)).tolist())
@@ -315,35 +315,8 @@ def note_new_conditions(new: Counter[Any], rows: str) -> list[Note]:
 # ---------------------------------------------------------------------------------------------- opening the rows
 
 
-class Scored(Protocol):
-    """What calibration asks of a frozen structure."""
-
-    @property
-    def name(self) -> str: ...  # noqa: D102
-    @property
-    def model(self) -> Any: ...  # noqa: D102
-    @property
-    def score(self) -> Score: ...  # noqa: D102
-    @property
-    def classes(self) -> AnyArray | None: ...  # noqa: D102
-    @property
-    def fingerprint(self) -> str: ...  # noqa: D102
-
-    def prediction(self, X: Any) -> Prediction:
-        """What the model says about the rows of X."""
-        ...
-
-    def scores(self, X: Any, y: AnyArray) -> Floats:
-        """The score of each row with its y."""
-        ...
-
-    def conditions(self, X: Any, y: AnyArray | None = None) -> AnyArray | None:
-        """The condition of each row, or None."""
-        ...
-
-
 def calibrate(
-    structure: Scored, sealed: SealedRows, weights: ShiftWeights | None = None, *, clusters: AnyArray | None, seed: int,
+    structure: Structure, sealed: SealedRows, weights: ShiftWeights | None = None, *, clusters: AnyArray | None, seed: int,
     scored: tuple[Floats, AnyArray | None] | None = None,
 ) -> tuple[Calibration, AnyArray, float]:  # fmt: skip
     """Open the calibration rows for this structure, score them, and check that the scores are those of a fixed function.
@@ -392,7 +365,7 @@ def rows_scored_again(n: int) -> tuple[Integers, Integers]:
     return np.arange(min(256, (n + 1) // 2)), np.unique(np.linspace(0, n - 1, min(32, n)).astype(np.int64))
 
 
-def _check_repeatable(structure: Scored, X: Any, y: AnyArray, scores: Floats, names: AnyArray | None) -> None:
+def _check_repeatable(structure: Structure, X: Any, y: AnyArray, scores: Floats, names: AnyArray | None) -> None:
     """Score some rows again: a model that learns in predict, or leaves dropout on, gives other scores the second time.
 
     They come in smaller batches, so that a model is seen that compares the rows of a batch. Those may round otherwise, in
