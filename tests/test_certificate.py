@@ -24,7 +24,7 @@ import dco
 from dco.guarantees.facts import certified_threshold, model_fingerprint
 from dco.guarantees.theory import simultaneous_slack
 from dco.guarantees.verification import _rounding_slack
-from dco.guarantees.words import assumption_in_words, statement_in_words, words
+from dco.guarantees.words import words
 
 X, Y = make_regression(n_samples=300, n_features=3, noise=10.0, random_state=0)
 
@@ -100,9 +100,10 @@ def test_what_it_says(fitted, conditional) -> None:
         (0.5, "50 %"),
     ],
 )
-def test_a_level_is_printed_with_the_digits_that_tell_it_from_1(alpha, level) -> None:
-    assert statement_in_words("marginal", alpha=alpha).endswith(f" at least {level}.")
-    assert statement_in_words("pac", alpha=0.1, delta=alpha).startswith(f"With confidence at least {level} over")
+def test_a_level_is_printed_with_the_digits_that_tell_it_from_1(fitted, alpha, level) -> None:
+    assert replace(fitted.certificate_, alpha=float(alpha)).statement.endswith(f" at least {level}.")
+    pac = replace(fitted.certificate_, rule="pac", delta=float(alpha))
+    assert pac.statement.startswith(f"With confidence at least {level} over")
 
 
 def test_the_tuning_threshold_is_recorded_and_not_deployed(fitted) -> None:
@@ -301,11 +302,14 @@ def test_rows_and_a_copy_leave_nothing_unchecked(fitted) -> None:
     assert "row_fingerprints.calibrate" not in some_rows.unchecked
 
 
+PAC_ASSUMPTION = (
+    "Calibration rows and the new one are independent and identically distributed, given the training and tuning rows."
+)
 INCONSISTENT = {
     "statement": ("statement", "For a new row, the prediction set contains the true value with probability at least 99 %."),
     "any sentence": ("statement", "Every set is always right."),
     "assumption": ("assumption", "None."),
-    "another assumption": ("assumption", assumption_in_words("pac")),
+    "another assumption": ("assumption", PAC_ASSUMPTION),
     "no guarantee": ("guarantee", "none"),
     "a reason": ("reason", "it rained"),
     "alpha": ("alpha", 0.101),
@@ -343,29 +347,6 @@ def test_another_guarantee_with_words_and_numbers_that_fit_is_seen_by_the_predic
     assert "threshold values" in alone.unchecked
     failed = {check.name for check in forged.verify(predictor=fitted).checks if not check.holds}
     assert {"alpha", "statement", "deployed threshold: rank"} <= failed
-
-
-def test_the_words_are_those_that_fit_writes(some) -> None:
-    certificate = some.certificate_
-    if certificate.reason is not None:
-        assert certificate.statement == f"Nothing is guaranteed: {certificate.reason}."
-        return
-    labels, frozen = certificate.labels is not None, not certificate.training_rows_checked
-    grouped, distinct = "new group" in certificate.statement, "distinct" in certificate.statement
-    assert (certificate.grouped, certificate.distinct) == (grouped, distinct)
-    assert certificate.assumption == assumption_in_words(
-        certificate.guarantee, grouped=grouped, frozen=frozen, labels=labels
-    )
-    assert certificate.statement == statement_in_words(
-        certificate.guarantee,
-        alpha=certificate.alpha,
-        delta=certificate.delta,
-        simultaneous=certificate.simultaneous,
-        overlapping=len(certificate.groups),
-        conditional=certificate.condition_on is not None,
-        grouped=grouped,
-        distinct=distinct,
-    )
 
 
 ONE_EACH = np.arange(300)  # groups of one row: no count tells them from rows

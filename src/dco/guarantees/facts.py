@@ -144,9 +144,12 @@ class Facts:
     written: Mapping[str, str] = field(default_factory=dict)  # the words as they stand in a file, which may be edited
 
 
-def statement_facts(statement: Statement, *, voided: str | None) -> dict[str, Any]:
-    """What the certificate says of the statement."""
-    if voided is None and statement.weights is not None and statement.weights.estimated:
+def calibrated_facts(
+    statement: Statement, calibration: Calibration, thresholds: Mapping[Any, Threshold], *, voided: str | None
+) -> dict[str, Any]:
+    """What the certificate says of the statement, and of the scores that its thresholds come from."""
+    weights, held = statement.weights, calibration.weights
+    if voided is None and weights is not None and weights.estimated:
         voided = ESTIMATED
     return {
         "rule": statement.guarantee,
@@ -155,7 +158,18 @@ def statement_facts(statement: Statement, *, voided: str | None) -> dict[str, An
         "alpha": float(as_rational(statement.alpha)),
         "delta": float(as_rational(statement.delta, name="delta")) if statement.rule.needs_delta else None,
         "simultaneous": statement.simultaneous and statement.rule.needs_delta,
+        "grouped": calibration.clusters is not None,
+        "thresholds": certified_thresholds(calibration, thresholds, statement),
+        "groups": tuple(group_sizes(calibration.parts).items()) if isinstance(statement.condition_on, list) else (),
+        "joint": calibration.seen is not None,
+        "scores_fingerprint": scores_fingerprint(calibration.scores),
+        "weights": None if weights is None or held is None else weights.facts(held, describe(weights.given)),
     }
+
+
+def seal_facts(sealed: SealedRows) -> dict[str, Any]:
+    """When the calibration rows were opened, and what they were opened with."""
+    return {"seal_opened": len(sealed.log), "seal_log": tuple(map(str, sealed.log)), "versions": dict(versions())}
 
 
 def certified_facts(
@@ -182,13 +196,10 @@ def certified_facts(
     by = "the least shortfall, since no structure is even, on" if uneven else f"{bench.choosing.objective.words} on"
     if bench.choosing.selection == "pointwise":
         by = "the smallest set at each x, compared by"
-    n_rows = len(calibration.scores) // (1 if calibration.seen is None else len(thresholds))
-    return statement_facts(statement, voided=voided) | {
-        "grouped": calibration.clusters is not None,
+    facts = calibrated_facts(statement, calibration, thresholds, voided=voided) | seal_facts(roles.sealed)
+    return facts | {
         "distinct": roles.distinct,
         "labels": None if structure.classes is None else len(structure.classes),
-        "thresholds": certified_thresholds(calibration, thresholds, statement),
-        "groups": tuple(group_sizes(calibration.parts).items()) if isinstance(statement.condition_on, list) else (),
         "candidate": structure.name,
         "candidates": selection.candidates,
         "failed_candidates": dict(selection.failures),
@@ -198,21 +209,15 @@ def certified_facts(
         "tuning_threshold": None if best is None else best.ranking_threshold,
         "selection": f"{by} {n_tuned} tuning rows{folds}" if n_tuned else "",
         "refit": bench.choosing.refit and not is_frozen(selection.winner.model),
-        "rows": {"train": len(roles.train), "tune": len(roles.tune), "calibrate": n_rows},
+        "rows": {"train": len(roles.train), "tune": len(roles.tune), "calibrate": len(roles.sealed)},
         "row_fingerprints": dict(roles.fingerprints),
         "repeats_shared": dict(roles.shared),
         "training_rows_checked": selection.training_rows_known,
         "structure_fingerprint": structure.fingerprint,
         "model_fingerprint": model_fingerprint(structure.model),
-        "scores_fingerprint": scores_fingerprint(calibration.scores),
-        "seal_opened": len(roles.sealed.log),
-        "seal_log": tuple(map(str, roles.sealed.log)),
-        "weights": None if statement.weights is None else weight_facts(statement, calibration),
         "seed": bench.seed,
-        "versions": dict(versions()),
         "support": bench.choosing.support,
         "stability": None if selection.stability is None else stability_facts(selection.stability),
-        "joint": calibration.seen is not None,
     }
 
 
@@ -220,26 +225,14 @@ def recalibrated_facts(
     before: Any, statement: Statement, calibration: Calibration, thresholds: Mapping[Any, Threshold], sealed: SealedRows
 ) -> dict[str, Any]:
     """What other calibration rows of the same structure change; `before` is the certificate that is replaced."""
-    return statement_facts(statement, voided=None) | {
+    facts = calibrated_facts(statement, calibration, thresholds, voided=None) | seal_facts(sealed)
+    return facts | {
         "distinct": False,
-        "thresholds": certified_thresholds(calibration, thresholds, statement),
-        "groups": tuple(group_sizes(calibration.parts).items()) if isinstance(statement.condition_on, list) else (),
         "rows": {**before.rows, "calibrate": len(sealed)},
         "row_fingerprints": {**before.row_fingerprints, "calibrate": sealed.fingerprint},
-        "scores_fingerprint": scores_fingerprint(calibration.scores),
-        "seal_opened": len(sealed.log),
-        "seal_log": tuple(map(str, sealed.log)),
-        "versions": dict(versions()),
-        "weights": weight_facts(statement, calibration),
         "replaces": before.fingerprint,
         "written": {},
     }
-
-
-def weight_facts(statement: Statement, calibration: Calibration) -> WeightFacts | None:
-    """What is stated of weights, if there are any."""
-    weights, held = statement.weights, calibration.weights
-    return None if weights is None or held is None else weights.facts(held, describe(weights.given))
 
 
 def stability_facts(found: Stability) -> dict[str, float | None]:

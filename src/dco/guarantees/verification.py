@@ -8,34 +8,34 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, fields
-from typing import Any, Protocol
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dco.foundations.arrays import AnyArray, Floats
+from dco.foundations.arrays import Floats
 from dco.foundations.display import ShownAsPrinted, counted
-from dco.foundations.ranks import as_rational, order_statistic
-from dco.guarantees.calibration import Calibration, Statement, batch_rounding
+from dco.foundations.ranks import as_rational
+from dco.guarantees.calibration import Calibration, batch_rounding
 from dco.guarantees.facts import (
     VOIDED_BY,
     CertifiedThreshold,
     Facts,
+    calibrated_facts,
     certified_threshold,
-    certified_thresholds,
     model_fingerprint,
     scores_fingerprint,
-    statement_facts,
     structure_digest,
-    weight_facts,
 )
 from dco.guarantees.rules.rule import RULES
 from dco.guarantees.words import as_plain, words
-from dco.rows.conditions import group_sizes
 from dco.rows.fingerprints import role_fingerprint, row_fingerprints
 from dco.rows.rows import take_features
 from dco.scores.score import score_label
+
+if TYPE_CHECKING:
+    from dco.predictor import DecoupledPredictor
 
 _LAW_DIGITS = 1e-9  # points of a Beta law, from one version of SciPy to the next
 _ROUNDING = {np.dtype(np.float64): 1e-12, np.dtype(np.float32): 1e-5}  # the same rows in another order or memory layout
@@ -43,18 +43,18 @@ _ROUNDING = {np.dtype(np.float64): 1e-12, np.dtype(np.float32): 1e-5}  # the sam
 
 def verify(certificate: Facts, X_cal: Any = None, y_cal: Any = None, *, predictor: Any = None) -> VerificationReport:
     """`Certificate.verify`: what holds, what does not, and what could not be checked."""
-    own: Scorer | None = getattr(predictor, "predictor_", predictor)
-    checks = [*_arithmetic(certificate)]
+    own: DecoupledPredictor | None = getattr(predictor, "predictor_", predictor)
+    checks, told = [*_arithmetic(certificate)], set[str]()
     if own is not None:
-        failed = {check.name for check in checks if not check.holds}  # one line per mismatch
-        checks += [check for check in _predictor_checks(certificate, own) if check.name not in failed]
-        checks += _other_fields(certificate, own, {check.name for check in checks if not check.holds})
+        found = _recomputed(own)
+        told, failed = set(found) - {"reason", "guarantee"}, {check.name for check in checks if not check.holds}
+        checks += [check for check in _comparisons(certificate, own, found) if check.name not in failed]
     if X_cal is not None:
         checks += _rows_checks(certificate, X_cal, y_cal)
     if X_cal is not None and own is not None:
         known = all(check.holds for check in checks if check.name in ("calibration fingerprint", "model"))
         checks += _score_checks(certificate, X_cal, y_cal, own, rounding=known)
-    return VerificationReport(tuple(checks), _unchecked(certificate, own, rows=X_cal is not None))
+    return VerificationReport(tuple(checks), _unchecked(certificate, own, told, rows=X_cal is not None))
 
 
 @dataclass(frozen=True)
@@ -91,20 +91,6 @@ class VerificationReport(ShownAsPrinted):
     def __str__(self) -> str:
         lines = [f"{'ok  ' if check.holds else 'FAIL'} {check.name}: {check.detail}" for check in self.checks]
         return "\n".join([*lines, *self.notes()])
-
-
-class Scorer(Protocol):
-    """What `verify` asks of a predictor."""
-
-    structure: Any
-    calibration: Calibration
-    statement: Statement
-    certificate: Facts
-    ranking: Any
-
-    def calibration_scores(self, X: Any, y: Any) -> tuple[Floats, AnyArray | None]:
-        """Scores of the rows as `calibrate` keeps them, and what the group of each is called (None without groups)."""
-        ...
 
 
 # ---------------------------------------------------------------------------------------------- the certificate alone
@@ -174,114 +160,82 @@ def _law_checks(certificate: Facts, entry: CertifiedThreshold) -> Iterator[Check
             yield Check(f"{name}: infinite", entry.value == math.inf, "rank n + 1 asks for an infinite threshold")
     law = certified_threshold(entry.value, rank=entry.rank, n=entry.n, tied=not entry.expected_is_exact, group=entry.group)
     what = "no rank, no law" if entry.rank is None else f"mean, 5 % and 95 % points for rank {entry.rank} of {entry.n}"
-    yield Check(f"{name}: coverage law", not _differing(entry, law), what)
+    yield Check(f"{name}: coverage law", _alike(replace(entry, value=law.value), law), what)
 
 
-def _differing(stated: CertifiedThreshold, right: CertifiedThreshold) -> list[str]:
-    """The fields, but the value, in which two thresholds differ; probabilities may differ in the last digits."""
-    names = [entry.name for entry in fields(CertifiedThreshold) if entry.name != "value"]
-    return [name for name in names if not _close(getattr(stated, name), getattr(right, name))]
-
-
-def _close(stated: Any, right: Any) -> bool:
-    if isinstance(stated, float) and isinstance(right, float):
-        return abs(stated - right) < _LAW_DIGITS
-    return bool(stated == right)
+def _alike(stated: CertifiedThreshold, right: CertifiedThreshold) -> bool:
+    """Whether two thresholds agree; points of their laws may differ in the last digits."""
+    pairs = zip(vars(stated).items(), vars(right).values(), strict=True)
+    laws = ("expected_coverage", "coverage_low", "coverage_high")
+    return all(a == b or (name in laws and None not in (a, b) and abs(a - b) < _LAW_DIGITS) for (name, a), b in pairs)
 
 
 # ---------------------------------------------------------------------------------------------- with the predictor
 
 
-def _predictor_checks(certificate: Facts, own: Scorer) -> Iterator[Check]:
-    """What the predictor itself tells: its structure, its model, the level it was asked for, and what it deploys."""
-    structure, asked = own.structure, own.statement
-    rows = own.certificate.row_fingerprints
-    found = structure_digest(
+def _recomputed(own: DecoupledPredictor) -> dict[str, Any]:
+    """The facts that the predictor itself tells: its structure, its model, the level it was asked for, what it deploys."""
+    structure, kept, before = own.structure, own.calibration, own.certificate
+    facts = calibrated_facts(own.statement, kept, own.statement.thresholds(kept), voided=before.reason)
+    if len(facts["thresholds"]) == len(before.thresholds) and all(map(_alike, before.thresholds, facts["thresholds"])):
+        facts["thresholds"] = before.thresholds  # to the last digit
+    rows = before.row_fingerprints
+    digest = structure_digest(
         candidate=structure.name,
-        model=own.certificate.model,
+        model=before.model,
         score=score_label(structure.score),
         condition_on=structure.clusters or structure.condition_on,
-        fitted_on=[rows.get("train", ""), rows.get("tune", "") if own.certificate.refit else ""],
+        fitted_on=[rows.get("train", ""), rows.get("tune", "") if before.refit else ""],
         seed=structure.uniform_seed,
     )
-    yield _same("structure", certificate.structure_fingerprint, found, "fingerprint of the structure")
-    if certificate.model_fingerprint is not None:
-        model = model_fingerprint(structure.model)
-        yield _same("model", certificate.model_fingerprint, model, "fingerprint of the fitted model")
-    stated = statement_facts(asked, voided=certificate.reason)
-    yield _same("rule", certificate.rule, stated["rule"], "rule that the predictor has")
-    yield _same("alpha", certificate.alpha, stated["alpha"], "level that the predictor has")
-    yield _same("delta", certificate.delta, stated["delta"], "delta that the predictor has")
-    yield _same("simultaneous", certificate.simultaneous, stated["simultaneous"], "all groups at once")
-    yield _same("grouped", certificate.grouped, own.calibration.clusters is not None, "rows belong together")
-    labels = None if structure.classes is None else len(structure.classes)
-    if certificate.weights is not None or asked.weights is not None:
-        found_weights = weight_facts(asked, own.calibration)
-        yield _same("weights", certificate.weights, found_weights, "weights that the predictor has")
-    yield _same("labels", certificate.labels, labels, "number of labels that the predictor knows")
-    yield _same("candidate", certificate.candidate, structure.name, "name of the structure")
-    tuned = None if own.calibration.seen is not None else own.ranking.threshold_of(structure.name)
-    yield _same("tuning_threshold", certificate.tuning_threshold, tuned, "threshold on tuning rows")
-    yield from _deployed_checks(certificate, own)
+    return facts | {
+        "structure_fingerprint": digest,
+        "model_fingerprint": None if before.model_fingerprint is None else model_fingerprint(structure.model),
+        "labels": None if structure.classes is None else len(structure.classes),
+        "candidate": structure.name,
+        "tuning_threshold": None if kept.seen is not None else own.ranking.threshold_of(structure.name),
+        "rows": {**before.rows, "calibrate": kept.scores.size // (1 if kept.seen is None else len(kept.parts))},
+    }
 
 
-def _deployed_checks(certificate: Facts, own: Scorer) -> Iterator[Check]:
-    """The predictor's own calibration: the scores it keeps, and the thresholds that it deploys, to the last bit."""
-    kept = own.calibration
-    found = scores_fingerprint(kept.scores)
-    yield _same("scores kept", certificate.scores_fingerprint, found, "fingerprint of the scores kept")
-    n = kept.scores.size // (1 if kept.seen is None else len(kept.parts))
-    yield _same("rows.calibrate", certificate.rows.get("calibrate"), n, "number of scores kept")
-    groups = tuple(group_sizes(kept.parts).items()) if isinstance(own.statement.condition_on, list) else ()
-    yield _same("overlapping groups", certificate.groups, groups, "groups and their calibration rows")
-    stated = {entry.group: entry for entry in certificate.thresholds}
-    found_now = certified_thresholds(kept, own.statement.thresholds(kept), own.statement)
-    deployed = {entry.group: entry for entry in found_now}
-    yield _same("groups", sorted(map(str, stated)), sorted(map(str, deployed)), "groups with a threshold")
-    for group in [group for group in stated if group in deployed]:
-        name = "deployed threshold" if group is None else f"deployed threshold of group {group}"
-        yield _same(name, stated[group].value, deployed[group].value, "what prediction sets use")
-        for part in _differing(stated[group], deployed[group]):
-            yield _same(f"{name}: {part}", getattr(stated[group], part), getattr(deployed[group], part), part)
-
-
-_CHECKED_AS = {
+_CALLED = {
     "structure_fingerprint": "structure",
+    "model": "model in words",
     "model_fingerprint": "model",
     "scores_fingerprint": "scores kept",
     "groups": "overlapping groups",
-    "seal_opened": "seal",
-    "seal_log": "seal",
 }
 
 
-def _other_fields(certificate: Facts, own: Scorer, failed: Iterable[str]) -> Iterator[Check]:
-    """A line for each field in which the certificate differs from the predictor's own, unless it has failed already."""
-    if own.certificate is certificate:
-        return
-    here, there = _flat(certificate), _flat(own.certificate)
-    differing = [name for name in here | there if here.get(name) != there.get(name)]
-    if not differing:
-        yield Check("all fields", True, "they agree with the predictor's own certificate")
-    thresholds = any(name.startswith(("deployed", "groups", "rank")) for name in failed)
-    for name in differing:
-        known = thresholds if name.startswith("thresholds") else _CHECKED_AS.get(name, name) in failed
-        if not known:
-            says, right = here.get(name, "nothing"), there.get(name, "nothing")
+def _comparisons(certificate: Facts, own: DecoupledPredictor, found: Mapping[str, Any]) -> Iterator[Check]:
+    """A line for each field that is recomputed, and for any other in which the certificate differs from the predictor's."""
+    here, there = _flat(certificate), _flat(replace(own.certificate, **found))
+    agree, shown = True, {_CALLED.get(name, name) for name in found} | {"rows.calibrate"}
+    for name in here | there:
+        whole = name.rpartition(": ")[0] or name
+        if whole != name and not (whole in here and whole in there):
+            continue  # of a threshold that only one has
+        says, right = here.get(name, "nothing"), there.get(name, "nothing")
+        if says != right:
+            agree = False
             yield Check(name, False, f"the certificate says {says}, the predictor's own says {right}")
+        elif name == whole and (name in shown or name.startswith("deployed")):
+            yield Check(name, True, f"the predictor has {right}")
+    if agree and own.certificate is not certificate:
+        yield Check("all fields", True, "they agree with the predictor's own certificate")
 
 
 def _flat(certificate: Facts) -> dict[str, str]:
     """Every field as JSON text; entries of mappings and of thresholds under names of their own."""
-    result: dict[str, Any] = {}
-    for name, value in as_plain(certificate).items():
-        entries = [(name, value)]
-        if name == "thresholds":
-            entries = [(f"{name}.{place}.{key}", part) for place, one in enumerate(value) for key, part in one.items()]
-        elif isinstance(value, dict) and value:
-            entries = [(f"{name}.{key}", part) for key, part in value.items()]
-        result |= {key: json.dumps(part, sort_keys=True, ensure_ascii=False) for key, part in entries}
-    return result
+    result, fields_of = dict[str, Any](), as_plain(certificate)
+    fields_of["seal"] = [fields_of.pop("seal_opened"), *fields_of.pop("seal_log")]
+    for entry in fields_of.pop("thresholds"):
+        name = "deployed threshold" if entry["group"] is None else f"deployed threshold of group {entry['group']}"
+        result |= {name if key == "value" else f"{name}: {key}": part for key, part in entry.items()}
+    for name, value in fields_of.items():
+        parts = {f"{name}.{key}": part for key, part in value.items()} if isinstance(value, dict) else {}
+        result |= parts or {_CALLED.get(name, name): value}
+    return {name: json.dumps(value, sort_keys=True, ensure_ascii=False) for name, value in result.items()}
 
 
 # ---------------------------------------------------------------------------------------------- with the rows
@@ -300,11 +254,11 @@ def _rows_checks(certificate: Facts, X: Any, y: Any) -> list[Check]:
     ]
 
 
-def _score_checks(certificate: Facts, X: Any, y: Any, own: Scorer, *, rounding: bool) -> list[Check]:
+def _score_checks(certificate: Facts, X: Any, y: Any, own: DecoupledPredictor, *, rounding: bool) -> list[Check]:
     """Scores of the rows, and the thresholds they give: to the last bit, or to rounding where rows and model are known.
 
     Linear algebra may round differently for rows in another order or memory layout. What is deployed is compared exactly
-    by `_deployed_checks`; here the scores kept are what the new ones must agree with.
+    by `_comparisons`; here the scores kept are what the new ones must agree with.
     """
     scores, groups = own.calibration_scores(X, y)
     kept, found = np.sort(own.calibration.scores), np.sort(scores)
@@ -314,43 +268,33 @@ def _score_checks(certificate: Facts, X: Any, y: Any, own: Scorer, *, rounding: 
         checks = [Check("scores", True, f"they agree with the scores kept, to rounding (within {slack:.1g})")]
     if own.calibration.seen is not None:
         return [*checks, _sizes_check(own, X)]
-    if own.calibration.clusters is not None:
-        return checks  # which row speaks for its group is known to the predictor alone: see `_deployed_checks`
-    patterns = own.statement.thresholds(Calibration(scores, groups)) if certificate.groups else {}
+    if own.calibration.clusters is not None or own.statement.weights is not None:
+        return checks  # which row speaks for its group is known to the predictor alone: see `_comparisons`
+    right = own.statement.thresholds(Calibration(scores, groups))
     for entry in certificate.thresholds:
-        if entry.rank is None and not patterns:
-            continue
         name = "threshold" if entry.group is None else f"threshold of group {entry.group}"
-        part = (
-            scores
-            if groups is None or entry.group is None
-            else scores[np.asarray([str(group) == entry.group for group in groups])]
-        )
-        what = f"rank {entry.rank} of {part.size} scores" if not patterns else f"cut-off by {scores.size} scores"
-        value = math.nan
-        if entry.group in patterns:
-            value = patterns[entry.group].value
-        elif entry.rank is not None and part.size == entry.n:
-            value = order_statistic(part, entry.rank)
+        n, value = (right[entry.group].n, right[entry.group].value) if entry.group in right else (0, math.nan)
         if value != entry.value and _agree(entry.value, value, slack * (1 + len(certificate.groups))):
-            checks.append(Check(name, True, f"{what}: {value}, which is {entry.value} to rounding"))
+            checks.append(Check(name, True, f"from {n} scores: {value}, which is {entry.value} to rounding"))
         else:
-            checks.append(_same(name, entry.value, value, what))
+            checks.append(_same(name, entry.value, value, f"from {n} scores"))
     return checks
 
 
-def _sizes_check(own: Scorer, X: Any) -> Check:
+def _sizes_check(own: DecoupledPredictor, X: Any) -> Check:
     """Joint selection compares sizes: those of the predictions kept, at each candidate's cut-off, against those of X."""
-    scores, deployed = own.structure.score.scores, own.statement.thresholds(own.calibration)
-    cuts = [deployed[name].value for name in own.structure.score.names]
+    joint: Any = own.structure.score
+    deployed = own.statement.thresholds(own.calibration)
+    cuts = [deployed[name].value for name in joint.names]
+    records: Any = own.calibration.seen, own.structure.prediction(X)
     kept, found = (
-        [float(np.sum(score.sizes(*pair))) for score, *pair in zip(scores, each.records, cuts, strict=True)]
-        for each in (own.calibration.seen, own.structure.prediction(X))
+        [float(np.sum(score.sizes(*pair))) for score, *pair in zip(joint.scores, each.records, cuts, strict=True)]
+        for each in records
     )
     return Check("sizes kept", bool(np.allclose(kept, found, rtol=1e-6)), "sizes of each candidate's sets of the rows")
 
 
-def _rounding_slack(own: Scorer, X: Any, y: Any, scores: Floats) -> float:
+def _rounding_slack(own: DecoupledPredictor, X: Any, y: Any, scores: Floats) -> float:
     """How far scores of the same rows under the same model may differ by rounding alone.
 
     A part in 10^12 of the largest score (10^5 where the model answers in single precision). It grows when targets are far
@@ -380,22 +324,18 @@ def _agree(a: Any, b: Any, slack: float) -> bool:
 # ---------------------------------------------------------------------------------------------- what is left open
 
 
-_FOLLOWS = {"rule", "alpha", "delta", "simultaneous", "seal_opened", "voided_by"}
+_FOLLOWS = {"rule", "alpha", "delta", "simultaneous", "seal_opened", "voided_by", "format", "written"}
 _REST_ON_FACTS = {"statement", "assumption", "guarantee"}  # such as `reason` and `distinct`, which no number shows
-_TOLD = {"thresholds", "candidate", "tuning_threshold", "structure_fingerprint", "model_fingerprint", "scores_fingerprint"}
-_TOLD |= {"grouped", "groups", "labels", "weights"}
 
 
-def _unchecked(certificate: Facts, own: Scorer | None, *, rows: bool) -> dict[str, str]:
-    """{what: why}: fields that nothing given here speaks for."""
+def _unchecked(certificate: Facts, own: DecoupledPredictor | None, told: set[str], *, rows: bool) -> dict[str, str]:
+    """{what: why}: fields that nothing given here speaks for; `told` are those that the predictor tells."""
     result: dict[str, str] = {}
     alone = "without the predictor"
     if own is not None:
         alone = "by anything but this certificate (compare a copy that was kept elsewhere)"
     for name in ["statement", "assumption", *(entry.name for entry in fields(Facts))]:
-        if name in _FOLLOWS or name in ("format", "written") or (own is not None and name in _TOLD):
-            continue
-        if own is not None and own.certificate is not certificate:
+        if name in _FOLLOWS | told - {"rows"} or (own is not None and own.certificate is not certificate):
             continue
         if name in _REST_ON_FACTS:
             result[name] = "beyond the facts that this certificate states"
@@ -403,8 +343,8 @@ def _unchecked(certificate: Facts, own: Scorer | None, *, rows: bool) -> dict[st
         if name not in ("rows", "row_fingerprints"):
             result["threshold values" if name == "thresholds" else name] = alone
             continue
-        told = rows or (name == "rows" and own is not None)  # of calibration rows
-        result |= {f"{name}.{role}": alone for role in getattr(certificate, name) if not (told and role == "calibrate")}
+        known = ("calibrate",) if rows or name in told else ()
+        result |= {f"{name}.{role}": alone for role in getattr(certificate, name) if role not in known}
     if own is not None and certificate.model_fingerprint is None and own.certificate.model_fingerprint is None:
         result["fitted model"] = "since it is too large or cannot be written down (its calibration scores speak for it)"
     if not rows:

@@ -10,42 +10,37 @@ from typing import Any
 
 from dco.foundations.display import counted
 from dco.foundations.files import plain
-from dco.foundations.ranks import Level, as_rational
+from dco.foundations.ranks import as_rational
 from dco.guarantees.facts import CertifiedThreshold, Facts
 from dco.guarantees.rules.rule import RULES
 from dco.scores.score import LEAST
 
 
-def statement_in_words(
-    rule: str,
-    *,
-    alpha: Level,
-    delta: Level | None = None,
-    simultaneous: bool = False,
-    conditional: bool = False,
-    overlapping: int = 0,
-    grouped: bool = False,
-    distinct: bool = False,
-) -> str:
-    """The guarantee of a rule in one plain sentence.
+def words(facts: Facts) -> dict[str, str]:
+    """The statement and the assumption that the facts give."""
+    return {"statement": _statement(facts), "assumption": _assumption(facts)}
 
-    `conditional`: a threshold for each condition. `overlapping`: the number of groups, if they overlap. `grouped`: rows
-    belong together. `distinct`: repeats were dropped.
-    """
+
+def _statement(facts: Facts) -> str:
+    """The guarantee in one plain sentence."""
+    if facts.reason is not None:
+        return f"Nothing is guaranteed: {facts.reason}."
+    rule = RULES[facts.rule]
     like = " drawn like the distinct rows given here"  # rows not yet seen are not like these: what is rare is seen late
-    who, many = ("a row" + like, "rows" + like) if distinct else ("a new row", "new rows")
-    if grouped:  # a group weighs the same whatever its size, so this is not a share of all rows
-        group = "new group" + (f" of rows{like}" if distinct else "")
+    who, many = ("a row" + like, "rows" + like) if facts.distinct else ("a new row", "new rows")
+    if facts.grouped:  # a group weighs the same whatever its size, so this is not a share of all rows
+        group = "new group" + (f" of rows{like}" if facts.distinct else "")
         who, many = f"a row picked at random from a {group}", f"rows picked at random, one from each {group}"
     where = ""
-    if conditional:
+    if not facts.joint and any(entry.group is not None for entry in facts.thresholds):
         where = ", whichever of the groups it belongs to"
-        if overlapping:
-            where = f", given that it belongs to any one of {overlapping} groups, which overlap"
-        if RULES[rule].needs_delta:
-            where = " in all groups at once" if simultaneous else ", in each group separately"
-    sure = "" if delta is None else _all_but(as_rational(delta, name="delta"))
-    return RULES[rule].sentence.format(level=_all_but(as_rational(alpha)), sure=sure, who=who, many=many, where=where)
+        if facts.groups:
+            where = f", given that it belongs to any one of {len(facts.groups)} groups, which overlap"
+        if rule.needs_delta:
+            where = " in all groups at once" if facts.simultaneous else ", in each group separately"
+    sure = "" if facts.delta is None else _all_but(as_rational(facts.delta, name="delta"))
+    text = rule.sentence.format(level=_all_but(as_rational(facts.alpha)), sure=sure, who=who, many=many, where=where)
+    return text if facts.weights is None else text.removesuffix(".") + ", given the stated weights."
 
 
 def _all_but(level: Fraction) -> str:
@@ -55,54 +50,30 @@ def _all_but(level: Fraction) -> str:
     return f"{whole}.{rest:0{places}d}".rstrip("0").rstrip(".") + " %"
 
 
-def assumption_in_words(
-    rule: str, *, grouped: bool = False, frozen: bool = False, labels: bool = False, weights: str = ""
-) -> str:
+def _assumption(facts: Facts) -> str:
     """What must be true of the rows for the statement to hold.
 
-    `frozen`: a model came fitted, on rows unknown here. `labels`: sets are of labels. Full ones hold known labels only, so
-    this is needed whatever the threshold: the mean over calibrations counts infinite thresholds as coverage of every row.
+    Full sets hold known labels only, so labels must be known whatever the threshold: the mean over calibrations counts
+    infinite thresholds as coverage of every row.
     """
-    unit = "groups of rows" if grouped else "rows"
-    how = "exchangeable" if RULES[rule].exchangeable else "independent and identically distributed"
-    text = f"Calibration {unit} and the new one are {how}, given the training and tuning rows."
-    if weights:
-        rest = "y given x is as before" if weights == "x" else "x given the label is as before"
+    unit = "groups of rows" if facts.grouped else "rows"
+    how = "exchangeable" if RULES[facts.rule].exchangeable else "independent and identically distributed"
+    given = "training rows" if facts.joint else "training and tuning rows"
+    text = f"Calibration {unit} and the new one are {how}, given the {given}."
+    if facts.weights is not None:
+        of = facts.weights.of
+        rest = "y given x is as before" if of == "x" else "x given the label is as before"
         text = (
-            "Calibration rows and the new one are independent, given the training and tuning rows, the weights are how much "
-            f"more frequent each {weights} is among new rows than among calibration rows, and {rest}."
+            f"Calibration rows and the new one are independent, given the {given}, the weights are how much more frequent "
+            f"each {of} is among new rows than among calibration rows, and {rest}."
         )
-    if grouped:
+    if facts.grouped:
         text += " A row that is not picked at random (the last visit, say) needs rows exchangeable within groups as well."
-    if frozen:
+    if not facts.training_rows_checked:
         text += " The frozen model was not fitted on calibration rows; this cannot be checked here."
-    if labels:
+    if facts.labels is not None:
         text += " The label of the new row is known to the fit: sets hold known labels only."
     return text
-
-
-def words(facts: Facts) -> dict[str, str]:
-    """The statement and the assumption that the facts give."""
-    statement = f"Nothing is guaranteed: {facts.reason}."
-    if facts.reason is None:
-        statement = statement_in_words(
-            facts.rule,
-            alpha=facts.alpha,
-            delta=facts.delta,
-            simultaneous=facts.simultaneous,
-            conditional=not facts.joint and any(entry.group is not None for entry in facts.thresholds),
-            overlapping=len(facts.groups),
-            grouped=facts.grouped,
-            distinct=facts.distinct,
-        )
-    if facts.reason is None and facts.weights is not None:
-        statement = statement.removesuffix(".") + ", given the stated weights."
-    frozen, labels = not facts.training_rows_checked, facts.labels is not None
-    weights = "" if facts.weights is None else facts.weights.of
-    assumption = assumption_in_words(facts.rule, grouped=facts.grouped, frozen=frozen, labels=labels, weights=weights)
-    if facts.joint:
-        assumption = assumption.replace("training and tuning rows", "training rows")
-    return {"statement": statement, "assumption": assumption}
 
 
 def as_plain(facts: Facts) -> dict[str, Any]:
