@@ -145,9 +145,14 @@ class Facts:
 
 
 def calibrated_facts(
-    statement: Statement, calibration: Calibration, thresholds: Mapping[Any, Threshold], *, voided: str | None
+    statement: Statement,
+    calibration: Calibration,
+    thresholds: Mapping[Any, Threshold],
+    *,
+    rows: Mapping[str, int],
+    voided: str | None = None,
 ) -> dict[str, Any]:
-    """What the certificate says of the statement, and of the scores that its thresholds come from."""
+    """What the certificate says of the statement and of the calibration; `rows` are those of the other roles."""
     weights, held = statement.weights, calibration.weights
     if voided is None and weights is not None and weights.estimated:
         voided = ESTIMATED
@@ -162,14 +167,10 @@ def calibrated_facts(
         "thresholds": certified_thresholds(calibration, thresholds, statement),
         "groups": tuple(group_sizes(calibration.parts).items()) if isinstance(statement.condition_on, list) else (),
         "joint": calibration.seen is not None,
+        "rows": {**rows, "calibrate": len(calibration.scores) // (1 if calibration.seen is None else len(thresholds))},
         "scores_fingerprint": scores_fingerprint(calibration.scores),
         "weights": None if weights is None or held is None else weights.facts(held, describe(weights.given)),
     }
-
-
-def seal_facts(sealed: SealedRows) -> dict[str, Any]:
-    """When the calibration rows were opened, and what they were opened with."""
-    return {"seal_opened": len(sealed.log), "seal_log": tuple(map(str, sealed.log)), "versions": dict(versions())}
 
 
 def certified_facts(
@@ -196,8 +197,8 @@ def certified_facts(
     by = "the least shortfall, since no structure is even, on" if uneven else f"{bench.choosing.objective.words} on"
     if bench.choosing.selection == "pointwise":
         by = "the smallest set at each x, compared by"
-    facts = calibrated_facts(statement, calibration, thresholds, voided=voided) | seal_facts(roles.sealed)
-    return facts | {
+    rows = {"train": len(roles.train), "tune": len(roles.tune)}
+    return calibrated_facts(statement, calibration, thresholds, rows=rows, voided=voided) | {
         "distinct": roles.distinct,
         "labels": None if structure.classes is None else len(structure.classes),
         "candidate": structure.name,
@@ -209,13 +210,15 @@ def certified_facts(
         "tuning_threshold": None if best is None else best.ranking_threshold,
         "selection": f"{by} {n_tuned} tuning rows{folds}" if n_tuned else "",
         "refit": bench.choosing.refit and not is_frozen(selection.winner.model),
-        "rows": {"train": len(roles.train), "tune": len(roles.tune), "calibrate": len(roles.sealed)},
         "row_fingerprints": dict(roles.fingerprints),
         "repeats_shared": dict(roles.shared),
         "training_rows_checked": selection.training_rows_known,
         "structure_fingerprint": structure.fingerprint,
         "model_fingerprint": model_fingerprint(structure.model),
+        "seal_opened": len(roles.sealed.log),
+        "seal_log": tuple(map(str, roles.sealed.log)),
         "seed": bench.seed,
+        "versions": dict(versions()),
         "support": bench.choosing.support,
         "stability": None if selection.stability is None else stability_facts(selection.stability),
     }
@@ -225,11 +228,12 @@ def recalibrated_facts(
     before: Any, statement: Statement, calibration: Calibration, thresholds: Mapping[Any, Threshold], sealed: SealedRows
 ) -> dict[str, Any]:
     """What other calibration rows of the same structure change; `before` is the certificate that is replaced."""
-    facts = calibrated_facts(statement, calibration, thresholds, voided=None) | seal_facts(sealed)
-    return facts | {
+    return calibrated_facts(statement, calibration, thresholds, rows=before.rows) | {
         "distinct": False,
-        "rows": {**before.rows, "calibrate": len(sealed)},
         "row_fingerprints": {**before.row_fingerprints, "calibrate": sealed.fingerprint},
+        "seal_opened": len(sealed.log),
+        "seal_log": tuple(map(str, sealed.log)),
+        "versions": dict(versions()),
         "replaces": before.fingerprint,
         "written": {},
     }

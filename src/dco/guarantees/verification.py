@@ -176,7 +176,8 @@ def _alike(stated: CertifiedThreshold, right: CertifiedThreshold) -> bool:
 def _recomputed(own: DecoupledPredictor) -> dict[str, Any]:
     """The facts that the predictor itself tells: its structure, its model, the level it was asked for, what it deploys."""
     structure, kept, before = own.structure, own.calibration, own.certificate
-    facts = calibrated_facts(own.statement, kept, own.statement.thresholds(kept), voided=before.reason)
+    now = own.statement.thresholds(kept)
+    facts = calibrated_facts(own.statement, kept, now, rows=before.rows, voided=before.reason)
     if len(facts["thresholds"]) == len(before.thresholds) and all(map(_alike, before.thresholds, facts["thresholds"])):
         facts["thresholds"] = before.thresholds  # to the last digit
     rows = before.row_fingerprints
@@ -194,7 +195,6 @@ def _recomputed(own: DecoupledPredictor) -> dict[str, Any]:
         "labels": None if structure.classes is None else len(structure.classes),
         "candidate": structure.name,
         "tuning_threshold": None if kept.seen is not None else own.ranking.threshold_of(structure.name),
-        "rows": {**before.rows, "calibrate": kept.scores.size // (1 if kept.seen is None else len(kept.parts))},
     }
 
 
