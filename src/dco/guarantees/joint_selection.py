@@ -10,19 +10,11 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike
 
+from dco.foundations import ranks
 from dco.foundations.arrays import AnyArray, Bools, Floats, Integers, as_labels
 from dco.foundations.display import counted
 from dco.foundations.errors import IncompatibleScoreError
-from dco.foundations.ranks import (
-    Guarantee,
-    Level,
-    as_rational,
-    checked_scores,
-    conformal_rank,
-    order_statistic,
-    smallest_marginal_n,
-    warn_infeasible,
-)
+from dco.foundations.ranks import Guarantee, Level, as_rational, checked_scores, conformal_rank, order_statistic
 from dco.guarantees.leave_one_out import Ends, Lengths, interval_pieces, label_members
 from dco.predictions import ClassRecord, Prediction, on_host
 from dco.scores.regression import AbsoluteResidual, NormalisedResidual, QuantileResidual
@@ -102,9 +94,9 @@ def joint_selection(
     if adjusted:
         rank = min(math.ceil(n * (1 - float(level)) + math.sqrt(n) * _price(count)), n + 1)
     if rank > n:
-        smallest = math.ceil((_price(count) / float(level)) ** 2) if adjusted else smallest_marginal_n(alpha=level)
+        smallest = math.ceil((_price(count) / float(level)) ** 2) if adjusted else ranks.smallest_marginal_n(alpha=level)
         among = f' with method="yk-adjust" and {counted(count, "candidate")}' if adjusted else ""
-        warn_infeasible(n, smallest, f"marginal coverage at alpha = {float(level):g}{among}")
+        ranks.warn_infeasible(n, smallest, f"marginal coverage at alpha = {float(level):g}{among}")
     sets, taken = _sets_and_rows(list(measures.values()), rank, method)
     rows = dict(zip(measures, map(int, taken), strict=True))
     return JointSelection(

@@ -13,15 +13,8 @@ from typing import Any, Literal, SupportsIndex
 from dco.foundations.display import ShownAsPrinted, are, counted, html_table
 from dco.foundations.errors import InfeasibleLevelError
 from dco.foundations.ranks import Level, as_count, as_positive, as_rational, rank_for, smallest_n_for
+from dco.guarantees import theory
 from dco.guarantees.calibration import JOINT_GAIN, MANY_ROWS
-from dco.guarantees.theory import (
-    calibration_size,
-    coverage_law_of_rank,
-    coverage_variance,
-    least_wasteful_size,
-    pac_gap,
-    tuning_accuracy,
-)
 
 _LARGEST_CALIBRATION_SHARE = Fraction(1, 3)  # beyond this a row is worth more in training than in calibration
 _WIDEST_SPREAD = Fraction(1, 50)  # the default standard deviation of coverage, unless alpha / 5 is less
@@ -191,11 +184,11 @@ class _Wish:
         PAC gets no fewer than marginal: its spread is smaller only because its coverage is higher than asked for.
         """
         if self.delta is None:
-            return calibration_size(alpha=self.alpha, spread=self.spread).recommended
+            return theory.calibration_size(alpha=self.alpha, spread=self.spread).recommended
         ruling = self.delta if self.alpha > Fraction(1, 2) else None  # above 1/2 it is the PAC rank that spreads more
-        enough = calibration_size(alpha=self.alpha, spread=self.spread, pac_delta=ruling).safe_from
-        size = least_wasteful_size(max(enough, self.least), alpha=self.alpha, delta=self.delta)
-        while math.sqrt(coverage_variance(rank_for(size, alpha=self.alpha, delta=self.delta), size)) > self.spread:
+        enough = theory.calibration_size(alpha=self.alpha, spread=self.spread, pac_delta=ruling).safe_from
+        size = theory.least_wasteful_size(max(enough, self.least), alpha=self.alpha, delta=self.delta)
+        while math.sqrt(theory.coverage_variance(rank_for(size, alpha=self.alpha, delta=self.delta), size)) > self.spread:
             size += 1  # a delta near 1/2 may have a lower rank
         return size
 
@@ -203,12 +196,12 @@ class _Wish:
         most = math.floor((n - test) * _LARGEST_CALIBRATION_SHARE)
         calibrate = self.wanted
         if calibrate > most:
-            thrifty = least_wasteful_size(max(most, self.least), alpha=self.alpha, delta=self.delta, downwards=True)
+            thrifty = theory.least_wasteful_size(max(most, self.least), alpha=self.alpha, delta=self.delta, downwards=True)
             calibrate = max(self.least, thrifty)
         rest = n - test - calibrate
         tune = min(math.floor(rest * _TUNING_SHARE), _ENOUGH_TUNING_ROWS) if self.own_rows else 0
         rank = rank_for(calibrate, alpha=self.alpha, delta=self.delta)
-        law = coverage_law_of_rank(rank, calibrate)
+        law = theory.coverage_law_of_rank(rank, calibrate)
         mean, sd, ends = rank / (calibrate + 1), float(law.std()), map(float, law.ppf([0.05, 0.95]))
         return Outlook(n, rest - tune, tune, calibrate, test, rank, mean, sd, *ends)
 
@@ -244,7 +237,7 @@ def _notes(wish: _Wish, now: Outlook, doubled: Outlook, useful: int) -> tuple[st
         f"and {now.coverage_high:.4f} in nine of ten (5 % and 95 % points of {law})."
     ]
     if wish.delta is not None:
-        gap = pac_gap(now.calibrate, alpha=wish.alpha, delta=wish.delta)
+        gap = theory.pac_gap(now.calibrate, alpha=wish.alpha, delta=wish.delta)
         notes.append(
             f"The PAC guarantee costs {gap.exact:.4f} of coverage over the marginal one at this size (about "
             f"{gap.approximate:.4f} by z sqrt(alpha (1 - alpha) / n)); more calibration rows make it cheaper."
@@ -288,7 +281,7 @@ def _tuning_note(wish: _Wish, now: Outlook) -> str:
         "by the uniform bound, to within {:.3f} and {:.1%}",
     )
     setting: Any = {"candidates": wish.candidates, "size_bound": 1.0}
-    bounds = [tuning_accuracy(now.tune, method=method, **setting) for method in ("paper", "uniform")]
+    bounds = [theory.tuning_accuracy(now.tune, method=method, **setting) for method in ("paper", "uniform")]
     proved = [
         text.format(bound.risk_error, bound.size_error)
         for text, bound in zip(said, bounds, strict=True)

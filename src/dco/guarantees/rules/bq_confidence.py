@@ -100,28 +100,16 @@ def _by_recursion(rises: Floats, counts: Integers) -> tuple[float, float]:
     Every anti-diagonal h + k is one vector.
     """
     every = np.repeat(rises, counts)
-    up, down = every[every > 0], -every[every < 0][::-1]
-    if not down.size:
-        return 0.0, 1.0
-    if up.size > down.size:  # the shorter side indexes the vectors
-        outside, inside = _corner(down, up)
-    else:
-        inside, outside = _corner(up, down)
-    return inside, outside
-
-
-def _corner(up: Floats, down: Floats) -> tuple[float, float]:
-    """f(H, K) and 1 - f(H, K), each by its own sum, H = len(up) <= K = len(down)."""
+    up, down = every[every > 0], -every[every < 0]
     n_up, n_down = len(up), len(down)
-    reversed_down = down[::-1]
-    # column h holds f(h, d - h) and its complement on the current anti-diagonal d
+    # column h holds f(h, d - h) and its complement, each by its own sum, on the current anti-diagonal d
     current = np.zeros((2, n_up + 1))
     current[:, 0] = 1.0, 0.0
     for diagonal in range(1, n_up + n_down + 1):
         first, last = max(1, diagonal - n_down), min(n_up, diagonal - 1)  # both coordinates at least 1
         if first <= last:
             p = up[first - 1 : last]
-            n = reversed_down[n_down - diagonal + first : n_down - diagonal + last + 1]
+            n = down[n_down - diagonal + first : n_down - diagonal + last + 1]
             falls = n / (p + n)
             mixed = current[:, first - 1 : last] * falls
             current[:, first : last + 1] *= p / (p + n)

@@ -10,19 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from dco.foundations import ranks
 from dco.foundations.arrays import Bools, Floats, Integers, real_numbers
 from dco.foundations.display import are, counted, have
 from dco.foundations.notes import Note, show
-from dco.foundations.ranks import (
-    Level,
-    Threshold,
-    WeightedThresholds,
-    as_rational,
-    checked_scores,
-    order_statistic,
-    smallest_marginal_n,
-    warn_infeasible,
-)
+from dco.foundations.ranks import Level, Threshold, WeightedThresholds, as_rational, checked_scores
 from dco.rows.fingerprints import codes_of_values
 from dco.rows.roles import Seed, as_seed
 
@@ -57,15 +49,15 @@ def weighted_conformal(scores: ArrayLike, weights: ArrayLike, new_weights: Array
     order = np.argsort(values, kind="stable")
     places = _places(old[order], new.ravel(), level)
     ordered = np.append(rounded_up(values[order]), np.inf)
-    result = WeightedThresholds(
-        ordered[places].reshape(new.shape),
-        guarantee="marginal",
-        alpha=float(level),
-        n=values.size,
-        effective_n=effective_n(old),
-    )
-    _warn_infinite(int(np.count_nonzero(places == values.size)), result, float(level / (1 - level)))
-    return result
+    cutoffs, n, effect = ordered[places].reshape(new.shape), values.size, effective_n(old)
+    if count := int(np.count_nonzero(places == n)):
+        text = (
+            f"{count} of {counted(new.size, 'threshold')} {are(count)} infinite, and sets are full there (valid, but useless): "
+            f"the new weight is more than {float(level / (1 - level)):.3g} times the sum of all calibration weights."
+        )
+        remedy = f"More calibration rows are needed; {n} {have(n)} the effect of {effect:.3g}."
+        show([Note("infeasible", text, remedy)])
+    return WeightedThresholds(cutoffs, guarantee="marginal", alpha=float(level), n=n, effective_n=effect)
 
 
 def _places(weights: Floats, new: Floats, level: Fraction) -> Integers:
@@ -135,16 +127,6 @@ def _where(found: Bools) -> str:
     return f"{count} of {found.size} (first: {place}) {are(count)}"
 
 
-def _warn_infinite(count: int, result: WeightedThresholds, share: float) -> None:
-    if count:
-        text = (
-            f"{count} of {counted(result.values.size, 'threshold')} {are(count)} infinite, and sets are full there (valid, "
-            f"but useless): the new weight is more than {share:.3g} times the sum of all calibration weights."
-        )
-        remedy = f"More calibration rows are needed; {result.n} {have(result.n)} the effect of {result.effective_n:.3g}."
-        show([Note("infeasible", text, remedy)])
-
-
 def grouped_conformal(scores: ArrayLike, groups: Any, *, alpha: Level) -> Threshold:
     """The (1 - alpha) quantile of sum_g sum_i delta(s_gi) / (n_g (G + 1)) + delta(inf) / (G + 1).
 
@@ -155,10 +137,13 @@ def grouped_conformal(scores: ArrayLike, groups: Any, *, alpha: Level) -> Thresh
     With one row per group this is split conformal. `n` is G, and there is no rank. All comparisons are exact: masses are
     rationals with the group sizes as denominators.
     """
-    threshold, smallest = grouped_threshold(checked_scores(scores), groups, alpha=alpha), smallest_marginal_n(alpha=alpha)
+    threshold, smallest = (
+        grouped_threshold(checked_scores(scores), groups, alpha=alpha),
+        ranks.smallest_marginal_n(alpha=alpha),
+    )
     if threshold.n < smallest:
         claim = f"marginal coverage of a new group at alpha = {threshold.alpha:g}"
-        warn_infeasible(threshold.n, smallest, claim, unit="group")
+        ranks.warn_infeasible(threshold.n, smallest, claim, unit="group")
     return threshold
 
 
@@ -177,7 +162,7 @@ def grouped_threshold(scores: Floats, groups: Any, *, alpha: Level) -> Threshold
         return sum((Fraction(*pair) for pair in zip(counts, sizes.tolist(), strict=True)), Fraction(0))
 
     rank = bisect_left(range(codes.size + 1), (1 - level) * (count + 1), key=mass)  # one more than all rows: infinite
-    return Threshold(order_statistic(scores, rank), rank=None, n=count, guarantee="marginal", alpha=float(level))
+    return Threshold(ranks.order_statistic(scores, rank), rank=None, n=count, guarantee="marginal", alpha=float(level))
 
 
 def one_row_per_group(groups: Any, *, seed: Seed = None) -> Integers:
