@@ -52,8 +52,8 @@ def weighted_conformal(scores: ArrayLike, weights: ArrayLike, new_weights: Array
     cutoffs, n, effect = ordered[places].reshape(new.shape), values.size, effective_n(old)
     if count := int(np.count_nonzero(places == n)):
         text = (
-            f"{count} of {counted(new.size, 'threshold')} {are(count)} infinite, and sets are full there (valid, but useless): "
-            f"the new weight is more than {float(level / (1 - level)):.3g} times the sum of all calibration weights."
+            f"{count} of {counted(new.size, 'threshold')} {are(count)} infinite, and sets are full there (valid, but "
+            f"useless): the new weight is more than {float(level / (1 - level)):.3g} times the sum of all calibration weights."
         )
         remedy = f"More calibration rows are needed; {n} {have(n)} the effect of {effect:.3g}."
         show([Note("infeasible", text, remedy)])
