@@ -51,9 +51,10 @@ def weighted_conformal(scores: ArrayLike, weights: ArrayLike, new_weights: Array
     ordered = np.append(rounded_up(values[order]), np.inf)
     cutoffs, n, effect = ordered[places].reshape(new.shape), values.size, effective_n(old)
     if count := int(np.count_nonzero(places == n)):
+        share = float(level / (1 - level))
         text = (
             f"{count} of {counted(new.size, 'threshold')} {are(count)} infinite, and sets are full there (valid, but "
-            f"useless): the new weight is more than {float(level / (1 - level)):.3g} times the sum of all calibration weights."
+            f"useless): the new weight is more than {share:.3g} times the sum of all calibration weights."
         )
         remedy = f"More calibration rows are needed; {n} {have(n)} the effect of {effect:.3g}."
         show([Note("infeasible", text, remedy)])
@@ -137,11 +138,8 @@ def grouped_conformal(scores: ArrayLike, groups: Any, *, alpha: Level) -> Thresh
     With one row per group this is split conformal. `n` is G, and there is no rank. All comparisons are exact: masses are
     rationals with the group sizes as denominators.
     """
-    threshold, smallest = (
-        grouped_threshold(checked_scores(scores), groups, alpha=alpha),
-        ranks.smallest_marginal_n(alpha=alpha),
-    )
-    if threshold.n < smallest:
+    threshold = grouped_threshold(checked_scores(scores), groups, alpha=alpha)
+    if threshold.n < (smallest := ranks.smallest_marginal_n(alpha=alpha)):
         claim = f"marginal coverage of a new group at alpha = {threshold.alpha:g}"
         ranks.warn_infeasible(threshold.n, smallest, claim, unit="group")
     return threshold
