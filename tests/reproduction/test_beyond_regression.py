@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from dco.reproduction import beyond_regression as beyond
-from dco.reproduction.coverage_z import coverage_z, own_law
 from dco.reproduction.datasets.tabular import Table
 from dco.reproduction.experiment import Options, SplitRecord, rows_by
 from dco.reproduction.methods import METHODS
@@ -143,20 +142,6 @@ def test_calibration_and_test_targets_change_nothing_that_is_chosen(alpha):
     assert min(seen) < len(paper_split(len(table), 0).tune)  # it does stop early, so there was something to look at
 
 
-@pytest.mark.parametrize("alpha", [0.2, 0.1])
-def test_growing_reads_no_target_of_a_row_that_it_leaves(alpha):
-    """Those targets are not there at all: a score of NaN is refused, so a look at one of them cannot pass unseen."""
-    table = small_table(600)
-    splits = paper_split(len(table), 0)
-    grown, *_ = chosen_with(table, splits, alpha=alpha)
-    y = table.y.copy()
-    y[np.concatenate([grown.calibrate, grown.test])] = np.nan
-    blind = with_targets(table, y)
-    fits = beyond.first_fits(blind, splits.train, members=QUICK, seed=0)
-    again, _ = beyond.grown_split(fits, blind, splits, members=QUICK, alpha=alpha, seed=0)
-    assert np.array_equal(again.tune, grown.tune)
-
-
 def test_tuning_targets_do_change_it():
     """The same comparison with a few tuning rows garbled: the checks above can fail."""
     table = small_table(600)
@@ -192,37 +177,6 @@ def test_refit_holds_out_by_models_that_saw_train_only():
 
 
 # ---- the law with a number of calibration rows that differs between splits ---------------------------------------------
-
-
-def test_own_law_is_the_common_one_when_ranks_agree():
-    coverages = [0.8, 0.85, 0.78]
-    rows = [{"rank": 92, "n": 113, "n_test": 67, "coverage": each} for each in coverages]
-    expected, z = own_law(rows)
-    assert expected == pytest.approx(92 / 114)
-    assert z == pytest.approx(coverage_z(coverages, rank=92, n=113, n_test=67))
-
-
-def test_own_law_is_standard_normal_when_calibration_stops_at_random():
-    """1,000 tables of 40 splits whose m is decided by tuning scores: z has mean 0 and variance 1 (4 standard errors).
-
-    One rank for all splits, by contrast, puts z off: rank / (m + 1) is .8 at m = 19 and .83 at m = 23.
-    """
-    rng = np.random.default_rng(2)
-    z, naive = [], []
-    for _ in range(1000):
-        rows = []
-        for _ in range(40):
-            scores = rng.standard_normal(45)
-            n = 19 if scores[:6].sum() > 1.0 else 23  # decided by rows already taken
-            rank = math.ceil((n + 1) * 0.8)
-            threshold = np.sort(scores[6 : 6 + n])[rank - 1]
-            rows.append({"rank": rank, "n": n, "n_test": 15, "coverage": np.mean(scores[30:] <= threshold)})
-        z.append(own_law(rows)[1])
-        first = {"rank": 20, "n": 23, "n_test": 15}
-        naive.append(coverage_z([row["coverage"] for row in rows], **first))
-    assert abs(np.mean(z)) < 4 / math.sqrt(1000)
-    assert np.var(z) == pytest.approx(1, abs=4 * math.sqrt(2 / 1000))
-    assert abs(np.mean(naive)) > 4 / math.sqrt(1000)
 
 
 def test_a_model_that_is_misspelt_is_not_another_one():

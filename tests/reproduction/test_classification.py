@@ -17,11 +17,10 @@ from dco.reproduction import classification, paper_values
 from dco.reproduction import classification_splits as splits
 from dco.reproduction import classification_tables as tabled
 from dco.reproduction.classification import CIFAR100, EXPERIMENTS, IMAGENET_A
-from dco.reproduction.coverage_z import coverage_z
 from dco.reproduction.datasets.images import ImageFeatures
 from dco.reproduction.experiment import Options, SplitRecord
 from dco.reproduction.heads import BY_NAME, CANDIDATES, FIXED, SCORES, ScoreTable, Training, score_heads, train_heads
-from dco.reproduction.methods import METHODS, Given
+from dco.reproduction.methods import Given
 from dco.reproduction.records import machine, plain, unpacked, versions
 from dco.reproduction.tables import Measured
 
@@ -135,20 +134,6 @@ def test_a_label_that_training_never_saw_is_in_no_finite_set(made_up):
     assert np.all(table.sizes(1e9) == CLASSES - 1)
 
 
-def test_selection_is_the_smallest_mean_size_by_brute_force():
-    rng = np.random.default_rng(0)
-    for _ in range(20):
-        codes = rng.integers(6, size=40)
-        tables = {name: ScoreTable(rng.normal(size=(40, 6)), codes) for name in "abcd"}
-        best = METHODS["dco_warmstart"](Given(splits.by_role(tables, 30, 39), "a", 0.2)).candidate
-        sizes = {}
-        for name, table in tables.items():
-            tune = table.rows(0, 30)
-            feasible = [t for t in tune.observed if np.mean(tune.observed > t) <= 0.2]
-            sizes[name] = min(np.mean(np.sum(tune.scores <= t, axis=1)) for t in feasible)
-        assert sizes[best] == min(sizes.values())
-
-
 def deployed_rows(tables: dict[str, ScoreTable], tune: int, pool: int, *, alpha: float = 0.2) -> dict[str, dict]:
     roles = splits.by_role(tables, tune, pool)
     return {row["method"]: row for row in splits.method_rows(Given(roles, FIXED.name, alpha), roles, seed=0)}
@@ -212,22 +197,6 @@ def test_methods_are_the_librarys_own_path(alpha):
     assert abs(rows["BQ"]["confidence_drawn"] - exact) < 5 * np.sqrt(0.05 * 0.95 / 1000)
 
 
-def test_coverage_of_certified_methods_follows_its_law():
-    """Random scores, 150 splits: every method with a law has |z| < 4.2 (family-wise error below 0.1 % over 7 methods)."""
-    rng = np.random.default_rng(11)
-    coverage: dict[str, list[dict]] = {}
-    for _ in range(150):
-        codes = rng.integers(4, size=260)
-        shift = np.arange(4) == codes[:, None]
-        tables = {name: ScoreTable(rng.normal(size=(260, 4)) - shift, codes) for name in ("cand_001", "cand_009")}
-        for method, row in deployed_rows(tables, 60, 160).items():
-            coverage.setdefault(method, []).append(row)
-    for method, rows in coverage.items():
-        if splits.METHOD_OF[method].law:
-            z = coverage_z([row["coverage"] for row in rows], rank=rows[0]["rank"], n=rows[0]["n"], n_test=100)
-            assert abs(z) < 4.2, (method, z)
-
-
 # ---- tables and figures ----------------------------------------------------------------------------------------------
 
 
@@ -246,12 +215,6 @@ def test_tables_say_where_the_features_come_from(records, study, name, tmp_path)
         paths = experiment.figures.func(*experiment.figures.args, records, Options(ALPHAS), tmp_path, study=study)
         assert {path.suffix for path in paths if path.is_file()} == {".svg", ".png"}
         assert all(html.escape(study.features, quote=False) in path.read_text() for path in paths if path.suffix == ".svg")
-
-
-def test_captions_name_the_backbone():
-    assert "EfficientNet-Lite2" in CIFAR100.features
-    assert "ResNet-50" in IMAGENET_A.features
-    assert IMAGENET_A.stratified
 
 
 def test_z_and_expected_coverage_are_those_of_the_law(records, study):
@@ -339,11 +302,6 @@ def test_the_198_largest_classes_are_kept_and_renumbered():
     kept = splits.largest_classes(rows, n_classes=4)
     assert np.bincount(kept.labels).tolist() == [3, 9, 4, 5]
     assert kept.features.shape == (21, 1)
-
-
-def test_the_ablations_share_the_records_of_cifar100():
-    sources = {each.name: each.source for each in EXPERIMENTS}
-    assert {name for name, source in sources.items() if source == "cifar100"} == set(sources) - {"imagenet-a"}
 
 
 # ---- what is committed -----------------------------------------------------------------------------------------------

@@ -59,18 +59,6 @@ def test_whole_groups_go_to_one_role():
     assert len(set(groups[found.calibrate])) >= 9
 
 
-def test_groups_of_several_kinds_are_taken_whole():
-    rng = np.random.default_rng(1)
-    codes, order = rng.integers(40, size=200), rng.permutation(200)
-    names = np.array([f"g{code}" if code % 2 else code for code in range(40)], dtype=object)
-    plain, mixed = (
-        grow_until_settled(order, lambda rows: len(rows) > 60, alpha=0.1, start=2, groups=groups)
-        for groups in (codes, names[codes])
-    )
-    assert plain.tune.tolist() == mixed.tune.tolist()
-    assert plain.calibrate.tolist() == mixed.calibrate.tolist()
-
-
 def test_clear_winners_settle_early_and_near_ties_do_not_matter():
     """Residual sds 1 and 3 settle at the first look; so do two candidates that differ by nothing."""
     rng = np.random.default_rng(2)

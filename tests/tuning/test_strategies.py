@@ -4,7 +4,6 @@ import math
 
 import pytest
 
-import dco.tuning.strategies
 from dco.tuning.strategies import Exhaustive, Optuna, Random
 
 optuna = pytest.importorskip("optuna")
@@ -138,7 +137,3 @@ def test_bad_input_is_one_clear_sentence():
         Random(0)
     with pytest.raises(ValueError, match="trials"):
         Optuna(parabola, trials=0)
-
-
-def test_the_public_module_has_the_strategies():
-    assert {"Exhaustive", "Random", "Optuna"} <= set(dco.search.__all__)
