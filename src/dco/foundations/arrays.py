@@ -189,6 +189,4 @@ def responses(y: Any, n: int) -> Floats:
     if values.dtype == np.float64:
         return values
     check_floats_hold(values, name="y")
-    if values.size and values.dtype.kind not in "iubf":
-        raise ValueError(f"y must be real numbers, got dtype {values.dtype}.")
-    return values.astype(np.float64, copy=False)
+    return real_numbers(values, name="y").astype(np.float64)
