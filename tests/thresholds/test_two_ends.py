@@ -11,7 +11,7 @@ from scipy.stats import beta, binomtest, kstest, norm
 from dco.foundations.errors import InfeasibleLevelWarning, NonFiniteScoreError
 from dco.foundations.ranks import conformal_rank, pac_rank
 from dco.guarantees.rules import RULES
-from dco.scores.two_ends import smallest_two_ended_n, two_ends
+from dco.scores.regression import smallest_two_ended_n, two_ends
 
 
 def share_covered(first, second, alpha):

@@ -26,19 +26,22 @@ if TYPE_CHECKING:
     from dco.scores.score import Score
     from dco.scores.transformed import Transformed, Within
 
-_HOME = {
+# Each module's names; scores in the order in which they are tried.
+HOMES = {
     "score": "Score",
     "registry": "register",
-    "classification": "APS LAC RAPS SAPS LabelScore Margin TopK",
     "bayesian_classes": "AddOneIn PosteriorNLL",
+    "classification": "APS LAC RAPS SAPS LabelScore Margin TopK",
     "never_empty": "NeverEmpty",
-    "levelled": "Levelled",
+    "decision": "Actions DecisionScore RiskAverse RiskOptimal act",
     "regression": "AbsoluteResidual EndThresholds NormalisedResidual QuantileResidual asymmetric_quantiles",
     "transformed": "Transformed Within",
-    "decision": "Actions DecisionScore RiskAverse RiskOptimal act",
+    "levelled": "Levelled",
     "density": "HighestDensityMass PredictiveDensity",
+    "pointwise": "",
+    "joint": "",
 }
-_MODULE_OF = {name: module for module, names in _HOME.items() for name in names.split()}
+_MODULE_OF = {name: module for module, names in HOMES.items() for name in names.split()}
 
 __all__ = [
     "APS", "LAC", "RAPS", "SAPS", "AbsoluteResidual", "Actions", "AddOneIn", "DecisionScore", "EndThresholds",

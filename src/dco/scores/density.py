@@ -8,7 +8,7 @@ lies beyond them: some 1e-12 of the smallest sd, or 1e-8 for `HighestDensityMass
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -17,11 +17,10 @@ from scipy.special import ndtri
 
 from dco.foundations.arrays import Floats, Integers, responses
 from dco.predictions import GaussianMixtures, Prediction, take
-from dco.scores.level_sets import LevelSets, Segments, level_sets, level_sets_at, outer_level_sets
-from dco.scores.membership import AtMost
+from dco.scores.level_sets import Segments, level_sets, level_sets_at, outer_level_sets
 from dco.scores.mixtures import distribution, log_density, log_density_and_slope, mean_and_sd
 from dco.scores.registry import register
-from dco.scores.score import Cutoff, Score, cutoff, expect
+from dco.scores.score import Cutoff, Score, at_most, cutoff, expect
 from dco.sets.intervals import IntervalUnions
 
 STEPS = 3  # Newton steps that follow the ends of a level set to another level
@@ -45,20 +44,21 @@ class PredictiveDensity(Score):
         """All y whose density is at least exp(-t), a piece for each mode that rises above it."""
         mixtures = expect(self, prediction, GaussianMixtures)
         limit = cutoff(threshold, len(mixtures))
-        return _unions(outer_level_sets(mixtures, -np.asarray(limit)), AtMost(self, prediction, limit))
+        return replace(outer_level_sets(mixtures, -np.asarray(limit)), member=at_most(self, prediction, limit))
 
     def sizes(self, prediction: Prediction, threshold: Cutoff) -> Floats:
         """The total length of each row's pieces."""
         mixtures = expect(self, prediction, GaussianMixtures)
-        return _unions(level_sets(mixtures, -np.asarray(cutoff(threshold, len(mixtures))))).sizes()
+        return level_sets(mixtures, -np.asarray(cutoff(threshold, len(mixtures)))).sizes()
 
     def sizes_at_several(self, prediction: Prediction, thresholds: Sequence[Cutoff] | Floats) -> Floats:
         """`sizes` at several thresholds, (J, n): the density is looked at once for all, and again near each end."""
         mixtures = expect(self, prediction, GaussianMixtures)
         n = len(mixtures)
         limits = [np.broadcast_to(np.asarray(cutoff(each, n), dtype=np.float64), (n,)) for each in thresholds]
-        found = level_sets_at(mixtures, -np.stack(limits)) if limits else []
-        return np.stack([_unions(each).sizes() for each in found]) if found else np.empty((0, n))
+        return (
+            np.stack([each.sizes() for each in level_sets_at(mixtures, -np.stack(limits))]) if limits else np.empty((0, n))
+        )
 
 
 @dataclass(frozen=True)
@@ -86,26 +86,22 @@ class HighestDensityMass(Score):
         limit = cutoff(threshold, len(mixtures))
         masses = np.broadcast_to(np.asarray(limit, dtype=np.float64), (len(mixtures),))
         slack = 4e-9 * (1 - np.clip(masses, 0, 1)) + 2.0**-51  # what `observed` rounds: its roots are right to 1e-9 sd
-        return _unions(_regions(mixtures, masses, slack), AtMost(self, prediction, limit))
+        return replace(_regions(mixtures, masses, slack), member=at_most(self, prediction, limit))
 
     def sizes(self, prediction: Prediction, threshold: Cutoff) -> Floats:
         """The total length of each row's pieces."""
         mixtures = expect(self, prediction, GaussianMixtures)
         masses = np.broadcast_to(np.asarray(cutoff(threshold, len(mixtures)), dtype=np.float64), (len(mixtures),))
-        return _unions(_regions(mixtures, masses)).sizes()
+        return _regions(mixtures, masses).sizes()
 
 
-def _unions(found: LevelSets, member: AtMost | None = None) -> IntervalUnions:
-    return IntervalUnions(found.row_pointers, found.lower, found.upper, member)
-
-
-def _mass(mixtures: GaussianMixtures, found: LevelSets) -> Floats:
+def _mass(mixtures: GaussianMixtures, found: IntervalUnions) -> Floats:
     rows = found.rows()
     pieces = distribution(mixtures, found.upper, rows) - distribution(mixtures, found.lower, rows)
     return np.clip(np.bincount(rows, weights=pieces, minlength=len(mixtures)), 0.0, 1.0)
 
 
-def _regions(mixtures: GaussianMixtures, masses: Floats, slack: Floats | None = None) -> LevelSets:
+def _regions(mixtures: GaussianMixtures, masses: Floats, slack: Floats | None = None) -> IntervalUnions:
     """The highest-density region of the given mass in each row: the whole line for mass >= 1, nothing for mass < 0.
 
     With `slack`, the region of more mass by about that and by no less than half of it, ends moved outwards.
@@ -123,10 +119,7 @@ def _regions(mixtures: GaussianMixtures, masses: Floats, slack: Floats | None = 
     if slack is not None:  # searched again a little below: the mass of a peak that just reaches the level grows as a root
         return outer_level_sets(mixtures, levels)
     owner, lower, upper = (np.concatenate(part) for part in zip(*segments, strict=True))
-    order = np.argsort(owner, kind="stable")  # all pieces of a row are in one segment, ascending
-    pointers = np.zeros(len(masses) + 1, dtype=np.int64)
-    np.cumsum(np.bincount(owner, minlength=len(masses)), out=pointers[1:])
-    return LevelSets(pointers, lower[order], upper[order])
+    return IntervalUnions.of_pieces(len(masses), owner, lower, upper)  # those of a row are in one segment, ascending
 
 
 def _solve_mass(mixtures: GaussianMixtures, masses: Floats, short: Floats) -> tuple[list[Segments], Floats]:

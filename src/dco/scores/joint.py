@@ -12,21 +12,16 @@ from dco.foundations.arrays import Floats
 from dco.foundations.errors import IncompatibleScoreError
 from dco.predictions import Several
 from dco.scores.registry import register
-from dco.scores.score import Cutoff, Score
+from dco.scores.score import Cutoff, OfScores, Score
 
 
 @dataclass(frozen=True)
-class Joint(Score):
+class Joint(OfScores):
     """What joint selection is given: the score of every candidate, by name. It has no sets of its own."""
 
     names: tuple[str, ...]
     scores: tuple[Score, ...]
     needs: ClassVar[tuple[type, ...]] = (Several,)
-
-    @property
-    def randomised(self) -> bool:  # type: ignore[override]  # a fact of the class elsewhere, here of the scores inside
-        """Whether one of the scores is, and so needs one uniform per row."""
-        return any(score.randomised for score in self.scores)
 
     def observed(self, prediction: Several, y: ArrayLike) -> Floats:
         """The score of each row by each candidate, (n, M)."""

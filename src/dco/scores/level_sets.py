@@ -20,27 +20,15 @@ import numpy as np
 from dco.foundations.arrays import Bools, Floats, Integers
 from dco.predictions import GaussianMixtures
 from dco.scores.mixtures import F64, blocks_of, log_density, log_density_and_slope
+from dco.sets.intervals import IntervalUnions
 
-Segments: TypeAlias = tuple[Integers, F64, F64]  # row, lower end, upper end
+Segments: TypeAlias = tuple[Integers, Floats, Floats]  # row, lower end, upper end
 
 ROWS = 1024  # rows searched together: what is kept for each of them, some hundred numbers, stays a few megabytes
 NODES = (16, 32, 64)  # Chebyshev nodes per row, tried in this order before the certified search
 GRID = (4, 64)  # points per node at which the interpolant is looked at, the finer grid where a peak is close to the level
 RESOLVED = 1e-6  # the last coefficients of log f must be below this
 POLISHED = 1e-7  # an end is accepted when its last correction, in units of the smallest sd, is below this
-
-
-@dataclass(frozen=True, eq=False)
-class LevelSets:
-    """Row i is the union of [lower[j], upper[j]], j from row_pointers[i] to row_pointers[i + 1] - 1, ascending."""
-
-    row_pointers: Integers
-    lower: F64
-    upper: F64
-
-    def rows(self) -> Integers:
-        """The row of each piece."""
-        return np.repeat(np.arange(len(self.row_pointers) - 1), np.diff(self.row_pointers))
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,31 +43,23 @@ class _Summary:
 
 
 def _summarise(mixtures: GaussianMixtures, levels: F64) -> _Summary:
-    n = len(mixtures)
-    summary = _Summary(*(np.empty(n) for _ in range(5)))
-    log_draws = np.log(mixtures.means.shape[1])
+    summary = _Summary(*(np.empty(len(mixtures)) for _ in range(5)))
+    log_draws, limit = np.log(mixtures.means.shape[1]), np.finfo(np.float64).max
     with np.errstate(over="ignore", invalid="ignore"):
-        for block in blocks_of(mixtures, np.arange(n)):
+        for block in blocks_of(mixtures, np.arange(len(mixtures))):
             where = block.where
             # f <= max_t N(y; mu_t, s_t): a component with all the weight reaches the level at most this far out
             room = 2 * (block.log_peaks + log_draws - levels[where, None])
-            reach = np.sqrt(np.where(room >= 0, room, np.nan)) / block.inverse
+            reach = np.where(room >= 0, np.sqrt(room), -np.inf) / block.inverse
             summary.first_mean[where] = block.means.min(axis=1)
             summary.last_mean[where] = block.means.max(axis=1)
             summary.smallest_sd[where] = 1 / block.inverse.max(axis=1)
-            summary.lower[where] = np.fmin.reduce(np.where(np.isnan(reach), np.inf, block.means - reach), axis=1)
-            summary.upper[where] = np.fmax.reduce(np.where(np.isnan(reach), -np.inf, block.means + reach), axis=1)
-    limit = np.finfo(np.float64).max
-    return _Summary(
-        summary.first_mean,
-        summary.last_mean,
-        summary.smallest_sd,
-        np.where(np.isneginf(summary.lower), -limit, summary.lower),
-        np.where(np.isposinf(summary.upper), limit, summary.upper),
-    )
+            summary.lower[where] = np.maximum((block.means - reach).min(axis=1), -limit)
+            summary.upper[where] = np.minimum((block.means + reach).max(axis=1), limit)
+    return summary
 
 
-def level_sets(mixtures: GaussianMixtures, levels: Floats) -> LevelSets:
+def level_sets(mixtures: GaussianMixtures, levels: Floats) -> IntervalUnions:
     """{y : log f_i(y) >= levels[i]} for each row: closed pieces, ascending; the whole line for a level of -inf.
 
     Ends are right to about 1e-9 of the row's smallest sd (or to the spacing of floats near them, where that is larger).
@@ -92,7 +72,7 @@ def level_sets(mixtures: GaussianMixtures, levels: Floats) -> LevelSets:
     return _merged(n, segments + _searched(mixtures, wanted, np.flatnonzero(np.isfinite(wanted))))
 
 
-def outer_level_sets(mixtures: GaussianMixtures, levels: Floats) -> LevelSets:
+def outer_level_sets(mixtures: GaussianMixtures, levels: Floats) -> IntervalUnions:
     """Pieces that hold every float y with ``log_density(mixtures, y) >= levels``, at a peak or in a valley as well.
 
     They lie beyond the outermost such y by about what `log_density` rounds, 1e-14, over its slope there.
@@ -101,7 +81,7 @@ def outer_level_sets(mixtures: GaussianMixtures, levels: Floats) -> LevelSets:
     return _moved_out(mixtures, level_sets(mixtures, wanted - 2 * _rounding(mixtures, wanted)), wanted)
 
 
-def _moved_out(mixtures: GaussianMixtures, found: LevelSets, levels: F64) -> LevelSets:
+def _moved_out(mixtures: GaussianMixtures, found: IntervalUnions, levels: F64) -> IntervalUnions:
     """The pieces with their ends where log f is below the level by what it rounds; f falls from there on outwards."""
     rows, smallest_sd = found.rows(), _smallest_sd(mixtures)
     margin = _rounding(mixtures, levels)
@@ -141,7 +121,7 @@ def _smallest_sd(mixtures: GaussianMixtures) -> F64:
     return np.broadcast_to(mixtures.sds.min(axis=-1), (len(mixtures),)).astype(np.float64)
 
 
-def level_sets_at(mixtures: GaussianMixtures, levels: Floats) -> list[LevelSets]:
+def level_sets_at(mixtures: GaussianMixtures, levels: Floats) -> list[IntervalUnions]:
     """`level_sets` at several levels per row, (J, n): an interpolant on the interval of the lowest serves all of them."""
     wanted = np.asarray(levels, dtype=np.float64)
     if len(wanted) < 2 or not np.all(np.isfinite(wanted)) or mixtures.means.shape[1] == 1:
@@ -149,9 +129,7 @@ def level_sets_at(mixtures: GaussianMixtures, levels: Floats) -> list[LevelSets]
     summary = _summarise(mixtures, wanted.min(axis=0))
     curves: list[_Curves] = []
     unresolved: list[Integers] = []
-    open_rows: Integers = np.flatnonzero(summary.lower < summary.upper)
-    for start in range(0, len(open_rows), ROWS):
-        batch = open_rows[start : start + ROWS]
+    for batch in _batches(np.flatnonzero(summary.lower < summary.upper)):
         for nodes in NODES:
             found, batch = _interpolated(mixtures, summary, batch, nodes)
             curves.append(found)
@@ -175,9 +153,7 @@ def _searched(mixtures: GaussianMixtures, levels: F64, rows: Integers) -> list[S
     if mixtures.means.shape[1] == 1:
         filled = rows[summary.lower[rows] <= summary.upper[rows]]
         return [(filled, summary.lower[filled], summary.upper[filled])]
-    open_rows: Integers = rows[summary.lower[rows] < summary.upper[rows]]
-    for start in range(0, len(open_rows), ROWS):
-        batch = open_rows[start : start + ROWS]
+    for batch in _batches(rows[summary.lower[rows] < summary.upper[rows]]):
         for nodes in NODES:
             curves, left = _interpolated(mixtures, summary, batch, nodes)
             batch = np.concatenate([left, _cut(mixtures, curves, levels, segments)])
@@ -185,18 +161,18 @@ def _searched(mixtures: GaussianMixtures, levels: F64, rows: Integers) -> list[S
     return segments
 
 
-def _merged(n: int, segments: list[Segments]) -> LevelSets:
-    rows = np.concatenate([s[0] for s in segments]).astype(np.int64)
-    lower = np.concatenate([s[1] for s in segments])
-    upper = np.concatenate([s[2] for s in segments])
+def _batches(rows: Integers) -> list[Integers]:
+    return np.split(rows, range(ROWS, rows.size, ROWS))
+
+
+def _merged(n: int, segments: list[Segments]) -> IntervalUnions:
+    rows, lower, upper = (np.concatenate(part) for part in zip(*segments, strict=True))
     order = np.lexsort((upper, lower, rows))
     rows, lower, upper = rows[order], lower[order], upper[order]
     starts = np.ones(len(rows), dtype=bool)
     starts[1:] = (rows[1:] != rows[:-1]) | (lower[1:] > upper[:-1])
     ends = np.append(starts[1:], True) if len(rows) else starts
-    pointers = np.zeros(n + 1, dtype=np.int64)
-    np.cumsum(np.bincount(rows[starts], minlength=n), out=pointers[1:])
-    return LevelSets(pointers, lower[starts], upper[ends])
+    return IntervalUnions.of_pieces(n, rows[starts], lower[starts], upper[ends])
 
 
 # --- the fast path: a Chebyshev interpolant of log f on the interval that holds the set
@@ -365,9 +341,7 @@ def _certified_segments(mixtures: GaussianMixtures, summary: _Summary, levels: F
         row, low, middle, high = row[split], low[split], middle[split], high[split]
         row, low, high = np.concatenate([row, row]), np.concatenate([low, middle]), np.concatenate([middle, high])
 
-    owner = np.concatenate([b[0] for b in brackets])
-    within = np.concatenate([b[1] for b in brackets])
-    beyond = np.concatenate([b[2] for b in brackets])
+    owner, within, beyond = (np.concatenate(part) for part in zip(*brackets, strict=True))
     roots = _crossings(mixtures, owner, levels[owner], within, beyond, summary.smallest_sd[owner])
     segments.append((owner, np.minimum(within, roots), np.maximum(within, roots)))
     return segments

@@ -10,13 +10,12 @@ from numpy.typing import ArrayLike
 
 from dco.foundations.arrays import Floats
 from dco.predictions import fifths
-from dco.scores.membership import AtMost
 from dco.scores.registry import register
-from dco.scores.score import Cutoff, Score, cutoff
+from dco.scores.score import Cutoff, OfScores, Score, at_most, cutoff
 
 
 @dataclass(frozen=True)
-class Levelled(Score):
+class Levelled(OfScores):
     """`score` / f(prediction), f linear between (`places`, `factors`) and constant beyond: for scores that are not negative.
 
     `Levelled.of` takes for f the quantile of the tuning scores in each fifth of the prediction, so that every fifth of the
@@ -38,11 +37,6 @@ class Levelled(Score):
         usable = bool(np.all(scores >= 0)) and min(factors) > 0 and max(factors) < np.inf
         return cls(score, tuple(places), tuple(factors)) if usable else None
 
-    @property
-    def needs(self) -> tuple[type, ...]:  # type: ignore[override]
-        """The records that `score` reads."""
-        return self.score.needs
-
     def observed(self, prediction: Any, y: ArrayLike) -> Floats:
         """The score of y over the factor of its row, (n,)."""
         return np.asarray(self.score.observed(prediction, y) / self._factors(prediction))
@@ -53,7 +47,7 @@ class Levelled(Score):
         own = limit * self._factors(prediction)
         for _ in range(3):  # fl(s / f) <= t means s <= t f (1 + u), and a product rounds once more: ends hold all members
             own = np.nextafter(own, np.inf)
-        return replace(self.score.sets(prediction, own), member=AtMost(self, prediction, limit))  # type: ignore[type-var]
+        return replace(self.score.sets(prediction, own), member=at_most(self, prediction, limit))  # type: ignore[type-var]
 
     def sizes(self, prediction: Any, threshold: Cutoff) -> Any:
         """The sizes of those sets, without rounding their ends outwards."""

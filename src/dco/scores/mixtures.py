@@ -57,10 +57,11 @@ def log_density(mixtures: GaussianMixtures, y: Floats, rows: Integers | None = N
     chosen = np.arange(len(mixtures)) if rows is None else rows
     result = np.empty(points.shape)
     flat_points, flat_result = (a[:, None] if a.ndim == 1 else a for a in (points, result))
-    scratch = _Scratch()
+    work = np.empty((0, 0))
     with np.errstate(over="ignore", under="ignore", invalid="ignore", divide="ignore"):
         for block in blocks_of(mixtures, chosen):
-            work = scratch.like(block.means)
+            if work.shape != block.means.shape:  # the last block is shorter
+                work = np.empty(block.means.shape)
             inverse = block.inverse * np.sqrt(0.5)
             top = block.log_peaks.max(axis=1)
             relative = block.log_peaks - top[:, None]
@@ -89,7 +90,7 @@ def _log_density_in_the_tail(block: Block, at: F64, faint: Integers) -> F64:
     return np.asarray(np.where(np.isfinite(most), most + np.log(sums), most))
 
 
-def log_density_and_slope(mixtures: GaussianMixtures, rows: Integers, points: F64) -> tuple[F64, F64]:
+def log_density_and_slope(mixtures: GaussianMixtures, rows: Integers, points: Floats) -> tuple[F64, F64]:
     """log f and its derivative; point j belongs to row rows[j]."""
     values, slopes = np.empty(len(points)), np.empty(len(points))
     with np.errstate(over="ignore", under="ignore", invalid="ignore", divide="ignore"):
@@ -125,15 +126,3 @@ def mean_and_sd(mixtures: GaussianMixtures) -> tuple[F64, F64]:
     mean = mixtures.means.mean(axis=1, dtype=np.float64)
     variance = mixtures.means.var(axis=1, dtype=np.float64) + np.mean(np.square(mixtures.sds, dtype=np.float64), axis=-1)
     return mean, np.sqrt(variance)
-
-
-class _Scratch:
-    """One working array, made again only when the shape changes."""
-
-    def __init__(self) -> None:
-        self._array: F64 = np.empty((0, 0))
-
-    def like(self, array: F64) -> F64:
-        if self._array.shape != array.shape:
-            self._array = np.empty(array.shape)
-        return self._array

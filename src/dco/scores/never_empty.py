@@ -13,12 +13,12 @@ from dco.predictions import ClassDraws, ClassProbabilities, ClassRecord, on_host
 from dco.scores.classification import LabelScore, TopK
 from dco.scores.ranks import Doubles
 from dco.scores.registry import register
-from dco.scores.score import LEAST, Cutoff, Score, cutoff
+from dco.scores.score import LEAST, Cutoff, OfScores, Score, cutoff
 from dco.sets.labels import LabelSets
 
 
 @dataclass(frozen=True)
-class NeverEmpty(Score):
+class NeverEmpty(OfScores):
     """`score`, but the least float for the label of the largest probability (the first among equals; the mean over passes).
 
     That label is then in every calibrated set. It is a score like any other, so calibration is as exact as before, and the
@@ -32,16 +32,6 @@ class NeverEmpty(Score):
     def __post_init__(self) -> None:
         if not isinstance(self.score, LabelScore):
             raise ValueError(f"NeverEmpty needs a score of labels such as dco.scores.APS(), got {self.score!r:.200}.")
-
-    @property
-    def needs(self) -> tuple[type, ...]:  # type: ignore[override]
-        """The records that `score` reads."""
-        return self.score.needs
-
-    @property
-    def randomised(self) -> bool:  # type: ignore[override]  # a fact of the class elsewhere, here of the score inside
-        """Whether `score` is, and so needs one uniform per row."""
-        return self.score.randomised
 
     def observed(self, prediction: ClassRecord, y: ArrayLike) -> Doubles:
         """The score of the label that happened, (n,); `LEAST` for the most probable one."""

@@ -10,16 +10,16 @@ from numpy.typing import ArrayLike
 
 from dco.foundations.arrays import AnyArray, Floats, Integers, as_labels
 from dco.predictions import Several, take
-from dco.scores.membership import AtMost
 from dco.scores.registry import register
-from dco.scores.score import LEAST, Cutoff, Score, cutoff
-from dco.sets.intervals import Intervals, IntervalUnions
+from dco.scores.scales import linear
+from dco.scores.score import LEAST, Cutoff, OfScores, Score, at_most, cutoff
+from dco.sets.intervals import Intervals, IntervalUnions, Member
 from dco.sets.labels import LabelSets, codes_of
 from dco.sets.prediction_sets import PredictionSets
 
 
 @dataclass(frozen=True, eq=False)
-class Pointwise(Score):
+class Pointwise(OfScores):
     """F_m(S_m(x, y)) with m = m(x), the candidate with the smallest set at x (the first of equal ones).
 
     Sets are compared at `thresholds`, one per candidate, and F_m is the distribution of `tuning`, the sorted tuning scores
@@ -34,11 +34,6 @@ class Pointwise(Score):
     empty_last: bool = False  # an empty label set counts as larger than any; files of version 0.1 do not say so
     needs: ClassVar[tuple[type, ...]] = (Several,)
 
-    @property
-    def randomised(self) -> bool:  # type: ignore[override]  # a fact of the class elsewhere, here of the scores inside
-        """Whether one of the scores is, and so needs one uniform per row."""
-        return any(score.randomised for score in self.scores)
-
     def chosen(self, prediction: Several) -> Integers:
         """The candidate of each row: it depends on x alone."""
         each = zip(self.scores, prediction.records, map(float, self.thresholds), strict=True)
@@ -51,14 +46,14 @@ class Pointwise(Score):
         """The share of the candidate's tuning scores that the score of y exceeds, (n,)."""
         labels, found = as_labels(y), np.empty(len(prediction))
         for m, rows, record in self._parts(prediction):
-            found[rows] = self._level(m).of(self.scores[m].observed(record, labels[rows]))
+            found[rows] = Level(self.tuning[m]).of(self.scores[m].observed(record, labels[rows]))
         return found
 
     def every_label(self, prediction: Several) -> Floats:
         """The score of every label, (n, K), labels in the order of the first candidate's."""
         found = np.empty((len(prediction), prediction.n_classes))
         for m, rows, record in self._parts(prediction):
-            found[rows] = self._level(m).of(self.scores[m].every_label(record))[:, _columns(prediction, m)]
+            found[rows] = Level(self.tuning[m]).of(self.scores[m].every_label(record))[:, _columns(prediction, m)]
         return found
 
     def sets(self, prediction: Several, threshold: Cutoff) -> PredictionSets:
@@ -69,10 +64,10 @@ class Pointwise(Score):
             return LabelSets.from_dense(self.every_label(prediction) <= limit, prediction.labels())
         limits = np.broadcast_to(limit, (n,))
         cut = [
-            (self.scores[m].sets(record, self._level(m).beyond(limits[rows])), rows)
+            (self.scores[m].sets(record, Level(self.tuning[m]).beyond(limits[rows])), rows)
             for m, rows, record in self._parts(prediction)
         ]
-        union = _gathered(cut, n, AtMost(self, prediction, limit))
+        union = _gathered(cut, n, at_most(self, prediction, limit))
         if any(isinstance(part, IntervalUnions) for part, _ in cut):
             return union
         hull = union.hull()
@@ -82,9 +77,6 @@ class Pointwise(Score):
         chosen = self.chosen(prediction)
         taken = [(m, np.flatnonzero(chosen == m)) for m in range(len(self.scores))]
         return [(m, rows, take(prediction.records[m], rows)) for m, rows in taken if rows.size]
-
-    def _level(self, m: int) -> Level:
-        return Level(self.tuning[m])
 
 
 class Level:
@@ -117,11 +109,9 @@ class Level:
 def _along(values: Floats, knots: Floats, heights: Floats) -> Floats:
     """Linear between knots, held between their heights so that rounding keeps the order, and on along the ends."""
     place = np.clip(np.searchsorted(knots, values, side="right") - 1, 0, len(knots) - 2)
-    slope = ((heights[1:] - heights[:-1]) / (knots[1:] - knots[:-1]))[place]
-    with np.errstate(over="ignore"):
-        found = heights[place] + slope * (values - knots[place])
-    inside = (values >= knots[0]) & (values <= knots[-1])
+    found = linear(values, knots, heights)
     found = np.where(np.isfinite(values), np.clip(found, LEAST, -LEAST), found)
+    inside = (values >= knots[0]) & (values <= knots[-1])
     return np.where(inside, np.clip(found, heights[place], heights[place + 1]), found)
 
 
@@ -136,7 +126,7 @@ def _columns(prediction: Several, m: int) -> Integers:
     return places
 
 
-def _gathered(parts: list[tuple[Any, Integers]], n: int, member: AtMost) -> IntervalUnions:
+def _gathered(parts: list[tuple[Any, Integers]], n: int, member: Member) -> IntervalUnions:
     """Sets of some rows each, as sets of all rows."""
     pieces: list[AnyArray] = []
     for part, rows in parts:
@@ -146,9 +136,7 @@ def _gathered(parts: list[tuple[Any, Integers]], n: int, member: AtMost) -> Inte
         else:
             pieces.append(np.stack([np.repeat(rows, np.diff(part.row_pointers)), part.lower, part.upper]))
     row, lower, upper = np.concatenate(pieces, axis=1) if pieces else np.empty((3, 0))
-    order = np.argsort(row, kind="stable")
-    pointers = np.concatenate([[0], np.cumsum(np.bincount(row.astype(np.int64), minlength=n))])
-    return IntervalUnions(pointers, lower[order], upper[order], member)
+    return IntervalUnions.of_pieces(n, row.astype(np.int64), lower, upper, member)
 
 
 register(Pointwise)

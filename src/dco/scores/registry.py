@@ -6,23 +6,8 @@ from dataclasses import dataclass
 from importlib import import_module
 
 from dco.predictions import ClassRecord
+from dco.scores import HOMES
 from dco.scores.score import Score
-
-_HOMES = [
-    f"dco.scores.{name}"
-    for name in (
-        "bayesian_classes",
-        "classification",
-        "never_empty",
-        "decision",
-        "regression",
-        "transformed",
-        "levelled",
-        "density",
-        "pointwise",
-        "joint",
-    )
-]
 
 
 @dataclass(frozen=True)
@@ -68,9 +53,10 @@ def register(
 
 def registrations() -> list[Registration]:
     """Every registration: dco's own in a fixed order, then others as they came."""
-    for home in _HOMES:
+    homes = [f"dco.scores.{name}" for name in HOMES]
+    for home in homes:
         import_module(home)
-    places = {home: place for place, home in enumerate(_HOMES)}
+    places = {home: place for place, home in enumerate(homes)}
     return sorted(_REGISTERED.values(), key=lambda each: places.get(each.score.__module__, len(places)))
 
 

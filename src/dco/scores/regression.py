@@ -9,21 +9,21 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from numbers import Real
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from dco.foundations import ranks
 from dco.foundations.arrays import Bools, Floats, responses
 from dco.foundations.errors import IncompatibleScoreError
 from dco.foundations.ranks import Guarantee, Level, Threshold
 from dco.predictions import GaussianMixtures, Points, PointsWithSpread, Prediction, Quantiles
-from dco.scores.membership import AtMost
 from dco.scores.mixtures import mean_and_sd
 from dco.scores.registry import register
-from dco.scores.score import Cutoff, Score, cutoff, expect
-from dco.scores.two_ends import two_ends
+from dco.scores.score import Cutoff, Score, at_most, cutoff, expect
 from dco.sets.intervals import Intervals
 
 
@@ -46,7 +46,7 @@ class AbsoluteResidual(Score):
         limit = cutoff(threshold, len(mean))
         half = _half_width(_raised(limit, roundings=1), 1.0)
         with np.errstate(over="ignore"):
-            return Intervals(mean - half, mean + half, AtMost(self, prediction, limit))
+            return Intervals(mean - half, mean + half, at_most(self, prediction, limit))
 
     def sizes(self, prediction: Prediction, threshold: Cutoff) -> Floats:
         """2 t per row, without building the intervals."""
@@ -85,7 +85,7 @@ class NormalisedResidual(Score):
         limit = cutoff(threshold, len(mean))
         half = _half_width(_raised(limit, roundings=3), scale)
         with np.errstate(over="ignore"):
-            return Intervals(mean - half, mean + half, AtMost(self, prediction, limit))
+            return Intervals(mean - half, mean + half, at_most(self, prediction, limit))
 
     def sizes(self, prediction: Prediction, threshold: Cutoff) -> Floats:
         """2 t (spread + floor) per row, without building the intervals."""
@@ -141,7 +141,7 @@ class QuantileResidual(Score):
         """[lower - t d, upper + t e] with the denominators d and e of the kind; empty where the ends cross."""
         lower, upper = self._ends(prediction)
         limit = cutoff(threshold, len(lower))
-        member = AtMost(self, prediction, limit)
+        member = at_most(self, prediction, limit)
         with np.errstate(over="ignore", under="ignore"):
             if self.kind == "plain":
                 shift = _raised(limit, roundings=1)
@@ -209,8 +209,58 @@ class EndThresholds:
             return Intervals(
                 lower - _raised(below, roundings=1),
                 upper + _raised(above, roundings=1),
-                _WithinEnds(prediction, below, above),
+                partial(_between_ends, prediction, below, above),
             )
+
+
+def two_ends(
+    first: ArrayLike, second: ArrayLike, *, alpha: Level, delta: Level | None = None
+) -> tuple[Threshold, Threshold]:
+    """Thresholds s and t, so that a new row has ``first <= s`` and ``second <= t`` with probability at least 1 - alpha.
+
+    Let k be `conformal_rank`, or with `delta` `pac_rank`, and e = n + 1 - k the rows that may be missed: a = ceil(e / 2) by
+    the first score, b = floor(e / 2) by the second. s is the a-th largest first score. The a rows that lie highest there
+    (of equal ones those with the larger second score) are put aside, and t is the b-th largest second score of the rest.
+    This order is part of the rule: it must not be chosen by looking at the calibration rows.
+
+    A new row is missed if it is among the a highest of all n + 1 by the first score, or among the b highest of the others
+    by the second: exchangeable rows are covered with probability k / (n + 1) without ties, and at least that with ties. For
+    i.i.d. rows coverage is Beta(n + 1 - a, a) times an independent Beta(k, b), which is Beta(k, n + 1 - k): with `delta` it
+    is at least 1 - alpha with probability at least 1 - delta (Wald 1943; Tukey 1947). Neither threshold is ever above that
+    of its score alone at alpha / 2 and delta / 2. With e < 2 both are infinite.
+
+    Neither certifies anything by itself: each says so, and keeps its rank among the n or n - a rows it was taken from.
+    """
+    lower, upper = ranks.checked_scores(first), ranks.checked_scores(second)
+    if lower.shape != upper.shape:
+        raise ValueError(f"two scores per row are needed, got {lower.size} first and {upper.size} second scores.")
+    n, level = lower.size, ranks.as_rational(alpha)
+    failure = None if delta is None else ranks.as_rational(delta, name="delta")
+    misses = n + 1 - ranks.rank_for(n, alpha=level, delta=failure)
+    statement = {"guarantee": "none", "alpha": float(level), "delta": None if failure is None else float(failure)}
+    if misses < 2:
+        at = f"alpha = {float(level):g}" + ("" if failure is None else f", delta = {float(failure):g}")
+        ranks.warn_infeasible(n, smallest_two_ended_n(alpha=level, delta=failure), f"a threshold at each end at {at}")
+        none = Threshold(math.inf, rank=n + 1, n=n, **statement)  # type: ignore[arg-type]
+        return none, none
+    b = misses // 2
+    a = misses - b
+    rest = upper[np.lexsort((upper, lower))[: n - a]]
+    return (
+        Threshold(ranks.order_statistic(lower, n + 1 - a), rank=n + 1 - a, n=n, **statement),  # type: ignore[arg-type]
+        Threshold(ranks.order_statistic(rest, n - a + 1 - b), rank=n - a + 1 - b, n=n - a, **statement),  # type: ignore[arg-type]
+    )
+
+
+def smallest_two_ended_n(*, alpha: Level, delta: Level | None = None) -> int:
+    """The least n at which two rows may be missed, one at each end: ceil(2 / alpha) - 1, or by `pac_rank`."""
+    level = ranks.as_rational(alpha)
+    if delta is None:
+        return ranks.smallest_marginal_n(alpha=level / 2)
+    n = ranks.smallest_pac_n(alpha=level, delta=delta)
+    while ranks.pac_rank(n, alpha=level, delta=delta) > n - 1:
+        n += 1
+    return n
 
 
 def asymmetric_quantiles(prediction: Prediction, y: ArrayLike, *, alpha: Level, delta: Level | None = None) -> EndThresholds:
@@ -227,17 +277,10 @@ def asymmetric_quantiles(prediction: Prediction, y: ArrayLike, *, alpha: Level, 
     return EndThresholds(lower, upper, "marginal" if delta is None else "pac", lower.alpha, lower.delta)
 
 
-@dataclass(frozen=True, eq=False)
-class _WithinEnds:
-    """Membership decided by the two scores, for the reasons that `AtMost` gives."""
-
-    prediction: Prediction
-    below: float
-    above: float
-
-    def __call__(self, y: ArrayLike) -> Bools:
-        under, over = _beyond_ends(self.prediction, y)
-        return np.asarray((under <= self.below) & (over <= self.above))
+def _between_ends(prediction: Prediction, below: float, above: float, y: ArrayLike) -> Bools:
+    """Membership decided by the two scores, for the reasons that `at_most` gives."""
+    under, over = _beyond_ends(prediction, y)
+    return np.asarray((under <= below) & (over <= above))
 
 
 def _beyond_ends(prediction: Prediction, y: ArrayLike) -> tuple[Floats, Floats]:
@@ -261,10 +304,8 @@ def _floored(width: Floats, lower: Floats, upper: Floats) -> Floats:
 
 def _distance(y: ArrayLike, mean: Floats) -> Floats:
     """|y - mean|, (n,)."""
-    same = isinstance(y, np.ndarray) and y.dtype == np.float64 and y.shape == mean.shape
-    values: Any = y if same else responses(y, len(mean))
     with np.errstate(over="ignore"):
-        deviation: Floats = np.subtract(values, mean, dtype=np.float64)
+        deviation: Floats = np.subtract(responses(y, len(mean)), mean, dtype=np.float64)
     return np.abs(deviation, out=deviation)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -15,21 +15,9 @@ from dco.foundations.arrays import Floats
 _MOST_KNOTS = 100
 
 
-class Scale(Protocol):
-    """An increasing function, its inverse, and the least y that it takes."""
-
-    @property
-    def least(self) -> float: ...  # noqa: D102
-    def forward(self, y: Any) -> Any: ...  # noqa: D102
-    def inverse(self, z: Any) -> Any: ...  # noqa: D102
-
-
-Transform: TypeAlias = str | tuple[Callable[[Any], Any], Callable[[Any], Any]] | Scale
-
-
 @dataclass(frozen=True)
 class _Pair:
-    """Two functions."""
+    """An increasing function, its inverse, and the least y that it takes."""
 
     forward: Callable[[Any], Any]
     inverse: Callable[[Any], Any]
@@ -41,7 +29,7 @@ def _signed_square(z: Any) -> Any:
     return z * np.abs(z)
 
 
-NAMED: dict[str, Scale] = {
+NAMED: dict[str, _Pair] = {
     "log": _Pair(np.log, np.exp, float(np.finfo(np.float64).tiny)),
     "log1p": _Pair(np.log1p, np.expm1, 0.0),
     "sqrt": _Pair(np.sqrt, _signed_square, 0.0),
@@ -70,14 +58,18 @@ class QuantileScale:
 
     def forward(self, y: Any) -> Any:
         """The normal score of y."""
-        return _linear(y, self.targets, self.normal)
+        return linear(y, self.targets, self.normal)
 
     def inverse(self, z: Any) -> Any:
         """The y of a normal score."""
-        return _linear(z, self.normal, self.targets)
+        return linear(z, self.normal, self.targets)
 
 
-def _linear(at: Any, from_: tuple[float, ...], to: tuple[float, ...]) -> Floats:
+Scale: TypeAlias = _Pair | QuantileScale
+Transform: TypeAlias = str | tuple[Callable[[Any], Any], Callable[[Any], Any]] | Scale
+
+
+def linear(at: Any, from_: ArrayLike, to: ArrayLike) -> Floats:
     """The piecewise linear function through these points, going on as it ends on both sides."""
     value, x, y = (np.asarray(each, dtype=np.float64) for each in (at, from_, to))
     piece = np.clip(np.searchsorted(x, value, side="right") - 1, 0, len(x) - 2)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
+from functools import partial
 from itertools import chain, count
 from typing import Any, ClassVar, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dco.foundations.arrays import Floats, Integers
+from dco.foundations.arrays import Bools, Floats, Integers
 from dco.foundations.errors import IncompatibleScoreError
 from dco.foundations.ranks import Threshold, WeightedThresholds
 from dco.predictions import Prediction
@@ -61,6 +62,45 @@ class Score(ABC):
         raise IncompatibleScoreError(
             f"{type(self).__name__} does not give the scores of every label: no every_label(prediction)."
         )
+
+
+class OfScores(Score):
+    """A score made of others: of one, `score`, whose records it reads, or of several."""
+
+    score: Score
+
+    @property
+    def needs(self) -> tuple[type, ...]:  # type: ignore[override]
+        """The records that `score` reads."""
+        return self.score.needs
+
+    @property
+    def randomised(self) -> bool:  # type: ignore[override]  # a fact of the class elsewhere, here of the scores inside
+        """Whether one of the scores is, and so needs one uniform per row."""
+        return any(part.randomised for part in _parts(self))
+
+    def fitted(self, y: ArrayLike) -> Score:
+        """With what `score` learns from training targets."""
+        return replace(self, score=self.score.fitted(y))  # type: ignore[type-var]
+
+
+def _parts(score: Score) -> list[Score]:
+    listed = (value if isinstance(value, tuple) else (value,) for value in vars(score).values())
+    return [part for each in listed for part in each if isinstance(part, Score)]
+
+
+def at_most(score: Score, prediction: Any, threshold: float | Floats) -> Callable[[ArrayLike], Bools]:
+    """Membership decided by the score itself: y -> observed(prediction, y) <= threshold.
+
+    In floating point |y - mean| <= t and mean - t <= y <= mean + t differ for some y next to an end, and a log-density is
+    not even monotone there at the scale of rounding. This is what `contains` asks; the ends that a score gives to a set are
+    rounded outwards, so that they hold all that is in it.
+    """
+    return partial(_is_at_most, score, prediction, threshold)
+
+
+def _is_at_most(score: Score, prediction: Any, threshold: float | Floats, y: ArrayLike) -> Bools:
+    return np.asarray(score.observed(prediction, y) <= threshold)
 
 
 def expect(score: object, prediction: Prediction, *kinds: type[Record]) -> Record:
@@ -122,8 +162,7 @@ def is_ours(score: Score) -> bool:
     """Whether the score and those that it is made of are dco's own, whose sets the tests compare with their scores."""
     if type(score).__module__.partition(".")[0] != "dco":
         return False
-    parts = (part for value in vars(score).values() for part in (value if isinstance(value, tuple) else (value,)))
-    return all(is_ours(part) for part in parts if isinstance(part, Score))
+    return all(map(is_ours, _parts(score)))
 
 
 def check_inverse(score: Score, prediction: Prediction, y: ArrayLike, scores: Floats) -> None:

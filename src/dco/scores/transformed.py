@@ -12,18 +12,17 @@ from numpy.typing import ArrayLike
 from dco.foundations.arrays import Floats, responses
 from dco.foundations.notes import Message
 from dco.predictions import ClassRecord, Points, PointsWithSpread, Prediction, Quantiles
-from dco.scores.membership import AtMost
 from dco.scores.registry import register
 from dco.scores.regression import AbsoluteResidual, NormalisedResidual, QuantileResidual
 from dco.scores.scales import Scale, Transform, checked_transform, fitted_transform, on_scale, scale_of
-from dco.scores.score import Cutoff, Score, cutoff, expect
+from dco.scores.score import Cutoff, OfScores, Score, at_most, cutoff, expect
 from dco.sets.intervals import Intervals
 
 _RECORDS = (Points, PointsWithSpread, Quantiles)
 
 
 @dataclass(frozen=True)
-class Transformed(Score):
+class Transformed(OfScores):
     """`score` with y and the prediction on the scale of an increasing g: |g(y) - g(mean)| for AbsoluteResidual.
 
     Sets are {y : score of g(y) <= t}, with ends mapped back by the inverse of g and rounded outwards; sizes are in units of
@@ -69,7 +68,7 @@ class Transformed(Score):
         scale, limit = scale_of(self.transform), cutoff(threshold, len(prediction))
         mapped = self.score.sets(self._record(scale, prediction), limit).mapped(scale.inverse, scale.forward)  # type: ignore[attr-defined]
         lower = np.where(limit == np.inf, -np.inf, np.maximum(mapped.lower, scale.least))
-        return Intervals(lower, np.where(limit == np.inf, np.inf, mapped.upper), AtMost(self, prediction, limit))
+        return Intervals(lower, np.where(limit == np.inf, np.inf, mapped.upper), at_most(self, prediction, limit))
 
     def sizes(self, prediction: Prediction, threshold: Cutoff) -> Floats:
         """The length of each set in units of y, without rounding its ends outwards."""
@@ -95,7 +94,7 @@ class Transformed(Score):
 
 
 @dataclass(frozen=True)
-class Within(Score):
+class Within(OfScores):
     """`score` for a y that is known to lie in [low, high]: its sets are cut there, and a y beyond scores +inf.
 
     Coverage is that of `score`: what is cut off cannot happen. If it does happen in calibration rows, it counts as a miss.
@@ -111,15 +110,6 @@ class Within(Score):
         if not self.low < self.high:
             raise ValueError(f"low must be less than high, got {self.low} and {self.high}.")
 
-    @property
-    def needs(self) -> tuple[type, ...]:  # type: ignore[override]
-        """The records that `score` reads."""
-        return self.score.needs
-
-    def fitted(self, y: ArrayLike) -> Within:
-        """With what `score` learns from training targets."""
-        return replace(self, score=self.score.fitted(y))
-
     def observed(self, prediction: Any, y: ArrayLike) -> Floats:
         """The score of y, (n,); +inf where y is not in the range."""
         value = responses(y, len(prediction))
@@ -131,7 +121,7 @@ class Within(Score):
         sets: Any = self.score.sets(prediction, limit)
         least, most = (np.where(limit == np.inf, end, own) for end, own in ((-np.inf, self.low), (np.inf, self.high)))
         each = np.broadcast_to(least, len(prediction)), np.broadcast_to(most, len(prediction))
-        return replace(sets.clip(*each), member=AtMost(self, prediction, limit))
+        return replace(sets.clip(*each), member=at_most(self, prediction, limit))
 
 
 def support_of(given: Any) -> tuple[float, float]:

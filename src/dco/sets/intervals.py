@@ -2,23 +2,61 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeAlias, overload
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dco.foundations.arrays import AnyArray, Bools, Floats, Integers, real_numbers, responses
+from dco.foundations.arrays import AnyArray, Bools, Floats, Integers, real_numbers, responses, sums_from_zero
 from dco.foundations.display import number
 from dco.foundations.extras import require
-from dco.sets.prediction_sets import Row, Rows, chosen, compressed_rows, described, html_of_sets
+from dco.sets.prediction_sets import PredictionSets, Row, Rows, chosen, compressed_rows, described, html_of_sets
 
 Member: TypeAlias = Callable[[ArrayLike], Bools]
 
 
+class _OnTheLine(PredictionSets):
+    """What intervals and unions of them share: ends that are checked, and a `member` that decides where it is given."""
+
+    lower: Floats
+    upper: Floats
+    member: Member | None
+
+    def __post_init__(self) -> None:
+        lower, upper = np.asarray(self.lower), np.asarray(self.upper)
+        if lower.ndim != 1 or lower.shape != upper.shape:
+            raise ValueError(
+                f"lower and upper must hold one number per interval, got shapes {lower.shape} and {upper.shape}."
+            )
+        for name, ends in (("lower", lower), ("upper", upper)):
+            if ends.size and ends.dtype.kind not in "iubf":
+                raise ValueError(f"{name} must be real numbers, got dtype {ends.dtype}.")
+            if ends.dtype.kind == "f" and np.isnan(ends.min(initial=np.inf)):
+                place = int(np.flatnonzero(np.isnan(ends))[0])
+                raise ValueError(f"{name} is NaN in place {place}; an end is a number or infinite.")
+            object.__setattr__(self, name, ends if ends.dtype.kind == "f" else ends.astype(np.float64))
+
+    def __repr__(self) -> str:
+        return described(self, self._shown)
+
+    def _repr_html_(self) -> str:
+        return html_of_sets(self, self._shown)
+
+    def _shown(self, row: int) -> str:
+        pieces = np.reshape(self[row], (-1, 2))  # type: ignore[index]
+        texts = [f"[{number(low)}, {number(high)}]" for low, high in pieces if low <= high]
+        return " or ".join(texts[:3]) + (" or ..." if len(texts) > 3 else "") if texts else "{}"
+
+    def is_infinite(self) -> Bools:
+        """Rows whose set reaches to infinity on a side."""
+        return np.asarray(np.isinf(self.sizes()))
+
+
 @dataclass(frozen=True, eq=False, repr=False)
-class Intervals:
+class Intervals(_OnTheLine):
     """One closed interval per row; lower > upper means the empty set.
 
     `member` decides membership where it is given: sets that a score makes carry ``observed(prediction, y) <= threshold``.
@@ -28,9 +66,6 @@ class Intervals:
     lower: Floats
     upper: Floats
     member: Member | None = None
-
-    def __post_init__(self) -> None:
-        _set_ends(self)
 
     def __len__(self) -> int:
         return len(self.lower)
@@ -44,7 +79,8 @@ class Intervals:
         rows = chosen(key, len(self))
         if isinstance(rows, int):
             return float(self.lower[rows]), float(self.upper[rows])
-        return Intervals(self.lower[rows], self.upper[rows], _member_of(self, rows))
+        member = self.member and partial(_of_some_rows, self.member, len(self), rows)
+        return Intervals(self.lower[rows], self.upper[rows], member)
 
     def __iter__(self) -> Iterator[tuple[float, float]]:
         return zip(self.lower.tolist(), self.upper.tolist(), strict=True)
@@ -54,12 +90,6 @@ class Intervals:
         if copy is False:
             raise ValueError("the ends are stored in two arrays, so one array of both is always a copy.")
         return np.asarray(np.stack([self.lower, self.upper], axis=1), dtype=dtype)
-
-    def __repr__(self) -> str:
-        return described(self, lambda row: _shown([(self.lower[row], self.upper[row])]))
-
-    def _repr_html_(self) -> str:
-        return html_of_sets(self, lambda row: _shown([(self.lower[row], self.upper[row])]))
 
     def contains(self, y: ArrayLike) -> Bools:
         """Whether each row's interval holds that row's y."""
@@ -77,10 +107,6 @@ class Intervals:
         """Rows whose set is empty."""
         return np.asarray(self.lower > self.upper)
 
-    def is_infinite(self) -> Bools:
-        """Rows whose set reaches to infinity on a side."""
-        return np.asarray(np.isinf(self.sizes()))
-
     def clip(self, lower: ArrayLike | None = None, upper: ArrayLike | None = None) -> Intervals:
         """The part of each interval in [lower, upper]; one number for all rows, or one per row.
 
@@ -92,7 +118,8 @@ class Intervals:
         `TransformedTargetRegressor` learns on the scale of log y too, but its intervals are made on that of y: clip them.
         """
         least, most = _limits(lower, upper, len(self))
-        return Intervals(np.maximum(self.lower, least), np.minimum(self.upper, most), _clipped(self, least, most))
+        member = self.member and partial(_inside, self.member, least, most)
+        return Intervals(np.maximum(self.lower, least), np.minimum(self.upper, most), member)
 
     def mapped(self, function: Callable[[Any], Any], inverse: Callable[[Any], Any]) -> Intervals:
         """The sets on the scale of an increasing function: ``sets.mapped(np.exp, np.log)`` for those of a model of log y.
@@ -106,7 +133,7 @@ class Intervals:
                 raise ValueError("function must be increasing, but it maps some lower ends above the upper ones.")
         lower = np.where(empty, np.inf, _mapped_ends(self.lower, -1.0, function, inverse))
         upper = np.where(empty, -np.inf, _mapped_ends(self.upper, 1.0, function, inverse))
-        return Intervals(lower, upper, _Through(self.contains, inverse))
+        return Intervals(lower, upper, partial(_through, self.contains, inverse))
 
     def to_frame(self, index: Any = None) -> Any:
         """A pandas DataFrame with columns ``lower``, ``upper`` and ``size``."""
@@ -116,7 +143,7 @@ class Intervals:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class IntervalUnions:
+class IntervalUnions(_OnTheLine):
     """Any number of disjoint closed intervals per row, ascending.
 
     Row i is the union of [lower[j], upper[j]] for j from ``row_pointers[i]`` to ``row_pointers[i + 1] - 1``. `member`, where
@@ -129,7 +156,7 @@ class IntervalUnions:
     member: Member | None = None
 
     def __post_init__(self) -> None:
-        _set_ends(self)
+        super().__post_init__()
         pointers = np.asarray(self.row_pointers)
         if pointers.ndim != 1 or not pointers.size or pointers[0] != 0 or pointers[-1] != len(self.lower):
             raise ValueError(
@@ -137,6 +164,12 @@ class IntervalUnions:
                 f"got shape {pointers.shape}."
             )
         object.__setattr__(self, "row_pointers", pointers)
+
+    @classmethod
+    def of_pieces(cls, n: int, rows: Integers, lower: Floats, upper: Floats, member: Member | None = None) -> IntervalUnions:
+        """The unions of n rows, from pieces and the row of each; the pieces of one row ascend."""
+        order = np.argsort(rows, kind="stable")
+        return cls(sums_from_zero(np.bincount(rows, minlength=n)), lower[order], upper[order], member)
 
     def __len__(self) -> int:
         return len(self.row_pointers) - 1
@@ -151,16 +184,11 @@ class IntervalUnions:
         if isinstance(rows, int):
             return [(low, high) for low, high in self.pieces(rows).tolist()]
         pointers, places = compressed_rows(self.row_pointers, rows)
-        return IntervalUnions(pointers, self.lower[places], self.upper[places], _member_of(self, rows))
+        member = self.member and partial(_of_some_rows, self.member, len(self), rows)
+        return IntervalUnions(pointers, self.lower[places], self.upper[places], member)
 
     def __iter__(self) -> Iterator[list[tuple[float, float]]]:
         return (self[row] for row in range(len(self)))
-
-    def __repr__(self) -> str:
-        return described(self, lambda row: _shown(self.pieces(row)))
-
-    def _repr_html_(self) -> str:
-        return html_of_sets(self, lambda row: _shown(self.pieces(row)))
 
     def pieces(self, row: int) -> Floats:
         """The intervals of one row, (p, 2)."""
@@ -173,7 +201,7 @@ class IntervalUnions:
         value = responses(y, len(self))
         if self.member is not None:
             return self.member(value)
-        rows = self._rows()
+        rows = self.rows()
         value = value[rows]
         found = np.zeros(len(self), dtype=bool)
         found[rows[(self.lower <= value) & (value <= self.upper)]] = True
@@ -183,24 +211,20 @@ class IntervalUnions:
         """The total length of each row's intervals."""
         with np.errstate(over="ignore"):
             lengths = np.asarray(self.upper - self.lower, dtype=np.float64)
-        return np.bincount(self._rows(), weights=lengths, minlength=len(self)).astype(np.float64)
+        return np.bincount(self.rows(), weights=lengths, minlength=len(self)).astype(np.float64)
 
     def is_empty(self) -> Bools:
         """Rows that hold no interval."""
         return np.asarray(np.diff(self.row_pointers) == 0)
 
-    def is_infinite(self) -> Bools:
-        """Rows whose set reaches to infinity on a side."""
-        return np.asarray(np.isinf(self.sizes()))
-
     def clip(self, lower: ArrayLike | None = None, upper: ArrayLike | None = None) -> IntervalUnions:
         """The part of each row's set in [lower, upper]; see `Intervals.clip`. Pieces wholly outside are left out."""
         least, most = _limits(lower, upper, len(self))
-        rows = self._rows()
+        rows = self.rows()
         low, high = np.maximum(self.lower, least[rows]), np.minimum(self.upper, most[rows])
         kept = low <= high
-        pointers = np.concatenate([[0], np.cumsum(np.bincount(rows[kept], minlength=len(self)))])
-        return IntervalUnions(pointers, low[kept], high[kept], _clipped(self, least, most))
+        member = self.member and partial(_inside, self.member, least, most)
+        return IntervalUnions.of_pieces(len(self), rows[kept], low[kept], high[kept], member)
 
     def hull(self) -> Intervals:
         """The smallest interval around each row's set, members and gaps (lower = inf, upper = -inf for an empty one)."""
@@ -218,61 +242,33 @@ class IntervalUnions:
             {"lower": hull.lower, "upper": hull.upper, "pieces": list(self), "size": self.sizes()}, index=index
         )
 
-    def _rows(self) -> Integers:
+    def rows(self) -> Integers:
+        """The row of each interval."""
         return np.repeat(np.arange(len(self)), np.diff(self.row_pointers))
 
 
-@dataclass(frozen=True, eq=False)
-class _SomeRows:
+def _of_some_rows(member: Member, n: int, rows: Integers, y: ArrayLike) -> Bools:
     """Membership for some rows of sets whose own rule asks for a value of every row."""
-
-    member: Member
-    n: int
-    rows: Integers
-
-    def __call__(self, y: ArrayLike) -> Bools:
-        value, found = responses(y, len(self.rows)), np.zeros(len(self.rows), dtype=bool)
-        left = np.arange(len(self.rows))
-        while left.size:  # one round, or as many as the commonest row was chosen times
-            rows, first = np.unique(self.rows[left], return_index=True)
-            asked = np.zeros(self.n)
-            asked[rows] = value[left[first]]
-            found[left[first]] = self.member(asked)[rows]
-            left = np.delete(left, first)
-        return found
+    value, found, left = responses(y, len(rows)), np.zeros(len(rows), dtype=bool), np.arange(len(rows))
+    while left.size:  # one round, or as many as the commonest row was chosen times
+        distinct, first = np.unique(rows[left], return_index=True)
+        asked = np.zeros(n)
+        asked[distinct] = value[left[first]]
+        found[left[first]] = member(asked)[distinct]
+        left = np.delete(left, first)
+    return found
 
 
-def _member_of(sets: Intervals | IntervalUnions, rows: Integers) -> Member | None:
-    return None if sets.member is None else _SomeRows(sets.member, len(sets), rows)
-
-
-@dataclass(frozen=True, eq=False)
-class _Inside:
+def _inside(member: Member, least: Floats, most: Floats, y: ArrayLike) -> Bools:
     """Membership of sets that were cut at limits."""
-
-    member: Member
-    least: Floats
-    most: Floats
-
-    def __call__(self, y: ArrayLike) -> Bools:
-        value = responses(y, len(self.least))
-        return np.asarray(self.member(value) & (self.least <= value) & (value <= self.most))
+    value = responses(y, len(least))
+    return np.asarray(member(value) & (least <= value) & (value <= most))
 
 
-def _clipped(sets: Intervals | IntervalUnions, least: Floats, most: Floats) -> Member | None:
-    return None if sets.member is None else _Inside(sets.member, least, most)
-
-
-@dataclass(frozen=True, eq=False)
-class _Through:
+def _through(member: Member, inverse: Callable[[Any], Any], y: ArrayLike) -> Bools:
     """Membership of sets that were mapped to another scale."""
-
-    member: Member
-    inverse: Callable[[Any], Any]
-
-    def __call__(self, y: ArrayLike) -> Bools:
-        with np.errstate(all="ignore"):  # a y outside the domain, such as log(-1): NaN is in no set
-            return self.member(self.inverse(np.asarray(y, dtype=np.float64)))
+    with np.errstate(all="ignore"):  # a y outside the domain, such as log(-1): NaN is in no set
+        return member(inverse(np.asarray(y, dtype=np.float64)))
 
 
 def _mapped_ends(ends: Floats, side: float, function: Callable[[Any], Any], inverse: Callable[[Any], Any]) -> Floats:
@@ -305,23 +301,3 @@ def _limits(lower: ArrayLike | None, upper: ArrayLike | None, n: int) -> tuple[F
         row = int(crossed[0])
         raise ValueError(f"lower must not exceed upper, got {least[row]:g} and {most[row]:g} for row {row}.")
     return least, most
-
-
-def _shown(pieces: Iterable[tuple[float, float]] | Floats) -> str:
-    """The ends of a row's intervals; an empty set is {}."""
-    texts = [f"[{number(low)}, {number(high)}]" for low, high in pieces if low <= high]
-    return " or ".join(texts[:3]) + (" or ..." if len(texts) > 3 else "") if texts else "{}"
-
-
-def _set_ends(record: Intervals | IntervalUnions) -> None:
-    lower, upper = np.asarray(record.lower), np.asarray(record.upper)
-    if lower.ndim != 1 or lower.shape != upper.shape:
-        raise ValueError(f"lower and upper must hold one number per interval, got shapes {lower.shape} and {upper.shape}.")
-    for name, ends in (("lower", lower), ("upper", upper)):
-        if ends.size and ends.dtype.kind not in "iubf":
-            raise ValueError(f"{name} must be real numbers, got dtype {ends.dtype}.")
-        if ends.dtype.kind == "f" and np.isnan(ends.min(initial=np.inf)):
-            raise ValueError(
-                f"{name} is NaN in place {int(np.flatnonzero(np.isnan(ends))[0])}; an end is a number or infinite."
-            )
-        object.__setattr__(record, name, ends if ends.dtype.kind == "f" else ends.astype(np.float64))

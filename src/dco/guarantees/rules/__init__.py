@@ -14,7 +14,7 @@ from dco.guarantees.rules.rule import (
     split_conformal,
 )
 from dco.guarantees.rules.weighted import grouped_conformal, one_row_per_group, weighted_conformal
-from dco.scores.two_ends import two_ends
+from dco.scores.regression import two_ends
 
 __all__ = [
     "RULES", "CertifiedSettings", "Guarantee", "Rule", "Threshold", "WeightedThresholds", "bayesian_quadrature",
