@@ -50,8 +50,7 @@ class DecisionScore(LabelScore):
     labels: tuple[Any, ...] | None = None
 
     def __init__(self, loss_matrix: ArrayLike, labels: Sequence[Any] | AnyArray | None = None) -> None:
-        matrix = _checked_matrix(loss_matrix)
-        names = None if labels is None else tuple(np.asarray(labels).tolist())
+        matrix, names = _checked(loss_matrix, labels)
         if names is not None and (len(names) != matrix.shape[1] or len(set(names)) != len(names)):
             raise ValueError(f"labels must hold {matrix.shape[1]} distinct labels, one for each column of loss_matrix.")
         object.__setattr__(self, "loss_matrix", tuple(tuple(row) for row in matrix.tolist()))
@@ -67,9 +66,9 @@ class DecisionScore(LabelScore):
         step = max(1, _POINTS_AT_ONCE // (losses.shape[0] * probabilities.shape[1]))
         pieces = [
             self._envelope(np.asarray(probabilities[start : start + step], dtype=np.float64), losses)
-            for start in range(0, len(probabilities), step)
+            for start in range(0, max(len(probabilities), 1), step)
         ]
-        return np.concatenate(pieces) if pieces else np.zeros(probabilities.shape)
+        return np.concatenate(pieces)
 
     def label_scores(self, probabilities: Floats, codes: Integers, uniforms: Doubles) -> Doubles:
         """The score of one label per row."""
@@ -78,7 +77,7 @@ class DecisionScore(LabelScore):
     def bound(self, prediction: Any) -> tuple[LabelScore, ClassRecord]:
         """The score with its columns in the order of the record's labels, and the record."""
         record = on_host(self._expected(prediction).as_probabilities())
-        matrix = _matrix_for(self.loss_matrix, self.labels, record.labels(), record.n_classes, record.unseen is not None)
+        matrix = _columns_of(np.asarray(self.loss_matrix), self.labels, record, unseen=record.unseen is not None)
         return self if self.labels is None else replace(self, loss_matrix=matrix, labels=None), record
 
     def _envelope(self, probabilities: Doubles, losses: Doubles) -> Doubles:
@@ -182,11 +181,10 @@ def act(
     is treated as the set of all labels. Equal actions are told apart by their expected loss where `prediction` is given, and
     by their number after that.
     """
-    matrix, unseen = _checked_matrix(loss_matrix), prediction is not None and prediction.unseen is not None
-    names = None if labels is None else tuple(np.asarray(labels).tolist())
-    losses = np.asarray(_matrix_for(tuple(map(tuple, matrix.tolist())), names, sets.classes, sets.n_classes, unseen))
+    matrix, names = _checked(loss_matrix, labels)
+    losses = _columns_of(matrix, names, sets, unseen=prediction is not None and prediction.unseen is not None)
     miss = None if alpha is None else float(as_rational(alpha))
-    expected = None if prediction is None else _expected_losses(prediction, sets, losses)
+    expected = np.zeros((len(sets), len(losses))) if prediction is None else _expected_losses(prediction, sets, losses)
     n, step = len(sets), max(1, _POINTS_AT_ONCE // losses.size)
     actions, worst, robust = np.zeros(n, dtype=np.int64), np.zeros(n), np.zeros(n)
     members = sets.to_dense()
@@ -199,8 +197,7 @@ def act(
             outside = _largest(losses, ~members[rows])
             criterion = inside + miss * np.maximum(outside - inside, 0)
         ties = criterion == criterion.min(axis=1, keepdims=True)
-        second = np.zeros(ties.shape) if expected is None else expected[rows]
-        chosen = np.argmin(np.where(ties, second, np.inf), axis=1)
+        chosen = np.argmin(np.where(ties, expected[rows], np.inf), axis=1)
         here = np.arange(len(chosen))
         actions[rows], worst[rows], robust[rows] = chosen, inside[here, chosen], criterion[here, chosen]
     return Actions(actions, worst, robust)
@@ -227,24 +224,19 @@ def _expected_losses(prediction: ClassRecord, sets: LabelSets, losses: Floats) -
     return np.asarray(record.probabilities @ losses[:, : record.n_known].T)
 
 
-def _checked_matrix(loss_matrix: ArrayLike) -> Floats:
+def _checked(loss_matrix: ArrayLike, labels: Sequence[Any] | AnyArray | None) -> tuple[Floats, tuple[Any, ...] | None]:
     matrix = np.asarray(loss_matrix, dtype=np.float64)
     if matrix.ndim != 2 or 0 in matrix.shape:
         raise ValueError(f"loss_matrix must have one row per action and one column per label, got shape {matrix.shape}.")
     if not np.all(np.isfinite(matrix)):
         raise ValueError("loss_matrix must be finite.")
-    return matrix
+    return matrix, None if labels is None else tuple(np.asarray(labels).tolist())
 
 
-def _matrix_for(
-    matrix: tuple[tuple[float, ...], ...],
-    names: tuple[Any, ...] | None,
-    labels: AnyArray | None,
-    n_classes: int,
-    unseen: bool,
-) -> tuple[tuple[float, ...], ...]:
-    """The loss matrix with one column for each label of a record, in the record's order."""
-    columns = len(matrix[0])
+def _columns_of(matrix: Floats, names: tuple[Any, ...] | None, record: ClassRecord | LabelSets, *, unseen: bool) -> Floats:
+    """The loss matrix with one column for each label of a record or of sets, in their order."""
+    labels = record.classes if isinstance(record, LabelSets) else record.labels()
+    columns, n_classes = matrix.shape[1], record.n_classes
     if names is None:
         if unseen:
             raise ValueError(
@@ -263,7 +255,7 @@ def _matrix_for(
     if np.any(places < 0):
         missing = wanted[int(np.flatnonzero(places < 0)[0])]
         raise ValueError(f"loss_matrix has no column for the label {missing!r}; its columns are {list(names)!r:.200}.")
-    return tuple(tuple(row[place] for place in places) for row in matrix)
+    return matrix[:, places]
 
 
 register(RiskAverse)
