@@ -304,8 +304,9 @@ def _floored(width: Floats, lower: Floats, upper: Floats) -> Floats:
 
 def _distance(y: ArrayLike, mean: Floats) -> Floats:
     """|y - mean|, (n,)."""
+    same = isinstance(y, np.ndarray) and y.dtype == np.float64 and y.shape == mean.shape
     with np.errstate(over="ignore"):
-        deviation: Floats = np.subtract(responses(y, len(mean)), mean, dtype=np.float64)
+        deviation: Floats = np.subtract(y if same else responses(y, len(mean)), mean, dtype=np.float64)
     return np.abs(deviation, out=deviation)
 
 

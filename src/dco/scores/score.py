@@ -160,9 +160,8 @@ def checked_score(score: Any) -> Score:
 
 def is_ours(score: Score) -> bool:
     """Whether the score and those that it is made of are dco's own, whose sets the tests compare with their scores."""
-    if type(score).__module__.partition(".")[0] != "dco":
-        return False
-    return all(map(is_ours, _parts(score)))
+    ours = type(score).__module__.partition(".")[0] == "dco"
+    return ours and (not isinstance(score, OfScores) or all(map(is_ours, _parts(score))))
 
 
 def check_inverse(score: Score, prediction: Prediction, y: ArrayLike, scores: Floats) -> None:
