@@ -356,21 +356,24 @@ def test_what_a_model_cannot_give_is_an_error_that_names_both_sides():
         predict_record(Liar().fit(X, Y), X)
 
 
-@pytest.mark.parametrize("wrap", [lambda m: m, lambda m: make_pipeline(StandardScaler(), m)])
-def test_an_average_of_models_gives_what_all_its_members_give(wrap):
+def test_an_average_of_models_gives_what_all_its_members_give():
     assert records_of(AveragedModel([BayesianRidge(), ResidualSpread(Ridge()), Ridge()])) == (dco.Points,)
-    numbers = wrap(AveragedModel([BayesianRidge(), ResidualSpread(Ridge())])).fit(X, Y)
+    fitted = [BayesianRidge().fit(X, Y), make_pipeline(StandardScaler(), ResidualSpread(Ridge())).fit(X, Y)]
+    numbers = AveragedModel(fitted).of_fitted(fitted)
     assert records_of(numbers) == (dco.PointsWithSpread, dco.Points)
-    members = [predict_record(wrap(model).fit(X, Y), X) for model in (BayesianRidge(), ResidualSpread(Ridge()))]
+    members = [predict_record(model, X) for model in fitted]
     record = predict_record(numbers, X)
     np.testing.assert_allclose(record.mean, (members[0].mean + members[1].mean) / 2)
     np.testing.assert_allclose(record.spread, (members[0].spread + members[1].spread) / 2)
-    classes = wrap(AveragedModel([LogisticRegression(), LinearSVC()])).fit(X, LABELS)
+    np.testing.assert_allclose(numbers.predict(X), record.mean)
+    fitted = [LogisticRegression().fit(X, LABELS), LinearSVC().fit(X, LABELS)]
+    classes = AveragedModel(fitted).of_fitted(fitted)
     record = predict_record(classes, X, uniforms=np.full(80, 0.5), classes=["dog"])
     assert isinstance(record, dco.ClassProbabilities)
     np.testing.assert_array_equal(record.classes, ["ant", "bee", "cow"])
     np.testing.assert_array_equal(record.uniforms, np.full(80, 0.5))
     np.testing.assert_array_equal(record.unseen, ["dog"])
+    np.testing.assert_array_equal(classes.predict(X), record.classes[record.probabilities.argmax(axis=1)])
 
 
 def test_models_without_scikit_learns_tags_are_known_by_what_they_offer():

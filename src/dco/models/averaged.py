@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields
 from typing import Any
 
 import numpy as np
-from sklearn.base import BaseEstimator, clone
-from sklearn.utils.validation import check_is_fitted
+from sklearn.base import BaseEstimator
 
-from dco.models.adapt import CLASS_RECORDS, is_frozen, predict_record, records_of
+from dco.models.adapt import CLASS_RECORDS, predict_record, records_of
 from dco.predictions import ClassDraws, ClassProbabilities, GaussianMixtures, Prediction
 
 
 class AveragedModel(BaseEstimator):
-    """Fits every member on the same rows and averages their predictions, record by record.
+    """The average of what its members predict, record by record; each is fitted by itself (`of_fitted`).
 
     Probabilities, means, spreads and quantiles are averaged; draws and mixture components are pooled.
     """
@@ -23,20 +21,13 @@ class AveragedModel(BaseEstimator):
     def __init__(self, members: Sequence[Any]) -> None:
         self.members = members
 
-    def fit(self, X: Any, y: Any, **params: Any) -> AveragedModel:
-        """Fit a clone of each member; frozen members are used as they are."""
-        fitted = [model if is_frozen(model) else clone(model).fit(X, y, **params) for model in self.members]
-        return self._adopt(fitted)
-
     def of_fitted(self, fitted: list[Any]) -> AveragedModel:
-        """An averaged model whose members were fitted elsewhere, on the same rows."""
-        return AveragedModel(self.members)._adopt(fitted)
-
-    def _adopt(self, fitted: list[Any]) -> AveragedModel:
-        self.fitted_ = fitted
+        """The same with members that were fitted elsewhere, on the same rows."""
+        made = AveragedModel(self.members)
+        made.fitted_ = fitted
         if all(hasattr(model, "classes_") for model in fitted):
-            self.classes_ = np.asarray(fitted[0].classes_)
-        return self
+            made.classes_ = np.asarray(fitted[0].classes_)
+        return made
 
     def records(self) -> tuple[type, ...]:
         """What every member gives."""
@@ -44,26 +35,24 @@ class AveragedModel(BaseEstimator):
 
     def predict_kind(self, X: Any, kind: type) -> Prediction:
         """The average of the members' records of one kind."""
-        check_is_fitted(self, "fitted_")
         return self.average([predict_record(model, X, kind) for model in self.fitted_])
 
     def predict(self, X: Any) -> Any:
         """The label with the largest average probability, or the average of the members' predictions."""
-        check_is_fitted(self, "fitted_")
         if hasattr(self, "classes_"):
             return self.classes_[np.argmax(self.predict_proba(X), axis=1)]
         return np.mean([model.predict(X) for model in self.fitted_], axis=0)
 
     def predict_proba(self, X: Any) -> Any:
         """The average probability of each class."""
-        record = self.predict_kind(X, ClassProbabilities)
-        assert isinstance(record, ClassProbabilities)
+        record: Any = self.predict_kind(X, ClassProbabilities)
         return record.probabilities
 
     @staticmethod
     def average(records: Sequence[Any]) -> Prediction:
         """One record from several of the same kind."""
         first, kind = records[0], type(records[0])
+        made: Prediction
         if kind in CLASS_RECORDS:
             if any(not np.array_equal(record.classes, first.classes) for record in records[1:]):
                 raise ValueError("models that know different classes cannot be averaged.")
@@ -71,12 +60,11 @@ class AveragedModel(BaseEstimator):
                 values = np.concatenate([record.draws for record in records])
             else:
                 values = np.minimum(np.mean([record.probabilities for record in records], axis=0), 1)
-            made: Prediction = kind(values, first.classes, first.uniforms, first.unseen)
-            return made
-        if kind is GaussianMixtures:
+            made = kind(values, first.classes, first.uniforms, first.unseen)
+        elif kind is GaussianMixtures:
             scales = [np.broadcast_to(record.sds, record.means.shape) for record in records]
-            means = np.concatenate([record.means for record in records], axis=1)
-            return GaussianMixtures(means, np.concatenate(scales, axis=1))
-        parts = [[getattr(record, field.name) for record in records] for field in fields(first)]
-        made = kind(*(None if any(v is None for v in part) else np.mean(part, axis=0) for part in parts))
+            made = kind(np.concatenate([record.means for record in records], axis=1), np.concatenate(scales, axis=1))
+        else:
+            parts = zip(*(vars(record).values() for record in records), strict=True)
+            made = kind(*(None if any(part is None for part in each) else np.mean(each, axis=0) for each in parts))
         return made

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import fields, replace
+from itertools import chain, count
 from typing import Any
 
 from dco.scores.score import Score
@@ -26,16 +27,22 @@ def grid(estimator: Any, /, **values: Any) -> dict[str, Any]:
             f"got {estimator!r:.200}."
         )
     from sklearn.model_selection import ParameterGrid
+    from sklearn.pipeline import Pipeline
 
     choices = {name: _choices(name, value) for name, value in values.items()}
-    title, prefix = _last_step(estimator)
+    last, prefix = estimator, ""  # a pipeline is called by its last step, whose parameters go without their path
+    while isinstance(last, Pipeline):
+        step, last = last.steps[-1]
+        prefix += f"{step}__"
     found: dict[str, Any] = {}
     for combination in ParameterGrid(choices):
         setting = {name: combination[name] for name in choices}  # in the order of the call
         # two underscores would read as scikit-learn's path to a parameter wherever names of models are part of one
         short = {name: name.removeprefix(prefix).replace("__", ".") for name in setting}
         text = ", ".join(f"{short[name]}={_readable(value)}" for name, value in setting.items())
-        found[_unused(f"{title}({text})" if text else title, found)] = _with(estimator, setting)
+        title = f"{type(last).__name__}({text})" if text else type(last).__name__
+        names = chain([title], (f"{title} #{number}" for number in count(2)))
+        found[next(name for name in names if name not in found)] = _with(estimator, setting)
     return found
 
 
@@ -49,17 +56,6 @@ def _with(base: Any, setting: dict[str, Any]) -> Any:
         if name not in known:
             raise ValueError(f"{type(base).__name__} has no parameter {name!r}; it has {', '.join(known) or 'none'}.")
     return replace(score, **setting)
-
-
-def _last_step(estimator: Any) -> tuple[str, str]:
-    """What a model or a score is called, and the path to its parameters: those of the last step of a pipeline."""
-    from sklearn.pipeline import Pipeline
-
-    prefix = ""
-    while isinstance(estimator, Pipeline):
-        step, estimator = estimator.steps[-1]
-        prefix += f"{step}__"
-    return type(estimator).__name__, prefix
 
 
 def _choices(name: str, value: Any) -> list[Any]:
@@ -82,11 +78,3 @@ def _copied(value: Any) -> Any:
     from sklearn.base import clone
 
     return clone(value) if hasattr(value, "get_params") and not isinstance(value, type) else value
-
-
-def _unused(title: str, taken: dict[str, Any]) -> str:
-    number, name = 1, title
-    while name in taken:
-        number += 1
-        name = f"{title} #{number}"
-    return name

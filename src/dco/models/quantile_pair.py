@@ -97,20 +97,14 @@ class QuantilePair(MadeOfRegressors):
 
 def quantile_settings(estimator: Any, level: float) -> dict[str, Any]:
     """The parameters that make `estimator` a model of the quantile at `level`; pipelines are followed to their last step."""
-    prefix, inner = "", estimator
-    while True:
-        if isinstance(inner, Pipeline):
-            name, inner = inner.steps[-1]
-            prefix += f"{name}__"
-        elif isinstance(inner, TransformedTargetRegressor) and inner.regressor is not None:
-            inner = inner.regressor  # quantiles commute with increasing transformations
-            prefix += "regressor__"
-        else:
-            break
-    return {prefix + name: value for name, value in _settings(inner, level).items()}
-
-
-def _settings(estimator: Any, level: float) -> dict[str, Any]:
+    inner, path = estimator, ""
+    if isinstance(estimator, Pipeline):
+        name, inner = estimator.steps[-1]
+        path = f"{name}__"
+    elif isinstance(estimator, TransformedTargetRegressor) and estimator.regressor is not None:
+        inner, path = estimator.regressor, "regressor__"  # quantiles commute with increasing transformations
+    if path:
+        return {path + name: value for name, value in quantile_settings(inner, level).items()}
     known = estimator.get_params(deep=False) if hasattr(estimator, "get_params") else {}
     families = {base.__module__.split(".")[0] for base in type(estimator).__mro__}
     # XGBoost and LightGBM take their level as a free keyword that get_params need not list, so their packages are named

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -66,9 +66,9 @@ class DecisionScore(LabelScore):
         step = max(1, _POINTS_AT_ONCE // (losses.shape[0] * probabilities.shape[1]))
         pieces = [
             self._envelope(np.asarray(probabilities[start : start + step], dtype=np.float64), losses)
-            for start in range(0, max(len(probabilities), 1), step)
+            for start in range(0, len(probabilities), step)
         ]
-        return np.concatenate(pieces)
+        return np.concatenate(pieces) if pieces else np.zeros(probabilities.shape)
 
     def label_scores(self, probabilities: Floats, codes: Integers, uniforms: Doubles) -> Doubles:
         """The score of one label per row."""
@@ -78,7 +78,7 @@ class DecisionScore(LabelScore):
         """The score with its columns in the order of the record's labels, and the record."""
         record = on_host(self._expected(prediction).as_probabilities())
         matrix = _columns_of(np.asarray(self.loss_matrix), self.labels, record, unseen=record.unseen is not None)
-        return self if self.labels is None else replace(self, loss_matrix=matrix, labels=None), record
+        return self if self.labels is None else type(self)(matrix), record
 
     def _envelope(self, probabilities: Doubles, losses: Doubles) -> Doubles:
         """Walk along the lower hull of (t, V) from b = 0 upwards, for all rows at once.
