@@ -49,15 +49,12 @@ class SufficientStatistics:
     @classmethod
     def of(cls, datasets: Iterable[tuple[Floats, Floats]]) -> SufficientStatistics:
         """Sum up (inputs, targets) pairs that share their number of columns."""
-        grams, centres, residuals, rows = [], [], [], []
+        found = []
         for inputs, targets in datasets:
             design = np.column_stack([inputs, np.ones(len(targets))])
             centre = np.linalg.lstsq(design, targets, rcond=None)[0]
-            grams.append(design.T @ design)
-            centres.append(centre)
-            residuals.append(np.sum((targets - design @ centre) ** 2))
-            rows.append(len(targets))
-        return cls(np.stack(grams), np.stack(centres), np.asarray(residuals), np.asarray(rows))
+            found.append((design.T @ design, centre, np.sum((targets - design @ centre) ** 2), len(targets)))
+        return cls(*map(np.asarray, zip(*found, strict=True)))
 
     def take(self, index: Integers) -> SufficientStatistics:
         """Some of the problems, in this order."""

@@ -88,11 +88,10 @@ class MCDropoutClassifier(ClassifierMixin, BaseEstimator):
         for X, y in datasets:
             fits.append([clone(head) for head in heads])
             shared: dict[bool, Any] = {}  # heads on the same rows share them, and their check
+            first = clone(heads[0])
+            rows, codes = first._checked(X, y)
             for head in fits[-1]:
-                if head is fits[-1][0]:
-                    rows, codes = head._checked(X, y)
-                for name in _OF_ROWS & vars(fits[-1][0]).keys():
-                    setattr(head, name, getattr(fits[-1][0], name))
+                vars(head).update({name: value for name, value in vars(first).items() if name in _OF_ROWS})
                 tasks.append((head, head._prepare(rows, codes, shared)))
         _train(tasks, memory=memory)
         return fits
@@ -147,9 +146,10 @@ class MCDropoutClassifier(ClassifierMixin, BaseEstimator):
     def _prepare(self, rows: Floats, codes: Integers, shared: dict[bool, Any]) -> _Task:
         """Draw from `random_state` all that training needs, in an order that no batching changes."""
         self._check_parameters()
-        if bool(self.standardise) not in shared:
-            shared[bool(self.standardise)] = _features(rows, bool(self.standardise))
-        features, self.feature_mean_, self.feature_scale_ = shared[bool(self.standardise)]
+        standardise = bool(self.standardise)
+        if standardise not in shared:
+            shared[standardise] = _features(rows, standardise)
+        features, self.feature_mean_, self.feature_scale_ = shared[standardise]
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         start, order, frozen, noise = np.random.SeedSequence(seed).spawn(4)
         widths = (rows.shape[1], *(int(width) for width in self.hidden), len(self.classes_))
