@@ -91,7 +91,7 @@ class MCDropoutClassifier(ClassifierMixin, BaseEstimator):
             first = clone(heads[0])
             rows, codes = first._checked(X, y)
             for head in fits[-1]:
-                vars(head).update({name: value for name, value in vars(first).items() if name in _OF_ROWS})
+                head.__dict__ |= {name: value for name, value in vars(first).items() if name in _OF_ROWS}
                 tasks.append((head, head._prepare(rows, codes, shared)))
         _train(tasks, memory=memory)
         return fits
