@@ -5,15 +5,22 @@ import pytest
 
 from dco.predictions import Points
 from dco.scores import AbsoluteResidual
-from dco.tuning import bootstrap_stability, grow_tuning_split, grow_until_settled, smallest_calibration, stability
+from dco.tuning import bootstrap_stability, grow_tuning_split, grow_until_settled, stability
 from dco.tuning.stability import Stability
 
 
-def test_calibration_keeps_what_the_level_needs():
-    assert smallest_calibration(alpha=0.1) == 9
-    assert smallest_calibration(alpha=0.1, calibrate_size=50) == 50
-    assert smallest_calibration(alpha=0.1, delta=0.05, calibrate_size=5) == 29  # .9^29 = .047, .9^28 = .052
-    assert smallest_calibration(alpha=0.01) == 99
+@pytest.mark.parametrize(
+    ("options", "kept"),
+    [
+        ({"alpha": 0.1}, 9),
+        ({"alpha": 0.1, "calibrate_size": 50}, 50),
+        ({"alpha": 0.1, "delta": 0.05, "calibrate_size": 5}, 29),  # .9^29 = .047, .9^28 = .052
+        ({"alpha": 0.01}, 99),
+    ],
+)
+def test_calibration_keeps_what_the_level_needs(options, kept):
+    found = grow_until_settled(np.arange(120), lambda rows: False, **options)
+    assert (found.reason, len(found.calibrate)) == ("limit", kept)
 
 
 def test_rows_are_taken_in_order_until_settled():
@@ -39,9 +46,7 @@ def test_a_look_has_settled_where_regret_is_at_most_one_percent():
         assert grow_until_settled(np.arange(50), lambda rows, seen=seen: seen, alpha=0.1).steps[0].settled == wanted
 
 
-def test_growth_stops_where_calibration_would_starve():
-    found = grow_until_settled(np.arange(50), lambda rows: False, alpha=0.1, delta=0.05, start=10)
-    assert (found.reason, len(found.calibrate)) == ("limit", 29)
+def test_what_cannot_grow_is_refused():
     with pytest.raises(ValueError, match="leave none for tuning"):
         grow_until_settled(np.arange(9), lambda rows: True, alpha=0.1)
     with pytest.raises(ValueError, match="each once"):

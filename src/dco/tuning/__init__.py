@@ -8,7 +8,6 @@ from dco.tuning.stability import (
     bootstrap_stability,
     grow_tuning_split,
     grow_until_settled,
-    smallest_calibration,
     split_stability,
 )
 from dco.tuning.strategies import Exhaustive, Found, Optuna, Random, Strategy, Trial
@@ -16,6 +15,6 @@ from dco.tuning.strategies import Exhaustive, Found, Optuna, Random, Strategy, T
 __all__ = [
     "Allocation", "EvaluatedCandidate", "Exhaustive", "FailedCandidate", "Found", "Optuna", "Random", "Ranking",
     "RankingRow", "Stability", "Strategy", "Trial", "bootstrap_stability", "direct_tune", "evaluate_candidate",
-    "grow_tuning_split", "grow_until_settled", "rank_evaluated", "smallest_calibration", "split_stability", "tune",
+    "grow_tuning_split", "grow_until_settled", "rank_evaluated", "split_stability", "tune",
     "tune_levels",
 ]  # fmt: skip

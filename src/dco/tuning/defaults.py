@@ -30,6 +30,7 @@ NAMES = {
 _MOST_CATEGORIES = 30  # of a column; rarer ones share one code, so that an identifier cannot flood a model
 FOLDS_BELOW = 1_000  # rows: a quarter of them would be too few to choose among so many candidates by
 _SCANT = 400  # rows in folds: boosting as it comes costs more than its small trees and the forest, and loses
+_RESIDUALS: tuple[Score, ...] = (AbsoluteResidual(), NormalisedResidual(), QuantileResidual())
 _FEW = {"classification": 5_000, "regression": 1_500}  # training rows: beyond, a forest costs more than boosting, and loses
 
 
@@ -72,7 +73,9 @@ class Defaults:
         maker = Maker(columns_of(rows.X), self.classes, float(as_rational(self.alpha)), scale, scant)
         models = seeded_models({name: maker.model(name) for name in names}, self.seed)
         if scores is None and not self.classes:
-            scores = named_scores(regression_scores(scale, varied=bool(np.ptp(rows.y) > 0)))
+            scales = [scale, "sqrt"] if scale is not None else ["quantile"] if np.ptp(rows.y) > 0 else []
+            flattened = [Transformed(score, name) for score in _RESIDUALS for name in scales]  # towards large y
+            scores = named_scores([*_RESIDUALS, QuantileResidual(kind="relative"), *flattened])
         if scores is None:
             return models, None
         kinds = {name: records_of(model) for name, model in models.items()}
@@ -94,31 +97,20 @@ def log_scale(y: Floats) -> str | None:
     return "log" if least > 0 and least >= float(np.median(y)) / 1000 else "log1p"
 
 
-def regression_scores(scale: str | None, *, varied: bool = True) -> list[Score]:
-    """Residuals of every kind, on the scale of y and on scales that flatten towards large y."""
-    scales = [scale, "sqrt"] if scale is not None else ["quantile"] if varied else []
-    kinds = (AbsoluteResidual(), NormalisedResidual(), QuantileResidual())
-    own: list[Score] = [*kinds, QuantileResidual(kind="relative")]
-    return own + [Transformed(score, name) for score in kinds for name in scales]
-
-
 def columns_of(X: Any) -> tuple[list[Any], list[Any]] | None:
     """The names (or numbers) of columns that hold numbers, by their dtype, and of all others, which hold categories.
 
     Truth values are categories. None for an array of numbers, which needs no encoding.
     """
     if is_frame(X):
-        kinds = {name: _is_number(X[name].dtype) for name in X.columns}
+        types = ((name, X[name].dtype) for name in X.columns)  # those of polars have no kind
+        kinds = {name: dtype.is_numeric() if hasattr(dtype, "is_numeric") else dtype.kind in "iuf" for name, dtype in types}
     else:
         values = np.asarray(X) if not hasattr(X, "dtype") else X
         if values.dtype.kind in "iufb":
             return None
         kinds = {place: not any(isinstance(cell, str) for cell in values[:, place]) for place in range(values.shape[1])}
     return [name for name, number in kinds.items() if number], [name for name, number in kinds.items() if not number]
-
-
-def _is_number(dtype: Any) -> bool:
-    return bool(dtype.is_numeric()) if hasattr(dtype, "is_numeric") else getattr(dtype, "kind", "O") in "iuf"
 
 
 @dataclass(frozen=True)

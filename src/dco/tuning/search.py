@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cache, partial
+from operator import attrgetter
 from typing import Any, SupportsIndex, TypeAlias, Unpack
 
 import numpy as np
@@ -277,10 +278,8 @@ def rank_pairs(
         if len(pairs) > 1 or len(rules) > 1:
             done = _with_sizes(done, pairs, rules)
         return tuple(ranked(done, lost, rule) for rule in rules)
-    members = {}
-    for name in (entry.name for entry in done):
-        pieces = pairs[name][1]
-        members[name] = members_of(pieces.records[0], pieces.labels(), y, conditions)
+    pieces = {entry.name: pairs[entry.name][1] for entry in done}
+    members = {name: members_of(own.records[0], own.labels(), y, conditions) for name, own in pieces.items()}
     return tuple(ranked(done, lost, rule, members) for rule in rules)
 
 
@@ -383,16 +382,8 @@ def ranked(
         raise all_failed(lost)
     # the sort is stable, so the order of candidates decides last; infeasible ones are the paper's fallback
     values = {row.name: row.mean_size if row.objective is None else row.objective for row in rows}
-    rows.sort(
-        key=lambda row: (
-            0.0 if row.feasible else 1.0 + row.miscoverage,
-            row.shortfall,
-            values[row.name],
-            row.mean_size,
-            row.p95_size,
-            row.ranking_threshold,
-        )
-    )
+    then = attrgetter("mean_size", "p95_size", "ranking_threshold")
+    rows.sort(key=lambda row: (0 if row.feasible else 1 + row.miscoverage, row.shortfall, values[row.name], then(row)))
     reasons = (FailedCandidate(name, f"{type(error).__name__}: {error}") for name, error in lost.items())
     return Ranking(tuple(rows), tuple(reasons), float(rule.alpha), rule.n, rule.objective.name)
 

@@ -290,14 +290,6 @@ class Allocation:
     reason: Literal["settled", "limit"]
 
 
-def smallest_calibration(*, alpha: Level, delta: Level | None = None, calibrate_size: SupportsIndex = 0) -> int:
-    """The rows that calibration keeps: max(calibrate_size, ceil((1 - a) / a), for PAC ceil(log delta / log(1 - a)))."""
-    least = smallest_marginal_n(alpha=alpha)
-    if delta is not None:
-        least = max(least, smallest_pac_n(alpha=alpha, delta=delta))
-    return max(as_count(calibrate_size, name="calibrate_size"), least)
-
-
 def grow_until_settled(
     order: ArrayLike,
     settled: Callable[[Integers], bool | Stability],
@@ -314,14 +306,15 @@ def grow_until_settled(
     `order` must be fixed before any row is looked at (a seeded permutation). `settled` may look at the rows it is given
     and at nothing else of these rows; it returns a truth value, or a `Stability`, settled when its relative regret is at
     most 1 %. Looks happen at `start` rows and then whenever the number has grown by the factor `growth`. Calibration keeps
-    at least `smallest_calibration`. With `groups` (a label for every row that `order` may name), whole groups are taken, and
-    `start`, `calibrate_size` and the minimum count groups.
+    `calibrate_size` rows, and at least what a finite threshold needs, with `delta` a PAC one. With `groups` (a label for
+    every row that `order` may name), whole groups are taken, and `start`, `calibrate_size` and the minimum count groups.
     """
     rows = np.asarray(order)
     if rows.ndim != 1 or rows.dtype.kind not in "iu" or len(np.unique(rows)) != len(rows):
         raise ValueError("order must list row numbers, each once.")
     blocks = _blocks(rows.astype(np.int64), groups)
-    most = len(blocks) - smallest_calibration(alpha=alpha, delta=delta, calibrate_size=calibrate_size)
+    least = max(smallest_marginal_n(alpha=alpha), 0 if delta is None else smallest_pac_n(alpha=alpha, delta=delta))
+    most = len(blocks) - max(as_count(calibrate_size, name="calibrate_size"), least)
     unit = "rows" if groups is None else "groups"
     if most < 1:
         needed = f"{len(blocks)} {unit} leave none for tuning: calibration needs at least {len(blocks) - most}."
