@@ -51,7 +51,7 @@ from sklearn import (
     svm,
     tree,
 )
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, clone
 from sklearn.ensemble import HistGradientBoostingRegressor, RandomForestClassifier, RandomForestRegressor
 from sklearn.frozen import FrozenEstimator
 from sklearn.gaussian_process import kernels
@@ -117,71 +117,15 @@ def every_estimator() -> Iterator[tuple[str, Any, Any, Any]]:
 
 def common_variants() -> Iterator[tuple[str, Any, Any, Any]]:
     """Settings and pipelines in common use that put other types into a fitted model."""
-    for loss in ("squared_error", "absolute_error", "gamma", "poisson"):
-        yield f"hist {loss}", ensemble.HistGradientBoostingRegressor(loss=loss, max_iter=3), X, NUMBERS
-    yield "hist quantile", ensemble.HistGradientBoostingRegressor(loss="quantile", quantile=0.9, max_iter=3), X, NUMBERS
-    yield "hist binary", ensemble.HistGradientBoostingClassifier(max_iter=3), X, BINARY
-    categories = np.abs(X).round()
-    yield (
-        "hist categories",
-        ensemble.HistGradientBoostingRegressor(categorical_features=[0, 1], max_iter=3),
-        categories,
-        NUMBERS,
-    )
-    for loss in ("squared_error", "absolute_error", "huber", "quantile"):
-        yield f"boosting {loss}", ensemble.GradientBoostingRegressor(loss=loss, n_estimators=3), X, NUMBERS
-    yield "boosting exponential", ensemble.GradientBoostingClassifier(loss="exponential", n_estimators=3), X, BINARY
-    yield "boosting from model", ensemble.GradientBoostingRegressor(init=linear_model.Ridge(), n_estimators=3), X, NUMBERS
-    for power in (0, 1.5, 2, 3):
-        yield f"tweedie {power}", linear_model.TweedieRegressor(power=power), X, NUMBERS
-    yield "tweedie log", linear_model.TweedieRegressor(power=0, link="log"), X, NUMBERS
-    for loss in ("hinge", "log_loss", "modified_huber", "squared_hinge", "perceptron"):
-        yield f"sgd {loss}", linear_model.SGDClassifier(loss=loss), X, CLASSES
-    for loss in ("huber", "epsilon_insensitive", "squared_epsilon_insensitive"):
-        yield f"sgd {loss}", linear_model.SGDRegressor(loss=loss), X, NUMBERS
-    for algorithm in ("ball_tree", "kd_tree"):
-        for metric in ("euclidean", "manhattan", "chebyshev"):
-            yield f"{algorithm} {metric}", neighbors.KNeighborsRegressor(algorithm=algorithm, metric=metric), X, NUMBERS
-        yield f"{algorithm} minkowski", neighbors.KNeighborsRegressor(algorithm=algorithm, p=3), X, NUMBERS
-    yield "neighbours float32", neighbors.KNeighborsRegressor(), X.astype(np.float32), NUMBERS
-    yield "neighbours brute", neighbors.KNeighborsClassifier(algorithm="brute", weights="distance"), X, CLASSES
-    for solver in ("lbfgs", "sgd", "adam"):
-        yield (
-            f"network {solver}",
-            neural_network.MLPRegressor(hidden_layer_sizes=(4,), solver=solver, max_iter=20),
-            X,
-            NUMBERS,
-        )
-    for method in ("sigmoid", "isotonic", "temperature"):
-        yield f"calibrated {method}", calibration.CalibratedClassifierCV(method=method, cv=3), X, CLASSES
-        frozen = FrozenEstimator(linear_model.LogisticRegression().fit(X, CLASSES))
-        yield f"calibrated frozen {method}", calibration.CalibratedClassifierCV(frozen, method=method, cv=3), X, CLASSES
-    parts = [
+    ridge, logistic = linear_model.Ridge(), linear_model.LogisticRegression()
+    boosted, hist = ensemble.GradientBoostingRegressor, ensemble.HistGradientBoostingRegressor
+    kernel_sums = [
         kernels.RBF() + kernels.WhiteKernel(),
         kernels.Matern() * kernels.ConstantKernel(),
         kernels.RationalQuadratic() ** 2,
         kernels.ExpSineSquared(length_scale=0.1) + kernels.DotProduct(),
         kernels.PairwiseKernel(metric="rbf"),
     ]
-    for kernel in parts:
-        yield f"process {kernel}", gaussian_process.GaussianProcessRegressor(kernel, optimizer=None, alpha=10), X, NUMBERS
-    yield "process binary", gaussian_process.GaussianProcessClassifier(), X, BINARY
-    yield "process pairs", gaussian_process.GaussianProcessClassifier(multi_class="one_vs_one"), X, CLASSES
-    yield "svm", svm.SVC(kernel="rbf", decision_function_shape="ovo"), X, CLASSES
-    yield "voting", ensemble.VotingClassifier([("a", linear_model.LogisticRegression())], voting="soft"), X, CLASSES
-    yield "bayes", naive_bayes.GaussianNB(), X, CLASSES
-    yield "lda", discriminant_analysis.LinearDiscriminantAnalysis(solver="eigen", shrinkage="auto"), X, CLASSES
-    constant = np.column_stack([BINARY, np.ones_like(BINARY)])
-    with_constant = multiclass.OneVsRestClassifier(linear_model.LogisticRegression())
-    yield "a label that is always there", with_constant, X, constant
-    yield "stumps", ensemble.AdaBoostClassifier(tree.DecisionTreeClassifier(max_depth=1), n_estimators=3), X, CLASSES
-    ridge = linear_model.Ridge()
-    yield "target", compose.TransformedTargetRegressor(ridge, func=np.log, inverse_func=np.exp), X, NUMBERS
-    scaled_target = compose.TransformedTargetRegressor(ridge, transformer=preprocessing.StandardScaler())
-    yield "scaled target", scaled_target, X, NUMBERS
-    yield "search", model_selection.GridSearchCV(ridge, {"alpha": [0.1, 1.0]}, cv=3), X, NUMBERS
-    yield "random search", model_selection.RandomizedSearchCV(ridge, {"alpha": [0.1, 1.0]}, n_iter=2, cv=3), X, NUMBERS
-    yield "frozen", FrozenEstimator(linear_model.Ridge().fit(X, NUMBERS)), X, NUMBERS
     steps = [
         preprocessing.StandardScaler(),
         preprocessing.MinMaxScaler(),
@@ -207,10 +151,61 @@ def common_variants() -> Iterator[tuple[str, Any, Any, Any]]:
         compose.ColumnTransformer([("scale", preprocessing.StandardScaler(), slice(0, 2))], remainder=decomposition.PCA(1)),
         pipeline.FeatureUnion([("a", preprocessing.StandardScaler()), ("b", decomposition.PCA(1))]),
     ]
-    for step in steps:
-        yield f"pipeline {step}", pipeline.make_pipeline(step, linear_model.Ridge()), X, NUMBERS
-    kbest = feature_selection.SelectKBest(feature_selection.f_classif, k=2)
-    yield "classif selection", pipeline.make_pipeline(kbest, linear_model.LogisticRegression()), X, CLASSES
+    numbers = [
+        *(hist(loss=loss, max_iter=3) for loss in ("squared_error", "absolute_error", "gamma", "poisson")),
+        hist(loss="quantile", quantile=0.9, max_iter=3),
+        *(boosted(loss=loss, n_estimators=3) for loss in ("squared_error", "absolute_error", "huber", "quantile")),
+        boosted(init=ridge, n_estimators=3),
+        *(linear_model.TweedieRegressor(power=power) for power in (0, 1.5, 2, 3)),
+        linear_model.TweedieRegressor(power=0, link="log"),
+        *(linear_model.SGDRegressor(loss=loss) for loss in ("huber", "epsilon_insensitive", "squared_epsilon_insensitive")),
+        *(
+            neighbors.KNeighborsRegressor(algorithm=algorithm, metric=metric)
+            for algorithm in ("ball_tree", "kd_tree")
+            for metric in ("euclidean", "manhattan", "chebyshev")
+        ),
+        *(neighbors.KNeighborsRegressor(algorithm=algorithm, p=3) for algorithm in ("ball_tree", "kd_tree")),
+        *(
+            neural_network.MLPRegressor(hidden_layer_sizes=(4,), solver=solver, max_iter=20)
+            for solver in ("lbfgs", "sgd", "adam")
+        ),
+        *(gaussian_process.GaussianProcessRegressor(kernel, optimizer=None, alpha=10) for kernel in kernel_sums),
+        compose.TransformedTargetRegressor(ridge, func=np.log, inverse_func=np.exp),
+        compose.TransformedTargetRegressor(ridge, transformer=preprocessing.StandardScaler()),
+        model_selection.GridSearchCV(ridge, {"alpha": [0.1, 1.0]}, cv=3),
+        model_selection.RandomizedSearchCV(ridge, {"alpha": [0.1, 1.0]}, n_iter=2, cv=3),
+        FrozenEstimator(linear_model.Ridge().fit(X, NUMBERS)),
+        *(pipeline.make_pipeline(step, ridge) for step in steps),
+    ]
+    frozen = FrozenEstimator(linear_model.LogisticRegression().fit(X, CLASSES))
+    sgd_losses = ("hinge", "log_loss", "modified_huber", "squared_hinge", "perceptron")
+    classes = [
+        *(linear_model.SGDClassifier(loss=loss) for loss in sgd_losses),
+        neighbors.KNeighborsClassifier(algorithm="brute", weights="distance"),
+        *(
+            calibration.CalibratedClassifierCV(model, method=method, cv=3)
+            for model in (None, frozen)
+            for method in ("sigmoid", "isotonic", "temperature")
+        ),
+        gaussian_process.GaussianProcessClassifier(multi_class="one_vs_one"),
+        svm.SVC(kernel="rbf", decision_function_shape="ovo"),
+        ensemble.VotingClassifier([("a", logistic)], voting="soft"),
+        naive_bayes.GaussianNB(),
+        discriminant_analysis.LinearDiscriminantAnalysis(solver="eigen", shrinkage="auto"),
+        ensemble.AdaBoostClassifier(tree.DecisionTreeClassifier(max_depth=1), n_estimators=3),
+        pipeline.make_pipeline(feature_selection.SelectKBest(feature_selection.f_classif, k=2), logistic),
+    ]
+    binary = [
+        ensemble.HistGradientBoostingClassifier(max_iter=3),
+        ensemble.GradientBoostingClassifier(loss="exponential", n_estimators=3),
+        gaussian_process.GaussianProcessClassifier(),
+    ]
+    for y, models in ((NUMBERS, numbers), (CLASSES, classes), (BINARY, binary)):
+        yield from ((f"{place} of {len(models)}: {model}", clone(model), X, y) for place, model in enumerate(models))
+    yield "boosting on codes", hist(categorical_features=[0, 1], max_iter=3), np.abs(X).round(), NUMBERS
+    yield "neighbours float32", neighbors.KNeighborsRegressor(), X.astype(np.float32), NUMBERS
+    constant = np.column_stack([BINARY, np.ones_like(BINARY)])
+    yield "a label that is always there", multiclass.OneVsRestClassifier(logistic), X, constant
 
 
 def frames() -> Iterator[tuple[str, Any, Any, Any]]:
@@ -220,15 +215,9 @@ def frames() -> Iterator[tuple[str, Any, Any, Any]]:
     categorical = pandas_frame.astype({"colour": "category"})
     polars_frame = polars.DataFrame({name: values.tolist() for name, values in columns.items()})
     for kind, frame in (("pandas", pandas_frame), ("pandas categories", categorical), ("polars", polars_frame)):
-        encode = compose.ColumnTransformer(
-            [
-                ("text", preprocessing.OneHotEncoder(handle_unknown="ignore"), ["colour"]),
-                (
-                    "numbers",
-                    pipeline.make_pipeline(impute.SimpleImputer(), preprocessing.StandardScaler()),
-                    ["size", "weight"],
-                ),
-            ]
+        scaled = pipeline.make_pipeline(impute.SimpleImputer(), preprocessing.StandardScaler())
+        encode = compose.make_column_transformer(
+            (preprocessing.OneHotEncoder(handle_unknown="ignore"), ["colour"]), (scaled, ["size", "weight"])
         )
         yield f"{kind} encoded", pipeline.make_pipeline(encode, linear_model.Ridge()), frame, NUMBERS
     selected = compose.make_column_transformer(
@@ -239,15 +228,6 @@ def frames() -> Iterator[tuple[str, Any, Any, Any]]:
     yield "boosting on categories", boosting, categorical, NUMBERS
 
 
-def fitted(name: str, model: Any, rows: Any, y: Any) -> Any:
-    """The model fitted with the warnings of tiny data kept quiet."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        if name.startswith("frozen"):
-            return model
-        return model.fit(rows, y)
-
-
 # --- the facts --------------------------------------------------------------------------------------------------------
 
 CATALOGUE = [*every_estimator(), *common_variants(), *frames()]
@@ -256,7 +236,9 @@ CATALOGUE = [*every_estimator(), *common_variants(), *frames()]
 @pytest.fixture(scope="module")
 def fitted_models():
     """Every model of the catalogue, fitted once."""
-    return {name: (fitted(name, model, rows, y), rows) for name, model, rows, y in CATALOGUE}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of tiny data
+        return {name: (model.fit(rows, y), rows) for name, model, rows, y in CATALOGUE}
 
 
 def test_every_classifier_and_regressor_of_scikit_learn_comes_back_and_predicts_the_same(fitted_models, tmp_path):
@@ -883,6 +865,7 @@ def own_classes(package):
 
 def test_every_score_and_every_model_of_ours_can_be_loaded_without_asking():
     """A base class that others build on is no score of its own: it cannot be made, or it is no dataclass."""
+    import_module("dco.estimators")  # which builds on some
     scores = {name for name, cls in own_classes("dco.scores") if hasattr(cls, "observed") and is_dataclass(cls)}
     scores -= {name for name, cls in own_classes("dco.scores") if inspect.isabstract(cls) or cls.__subclasses__()}
     models = {name for name, cls in own_classes("dco.models") if issubclass(cls, BaseEstimator) and not cls.__subclasses__()}
