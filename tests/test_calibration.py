@@ -1,7 +1,6 @@
 """Thresholds and p-values of calibration scores: pure, and by group."""
 
 import re
-import threading
 import warnings
 from collections import Counter
 
@@ -55,23 +54,6 @@ def test_thresholds_are_those_of_the_public_rules(alpha: float) -> None:
     assert Statement(alpha, "marginal", 0.1).thresholds(grouped) == {None: rules["grouped"]}
 
 
-def test_threads_that_ask_for_thresholds_leave_the_filters_as_they_were() -> None:
-    before = list(warnings.filters)
-
-    def ask() -> None:
-        for _ in range(200):
-            Statement(0.01, "marginal", 0.05).thresholds(KINDS["conditions"])
-
-    threads = [threading.Thread(target=ask) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert warnings.filters == before
-    with pytest.warns(InfeasibleLevelWarning, match="3 calibration rows are too few"):
-        dco.split_conformal(FEW, alpha=0.01)
-
-
 def test_labels_of_groups_are_hashed_once(monkeypatch) -> None:
     rng = np.random.default_rng(0)
     scores, names = rng.normal(size=60), rng.integers(0, 25, size=60).astype(str)
@@ -105,17 +87,6 @@ def test_two_equal_scores_near_the_threshold_are_a_tie(scores: list[float], tied
     threshold = dco.split_conformal(calibration.scores, alpha=0.6)
     assert threshold.rank == 2
     assert calibration.is_tied(np.arange(4), threshold, RULES["marginal"]) == tied
-
-
-def test_scores_on_few_values_are_seldom_called_distinct() -> None:
-    """Nine draws from twenty equal atoms: all differ with probability 20 * 19 ... * 12 / 20^9, about 0.12."""
-    rng, runs = np.random.default_rng(0), 2000
-    exact = 0
-    for scores in rng.integers(1, 21, size=(runs, 9)).astype(float):
-        threshold = dco.split_conformal(scores, alpha=0.1)
-        exact += not Calibration(scores).is_tied(np.arange(9), threshold, RULES["marginal"])
-    share = np.prod(np.arange(12, 21) / 20)
-    assert abs(exact / runs - share) < 4 * np.sqrt(share * (1 - share) / runs)
 
 
 @pytest.mark.parametrize("alpha", [0.1, 0.5, 0.9])

@@ -89,6 +89,12 @@ def test_what_it_says(fitted, conditional) -> None:
     assert "confidence at least 95 %" in conditional.certificate_.statement
     assert "each group separately" in conditional.certificate_.statement
     assert "independent and identically distributed" in conditional.certificate_.assumption
+    known = " The label of the new row is known to the fit: sets hold known labels only."
+    assert conditional.certificate_.assumption.endswith(known)
+    distinct = replace(certificate, distinct=True).statement
+    assert distinct.startswith(
+        "For a row drawn like the distinct rows given here, the prediction set contains the true value"
+    )
 
 
 @pytest.mark.parametrize(

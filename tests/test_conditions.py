@@ -1,8 +1,6 @@
 """Conditions of rows: what they are called, in which order they come, and which rows fall under them."""
 
-import ast
 import pickle
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -13,8 +11,6 @@ from dco.foundations.arrays import as_labels
 from dco.guarantees.calibration import Calibration
 from dco.rows.conditions import MISSING, condition_names, rows_by_condition
 from dco.rows.rows import is_missing
-
-SOURCE = Path(dco.__file__).parent
 
 
 @pytest.mark.parametrize("value", [None, float("nan"), np.float32("nan"), np.datetime64("NaT"), pd.NA, pd.NaT], ids=repr)
@@ -69,15 +65,6 @@ def test_the_rows_of_conditions_are_not_kept_in_files() -> None:
     assert pickle.dumps(calibration) == before
     for name, rows in pickle.loads(before).parts.items():
         np.testing.assert_array_equal(rows, calibration.parts[name])
-
-
-def test_the_name_of_what_is_missing_is_written_in_one_place() -> None:
-    written = [
-        path.relative_to(SOURCE).as_posix()
-        for path in SOURCE.rglob("*.py")
-        if any(isinstance(node, ast.Constant) and node.value == MISSING for node in ast.walk(ast.parse(path.read_text())))
-    ]
-    assert written == ["rows/conditions.py"]
 
 
 def test_names_are_pythons_own_so_that_messages_show_no_types() -> None:

@@ -53,11 +53,6 @@ def test_the_help_of_the_command_loads_click_and_no_command() -> None:
     assert {name.split(".")[0] for name in found} <= {"dco", "click", "colorama"}
 
 
-def test_every_public_name_can_be_loaded() -> None:
-    for name in dco.__all__:
-        assert getattr(dco, name) is not None
-
-
 def test_an_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="no_such_name"):
         dco.no_such_name  # noqa: B018

@@ -107,16 +107,6 @@ def test_a_jump_in_rank_is_not_taken_for_rounding():
     assert est.certificate_.thresholds[0].value == 2.0
 
 
-def test_distinct_scores_are_taken_as_they_are():
-    rng = np.random.default_rng(1)
-    X = rng.normal(size=(300, 3))
-    y = X[:, 0] + rng.normal(size=300)
-    est = dco.DecoupledRegressor(Ridge(), [AbsoluteResidual()], alpha=0.1, random_state=0).fit(X, y)
-    rows = est.splits_.calibrate
-    scores = np.abs(y[rows] - est.predict(X[rows]))
-    assert np.array_equal(est.predictor_.calibration.scores, scores)
-
-
 def test_groups_that_depend_on_the_other_rows_are_refused():
     rng = np.random.default_rng(2)
     X, y = rng.normal(size=(400, 2)), rng.normal(size=400)
@@ -128,18 +118,6 @@ def test_groups_that_depend_on_the_other_rows_are_refused():
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_a_full_set_is_said_to_hold_the_labels_that_are_known():
-    """With an endless supply of labels no set can hold a new one, however large: the assumption says so."""
-    rng = np.random.default_rng(3)
-    X, y = rng.normal(size=(300, 2)), rng.integers(10**6, size=300).astype(str)
-    est = dco.DecoupledClassifier(KNeighborsClassifier(1), [LAC()], alpha=0.1, random_state=0).fit(X, y)
-    assert est.certificate_.thresholds[0].value == np.inf
-    assert est.certificate_.assumption.endswith(KNOWN_LABELS)
-    rows = est.splits_.calibrate
-    assert est.certificate_.verify(X[rows], y[rows], predictor=est).holds
-
-
-@pytest.mark.filterwarnings("ignore")
 def test_a_full_set_of_numbers_needs_no_word_about_labels():
     """The whole line holds every value."""
     rng = np.random.default_rng(3)
@@ -147,18 +125,6 @@ def test_a_full_set_of_numbers_needs_no_word_about_labels():
     est = dco.DecoupledRegressor(Ridge(), alpha=0.01, random_state=0).fit(X, y)
     assert est.certificate_.thresholds[0].value == np.inf
     assert "label" not in est.certificate_.assumption
-    assert est.certificate_.verify(predictor=est).holds
-
-
-@pytest.mark.filterwarnings("ignore")
-def test_a_statement_for_each_label_is_for_labels_that_were_seen():
-    """A label in none of the rows given has no place in any set: "whichever of the groups" cannot mean that one."""
-    rng = np.random.default_rng(4)
-    y = rng.integers(2, size=200)
-    X = rng.normal(size=(200, 2)) + 2 * y[:, None]
-    est = dco.DecoupledClassifier(GaussianNB(), [LAC()], alpha=0.1, condition_on="label", random_state=0).fit(X, y)
-    assert not est.predict_set(X + 2).contains(np.full(200, 2)).any()
-    assert est.certificate_.assumption.endswith(KNOWN_LABELS)
     assert est.certificate_.verify(predictor=est).holds
 
 
@@ -177,18 +143,6 @@ def test_a_statement_for_each_group_holds_in_new_groups_for_labels_that_were_see
     statement, assumption = est.certificate_.statement, est.certificate_.assumption.removesuffix(KNOWN_LABELS)
     told = replace(est.certificate_, written={"statement": statement, "assumption": assumption})
     assert not told.verify(predictor=est).holds
-
-
-@pytest.mark.filterwarnings("ignore")
-def test_dropped_repeats_leave_a_statement_about_the_distinct_rows():
-    """Rows not seen before are rarer than the distinct rows of a table, and may be harder: nothing is said about them."""
-    X = np.repeat(np.arange(200.0)[:, None], 3, axis=0)
-    y = np.sin(X[:, 0])
-    est = dco.DecoupledRegressor(DummyRegressor(), [AbsoluteResidual()], alpha=0.1, random_state=0, duplicates="drop")
-    statement = est.fit(X, y).certificate_.statement
-    assert statement.startswith(
-        "For a row drawn like the distinct rows given here, the prediction set contains the true value"
-    )
 
 
 @pytest.mark.parametrize("change", [{"score": TopK()}, {"uniform_seed": 7}, {"condition_on": "label"}])
@@ -233,25 +187,6 @@ def test_a_rule_counts_by_what_it_does():
     )
     locked = fitted(ByQueue())
     assert locked.certificate.verify(predictor=locked).holds
-
-
-def test_a_growing_tuning_split_leaves_a_pac_statement_its_rows():
-    """29 is the least number of rows with a finite threshold at alpha = 0.1 and delta = 0.05."""
-    rng = np.random.default_rng(6)
-    X = rng.normal(size=(150, 2))
-    y = X[:, 0] + rng.normal(size=150)
-    est = dco.DecoupledRegressor(
-        {"none": DummyRegressor(), "all": Ridge()},
-        [AbsoluteResidual()],
-        alpha=0.1,
-        guarantee="pac",
-        delta=0.05,
-        tune_size="auto",
-        calibrate_size=10,
-        random_state=0,
-    ).fit(X, y)
-    assert est.splits_.calibrate.size >= 29
-    assert np.isfinite(est.certificate_.thresholds[0].value)
 
 
 @pytest.mark.parametrize("rule", [None, 2, lambda X: X[:, 2]], ids=["none", "column", "callable"])

@@ -45,15 +45,6 @@ def test_an_unnamed_structure_does_not_open_the_seal():
     assert sealed.log == ()
 
 
-def test_rows_changed_after_sealing_are_refused():
-    rows = X.copy()
-    sealed = SealedRows(rows, Y)
-    rows[3, 0] += 1
-    with pytest.raises(SealBrokenError, match="not those that were sealed"):
-        sealed.open_for("structure")
-    assert not sealed.log[0].granted
-
-
 def test_the_fingerprint_is_that_of_the_role():
     assert SealedRows(X, Y).fingerprint == role_fingerprint(row_fingerprints(X, Y))
     with pytest.raises(SealBrokenError, match="not those that were sealed"):
@@ -91,3 +82,4 @@ def test_rows_at_some_positions_are_copied_when_they_are_opened():
     rows[1] += 1
     with pytest.raises(SealBrokenError, match="not those that were sealed"):
         sealed.open_for("structure")
+    assert not sealed.log[0].granted

@@ -364,12 +364,6 @@ def test_arrays_of_jax_are_refused_by_name(tmp_path):
         dco.save(Holder(jnp.zeros(3)), tmp_path / "model.dco")
 
 
-def test_a_new_file_has_the_usual_permissions(tmp_path):
-    (tmp_path / "plain").write_bytes(b"")
-    dco.save(Ridge(), tmp_path / "model.dco")
-    assert (tmp_path / "model.dco").stat().st_mode == (tmp_path / "plain").stat().st_mode
-
-
 def test_untrusted_types_are_named_with_the_argument_that_trusts_them(tmp_path):
     path = tmp_path / "model.dco"
     dco.save(Holder(Setting(Fraction(1), ())), path)
@@ -474,15 +468,10 @@ def test_a_changed_byte_is_corrupt_or_changes_nothing(saved):
     assert caught > len(data) / 3 * 0.6
 
 
-def test_an_edited_member_is_corrupt(saved):
-    members = members_of(saved.read_bytes())
-    members["schema.json"] = members["schema.json"].replace(b"Ridge", b"Lasso")
-    refused(saved, r"SHA-256 of schema\.json", data=archive_of(members, rehash=False))
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
+        (lambda m: m.update({"schema.json": m["schema.json"].replace(b"Ridge", b"Lasso")}), r"SHA-256 of schema\.json"),
         (lambda m: m.pop("dco.json"), "not written by dco"),
         (lambda m: m.pop("schema.json"), "not written by dco"),
         (lambda m: m.update({"extra.npy": b"1"}), "edited"),
