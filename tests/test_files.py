@@ -21,7 +21,8 @@ from sklearn.linear_model import LinearRegression
 import dco
 from dco.cli.printing import print_json
 from dco.foundations.files import alone_in, plain, written_beside, written_together
-from dco.report.rendering import strict_json, write_text
+from dco.report import write_results_page
+from dco.report.rendering import strict_json
 from dco.reproduction.datasets.images import _claim, _write
 from dco.reproduction.experiment import Experiment, Options
 from dco.reproduction.records import plain as records_plain
@@ -29,6 +30,7 @@ from dco.reproduction.records import run_splits
 from dco.storage.saving import save
 
 SOURCE = Path(dco.__file__).parent
+RESULTS = Path(__file__).parents[1] / "results"
 
 
 def records(path: Path) -> None:
@@ -43,7 +45,7 @@ def claim(path: Path) -> None:
 
 WRITERS: dict[str, tuple[str, Callable[[Path], object]]] = {
     "model": ("model.dco", lambda path: save(LinearRegression().fit([[0.0], [1.0]], [0.0, 1.0]), path)),
-    "page": ("page.html", lambda path: write_text(path, "new")),
+    "page": ("page.html", lambda path: write_results_page(RESULTS / "matched", path)),
     "features": ("rows-1.npy", lambda path: _write(path, np.zeros((2, 3)))),
     "origin of features": ("made-from.json", claim),
     "records": ("records.jsonl", records),

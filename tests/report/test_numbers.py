@@ -17,18 +17,11 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.pipeline import make_pipeline
 
 from dco import DecoupledClassifier, DecoupledRegressor
-from dco.evaluation.evaluate import GroupEvaluation
+from dco.evaluation.evaluate import Outcomes
+from dco.evaluation.evenness import share_interval
 from dco.evaluation.sizes import nice_step, size_counts, size_edges
 from dco.report.formats import fixed, number
-from dco.report.numbers import (
-    GRID,
-    example_rows,
-    example_set,
-    level_grid,
-    picked_bound,
-    report_numbers,
-)
-from dco.report.slices import Parts
+from dco.report.numbers import GRID, at_once, example_rows, example_set, level_grid, picked_bound, report_numbers
 from dco.report.words import against_targets, shares, verdict
 from dco.rows.fingerprints import row_fingerprints
 from dco.scores import LAC, Score
@@ -60,7 +53,11 @@ def test_every_level_agrees_with_evaluate_of_the_estimator(case: Any, name: str)
         for number_of in ("coverage", "mean_size", "p95_size"):
             assert getattr(seen, number_of) == getattr(there, number_of)
         if there.by_group:
-            assert set(level.slices[0]) == set(map(found.rows.slicings[0].parts.at_once, there.by_group))
+            seen = Outcomes.of(chosen.estimator.predict_set(chosen.X, alpha=level.alpha), chosen.y)
+            assert level.slices[0] == at_once(seen, found.rows.slicings[0])
+            assert {replace(row, coverage_low=0, coverage_high=1, consistency=None) for row in level.slices[0]} == {
+                replace(row, coverage_low=0, coverage_high=1, consistency=None) for row in there.by_group
+            }
             assert [row.n for row in level.slices[0]] == sorted((row.n for row in there.by_group), reverse=True)
         values = [
             entry.value
@@ -367,20 +364,13 @@ def test_rows_are_sliced_by_class_or_fifth_beside_what_was_asked_for(case: Any) 
     assert [slicing.are_conditions for slicing in found.rows.slicings] == [True, False]
 
 
-def test_a_slice_is_called_low_beyond_chance_alone() -> None:
-    """Slices covered with probability 0.9: in 400 tables of 12, about 5 % have one that is called low, and 0.8 is seen."""
-    rng, n = np.random.default_rng(0), 300
-    parts, called, seen = Parts(np.zeros(n, dtype=np.int64), tuple(range(12)), 0), 0, 0
-    for _ in range(400):
-        rows = [parts.at_once(_slice_of(rng.binomial(n, 0.9), n)) for _ in range(12)]
-        called += any(row.coverage_high < 0.9 for row in rows)
-        seen += parts.at_once(_slice_of(rng.binomial(n, 0.8), n)).coverage_high < 0.9
-    assert called / 400 < 0.05 + 3 * (0.05 * 0.95 / 400) ** 0.5
-    assert seen / 400 > 0.9
-
-
-def _slice_of(hits: int, n: int) -> GroupEvaluation:
-    return GroupEvaluation("a", n, hits / n, 0.0, 1.0, 1.0, 1.0, 1.0)
+def test_intervals_of_slices_account_for_those_that_are_not_shown(case: Any, numbers_of: Any) -> None:
+    """Of some eight hundred classes twelve are shown: the intervals of all hold at once with 95 %."""
+    found, classes = numbers_of("thousand"), len(np.unique(case("thousand").y))
+    assert (len(found.own.slices[0]), found.rows.slicings[0].left_out) == (12, classes - 12)
+    for row in found.own.slices[0]:
+        ends = share_interval(round(row.n * row.coverage), row.n, confidence=1 - 0.05 / classes)
+        assert (row.coverage_low, row.coverage_high) == ends
 
 
 def test_the_point_prediction_and_widths_stand_beside_what_needs_no_model(case: Any, numbers_of: Any) -> None:
@@ -394,5 +384,4 @@ def test_the_point_prediction_and_widths_stand_beside_what_needs_no_model(case: 
     assert f"off by {number(error)} on average" in found.rows.point
     assert f"would be off by {number(without)}" in found.rows.point
     middle = np.quantile(given.y, 0.95) - np.quantile(given.y, 0.05)
-    assert found.own.target_range == pytest.approx(middle)
     assert f"{100 * found.own.evaluation.mean_size / middle:.3g} % as long" in against_targets(found.own, found)

@@ -22,8 +22,8 @@ from dco.guarantees.certificate import Certificate
 from dco.guarantees.facts import certified_threshold
 from dco.report import page_html, plots, report_numbers, write_page
 from dco.report.formats import level_percent, percent, shortened
-from dco.report.rendering import render_template, strict_json, write_text
-from dco.report.slices import by_fifth
+from dco.report.numbers import by_fifth
+from dco.report.rendering import render_template, strict_json
 from dco.report.view import build_view
 
 ALL = ["classification", "pac classification", "by label", "regression", "by sign", "infeasible", "no rows"]
@@ -255,19 +255,15 @@ def test_a_promise_below_one_is_never_written_as_all() -> None:
     assert {alpha: level_percent(alpha) for alpha in written} == {alpha: f"{text}\u202f%" for alpha, text in written.items()}
 
 
-def test_a_page_has_the_usual_rights_and_needs_its_folder(tmp_path: Path) -> None:
-    """That it is written whole or not at all is a test of all writers, in test_files.py."""
-    mask = os.umask(0)
-    os.umask(mask)
-    assert write_text(tmp_path / "page.html", "text").stat().st_mode & 0o777 == 0o666 & ~mask
-    with pytest.raises(ValueError, match="does not exist"):
-        write_text(tmp_path / "nowhere" / "page.html", "text")
-
-
 def test_write_page_writes_page_html(case: Any, tmp_path: Path) -> None:
     chosen = case("regression")
     path = write_page(chosen.estimator, tmp_path / "r.html", **chosen.rows(), title="Widths")
     assert path.read_text(encoding="utf-8") == page_html(chosen.estimator, **chosen.rows(), title="Widths")
+    mask = os.umask(0)
+    os.umask(mask)
+    assert path.stat().st_mode & 0o777 == 0o666 & ~mask
+    with pytest.raises(FileNotFoundError, match="does not exist"):
+        write_page(chosen.estimator, tmp_path / "nowhere" / "r.html")
 
 
 def test_the_page_says_what_it_was_made_from_and_calls_rows_by_name(case: Any, numbers_of: Any, html_of: Any) -> None:
@@ -342,8 +338,9 @@ def test_the_worst_slab_and_the_excess_risk_stand_below_the_slices_as_evaluate_f
 
 def test_a_search_for_evenness_is_not_told_to_ask_for_it() -> None:
     points = np.arange(100.0)
-    assert 'objective="even"' in by_fifth(points, even=False).mend
-    assert 'objective="even"' not in by_fifth(points, even=True).mend
+    assert 'objective="even"' in by_fifth(points, even=False)[0].mend
+    assert 'objective="even"' not in by_fifth(points, even=True)[0].mend
+    assert by_fifth(np.ones(9), even=False) == []
 
 
 def test_a_template_without_a_value_fails_loudly() -> None:

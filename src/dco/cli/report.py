@@ -28,8 +28,7 @@ def command(
     the rows given with --data: calibration rows are never shown as coverage.
     """
     from dco.cli.outputs import check_output, check_page
-    from dco.report import page
-    from dco.report.results import found_in, read_results
+    from dco.report.results import found_in, read_results, write_results_page
 
     inside = [file for file in model.rglob("*") if file.is_file() and file.suffix.lower() not in (".html", ".htm")]
     check_output(out, force=force, inputs=[*(inside if model.is_dir() else [model]), data])  # a page may be written again
@@ -39,7 +38,7 @@ def command(
         if model.is_dir():
             for name in [name for name, value in {"data": data, **options}.items() if value not in (None, False, ())]:
                 raise ValueError(f"--{name.replace('_', '-')} belongs to a model; a folder of results has its own rows.")
-            page.write_results_page(model, out, title=title)
+            write_results_page(model, out, title=title)
             found = found_in(read_results(model))
         else:
             _write_page(model, data, out, title, **options)

@@ -58,6 +58,7 @@ class Outcomes:
     @classmethod
     def of(cls, sets: PredictionSets, y: ArrayLike) -> Outcomes:
         """What the sets did on the targets of their rows."""
+        sets = sets.on_host() if isinstance(sets, LabelSets) else sets
         covered, sizes = np.asarray(sets.contains(y), dtype=bool), np.asarray(sets.sizes(), dtype=np.float64)
         return cls(covered, sets.knows(y) if isinstance(sets, LabelSets) else np.ones(len(sets), dtype=bool), sizes)
 

@@ -12,10 +12,11 @@ from dco.evaluation.displays import BLUE, DASHED, INK, PALE, SMALL, CoverageDisp
 from dco.foundations.display import number
 from dco.foundations.extras import require
 from dco.foundations.files import written_beside
-from dco.report.numbers import ConditionNumbers, ReportNumbers
+from dco.report.numbers import ReportNumbers
 from dco.report.words import size_name
 
 FORMATS = ("svg", "png")
+_NO_SIZES = "Sizes need rows: make the numbers with X and y."
 _STYLE = {
     "font.size": 9,
     "axes.spines.top": False,
@@ -50,28 +51,23 @@ def score_distribution(numbers: ReportNumbers) -> Any:
 def coverage_law(numbers: ReportNumbers) -> Any:
     """The law of coverage at the certified level and the coverage seen; with conditions, the 90 % range of each."""
     own, entry, seen = numbers.own, numbers.own.threshold, numbers.own.evaluation
+    shown: dict[str, Any] = {} if seen is None else {"coverage": seen.coverage, "n": seen.n}
+    if entry is None:
+        rows = [(at.threshold.group, at.range, at.evaluation and at.evaluation.coverage) for at in own.conditions]
+        shown, height = shown | {"groups": rows}, 0.3 * len(rows) + 1.2
+    else:
+        shown, height = shown | {"rank": entry.rank, "n_cal": entry.n}, 2.6
     with drawing_style():
-        figure, (panel,) = empty_figure(height=2.6 if entry is not None else 0.3 * len(own.conditions) + 1.2)
-        CoverageDisplay(
-            promised=1 - own.alpha,
-            coverage=None if seen is None else seen.coverage,
-            n=None if seen is None else seen.n,
-            rank=None if entry is None else entry.rank,
-            n_cal=None if entry is None else entry.n,
-            groups=() if entry is not None else [_condition(at) for at in own.conditions],
-        ).plot(panel)
+        figure, (panel,) = empty_figure(height=height)
+        CoverageDisplay(promised=1 - own.alpha, **shown).plot(panel)
     return figure
-
-
-def _condition(at: ConditionNumbers) -> tuple[Any, tuple[float, float] | None, float | None]:
-    return at.threshold.group, at.range, None if at.evaluation is None else at.evaluation.coverage
 
 
 def size_distribution(numbers: ReportNumbers) -> Any:
     """Sizes of the sets of the rows given, at the certified level; the last bar holds all that are larger."""
     seen = numbers.own.evaluation
     if numbers.rows is None or seen is None:
-        raise ValueError("Sizes need rows: make the numbers with X and y.")
+        raise ValueError(_NO_SIZES)
     shares, labels = np.asarray(numbers.own.size_counts) / seen.n, numbers.classes is not None
     with drawing_style():
         figure, (panel,) = empty_figure()
@@ -83,17 +79,15 @@ def size_against_alpha(numbers: ReportNumbers) -> Any:
     """Mean and P95 size at every level; infinite sizes are left out."""
     seen = [(level.alpha, level.evaluation) for level in numbers.levels if level.evaluation is not None]
     if not seen:
-        raise ValueError("Sizes need rows: make the numbers with X and y.")
-    sizes = np.array([(alpha, found.p95_size, found.mean_size) for alpha, found in seen])
-    sizes[np.isinf(sizes)] = math.nan
+        raise ValueError(_NO_SIZES)
+    alphas, p95, mean = np.array([(alpha, found.p95_size, found.mean_size) for alpha, found in seen]).T
     with drawing_style():
         figure, (panel,) = empty_figure()
-        panel.plot(sizes[:, 0], sizes[:, 1], color=BLUE, linestyle="--", label="P95")
-        panel.plot(sizes[:, 0], sizes[:, 2], color=BLUE, label="mean")
+        panel.plot(alphas, np.where(np.isinf(p95), np.nan, p95), color=BLUE, linestyle="--", label="P95")
+        panel.plot(alphas, np.where(np.isinf(mean), np.nan, mean), color=BLUE, label="mean")
         panel.axvline(numbers.own.alpha, **DASHED)
         panel.set_ylim(bottom=0)
-        panel.set_xlabel("α")
-        panel.set_ylabel(size_name(numbers))
+        panel.set(xlabel="α", ylabel=size_name(numbers))
         panel.legend(**SMALL)
     return figure
 
@@ -104,14 +98,11 @@ FIGURES = {draw.__name__.replace("_", "-"): draw for draw in _DRAWN}
 
 def save_figures(numbers: ReportNumbers, folder: Any, *, formats: tuple[str, ...] = FORMATS) -> list[Path]:
     """Write every figure that these numbers allow into `folder`; the same numbers give the same bytes."""
-    unknown = [end for end in formats if end not in FORMATS]
-    if unknown:
+    if unknown := [end for end in formats if end not in FORMATS]:
         raise ValueError(f"Figures are written as {' or '.join(FORMATS)}, not as {unknown[0]!r}.")
     Path(folder).mkdir(parents=True, exist_ok=True)
-    written = []
-    for name, draw in FIGURES.items():
-        if name.startswith("size") and numbers.rows is None:
-            continue
+    written, drawn = [], FIGURES if numbers.rows is not None else dict(list(FIGURES.items())[:2])  # sizes need rows
+    for name, draw in drawn.items():
         figure = draw(numbers)
         for end in formats:
             target = Path(folder) / f"{name}.{end}"

@@ -32,13 +32,11 @@ class Difference:
 
     def in_words(self, smaller: str, larger: str) -> str:
         """The difference as part of a sentence; a difference whose interval holds 0 is not called clear."""
-        said = f"{abs(self.middle):.1f} % {smaller if self.middle < 0 else larger}"
-        ends = sorted(map(abs, (self.low, self.high)))
         clear = self.low > 0 or self.high < 0
-        inside = (
-            f"{ends[0]:.1f} to {ends[1]:.1f} %" if clear else f"{self.low:.1f} to {self.high:.1f} %, no clear difference"
-        )
-        return f"{said} (95 % interval {inside})".replace("-", "−")
+        low, high = sorted(map(abs, (self.low, self.high))) if clear else (self.low, self.high)
+        said = f"{abs(self.middle):.1f} % {smaller if self.middle < 0 else larger}"
+        doubt = "" if clear else ", no clear difference"
+        return f"{said} (95 % interval {low:.1f} to {high:.1f} %{doubt})".replace("-", "−")
 
 
 @dataclass(frozen=True)

@@ -4,24 +4,26 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from shlex import quote
 from typing import Any
 
 import numpy as np
 
-from dco.evaluation.evaluate import Evaluation, GroupEvaluation, evaluate
+from dco.evaluation.evaluate import Evaluation, GroupEvaluation, Outcomes, evaluate
 from dco.evaluation.evenness import conditional_coverage
-from dco.evaluation.sizes import BINS, middle_range, nice_step, point_in_words, size_counts, size_edges
+from dco.evaluation.on_rows import no_law
+from dco.evaluation.sizes import BINS, nice_step, point_in_words, size_counts, size_edges
 from dco.foundations.arrays import AnyArray, Bools, Floats, Integers, as_labels
 from dco.foundations.notes import Note, NoteWarning, show
 from dco.foundations.ranks import Level, as_rational, size_quantile
 from dco.guarantees.certificate import Certificate
 from dco.guarantees.facts import CertifiedThreshold, certified_thresholds
+from dco.predictions import fifths
 from dco.predictor import DecoupledPredictor, Structure
 from dco.report.formats import number
-from dco.report.slices import MOST_PARTS, Parts, Slicing, by_class, by_fifth, own_thresholds
-from dco.rows.conditions import condition_names, groups_of
+from dco.rows.conditions import condition_names, groups_of, rows_by_condition
 from dco.rows.fingerprints import role_fingerprint, row_fingerprints
 from dco.rows.rows import n_rows, take_features
 from dco.scores.score import LEAST
@@ -30,23 +32,14 @@ from dco.sets.labels import LabelSets
 from dco.sets.prediction_sets import PredictionSets
 from dco.tuning import Ranking
 
+Parts = Sequence[tuple[Any, Integers]]  # parts of the rows: a name and the rows of each
+
 GRID = tuple(k / 200 for k in range(1, 21)) + tuple(k / 100 for k in range(11, 51))
 PICKED_DELTA = 0.05  # the bound for a level picked by its result holds with probability 1 - PICKED_DELTA
 MOST_LABELS = 12  # labels of one example that are named; the rest is counted
 MOST_PIECES = 4
+MOST_PARTS = 12  # conditions and slices whose numbers follow the control
 EXAMPLES = {0.0: "small", 0.1: "small", 0.45: "typical", 0.55: "typical", 0.9: "large", 1.0: "large"}  # by rank of size
-
-
-def evaluated_rows(estimator: Any, X: Any, y: Any) -> tuple[Any, AnyArray, AnyArray]:
-    """Features, known targets and point predictions: the only place that uses private methods of an estimator."""
-    features, target = estimator._features(X), np.asarray(y)
-    if target.shape != (n_rows(features),):
-        raise ValueError(f"X has {n_rows(features)} rows and y has shape {target.shape}: give one true value per row.")
-    notes: list[Note] = []
-    target = estimator._known_targets(target, notes)
-    show(notes)
-    _refuse_used_rows(estimator.predictor_, features, target)
-    return features, target, np.asarray(estimator.predict(features))
 
 
 @dataclass(frozen=True)
@@ -87,7 +80,11 @@ class ConditionNumbers:
 
 @dataclass(frozen=True, eq=False)
 class LevelNumbers:
-    """All numbers of one level. `evaluation` is None where no rows were given."""
+    """All numbers of one level; `evaluation` is None where no rows were given.
+
+    `thresholds` has the cut-off of the candidate that comes first, after joint selection, and that of a new row of mean
+    weight, where rows have weights.
+    """
 
     alpha: float
     thresholds: tuple[CertifiedThreshold, ...]
@@ -97,9 +94,6 @@ class LevelNumbers:
     size_counts: tuple[int, ...] = ()
     examples: tuple[ExampleSet, ...] = ()
     slices: tuple[tuple[GroupEvaluation, ...], ...] = ()  # for each slicing of the rows
-    target_range: float | None = None  # the length of the middle 1 - alpha of the targets, for numbers
-    joint: bool = False  # `thresholds` has the cut-off of the candidate that comes first
-    weighted: bool = False  # `thresholds` has that of a new row of mean weight
 
     @property
     def threshold(self) -> CertifiedThreshold | None:
@@ -135,17 +129,28 @@ class ScoreHistogram:
 
 
 @dataclass(frozen=True, eq=False)
+class Slicing:
+    """One table by slice: the rows of each, what its slices are called, and how a low one is mended."""
+
+    parts: Parts
+    name: str
+    mend: str
+    left_out: int = 0
+    are_conditions: bool = False
+
+
+@dataclass(frozen=True, eq=False)
 class GivenRows:
     """Rows with known outcomes: their sets at any level, how they are divided, and which are examples."""
 
     sets: Callable[[Level], PredictionSets]
     y: AnyArray
-    conditions: Parts | None
+    conditions: Mapping[Any, Integers]  # the rows of those that are shown
     slicings: tuple[Slicing, ...]  # by the values given or the conditions, if any; then by class and by fifth
     size_edges: Floats
     examples: tuple[Example, ...]
     point: str  # how good the point prediction is
-    uneven: list[str]  # the worst slab and the excess risk at the certified level
+    uneven: Mapping[str, Any]  # the worst slab and the excess risk at the certified level
     target: str
 
 
@@ -168,22 +173,16 @@ class ReportNumbers:
         return self.levels[self.start]
 
     @property
-    def judged(self) -> Evaluation | None:
-        """The certified level on the rows given, with the conditions that are shown as its groups."""
-        seen, own = self.own.evaluation, tuple(at.evaluation for at in self.own.conditions if at.evaluation is not None)
-        return replace(seen, by_group=own) if seen is not None and self.own.threshold is None else seen
-
-    @property
     def verdict(self) -> str:
         """Whether the promise held on the rows given: "held", "failed" or "unchecked"."""
-        return "unchecked" if self.judged is None else self.judged.verdict
+        return "unchecked" if self.own.evaluation is None else self.own.evaluation.verdict
 
     @property
     def verdict_in_words(self) -> tuple[str, str]:
         """The same in one sentence, and what to do."""
-        if self.judged is None:
+        if (seen := self.own.evaluation) is None:
             return "Nothing has been checked yet: no rows with known targets were given.", ""
-        return self.judged.verdict_in_words(promised=1 - self.own.alpha), self.judged.advice
+        return seen.verdict_in_words(promised=1 - self.own.alpha), seen.advice
 
 
 def report_numbers(estimator: Any, X: Any = None, y: Any = None, *, by: Any = None) -> ReportNumbers:
@@ -199,17 +198,16 @@ def report_numbers(estimator: Any, X: Any = None, y: Any = None, *, by: Any = No
         raise ValueError(
             f"The report needs a fitted DecoupledClassifier or DecoupledRegressor, got {type(estimator).__name__}."
         )
-    predictor: DecoupledPredictor = estimator.predictor_
-    alpha, classes = predictor.statement.alpha, predictor.structure.classes
-    levels = level_grid(alpha)
-    start, target = levels.index(alpha), str(getattr(y, "name", None) or "target")
-    rows = None if X is None else _given_rows(predictor, levels[start:], evaluated_rows(estimator, X, y), by, target)
-    score_edges, histograms = _score_histograms(predictor)
+    own: DecoupledPredictor = estimator.predictor_
+    levels, classes = level_grid(own.statement.alpha), own.structure.classes
+    start = levels.index(own.statement.alpha)
+    rows = None if X is None else _given_rows(estimator, X, y, by, levels[start:])
+    score_edges, histograms = _score_histograms(own)
     return ReportNumbers(
-        certificate=predictor.certificate,
-        ranking=predictor.ranking,
+        certificate=own.certificate,
+        ranking=own.ranking,
         classes=None if classes is None else len(classes),
-        levels=tuple(_level(predictor, level, rows) for level in levels),
+        levels=tuple(_level(own, level, rows) for level in levels),
         start=start,
         score_edges=score_edges,
         score_histograms=histograms,
@@ -234,61 +232,60 @@ def picked_bound(certificate: Certificate, alpha: float) -> float | None:
         return None
 
 
-def _level(predictor: DecoupledPredictor, alpha: Level, rows: GivenRows | None) -> LevelNumbers:
-    statement, value = predictor.stated(alpha), float(as_rational(alpha))
-    found = predictor.thresholds(statement)
-    if joint := predictor.calibration.seen is not None:  # of the candidates' cut-offs that of the first
-        found = {predictor.ranking.best: found[predictor.ranking.best]}
-    certified = certified_thresholds(predictor.calibration, found, statement)
-    if joint:
-        found, certified = {None: found[predictor.ranking.best]}, (replace(certified[0], group=None),)
-    entry_of, weighted = dict(zip(found, certified, strict=True)), statement.weights is not None
-    shown = () if None in found else _largest_conditions(predictor)
-    bound = picked_bound(predictor.certificate, value)
+def _level(own: DecoupledPredictor, alpha: Level, rows: GivenRows | None) -> LevelNumbers:
+    statement, value, found = own.stated(alpha), float(as_rational(alpha)), own.thresholds(own.stated(alpha))
+    if own.calibration.seen is not None:
+        found = {own.ranking.best: found[own.ranking.best]}
+    certified = certified_thresholds(own.calibration, found, statement)
+    if own.calibration.seen is not None:
+        found, certified = {None: found[own.ranking.best]}, (replace(certified[0], group=None),)
+    entry_of = dict(zip(found, certified, strict=True))
+    shown = {} if None in found else {name: entry_of[name] for name in _largest_conditions(own)}
+    numbers = LevelNumbers(
+        value, certified, picked_bound(own.certificate, value), tuple(map(ConditionNumbers, shown.values()))
+    )
     if rows is None:
-        shown_numbers = tuple(ConditionNumbers(entry_of[name]) for name in shown)
-        return LevelNumbers(value, certified, bound, shown_numbers, joint=joint, weighted=weighted)
+        return numbers
     sets = rows.sets(alpha)
-    # rows of a cluster are not independent: their coverage has no law
-    threshold = found.get(None) if predictor.calibration.clusters is None and not joint else None
-    tied = {name for name, entry in entry_of.items() if not entry.expected_is_exact}
-    evaluation = evaluate(sets, rows.y, threshold=threshold, tied=tied)
-    seen: dict[Any, GroupEvaluation] = {}
-    if (parts := rows.conditions) is not None:
-        laws = {code: found[name] for code, name in enumerate(parts.names)}
-        codes = [code for code, name in enumerate(parts.names) if name in tied]
-        seen = parts.by_name(evaluate(sets, rows.y, groups=parts.codes, thresholds=laws, tied=codes).by_group)
-    hits = np.asarray(sets.contains(rows.y), dtype=bool)
-    return LevelNumbers(
-        value,
-        certified,
-        bound,
-        tuple(ConditionNumbers(entry_of[name], seen.get(name)) for name in shown),
-        evaluation,
-        tuple(size_counts(sets.sizes(), rows.size_edges).tolist()),
-        tuple(example_set(sets, example.row, hits, example.places) for example in rows.examples),
-        tuple(slicing.parts.evaluated(sets, rows.y) for slicing in rows.slicings),
-        None if predictor.structure.classes is not None else middle_range(rows.y, alpha=value),
-        joint,
-        weighted,
+    seen, tied = Outcomes.of(sets, rows.y), {name for name, entry in entry_of.items() if not entry.expected_is_exact}
+    conditions = {row.group: row for row in seen.by_part(rows.conditions.items(), found, tied=tied)}
+    threshold = found.get(None) if no_law(own) is None else None
+    evaluation = replace(evaluate(sets, rows.y, threshold=threshold, tied=tied), by_condition=tuple(conditions.values()))
+    return replace(
+        numbers,
+        conditions=tuple(ConditionNumbers(entry, conditions.get(name)) for name, entry in shown.items()),
+        evaluation=replace(evaluation, **rows.uneven) if alpha == own.statement.alpha else evaluation,
+        size_counts=tuple(size_counts(seen.sizes, rows.size_edges).tolist()),
+        examples=tuple(example_set(sets, example.row, seen.covered, example.places) for example in rows.examples),
+        slices=tuple(at_once(seen, slicing) for slicing in rows.slicings),
     )
 
 
-def _largest_conditions(predictor: DecoupledPredictor) -> tuple[Any, ...]:
+def at_once(seen: Outcomes, slicing: Slicing) -> tuple[GroupEvaluation, ...]:
+    """Coverage and size in each slice, with exact 95 % intervals that hold for all slices at once."""
+    return seen.by_part(slicing.parts, {}, confidence=1 - 0.05 / (len(slicing.parts) + slicing.left_out))
+
+
+def _largest_conditions(own: DecoupledPredictor) -> tuple[Any, ...]:
     """The conditions with the most calibration rows; (None,) where there are none."""
-    parts = predictor.calibration.parts
-    if predictor.calibration.seen is not None:
-        return (predictor.ranking.best,)
+    parts = own.calibration.parts
+    if own.calibration.seen is not None:
+        return (own.ranking.best,)
     return tuple(sorted(parts, key=lambda name: -parts[name].size)[:MOST_PARTS])
 
 
-def _given_rows(
-    predictor: DecoupledPredictor, levels: tuple[Level, ...], rows: tuple[Any, AnyArray, AnyArray], by: Any, target: str
-) -> GivenRows:
-    """The rows (X, y, points), with the examples and the axis of sizes at the first of `levels`."""
-    X, y, points = rows
-    structure = predictor.structure
-    conditions, slices = structure.conditions(X, y), None if by is None else as_labels(by)
+def _given_rows(estimator: Any, X: Any, y: Any, by: Any, levels: Sequence[Level]) -> GivenRows:
+    """The rows, with the examples and the axis of sizes at the first of `levels`; the only use of private methods."""
+    own: DecoupledPredictor = estimator.predictor_
+    target, notes = str(getattr(y, "name", None) or "target"), list[Note]()
+    X, y, structure = estimator._features(X), np.asarray(y), own.structure
+    if y.shape != (n_rows(X),):
+        raise ValueError(f"X has {n_rows(X)} rows and y has shape {y.shape}: give one true value per row.")
+    y = estimator._known_targets(y, notes)
+    show(notes)
+    _refuse_used_rows(own, X, y)
+    points, conditions = np.asarray(estimator.predict(X)), structure.conditions(X, y)
+    slices = None if by is None else as_labels(by)
     if slices is not None and slices.shape != y.shape:
         raise ValueError(f"by must hold one value for each of {len(y)} rows, got shape {slices.shape}.")
     prediction = structure.prediction(X)  # once for all levels
@@ -296,49 +293,76 @@ def _given_rows(
     def sets(alpha: Level) -> PredictionSets:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", NoteWarning)  # rows with weights have full sets at levels that nobody asked for
-            return predictor.sets(X, predictor.stated(alpha), prediction=prediction)
+            return own.sets(X, own.stated(alpha), prediction=prediction)
 
-    first = sets(levels[0])
-    hits = np.asarray(first.contains(y), dtype=bool)
-    slicings = _slicings(structure, by, slices, conditions, overlap=bool(predictor.certificate.groups))
-    labels, even = structure.classes is not None, "even structures" in (predictor.certificate.selection or "")
+    seen, labels = Outcomes.of(sets(levels[0]), y), structure.classes is not None
+    slicings = _slicings(structure, by, slices, conditions, overlap=bool(own.certificate.groups))
     if labels and not any(_same_parts(y, values) for values in (slices, conditions) if values is not None):
-        slicings.append(by_class(y, hits, target=target))
-    slicings.append(by_fifth(prediction.centres if labels else points, even=even, labels=labels))
-    slab, risk = conditional_coverage(X, prediction.centres, hits, alpha=float(as_rational(levels[0])))
-    picked = example_rows(first.sizes())
+        slicings.append(_by_class(y, seen.covered, target=target))
+    even = "even structures" in (own.certificate.selection or "")
+    slicings += by_fifth(prediction.centres if labels else points, even=even, labels=labels)
+    slab, risk = conditional_coverage(X, prediction.centres, seen.covered, alpha=float(as_rational(levels[0])))
+    picked = example_rows(seen.sizes)
     finite = (sizes[np.isfinite(sizes)] for sizes in (sets(level).sizes() for level in levels))
     shown = next((sizes for sizes in finite if sizes.size), np.ones(1))  # at the first level that has finite sizes
-    places = _label_places(predictor, X, [row for row, _ in picked])
-    classes = None if structure.classes is None else len(structure.classes)
+    places = _label_places(own, X, [row for row, _ in picked])
+    parts = {} if conditions is None else rows_by_condition(condition_names(conditions))
     return GivenRows(
         sets=sets,
         y=y,
-        conditions=None if conditions is None else Parts.of(conditions, _largest_conditions(predictor)),
-        slicings=tuple(slicing for slicing in slicings if slicing is not None),
-        size_edges=size_edges(shown, classes=classes),
+        conditions={name: parts[name] for name in _largest_conditions(own) if name in parts},
+        slicings=tuple(slicings),
+        size_edges=size_edges(shown, classes=None if structure.classes is None else len(structure.classes)),
         examples=tuple(
             Example(row, kind, y[row], points[row], order) for (row, kind), order in zip(picked, places, strict=True)
         ),
-        uneven=replace(evaluate(first, y), worst_slab=slab, excess_risk=risk).unevenness(),
-        point=point_in_words(y, points, labels=classes is not None, number=number),
+        point=point_in_words(y, points, labels=labels, number=number),
+        uneven={"worst_slab": slab, "excess_risk": risk},
         target=target,
     )
 
 
 def _slicings(
     structure: Structure, by: Any, slices: AnyArray | None, conditions: AnyArray | None, *, overlap: bool
-) -> list[Slicing | None]:
+) -> list[Slicing]:
     """The table that was asked for: by the values given, or else by the conditions."""
     values = conditions if slices is None else slices
     if values is None:
         return []
     if overlap and slices is None:  # the promise is for these
-        return [Slicing(Parts.overlapping([groups_of(pattern) for pattern in values.tolist()]), "group", "", True)]
+        columns = np.asarray([groups_of(pattern) for pattern in values.tolist()]).T
+        return [Slicing([part for column in columns for part in rows_by_condition(column).items()], "group", "", 0, True)]
     column = structure.condition_on if by is None else getattr(by, "name", None)
     own = conditions is not None and (slices is None or _same_parts(slices, conditions))
     name, column = (column, column) if isinstance(column, str) else ("slice", "COLUMN")
-    return [Slicing(Parts.of(values), name, "" if own else own_thresholds(name, column, column), own)]
+    parts = rows_by_condition(condition_names(values))
+    most = sorted(parts.items(), key=lambda part: (-part[1].size, part[1][0]))[:MOST_PARTS]
+    return [Slicing(most, name, "" if own else _own_thresholds(name, column, column), len(parts) - len(most), own)]
+
+
+def _own_thresholds(part: str, python: str, column: str) -> str:
+    """What mends a part that is covered too rarely, in Python and as an option of `dco fit`."""
+    return f'Give each {part} a threshold of its own: condition_on="{python}", or dco fit --condition-on {quote(column)}.'
+
+
+def _by_class(y: AnyArray, hits: Bools, *, target: str) -> Slicing:
+    """By the true label; of many labels those that are covered least often."""
+    parts = rows_by_condition(condition_names(y))
+    least = sorted(parts.items(), key=lambda part: hits[part[1]].mean())[:MOST_PARTS]
+    return Slicing(least, "class", _own_thresholds("class", "label", target), len(parts) - len(least))
+
+
+def by_fifth(points: Floats, *, even: bool, labels: bool = False) -> list[Slicing]:
+    """By fifth of the prediction (of its probability, for `labels`), named by its ends; none where it has one value."""
+    codes, parts = fifths(points), []
+    for code in np.unique(codes):
+        rows = np.flatnonzero(codes == code)
+        ends = number(float(points[rows].min())), number(float(points[rows].max()))
+        parts.append((" to ".join(dict.fromkeys(ends)), rows))
+    ask = "" if even else 'Let the search ask for evenness: objective="even", or dco fit --objective even. '
+    widths = "Widths that follow the row help (quantile models, a model with a spread), and so do more tuning rows."
+    of = "largest probability" if labels else "prediction"
+    return [Slicing(parts, f"fifth of the {of}", ask if labels else ask + widths)] if len(parts) > 1 else []
 
 
 def _label_places(predictor: DecoupledPredictor, X: Any, rows: list[int]) -> list[dict[Any, int]]:

@@ -9,15 +9,14 @@ from __future__ import annotations
 import base64
 import zlib
 from collections.abc import Sequence
+from html import escape
 from pathlib import Path
 from typing import Any
 
+from dco.foundations.files import write_whole
 from dco.report.numbers import PICKED_DELTA, report_numbers
-from dco.report.rendering import render_template, strict_json, text_only, write_text
-from dco.report.results import write_results_page
+from dco.report.rendering import render_template, strict_json
 from dco.report.view import build_view
-
-__all__ = ["page_html", "write_page", "write_results_page"]
 
 _LONG_CERTIFICATE = 60_000  # characters; of a longer one the beginning is shown, and the whole is packed for copying
 
@@ -34,7 +33,8 @@ def write_page(
     names: Sequence[str] | None = None,
 ) -> Path:
     """Write `page_html` to `path`; an existing file is replaced only when the new one is complete."""
-    return write_text(path, page_html(estimator, X=X, y=y, by=by, title=title, source=source, names=names))
+    write_whole(path, page_html(estimator, X=X, y=y, by=by, title=title, source=source, names=names))
+    return Path(path)
 
 
 def page_html(
@@ -65,6 +65,6 @@ def page_html(
     return render_template(
         "page.html", script="page.js", title=title or f"Prediction sets of {certificate.candidate}", source=source,
         verdict=numbers.verdict, verdict_words=numbers.verdict_in_words, numbers=numbers, n_rows=count,
-        certificate=certificate, certificate_text=text_only(text), packed_certificate=packed, live=live, view=view,
+        certificate=certificate, certificate_text=escape(text, quote=False), packed_certificate=packed, live=live, view=view,
         data=strict_json(live.data(numbers)), picked_confidence=f"{100 * (1 - PICKED_DELTA):g} %",
     )  # fmt: skip

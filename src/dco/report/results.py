@@ -14,8 +14,9 @@ from itertools import groupby, zip_longest
 from pathlib import Path
 from typing import Any
 
+from dco.foundations.files import write_whole
 from dco.report.finding import Finding, explained, findings
-from dco.report.rendering import render_template, write_text
+from dco.report.rendering import render_template
 
 _IMAGES = {".svg": "image/svg+xml", ".png": "image/png"}
 _MOST_ROWS = 200
@@ -99,7 +100,8 @@ class Result:
 
 def write_results_page(folder: Any, path: Any, *, title: str | None = None) -> Path:
     """Write the tables (``*.md``, ``*.csv``) and figures (``*.svg``, ``*.png``) of `folder` as one page."""
-    return write_text(path, results_html(folder, title=title))
+    write_whole(path, results_html(folder, title=title))
+    return Path(path)
 
 
 def results_html(folder: Any, *, title: str | None = None) -> str:

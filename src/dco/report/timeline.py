@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import io
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,29 +11,30 @@ import numpy as np
 from dco.evaluation.displays import BLUE, DASHED, SEEN, SMALL, MonitorDisplay
 from dco.evaluation.monitor import Monitor
 from dco.foundations.display import counted
+from dco.foundations.files import write_whole
 from dco.report.figures import drawing_style, empty_figure
-from dco.report.rendering import render_template, write_text
+from dco.report.rendering import render_template
 from dco.report.results import Block, Result
 
 _LEAST = 1e-6  # p-values below are drawn there
 
 
-def write_timeline(monitor: Monitor, path: Any, *, title: str) -> Path:
+def write_timeline(monitor: Monitor, path: Any, *, title: str) -> None:
     """Write one self-contained page, which replaces a file when it is complete; without rows it has no figure."""
-    report, figure, drawn = monitor.report(), None, io.BytesIO()
+    report, drawn = monitor.report(), io.BytesIO()
+    results = [Result("What is known", tuple(Block(text=line) for line in str(report).splitlines()))]
     if report.rows:
         with drawing_style():
             timeline_figure(monitor).savefig(drawn, format="svg", metadata={"Date": None, "Creator": None})
         figure = f"data:image/svg+xml;base64,{base64.b64encode(drawn.getvalue()).decode()}"
-    said = tuple(Block(text=line) for line in str(report).splitlines())
-    results = [Result("What is known", said), Result("Timeline", (), figure)][: 1 + bool(report.rows)]
+        results.append(Result("Timeline", (), figure))
     for name, words, columns, cells in report.tables():
         results.append(Result(name, (Block.table(columns, cells), Block(text=f"{words.capitalize()}."))))
     page = render_template(
         "results.html", images=True, kicker=f"Watching a certificate: {counted(report.rows, 'row')} so far", title=title,
         findings=[], results=results, has_tables=False, explained={},
     )  # fmt: skip
-    return write_text(path, page)
+    write_whole(path, page)
 
 
 def timeline_figure(monitor: Monitor) -> Any:

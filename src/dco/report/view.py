@@ -104,8 +104,8 @@ def _words(live: Live, numbers: ReportNumbers) -> dict[str, Any]:
         live.say(output=words.announced(level, numbers), bound=percent(level.picked_bound))
         entry, seen = level.threshold, level.evaluation
         place = "–" if entry is None or entry.rank is None else f"{entry.rank} of {entry.n}"
-        live.say(threshold=threshold, cut=f"threshold {threshold}", rank=words.rank(level), place=place)
-        live.say(law=words.law(level), expected=words.expected(entry), range=words.spread(entry))
+        live.say(threshold=threshold, cut=f"threshold {threshold}", rank=words.rank(level, numbers), place=place)
+        live.say(law=words.law(level, numbers), expected=words.expected(entry), range=words.spread(entry))
         if seen is not None:
             live.say(coverage=percent(seen.coverage), verdict=words.verdict(seen), shares=words.shares(seen))
             live.say(mean_size=fixed(seen.mean_size, decimals), p95_size=fixed(seen.p95_size, decimals))
@@ -287,7 +287,11 @@ def _examples(live: Live, numbers: ReportNumbers, rows: GivenRows, names: Sequen
                 )
         if scale is None:
             truth = live.code(example.truth)
-            levels = [[[live.code(each) for each in found.labels], words.rest(found)] for found in sets]
+            more = [
+                "no label: the set is empty" if not found.size else f"and {found.more} more" * (found.more > 0)
+                for found in sets
+            ]
+            levels = [[[live.code(each) for each in found.labels], rest] for found, rest in zip(sets, more, strict=True)]
             live.sets[f"e{place}"] = {"truth": truth, "levels": levels}
         name = f"row {example.row + 1}" if names is None else shortened(names[example.row])
         shown.append((example, name, None if scale is None else scale(float(example.truth))))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from dco.evaluation.evaluate import Evaluation
-from dco.evaluation.sizes import size_in_words
+from dco.evaluation.sizes import middle_range, size_in_words
 from dco.foundations.display import counted, have, p_in_words
 from dco.guarantees.facts import CertifiedThreshold
 from dco.report.formats import decimals_for, fixed, level_percent, number, percent, shortened
@@ -37,15 +37,15 @@ def threshold(level: LevelNumbers) -> str:
     return f"{number(min(values))} – {number(max(values))}"
 
 
-def rank(level: LevelNumbers) -> str:
+def rank(level: LevelNumbers, numbers: ReportNumbers) -> str:
     """The rank in a sentence."""
     entry = level.threshold
     if entry is None:
         of = "combinations of groups" if level.thresholds[0].rank is None else "conditions"
         return f"one for each of {len(level.thresholds)} {of}"
-    if level.joint:
+    if numbers.certificate.joint:
         return f"of the candidate that comes first, by {entry.n} rows; every candidate has its own"
-    if level.weighted:
+    if numbers.certificate.weights:
         return f"at a new row of mean weight, by {entry.n} rows; every new row has its own"
     if entry.rank is None:
         return f"weighted over {entry.n} clusters of rows"
@@ -68,7 +68,7 @@ def spread(entry: CertifiedThreshold | None) -> str:
     return f"{percent(entry.coverage_low)} – {percent(entry.coverage_high)}"
 
 
-def law(level: LevelNumbers) -> str:
+def law(level: LevelNumbers, numbers: ReportNumbers) -> str:
     """What is known of coverage before any row is seen."""
     entry = level.threshold
     if entry is None and all(own.rank is None for own in level.thresholds):
@@ -77,9 +77,9 @@ def law(level: LevelNumbers) -> str:
         )
     if entry is None:
         return "Each condition has a law of its own: the bars are the ranges that hold coverage with probability 90 %."
-    if level.joint:
+    if numbers.certificate.joint:
         return "The calibration rows choose among the candidates too: the promise holds, but no law of coverage is known."
-    if level.weighted:
+    if numbers.certificate.weights:
         return "Each row has a threshold by its weight: given the weights the promise holds, but no law is known."
     if entry.rank is None:
         return "Rows come in clusters: the promise holds, but no exact law of coverage is known."
@@ -99,7 +99,7 @@ def announced(level: LevelNumbers, numbers: ReportNumbers) -> str:
     own = "the certified level" if level is numbers.own else "another level"
     words = f"α = {level.alpha:g} ({own}): promised coverage {level_percent(level.alpha)}"
     if level.evaluation is None:
-        return f"{words}, threshold {threshold(level)}, {rank(level)}."
+        return f"{words}, threshold {threshold(level)}, {rank(level, numbers)}."
     seen = level.evaluation
     size = fixed(seen.mean_size, size_decimals(numbers))
     return f"{words}, {percent(seen.coverage)} of {seen.n} rows covered, mean set size {size}."
@@ -126,7 +126,8 @@ def against_targets(level: LevelNumbers, numbers: ReportNumbers) -> str:
     mean = level.evaluation.mean_size
     if numbers.classes is not None:
         return f"The mean set holds {fixed(mean, 2)} of {numbers.classes} labels."
-    return size_in_words(mean, level.target_range or 0.0, alpha=level.alpha, number=number)
+    span = 0.0 if numbers.rows is None else middle_range(numbers.rows.y, alpha=level.alpha)
+    return size_in_words(mean, span, alpha=level.alpha, number=number)
 
 
 def verdict(evaluation: Evaluation) -> str:
@@ -142,13 +143,6 @@ def verdict(evaluation: Evaluation) -> str:
         f"If the promise holds, coverage of {found.n_test} rows lies {high} nine times in ten. "
         f"Seen: {percent(found.coverage)} ({p_in_words(found.p_value)}; {found.verdict})."
     )
-
-
-def rest(found: ExampleSet) -> str:
-    """What follows the labels of a set that are named."""
-    if found.size == 0:
-        return "no label: the set is empty"
-    return f"and {found.more} more" if found.more else ""
 
 
 def pieces(found: ExampleSet) -> str:
