@@ -151,13 +151,6 @@ def test_the_order_of_rows_is_irrelevant(seed):
     assert ranked(np.arange(n)) == ranked(order)
 
 
-def test_several_levels_equal_one_by_one():
-    rng = np.random.default_rng(3)
-    candidates, y = random_problem(rng, tied=True)
-    alphas = [0.05, 0.1, "0.3", Fraction(1, 2)]
-    assert tune_levels(candidates, y, alphas=alphas) == tuple(tune(candidates, y, alpha=alpha) for alpha in alphas)
-
-
 # the paper's options
 
 
