@@ -10,7 +10,7 @@ import pytest
 
 from dco import recalibrate
 from dco.cli import parts, reading
-from dco.cli.model_files import rows_with_targets
+from dco.cli.model_tables import rows_with_targets
 from dco.storage.saving import load, save
 
 from .conftest import table

@@ -158,7 +158,7 @@ import os, signal, sys
 import dco.cli.prediction as prediction
 from dco.cli.main import main
 
-write, calls = prediction.write_part, []
+write, calls = prediction.write_tables, []
 
 def write_and_more(*arguments):
     write(*arguments)
@@ -166,7 +166,7 @@ def write_and_more(*arguments):
     if len(calls) == {part} + 1:  # this part is written and does not have its name yet
         {then}
 
-prediction.write_part = write_and_more
+prediction.write_tables = write_and_more
 main(sys.argv[1:])
 """
 
@@ -242,7 +242,8 @@ def test_parts_are_put_together_only_when_whole(dco, home, tmp_path, monkeypatch
 
     monkeypatch.setattr(module, "assemble", harmed)
     arguments = ("predict", home / "numbers.dco", home / "new.csv", "--batch-rows", 60, "--out", tmp_path / f"s.{suffix}")
-    assert "000000001 is missing" in dco.refuses(*arguments)
+    assert "000000001" in (told := dco.refuses(*arguments))
+    assert "run again with --resume" in told
     harm = lambda parts: shutil.copy(parts / "000000003", parts / "000000001")  # noqa: E731
     assert "has 20 rows where 60 were written" in dco.refuses(*arguments, "--force")
     assert not (tmp_path / f"s.{suffix}").exists()
@@ -527,7 +528,7 @@ def test_a_run_that_goes_on_counts_groups_of_all_rows(dco, tmp_path, by_site, fa
     here = "3 of 200 rows belong to 2 groups that have no calibration rows ('west', 'moon')"
     now = "1 of 100 rows predicted now belongs to 1 group that has no calibration rows ('moon')"
     for name, table, out, said in (
-        ("write_part", data, "sets.csv", here),
+        ("write_tables", data, "sets.csv", here),
         ("predict_partition", parts, "sets", now),
     ):
         arguments = ("predict", model, table, "--out", tmp_path / out, "--batch-rows", 100)

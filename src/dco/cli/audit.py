@@ -107,13 +107,15 @@ def _audit(
     path: Path, data: Path | None, copy: Path | None, *, trust: tuple[str, ...], **o: Any
 ) -> tuple[Any, Any, str | None]:
     """The certificate, what was checked, and a sentence if the rows of the fit are elsewhere in DATA, or not all there."""
-    from dco.cli.model_files import open_model, rows_with_targets
+    from dco.cli.model_files import open_model
 
     estimator = open_model(path, trust)
     certificate, found = estimator.certificate_ if copy is None else _read(copy), None
     if data is None:
         report = certificate.verify(predictor=estimator)
     else:
+        from dco.cli.model_tables import rows_with_targets
+
         rows = rows_with_targets(estimator, data, by=None, ignore_new=True, **o)
         table = _Table.of(estimator, rows.X, rows.y)
         positions, moved = table.calibration()

@@ -16,11 +16,10 @@ import numpy as np
 from dco.cli.columns import features, known_targets, labels, make_layout, targets
 from dco.cli.layout import Layout
 from dco.cli.options import chosen_models
-from dco.cli.outputs import check_apart, check_folder
+from dco.cli.outputs import UNFINISHED, check_apart, check_folder, continues, write_plan
 from dco.cli.printing import number, progress
 from dco.cli.reading import read_sample, read_table, table_format
-from dco.cli.resuming import UNFINISHED, continues, write_plan
-from dco.cli.sets_files import open_table
+from dco.cli.sets_files import write_tables
 from dco.evaluation.evaluate import evaluate, paired_comparison
 from dco.foundations.display import counted
 from dco.foundations.files import Written, plain, take_places, write_whole, written_beside, written_together
@@ -184,8 +183,8 @@ def _write_held_out(rows: Any, data: Path, out: Path) -> str:
     """The rows that were held out, all columns, as a table that the other commands read; the name of the file."""
     kind = table_format(data)
     name = f"held-out.{'parquet' if kind == 'folder' else kind}"
-    with written_beside(out / name) as beside, open_table(beside, kind, rows.schema) as file:
-        file.write_table(rows)
+    with written_beside(out / name) as beside:
+        write_tables([rows], beside, kind)
     return name
 
 

@@ -34,7 +34,8 @@ def command(
 
     The rows of DATA must be new: if some of them trained, tuned or calibrated the model, there is no verdict.
     """
-    from dco.cli.model_files import condition_columns, open_model, rows_with_targets, stated
+    from dco.cli.model_files import condition_columns, open_model, stated
+    from dco.cli.model_tables import rows_with_targets
     from dco.evaluation.sizes import middle_range, point_in_words, size_in_words
 
     found: Any
@@ -48,11 +49,11 @@ def command(
     with progress("Evaluating", None, quiet=as_json or in_parts), collected_notes() as notes:
         estimator = open_model(model, trust)
         if in_parts:
-            from dco.cli.parts import Part, evaluate_in_parts, print_parts
+            from dco.cli.parts import evaluate_in_parts, print_parts
 
             stated(estimator, asked, noting=True)
-            part = Part(str(model.resolve()), trust, asked=asked, **options)
-            found = evaluate_in_parts(estimator, data, part, jobs=jobs, scheduler=scheduler, quiet=as_json)
+            file, work = (str(model.resolve()), trust), {"jobs": jobs, "scheduler": scheduler, "quiet": as_json}
+            found = evaluate_in_parts(estimator, file, data, how={"by": None, **options}, asked=asked, **work)
             facts = asdict(found)
         else:
             rows = rows_with_targets(estimator, data, by=by, **options)

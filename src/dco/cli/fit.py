@@ -157,7 +157,7 @@ def fit_table(data: Path, o: dict[str, Any]) -> Fitted:
 
     from dco.cli.columns import features, known_targets, labels, make_layout, row_names, targets
     from dco.cli.layout import Layout, need_column
-    from dco.cli.model_files import KnownRows
+    from dco.cli.model_tables import KnownRows
     from dco.cli.reading import read_sample, read_table
     from dco.rows.roles import assign_roles
 

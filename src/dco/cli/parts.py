@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from dco.cli.columns import NewValues, known_targets, labels, targets
-from dco.cli.layout import Layout, need_column
-from dco.cli.model_files import labelled_layout, model_features, opened_once
+from dco.cli.columns import NewValues
+from dco.cli.model_files import opened_once
+from dco.cli.model_tables import known_batches
 from dco.cli.printing import progress, say
-from dco.cli.reading import column_names, even_batches, files_of, row_counts
+from dco.cli.reading import files_of, row_counts
 from dco.evaluation.on_rows import Counts, PartsEvaluation
 from dco.evaluation.recalibration import ScoredRows, recalibrated
 from dco.foundations.arrays import AnyArray, Integers
@@ -27,42 +27,32 @@ from dco.rows.fingerprints import Hashes, role_fingerprint, row_fingerprints
 from dco.rows.rows import Rows, given_rows, take_features
 from dco.scores.score import is_ours
 
-
-@dataclass(frozen=True)
-class Part:
-    """How the rows of a file are read and what is asked of them. Plain data, so that it can travel."""
-
-    model: str
-    trust: tuple[str, ...]
-    target: str | None
-    ignore_new: bool
-    decimal: str | None
-    asked: Mapping[str, Any] = field(default_factory=dict)  # alpha, guarantee, delta
-    by: str | None = None  # slices to watch
+# plain data, which travels to workers: the file of a model with the types that are trusted, and options
+ModelFile: TypeAlias = tuple[str, tuple[str, ...]]
+How: TypeAlias = Mapping[str, Any]
 
 
 def evaluate_in_parts(
-    model: Any, data: Path, part: Part, *, jobs: int, scheduler: str | None, quiet: bool
+    model: Any, file: ModelFile, data: Path, *, how: How, asked: How, jobs: int, scheduler: str | None, quiet: bool
 ) -> PartsEvaluation:
     """Count every file of a folder (or one file), and add the counts up. Memory is set by a batch of each process."""
     paths = [os.path.abspath(path) for path in files_of(data)]  # a worker may stand elsewhere
     with progress("Evaluating", len(paths), quiet=quiet) as reached:
-        work = partial(count_file, part=part)
+        work = partial(count_file, file=file, how=how, asked=asked)
         found = run_many(work, paths, n_jobs=jobs, scheduler=scheduler, progress=lambda done, of: reached(done))
     _show_new(values for _, values in found)
     own, counts = model.predictor_, Counts.total(counts for counts, _ in found)
     if not counts.judged:
         raise ValueError(f"{data} has no rows; give a table with rows.")
-    return PartsEvaluation.of(own, own.stated(**part.asked), counts)
+    return PartsEvaluation.of(own, own.stated(**asked), counts)
 
 
-def count_file(path: str, *, part: Part) -> tuple[Counts, NewValues]:
+def count_file(path: str, *, file: ModelFile, how: How, asked: How) -> tuple[Counts, NewValues]:
     """What is counted in one file."""
-    model, values = opened_once(part.model, part.trust), NewValues()
-    own, statement = model.predictor_, model.predictor_.stated(**part.asked)
-    return Counts.total(
-        Counts.of(own, X, y, statement) for X, y, _ in labelled_batches(model, Path(path), part, values)
-    ), values
+    model, values = opened_once(*file), NewValues()
+    own, statement = model.predictor_, model.predictor_.stated(**asked)
+    batches = known_batches(model, Path(path), how, values)
+    return Counts.total(Counts.of(own, rows.X, rows.y, statement) for rows in batches), values
 
 
 def _show_new(found: Iterable[NewValues]) -> None:
@@ -70,28 +60,6 @@ def _show_new(found: Iterable[NewValues]) -> None:
     for each in found:
         values.add(each)
     show(values.notes())
-
-
-def labelled_batches(model: Any, data: Path, part: Part, values: NewValues) -> Iterator[tuple[Any, Any, Any]]:
-    """The rows of a table with known targets, some at a time: X, y, and slices. Cells never seen are counted in `values`."""
-    for batch, layout, row in _tables(model, data, part):
-        table = known_targets(batch, layout, path=data)
-        if table.num_rows:
-            X = model_features(model, table, layout, path=data, first_row=row)
-            values.count(X, layout)
-            yield X, targets(table, layout, path=data, classes=getattr(model, "classes_", None)), labels(table, part.by)
-
-
-def _tables(model: Any, data: Path, part: Part, *, groups: bool = False) -> Iterator[tuple[Any, Layout, int]]:
-    """The batches of a file with the columns that are needed, how these are read, and the number of the first row."""
-    names, row = column_names(data), 0
-    layout = labelled_layout(model, names, target=part.target, path=data, decimal=part.decimal)
-    need_column(names, part.by, path=data, option="--by")
-    also = [name for name in (layout.target, part.by, layout.groups if groups else None) if name is not None]
-    columns = layout.columns_to_read(data, names, ignore_new=part.ignore_new, also=also)
-    for batch in even_batches(data, columns):
-        yield batch, layout, row
-        row += batch.num_rows
 
 
 def print_parts(found: PartsEvaluation, data: Path) -> None:
@@ -124,7 +92,7 @@ class Piece:
 
 
 def recalibrate_in_parts(
-    model: Any, data: Path, part: Part, *, rest: bool, jobs: int, scheduler: str | None, quiet: bool
+    model: Any, file: ModelFile, data: Path, *, how: How, rest: bool, jobs: int, scheduler: str | None, quiet: bool
 ) -> Any:
     """`dco.recalibrate` on all rows of a table, or on the `rest`: those that neither trained nor tuned the model.
 
@@ -148,7 +116,7 @@ def recalibrate_in_parts(
 
     def scored(classes: AnyArray | None) -> tuple[ScoredRows, list[NewValues]]:
         with progress("Scoring", len(pieces), quiet=quiet) as reached:
-            work = partial(score_file, part=part, classes=classes)
+            work = partial(score_file, file=file, how=how, classes=classes)
             found = run_many(work, pieces, n_jobs=jobs, scheduler=scheduler, progress=lambda done, of: reached(done))
         left_out = np.concatenate([hashes for _, own, _ in found for hashes in own] or [np.empty(0, "S16")])
         _check_places(own.certificate, {role: left_out[np.searchsorted(out, own)] for role, own in roles.items()}, data)
@@ -161,22 +129,22 @@ def recalibrate_in_parts(
     return recalibrated(model, Rows(rows, rows.y, rows.clusters), rest=rest)
 
 
-def score_file(piece: Piece, *, part: Part, classes: AnyArray | None) -> tuple[list[ScoredRows], list[Hashes], NewValues]:
+def score_file(
+    piece: Piece, *, file: ModelFile, how: How, classes: AnyArray | None
+) -> tuple[list[ScoredRows], list[Hashes], NewValues]:
     """The batches of a file, scored; the fingerprints of the rows that are left out; cells that the fit never saw."""
-    data, model = Path(piece.path), opened_once(part.model, part.trust)
+    model = opened_once(*file)
     structure = replace(model.predictor_.structure, classes=classes)
-    found, hashes, values, kept = list[ScoredRows](), list[Hashes](), NewValues(), 0
-    for table, layout, row in _tables(model, data, part, groups=True):
-        X = model_features(model, table, layout, path=data, first_row=row)
-        y = targets(table, layout, path=data, classes=getattr(model, "classes_", None))
-        rows = given_rows(model._features(X), model._targets(y), labels(table, layout.groups), {})
-        left_out = _within(piece.left_out, row, row + len(y))
+    found, hashes, values, row, kept = list[ScoredRows](), list[Hashes](), NewValues(), 0, 0
+    for batch in known_batches(model, Path(piece.path), how, values, every=True):
+        rows = given_rows(model._features(batch.X), model._targets(batch.y), batch.by, {})
+        left_out = _within(piece.left_out, row, row + len(rows))
         hashes.append(row_fingerprints(take_features(rows.X, left_out), rows.y[left_out]))
-        values.count(X, layout)
-        if stay := len(y) - left_out.size:
-            rows = rows.take(np.setdiff1d(np.arange(len(y)), left_out))
-            found.append(ScoredRows.of(structure, rows, _within(piece.again, kept, kept + stay)))
+        if stay := len(rows) - left_out.size:
+            again = _within(piece.again, kept, kept + stay)
+            found.append(ScoredRows.of(structure, rows.take(np.setdiff1d(np.arange(len(rows)), left_out)), again))
             kept += stay
+        row += len(rows)
     return found, hashes, values
 
 

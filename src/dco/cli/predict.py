@@ -35,13 +35,12 @@ def command(model: Path, data: Path, out: Path, as_json: bool, **asked: Any) -> 
     formula gets an apostrophe in front. A folder of Parquet files gives a folder with one output per file, on a Dask cluster
     if --scheduler names one; its machines must see the same paths. A run that is killed leaves no half-written file.
     """
-    from dco.cli.prediction import Order, Run, predict
+    from dco.cli.prediction import Order, predict
 
-    run = Run(as_json, **{name: asked.pop(name) for name in ("resume", "force", "jobs", "scheduler")})
-    level = opt.chosen_alpha(asked.pop("alpha"), asked.pop("confidence"), default=None)
-    order = Order(str(model), str(data), str(out), level, escape=not asked.pop("no_escape"), **asked)
+    asked["alpha"] = opt.chosen_alpha(asked["alpha"], asked.pop("confidence"), default=None)
+    order = Order(str(model), str(data), str(out), escape=not asked.pop("no_escape"), quiet=as_json, **asked)
     with collected_notes() as notes:
-        rows, files, promise = predict(order, run)
+        rows, files, promise = predict(order)
     if as_json:
         print_json({"rows": rows, "files": files, "out": str(out), **promise, "notes": notes})
         return

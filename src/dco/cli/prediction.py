@@ -12,8 +12,8 @@ import os
 import shutil
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack
-from dataclasses import asdict, dataclass, replace
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +22,12 @@ import numpy as np
 from dco.cli.arrow import parquet
 from dco.cli.columns import NewValues
 from dco.cli.layout import Layout, need_column
-from dco.cli.model_files import layout_of, model_features, open_model, opened_once, stated
-from dco.cli.outputs import check_apart, check_folder, check_output
+from dco.cli.model_files import open_model, opened_once, stated
+from dco.cli.model_tables import layout_of, model_features
+from dco.cli.outputs import PLAN, UNFINISHED, begin, check_apart, check_folder, check_output, fingerprint, only_run
 from dco.cli.printing import progress
-from dco.cli.reading import column_names, even_batches, parquet_files, partitions, row_count, table_format
-from dco.cli.resuming import PLAN, UNFINISHED, continues, fingerprint, only_run, write_plan
-from dco.cli.sets_files import assemble, open_table, output_format, sets_table, without_formulas, write_part
+from dco.cli.reading import column_names, even_batches, parquet_files, row_count, row_counts, table_format
+from dco.cli.sets_files import assemble, output_format, sets_table, without_formulas, write_tables
 from dco.foundations.display import counted
 from dco.foundations.files import Written, take_places, written_beside
 from dco.foundations.notes import Note, show
@@ -40,19 +40,8 @@ _SIGNATURE = "dco"  # the key of the metadata in Parquet and Feather outputs
 
 
 @dataclass(frozen=True)
-class Run:
-    """How to run: none of this changes the output."""
-
-    quiet: bool
-    resume: bool
-    force: bool
-    jobs: int
-    scheduler: str | None
-
-
-@dataclass(frozen=True)
 class Order:
-    """What was asked for: two runs with the same order give the same output. Plain data, so that it can travel."""
+    """What was asked for. Plain data, so that it can travel."""
 
     model: str
     data: str
@@ -62,11 +51,17 @@ class Order:
     batch_rows: int
     ignore_new: bool
     trust: tuple[str, ...]
-    guarantee: str | None = None
-    delta: float | None = None
-    decimal: str | None = None
-    escape: bool = True
-    keep: str | None = None
+    guarantee: str | None
+    delta: float | None
+    decimal: str | None
+    escape: bool
+    keep: str | None
+    # how to run: none of this changes the output
+    quiet: bool
+    resume: bool
+    force: bool
+    jobs: int
+    scheduler: str | None
     model_sha256: str = ""
     first_row: int = 0
     unfinished: str = ""  # for one file of a folder: where it is written until all are there
@@ -78,27 +73,27 @@ class Order:
 
     def identity(self, tables: dict[str, str]) -> dict[str, Any]:
         """What must not change between a run and its continuation: the order, and the bytes of the model and of tables."""
-        described = {name: value for name, value in asdict(self).items() if name not in ("model", "data", "out")}
-        return described | {"trust": list(self.trust), "tables": tables}
+        names = ("key", "batch_rows", "ignore_new", "trust", "decimal", "escape", "keep", "model_sha256")
+        return self.statement | {name: getattr(self, name) for name in names} | {"trust": [*self.trust], "tables": tables}
 
 
-def predict(order: Order, run: Run) -> tuple[int, int, dict[str, Any]]:
+def predict(order: Order) -> tuple[int, int, dict[str, Any]]:
     """Write the sets; returns the number of rows and files, and the statement of the sets."""
     data, out, model_file = Path(order.data), Path(order.out), Path(order.model)
     folder = table_format(data) == "folder"
     if folder:
         _check_out_folder(out, data)
     else:
-        if run.scheduler is not None:
+        if order.scheduler is not None:
             raise ValueError(f"--scheduler distributes the files of a Parquet folder, and {data} is one file; leave it out.")
-        if run.jobs != 1:
+        if order.jobs != 1:
             show([Note("one-file", "One file is predicted by one process; --jobs distributes the files of a folder.")])
         output_format(out)
-        check_output(out, force=run.force, inputs=[data, model_file])
+        check_output(out, force=order.force, inputs=[data, model_file])
     model = open_model(model_file, order.trust)
     promise = stated(model, order.statement, noting=True)
     order = replace(order, model_sha256=fingerprint(model_file))
-    rows, files = _predict_folder(order, run, model) if folder else (_predict_file(order, run, model), 1)
+    rows, files = _predict_folder(order, model) if folder else (_predict_file(order, model), 1)
     return rows, files, promise
 
 
@@ -171,9 +166,10 @@ class Job:
             advice = "remove this file from the folder" if self.order.unfinished else "give a table with rows"
             raise ValueError(f"{data} has column names and no rows; {advice}.")
 
-    def sets(self, table: Any, X: Any, first_row: int, *, text: bool) -> Any:
+    def sets(self, table: Any, X: Any, first_row: int) -> Any:
         """The sets of a batch as an Arrow table that says which model and statement they are from."""
         predictor, start = self.model.predictor_, self.order.first_row + first_row
+        text = output_format(Path(self.order.out)) == "csv"
         record = predictor.structure.prediction(X)
         sets = predictor.sets(X, predictor.stated(**self.order.statement), prediction=record)
         points = record.mean if isinstance(record, Points) else self.model.predict(X)  # to predict again would take time
@@ -208,30 +204,25 @@ def _kept(keep: str | None, names: list[str], *, path: Path) -> list[str]:
 # --- one file -----------------------------------------------------------------------------------------------------
 
 
-def _predict_file(order: Order, run: Run, model: Any) -> int:
+def _predict_file(order: Order, model: Any) -> int:
     """Batches become parts in a folder beside the output; returns the number of rows."""
     out, data = Path(order.out), Path(order.data)
     job, found = Job.of(order, model), Findings()
     job.note_key()
     unfinished = out.with_name(f"{out.name}.parts")
     with only_run(unfinished, out):
-        check_output(out, force=run.force)  # another run may have finished since
-        identity = order.identity({data.name: fingerprint(data)})
-        begun = [path for path in unfinished.iterdir() if not path.name.startswith(".")]  # not the lock
-        place = unfinished if begun else None
-        if not continues([unfinished / PLAN], identity, begun=place, resume=run.resume, force=run.force):
-            for path in begun:
-                path.unlink()
-            write_plan(unfinished / PLAN, identity)
+        check_output(out, force=order.force)  # another run may have finished since
+        begun = unfinished if any(not path.name.startswith(".") for path in unfinished.iterdir()) else None  # not the lock
+        begin(
+            unfinished, order.identity({data.name: fingerprint(data)}), begun=begun, resume=order.resume, force=order.force
+        )
         try:
-            with progress("Predicting", row_count(data), quiet=run.quiet) as reached:
+            with progress("Predicting", row_count(data), quiet=order.quiet) as reached:
                 parts = _write_parts(job, unfinished, found, reached)
-            assemble(parts, out, within=unfinished, force=run.force)
-        except OSError:  # a full or failing disk: finished parts stay, to be continued
-            raise
-        except Exception:
-            if not run.resume:
-                shutil.rmtree(unfinished, ignore_errors=True)  # bad input: there is nothing to continue
+            assemble(parts, out, within=unfinished, force=order.force)
+        except Exception as error:  # on a full or failing disk finished parts stay; of bad input nothing can be continued
+            if not (isinstance(error, OSError) or order.resume):
+                shutil.rmtree(unfinished, ignore_errors=True)
             raise
         shutil.rmtree(unfinished, ignore_errors=True)
     found.show(model)
@@ -240,13 +231,12 @@ def _predict_file(order: Order, run: Run, model: Any) -> int:
 
 def _write_parts(job: Job, folder: Path, found: Findings, reached: Any) -> dict[Path, int]:
     """Write the parts that are not there yet; returns the number of rows of every part."""
-    text = output_format(Path(job.order.out)) == "csv"
     parts: dict[Path, int] = {}
     for table, X, first_row in job.batches(found):  # rows of earlier runs count in the notes
         part = folder / f"{len(parts):09d}"
         if not part.exists():
             with written_beside(part, within=folder) as beside:
-                write_part(job.sets(table, X, first_row, text=text), beside)
+                write_tables([job.sets(table, X, first_row)], beside, "feather")
         parts[part] = table.num_rows
         reached(first_row + table.num_rows)
     return parts
@@ -255,37 +245,31 @@ def _write_parts(job: Job, folder: Path, found: Findings, reached: Any) -> dict[
 # --- folders ------------------------------------------------------------------------------------------------------
 
 
-def _predict_folder(order: Order, run: Run, model: Any) -> tuple[int, int]:
+def _predict_folder(order: Order, model: Any) -> tuple[int, int]:
     """One output file per partition. Finished ones wait until all are there; returns the numbers of rows and files."""
-    data, out = Path(order.data), Path(order.out)
-    names = [file.relative_to(data) for file in partitions(data)]
-    starts = [0]
-    for name in names:
-        starts.append(starts[-1] + (row_count(data / name) or 0))
-        Job.of(replace(order, data=str(data / name)), model).note_key()
+    data, out, counts = Path(order.data), Path(order.out), row_counts(Path(order.data))
+    for file in counts:
+        Job.of(replace(order, data=str(file)), model).note_key()
     out.mkdir(exist_ok=True)
-    unfinished = out / UNFINISHED
+    unfinished, names = out / UNFINISHED, [file.relative_to(data) for file in counts]
     with only_run(unfinished, out):
-        files = [os.path.abspath(data / name) for name in names]
-        prints = run_many(fingerprint, files, n_jobs=run.jobs, scheduler=run.scheduler)
-        identity = order.identity(dict(zip(map(str, names), prints, strict=True)))
-        old = _begin_folder(out, identity, [out / name for name in names], run)
+        where: dict[str, Any] = {"n_jobs": order.jobs, "scheduler": order.scheduler}
+        files = [os.path.abspath(file) for file in counts]  # a worker may stand elsewhere
+        identity = order.identity(dict(zip(map(str, names), run_many(fingerprint, files, **where), strict=True)))
+        old = _begin_folder(order, identity, [out / name for name in names])
         here = replace(order, model=os.path.abspath(order.model), unfinished=os.path.abspath(unfinished))
-        orders = [  # absolute paths, since a worker may stand elsewhere
+        starts = np.cumsum([0, *counts.values()]).tolist()
+        orders = [
             replace(here, data=file, out=os.path.abspath(unfinished / name), first_row=start)
             for file, name, start in zip(files, names, starts[:-1], strict=True)
-            if not (run.resume and (unfinished / name).exists())
+            if not (order.resume and (unfinished / name).exists())
         ]
         for folder in {folder / name.parent for name in names for folder in (unfinished, out)}:
             folder.mkdir(parents=True, exist_ok=True)
         total = Findings()
-        with progress("Predicting", len(orders), quiet=run.quiet) as reached:
-            where: dict[str, Any] = {"n_jobs": run.jobs, "scheduler": run.scheduler}
+        with progress("Predicting", len(orders), quiet=order.quiet) as reached:
             for found in run_many(predict_partition, orders, progress=lambda done, of: reached(done), **where):
                 total.add(found)
-        lost = [name for name in names if not (unfinished / name).exists()]
-        if lost:
-            raise OSError(f"The sets of {data / lost[0]} were removed during the run; run again with --resume.")
         take_places([Written(unfinished / name, out / name, overwrite=True) for name in names], gone=old)
         shutil.rmtree(unfinished, ignore_errors=True)
     total.show(model, now=" predicted now" if len(orders) < len(names) else "")
@@ -302,46 +286,36 @@ def _check_out_folder(out: Path, data: Path) -> None:
     check_apart(out, data)
 
 
-def _begin_folder(out: Path, identity: dict[str, Any], targets: list[Path], run: Run) -> list[Path]:
-    """Check that a folder is empty, may be replaced or belongs to the same order; then write the plan into it.
+def _begin_folder(order: Order, identity: dict[str, Any], targets: list[Path]) -> list[Path]:
+    """Check that a folder is empty, may be replaced or belongs to the same order.
 
     Returns sets of an earlier run that --force removes when all is done: a reader of the folder would take them for sets of
-    this run. The plan comes last, so that a kill in between leaves nothing to continue.
+    this run.
     """
-    plan = out / UNFINISHED / PLAN
-    begun = plan.exists() or any(path != plan.parent for path in out.iterdir())
-    same = continues([plan], identity, begun=out if begun else None, resume=run.resume, force=run.force)
+    out = Path(order.out)
     old = [path for path in parquet_files(out) if path not in targets]
-    foreign = [path for path in old if not _is_signed(path)]
-    if foreign:
-        raise ValueError(
-            f"{out} has {foreign[0].relative_to(out)}, which is neither an output of this run nor of an earlier one; "
-            "choose another folder, or remove the file."
-        )
-    if not same:
-        for path in (plan, *parquet_files(plan.parent)):
-            path.unlink(missing_ok=True)
-        write_plan(plan, identity)
+    for path in old:
+        if not _is_signed(path):
+            raise ValueError(
+                f"{out} has {path.relative_to(out)}, which is neither an output of this run nor of an earlier one; choose "
+                "another folder, or remove the file."
+            )
+    unfinished = out / UNFINISHED
+    begun = out if (unfinished / PLAN).exists() or any(path != unfinished for path in out.iterdir()) else None
+    begin(unfinished, identity, begun=begun, resume=order.resume, force=order.force)
     return old
 
 
 def _is_signed(path: Path) -> bool:
     """Whether this is an output of `dco predict`."""
-    try:
-        metadata = parquet.read_schema(path).metadata
-    except (OSError, ValueError):  # not a Parquet file in spite of its name
-        return False
-    return _SIGNATURE.encode() in (metadata or {})
+    with suppress(OSError, ValueError):  # not a Parquet file in spite of its name
+        return _SIGNATURE.encode() in (parquet.read_schema(path).metadata or {})
+    return False
 
 
 def predict_partition(order: Order) -> Findings:
     """Write the sets of one Parquet file to one Parquet file that appears when it is complete."""
-    job = Job.of(order, opened_once(order.model, order.trust))
-    found, writer = Findings(), None
-    with written_beside(Path(order.out), within=Path(order.unfinished)) as beside, ExitStack() as stack:
-        for batch in job.batches(found):
-            table = job.sets(*batch, text=False)
-            if writer is None:
-                writer = stack.enter_context(open_table(beside, "parquet", table.schema))
-            writer.write_table(table)
+    job, found = Job.of(order, opened_once(order.model, order.trust)), Findings()
+    with written_beside(Path(order.out), within=Path(order.unfinished)) as beside:
+        write_tables((job.sets(*batch) for batch in job.batches(found)), beside, "parquet")
     return found

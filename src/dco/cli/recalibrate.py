@@ -32,9 +32,9 @@ def command(
     Nothing is fitted or chosen again, so this takes seconds. DATA holds labelled rows like those to come, none of which
     trained or tuned the model; after an alarm of `dco watch`, rows that came later. The new certificate names the old one.
     """
-    from dco.cli.model_files import layout_of, open_model, rows_with_targets
+    from dco.cli.model_files import fitted_layout, open_model
+    from dco.cli.model_tables import rows_with_targets
     from dco.cli.outputs import check_outputs
-    from dco.cli.reading import column_names
     from dco.evaluation.recalibration import recalibrate
     from dco.foundations.files import write_whole, written_together
     from dco.storage.saving import save
@@ -45,14 +45,15 @@ def command(
     check_outputs({"out": out, "certificate": certificate}, force=force, inputs=[model, data])
     with progress("Recalibrating", None, quiet=as_json or in_parts), collected_notes() as notes:
         old = open_model(model, trust)
+        layout = fitted_layout(old)
+        how = {"by": None if layout is None else layout.groups, **options}
         if in_parts:
-            from dco.cli.parts import Part, recalibrate_in_parts
+            from dco.cli.parts import recalibrate_in_parts
 
-            part = Part(str(model.resolve()), trust, **options)
-            new = recalibrate_in_parts(old, data, part, rest=rest, jobs=jobs, scheduler=scheduler, quiet=as_json)
+            file, work = (str(model.resolve()), trust), {"jobs": jobs, "scheduler": scheduler, "quiet": as_json}
+            new = recalibrate_in_parts(old, file, data, how=how, rest=rest, **work)
         else:
-            groups = layout_of(old, column_names(data), target=options["target"], path=data).groups
-            rows = rows_with_targets(old, data, by=groups, **options)
+            rows = rows_with_targets(old, data, **how)
             new = recalibrate(old, rows.X, rows.y, groups=rows.by)
         with written_together():
             save(new, out, overwrite=force)

@@ -50,12 +50,14 @@ def command(
 
 
 def _write_page(model: Path, data: Path | None, out: Path, title: str | None, *, trust: Any, **options: Any) -> None:
-    from dco.cli.model_files import open_model, rows_with_targets
+    from dco.cli.model_files import open_model
 
     estimator, rows = open_model(model, trust), None
     if data is not None:
+        from dco.cli.model_tables import rows_with_targets, was_fitted_on
+
         rows = rows_with_targets(estimator, data, **options)
-        if rows.seen:
+        if was_fitted_on(estimator, rows):
             raise ValueError(
                 f"{data} is the table that the model was fitted on: coverage on its rows proves nothing. Give other rows, "
                 "or leave --data out."

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from dco.sets import IntervalUnions, LabelSets
 # What spreadsheets take for a formula at the start of a cell, also behind apostrophes, so that one can be removed again.
 _FORMULA = "^'*[=+\\-@\t\r\n＝＋－＠]"
 _NUMBER = r"[+-]?([0-9]+([.,][0-9]*)?|[.,][0-9]+)([eE][+-]?[0-9]+)?"
+_PIECE = f"({_NUMBER}|-inf) to ({_NUMBER}|inf)"  # of a set with several
 
 
 def sets_table(given: Mapping[str, Any], points: Any, sets: Any, *, text: bool) -> Any:
@@ -63,7 +64,7 @@ def _pieces(ends: Any) -> str:
 def without_formulas(table: Any) -> Any:
     """The table with an apostrophe before every text and column name that a spreadsheet would run as a formula.
 
-    Numbers, and labels that are numbers, stay as they are. Removing one apostrophe from what matches `_FORMULA` with one in
+    Numbers, sets of them and pieces stay as they are. Removing one apostrophe from what matches `_FORMULA` with one in
     front gives the text back.
     """
 
@@ -72,7 +73,7 @@ def without_formulas(table: Any) -> Any:
             column = column.cast(column.type.value_type)
         if not is_text(column.type):
             return column
-        plain = compute.match_substring_regex(column, rf"^{_NUMBER}(\|{_NUMBER})*$")
+        plain = compute.match_substring_regex(column, rf"^({_NUMBER}(\|{_NUMBER})*|{_PIECE}(; {_PIECE})*)$")
         risky = compute.and_not(compute.match_substring_regex(column, _FORMULA), plain)
         if compute.any(risky).as_py():
             text = "In the CSV, text that begins with =, +, - or @ has an apostrophe in front: spreadsheets would run it."
@@ -80,45 +81,43 @@ def without_formulas(table: Any) -> Any:
         sign, nothing = (arrow.scalar(text, column.type) for text in ("'", ""))
         return compute.if_else(risky, compute.binary_join_element_wise(sign, column, nothing), column)
 
-    # our columns are the last; pieces are numbers, by `_pieces`
-    pieces = table.num_columns - 2 if "".join(table.column_names[-2:-1]).startswith("pieces") else None
-    columns = [column if place == pieces else escaped(column) for place, column in enumerate(table.columns)]
-    return arrow.table(columns, names=escaped(arrow.array(table.column_names)).to_pylist())
+    return arrow.table(
+        [escaped(column) for column in table.columns], names=escaped(arrow.array(table.column_names)).to_pylist()
+    )
 
 
 def output_format(path: Path) -> str:
     """csv, parquet or feather, by the name of the output."""
-    if path.is_dir():
-        raise ValueError(f"{path} is a folder; give the name of a file, since DATA is one file.")
     if not path.name.lower().endswith((".csv", ".parquet", ".pq", ".feather", ".arrow")):
         raise ValueError(f"{path}: sets are written as .csv, .parquet or .feather; choose one of these endings.")
     return table_format(path)
 
 
-def open_table(path: Path, kind: str, schema: Any) -> Any:
-    """A CSV, Parquet or Feather file with ``write_table``, to be closed."""
-    if kind == "csv":
-        return csv.CSVWriter(str(path), schema)
-    if kind == "feather":
-        return ipc.new_file(str(path), schema, options=ipc.IpcWriteOptions(compression="lz4"))
-    return parquet.ParquetWriter(str(path), schema)
+def write_tables(tables: Iterable[Any], path: Path, kind: str) -> None:
+    """Arrow tables with one schema as a CSV, Parquet or Feather file."""
+
+    def opened(schema: Any) -> Any:
+        if kind == "feather":
+            return ipc.new_file(str(path), schema, options=ipc.IpcWriteOptions(compression="lz4"))
+        return (csv.CSVWriter if kind == "csv" else parquet.ParquetWriter)(str(path), schema)
+
+    writer = None
+    with ExitStack() as stack:
+        for table in tables:
+            writer = writer or stack.enter_context(opened(table.schema))
+            writer.write_table(table)
 
 
-def write_part(table: Any, path: Path) -> None:
-    """One finished part of an output, whatever its format will be."""
-    feather.write_feather(table, str(path))
+def assemble(parts: Mapping[Path, int], out: Path, *, within: Path, force: bool) -> None:
+    """Put finished parts together, each with all its rows, then give the output its name."""
 
-
-def assemble(parts: dict[Path, int], out: Path, *, within: Path, force: bool) -> None:
-    """Put the parts together, then give the output its name. Each part must be there with all its rows."""
-    writer: Any = None
-    with written_beside(out, within=within, overwrite=force) as beside, ExitStack() as stack:
+    def whole() -> Iterator[Any]:
         for part, rows in parts.items():
-            if not part.exists():
-                raise OSError(f"{part} is missing: a finished part was removed during the run; run again with --resume.")
             table = feather.read_table(str(part), memory_map=False)
             if table.num_rows != rows:
                 found = f"{part} has {table.num_rows} rows where {rows} were written"
                 raise ValueError(f"{found}; --force without --resume starts again.")
-            writer = writer or stack.enter_context(open_table(beside, output_format(out), table.schema))
-            writer.write_table(table)
+            yield table
+
+    with written_beside(out, within=within, overwrite=force) as beside:
+        write_tables(whole(), beside, output_format(out))

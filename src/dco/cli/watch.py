@@ -44,10 +44,9 @@ def command(
     from dataclasses import asdict
 
     from dco.cli.columns import NewValues
-    from dco.cli.model_files import layout_of, open_model
+    from dco.cli.model_files import fitted_layout, open_model
+    from dco.cli.model_tables import known_batches
     from dco.cli.outputs import check_output, check_suffix
-    from dco.cli.parts import Part, labelled_batches
-    from dco.cli.reading import column_names
     from dco.evaluation.monitor import Monitor
     from dco.foundations.extras import require
     from dco.foundations.files import alone_in, write_whole, written_together
@@ -67,7 +66,8 @@ def command(
         estimator, known = open_model(model, trust), _known(state)
         monitor = Monitor(estimator, state=known, **asked)
         before, values = monitor.report().rows, NewValues()
-        found = monitor.update_all(labelled_batches(estimator, data, Part(str(model), trust, by=by, **options), values))
+        batches = known_batches(estimator, data, {"by": by, **options}, values)
+        found = monitor.update_all((rows.X, rows.y, rows.by) for rows in batches)
         show(values.notes())
         if not values.rows:
             raise ValueError(f"{data} has column names and no rows; give a table with rows.")
@@ -78,7 +78,8 @@ def command(
             if report is not None:
                 from dco.report.timeline import write_timeline
 
-                target = layout_of(estimator, column_names(data), target=options["target"], path=data).target
+                layout = fitted_layout(estimator)
+                target = options["target"] or (layout and layout.target)
                 write_timeline(monitor, report, title=f"{target} by {model.name}, in service")
     if as_json:
         print_json(asdict(found) | {"new_rows": found.rows - before, "notes": notes, "state": str(state)})
@@ -94,7 +95,8 @@ def command(
 
 def _hint(model: Path, data: Path, earlier: Path | None, trust: tuple[str, ...], *, as_json: bool, **options: Any) -> None:
     """Compare rows without labels with those of an earlier table."""
-    from dco.cli.model_files import open_model, rows_without_targets
+    from dco.cli.model_files import open_model
+    from dco.cli.model_tables import rows_without_targets
     from dco.evaluation.hints import shift_hints
 
     assert earlier is not None, "checked by the command"
