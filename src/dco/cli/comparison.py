@@ -23,8 +23,8 @@ from dco.cli.sets_files import write_tables
 from dco.evaluation.evaluate import evaluate, paired_comparison
 from dco.foundations.display import counted
 from dco.foundations.files import Written, plain, take_places, write_whole, written_beside, written_together
-from dco.models.adapt import predict_record
-from dco.reproduction.experiment import Experiment, Options
+from dco.models.adapt import predict_record, seeded_models
+from dco.reproduction.experiment import Experiment, Options, column, rows_by
 from dco.reproduction.methods import METHODS, SELECTIONS, TABLE_ROWS, Given, evaluated_roles, selected_sets
 from dco.reproduction.records import run_splits
 from dco.reproduction.tables import Measured, ResultTable
@@ -226,18 +226,22 @@ class Split:
             candidates = evaluated_roles({role: on[role] for role in on if role != "test"}, targets)
             rows: list[dict[str, Any]] = [{"method": None, "failed": reason} for reason in failed]
             for name in [name for _, names in FAMILIES.values() for name in names]:
+                threshold = None
                 if name in SELECTIONS:
                     most, sets, n = selected_sets(name, on, targets, alpha=self.alpha, objective=self.objective)
-                    rows.append(_measured(name, most, sets, targets["test"], None, n))
-                    continue
-                method = METHODS.get(name, EFCP)
-                suited = {each: parts for each, parts in candidates.items() if method.suits(on["tune"][each][0])}
-                if not suited:
-                    continue  # no quantile model among the candidates
-                choice = method(Given(suited, next(iter(suited)), self.alpha, self.delta, objective=self.objective))
-                score, prediction = on["test"][choice.candidate]
-                sets, threshold = score.sets(prediction, choice.threshold), choice.threshold
-                rows.append(_measured(name, choice.candidate, sets, targets["test"], threshold.value, threshold.n))
+                else:
+                    method = METHODS.get(name, EFCP)
+                    suited = {each: parts for each, parts in candidates.items() if method.suits(on["tune"][each][0])}
+                    if not suited:
+                        continue  # no quantile model among the candidates
+                    choice = method(Given(suited, next(iter(suited)), self.alpha, self.delta, objective=self.objective))
+                    most, threshold, n = choice.candidate, choice.threshold.value, choice.threshold.n
+                    score, prediction = on["test"][most]
+                    sets = score.sets(prediction, choice.threshold)
+                found = evaluate(sets, targets["test"])
+                measured = {name: getattr(found, name) for name in ("coverage", "mean_size", "p95_size")}
+                counts = {"threshold": threshold, "calibration_rows": n, "test_rows": found.n}
+                rows.append({"method": name, "candidate": most, **measured, **counts})
         return rows
 
     def _candidates(self, roles: Any, seed: int) -> tuple[dict[Any, dict[str, Any]], dict[Any, Any], list[str]]:
@@ -248,9 +252,9 @@ class Split:
         rows = {"tune": roles.tune, "calibrate": roles.calibrate, "pool": pool, "test": roles.test}
         found: dict[Any, dict[str, Any]] = {role: {} for role in rows}
         failed = []
-        for place, (name, model) in enumerate(self.models.items()):
+        for name, model in seeded_models(self.models, seed).items():
             try:
-                fitted = fit_model(_seeded(model, seed, place), train)
+                fitted = fit_model(model, train)
                 candidates = expand({name: model}, None, Workbench(train, train, None, classes, seed))
                 records = {
                     (role, kind): predict_record(fitted, self.X.iloc[at], kind, classes=classes)
@@ -266,51 +270,27 @@ class Split:
         return found, {role: self.y[at] for role, at in rows.items()}, failed
 
 
-def _measured(method: str, candidate: str, sets: Any, y: Any, threshold: float | None, n: int) -> dict[str, Any]:
-    result = evaluate(sets, y)
-    measured = {"coverage": result.coverage, "mean_size": result.mean_size, "p95_size": result.p95_size}
-    counts = {"threshold": threshold, "calibration_rows": n, "test_rows": result.n}
-    return {"method": method, "candidate": candidate, **measured, **counts}
-
-
-def _seeded(model: Any, seed: int, place: int) -> Any:
-    from sklearn.base import clone
-
-    state = int(np.random.SeedSequence([seed, place]).generate_state(1)[0]) % 2**31
-    free = [name for name, value in model.get_params().items() if name.endswith("random_state") and value is None]
-    return clone(model).set_params(**dict.fromkeys(free, state))
-
-
 def comparison_tables(records: Sequence[Any], alpha: float, *, groups: str | None = None) -> list[Any]:
     """One table per kind of guarantee, from the records alone; `groups` is the column whose values stay together."""
-    runs: dict[str, list[Mapping[str, Any]]] = {}
-    for row in (row for record in records for row in record.rows if row["method"] is not None):
-        runs.setdefault(row["method"], []).append(row)
-    caption = _caption(records, alpha, groups)
-    tables = []
+    runs, caption, tables = rows_by(records), _caption(records, alpha, groups), []
     for guarantee, (partner, methods) in FAMILIES.items():
-        rows = [_row(method, runs[method], runs[partner]) for method in methods if method in runs]
+        rows = tuple(_row(method, runs[method], runs[partner]) for method in methods if method in runs)
         if rows:
-            tables.append(ResultTable(_HEADINGS[guarantee], caption, _COLUMNS, tuple(rows), digits=4))
+            tables.append(ResultTable(_HEADINGS[guarantee], caption, _COLUMNS, rows, digits=4))
     return tables
 
 
-def _row(method: str, own: list[Mapping[str, Any]], partner: list[Mapping[str, Any]]) -> tuple[Any, ...]:
+def _row(method: str, own: list[Any], partner: list[Any]) -> tuple[Any, ...]:
     """One method: its numbers over splits, and its difference in size to its partner, if sizes are finite."""
-    sizes, others = ([float(row["mean_size"]) for row in runs] for runs in (own, partner))
-    difference: float | None = None
-    p_value: float | None = None
+    sizes, others = column(own, "mean_size"), column(partner, "mean_size")
+    paired = None
     if own is not partner and len(sizes) == len(others) and all(size < math.inf for size in sizes + others):
         paired = paired_comparison(sizes, others)
-        difference, p_value = paired.mean_difference, paired.p_value
     return (
         _NAMES[method],
         own[0]["calibration_rows"],
-        Measured.of(row["coverage"] for row in own),
-        Measured.of(sizes),
-        Measured.of(float(row["p95_size"]) for row in own),
-        difference,
-        p_value,
+        *(Measured.of(column(own, name)) for name in ("coverage", "mean_size", "p95_size")),
+        *((None, None) if paired is None else (paired.mean_difference, paired.p_value)),
         Counter(row["candidate"] for row in own).most_common(1)[0][0],
     )
 
