@@ -16,9 +16,9 @@ from dco.foundations.errors import IncompatibleScoreError, NonFiniteScoreError
 from dco.foundations.ranks import tuning_rank
 from dco.guarantees.rules import split_conformal
 from dco.predictions import ClassDraws, ClassProbabilities, GaussianMixtures, Points, PointsWithSpread, Quantiles, take
-from dco.scores.classification import LAC
+from dco.scores import LAC, AbsoluteResidual, NormalisedResidual
 from dco.scores.score import Score
-from dco.sets import Intervals, LabelSets
+from dco.sets import LabelSets
 from dco.tuning import EvaluatedCandidate, direct_tune, rank_evaluated, tune, tune_levels
 from dco.tuning.search import exact_mean
 
@@ -37,32 +37,20 @@ class Table(Score):
         return LabelSets.from_dense(np.array(self.scores) <= threshold)
 
 
-@dataclass(frozen=True)
-class Residual(Score):
-    """|y - mean|, with sets but no `sizes`."""
-
-    needs: ClassVar[tuple[type, ...]] = (Points,)
-
-    def observed(self, prediction, y):
-        return np.abs(np.asarray(y) - prediction.mean)
-
-    def sets(self, prediction, threshold):
-        return Intervals(prediction.mean - threshold, prediction.mean + threshold)
-
-
-@dataclass(frozen=True)
-class Normalised(Score):
-    needs: ClassVar[tuple[type, ...]] = (PointsWithSpread,)
-
-    def observed(self, prediction, y):
-        return np.abs(np.asarray(y) - prediction.mean) / prediction.spread
-
-    def sets(self, prediction, threshold):
-        return Intervals(prediction.mean - threshold * prediction.spread, prediction.mean + threshold * prediction.spread)
-
-
 def table(matrix):
     return Table(tuple(tuple(float(value) for value in row) for row in matrix))
+
+
+class Nothing(AbsoluteResidual):
+    """Scores that are no numbers."""
+
+    def observed(self, prediction, y):
+        return np.full(len(y), np.nan)
+
+
+def one(mean):
+    """A single candidate, with intervals around these means."""
+    return {"r": (AbsoluteResidual(), Points(mean))}
 
 
 def blank(n, k):
@@ -113,9 +101,9 @@ def test_exact_search_equals_brute_force_over_every_threshold(tied, alpha):
 def test_the_rank_is_taken_in_exact_arithmetic():
     """100 rows at 1 - 0.9: ten may be missed, although the float 1 - 0.9 is below a tenth."""
     y = np.zeros(100)
-    points = Points(np.arange(1.0, 101.0))
-    assert tune({"r": (Residual(), points)}, y, alpha=1 - 0.9).table[0].ranking_threshold == 90.0
-    assert tune({"r": (Residual(), points)}, y, alpha=0.7).table[0].ranking_threshold == 30.0
+    points = np.arange(1.0, 101.0)
+    assert tune(one(points), y, alpha=1 - 0.9).table[0].ranking_threshold == 90.0
+    assert tune(one(points), y, alpha=0.7).table[0].ranking_threshold == 30.0
 
 
 def test_ties_fall_by_p95_then_threshold_then_order():
@@ -143,7 +131,7 @@ def test_the_order_of_rows_is_irrelevant(seed):
 
     def ranked(rows):
         return tune(
-            {f"c{i}": (Normalised(), PointsWithSpread(means[i][rows], spreads[i][rows])) for i in range(3)},
+            {f"c{i}": (NormalisedResidual(), PointsWithSpread(means[i][rows], spreads[i][rows])) for i in range(3)},
             y[rows],
             alpha=0.2,
         )
@@ -155,8 +143,8 @@ def test_the_order_of_rows_is_irrelevant(seed):
 
 
 def test_a_grid_takes_its_smallest_feasible_threshold():
-    y, points = np.zeros(10), Points(np.arange(1.0, 11.0))
-    row = tune({"r": (Residual(), points)}, y, alpha=0.2, grid=[20.0, 3.0, 8.5, 9.5]).table[0]
+    y, points = np.zeros(10), np.arange(1.0, 11.0)
+    row = tune(one(points), y, alpha=0.2, grid=[20.0, 3.0, 8.5, 9.5]).table[0]
     assert (row.ranking_threshold, row.miscoverage, row.feasible) == (8.5, 0.2, True)
 
 
@@ -165,7 +153,7 @@ def test_the_quantile_grid_is_never_better_than_the_exact_search():
     worse = 0
     for _ in range(40):
         y = rng.standard_normal(120)
-        candidates = {"r": (Residual(), Points(0 * y))}
+        candidates = one(0 * y)
         exact, paper = tune(candidates, y, alpha=0.2).table[0], tune(candidates, y, alpha=0.2, grid=80).table[0]
         values = np.quantile(np.abs(y), np.linspace(0, 1, 80))
         assert paper.ranking_threshold == values[[np.mean(np.abs(y) > v) <= 0.2 for v in values]].min()
@@ -177,16 +165,16 @@ def test_the_quantile_grid_is_never_better_than_the_exact_search():
 def test_without_a_feasible_threshold_the_smallest_risk_wins_then_the_smallest_size():
     y = np.zeros(10)
     candidates = {
-        "wide": (Residual(), Points(np.r_[np.full(6, 1.0), np.full(4, 9.0)])),
-        "risky": (Residual(), Points(np.r_[np.full(5, 0.1), np.full(5, 9.0)])),  # shortest, but misses more
-        "narrow": (Residual(), Points(np.r_[np.full(6, 0.5), np.full(4, 9.0)])),
+        "wide": (AbsoluteResidual(), Points(np.r_[np.full(6, 1.0), np.full(4, 9.0)])),
+        "risky": (AbsoluteResidual(), Points(np.r_[np.full(5, 0.1), np.full(5, 9.0)])),  # shortest, but misses more
+        "narrow": (AbsoluteResidual(), Points(np.r_[np.full(6, 0.5), np.full(4, 9.0)])),
     }
     ranking = tune(candidates, y, alpha=0.1, grid=[0.2, 0.6, 1.2, 2.0])
     assert [(row.name, row.feasible) for row in ranking.table] == [("narrow", False), ("wide", False), ("risky", False)]
     assert ranking["narrow"].ranking_threshold == 0.6  # 1.2 and 2.0 miss as many rows and are wider
     assert ranking["wide"].ranking_threshold == 1.2
     assert ranking["risky"].mean_size < ranking["narrow"].mean_size
-    feasible = candidates | {"feasible": (Residual(), Points(np.full(10, 2.0)))}
+    feasible = candidates | {"feasible": (AbsoluteResidual(), Points(np.full(10, 2.0)))}
     assert tune(feasible, y, alpha=0.1, grid=[0.6, 1.2, 2.0]).best == "feasible"
 
 
@@ -206,7 +194,7 @@ def test_the_exact_search_falls_back_only_when_sets_are_unbounded():
 
 def test_risk_margin_is_the_tightened_rule():
     rng = np.random.default_rng(7)
-    candidates, y = {"r": (Residual(), Points(np.zeros(50)))}, rng.normal(size=50)
+    candidates, y = one(np.zeros(50)), rng.normal(size=50)
     for groups in (None, rng.integers(8, size=50)):
         tightened, plain = (
             tune(candidates, y, alpha="0.3", risk_margin="0.2", groups=groups),
@@ -219,8 +207,8 @@ def test_risk_margin_is_the_tightened_rule():
 
 def test_rank_matching_compares_at_the_level_that_is_deployed():
     """99 tuning scores 1..99 have levels .01 to .99; the 45th of 49 calibration scores has level .9, the 46th .92."""
-    y, points = np.zeros(99), Points(np.arange(1.0, 100.0))
-    candidates = {"r": (Residual(), points)}
+    y, points = np.zeros(99), np.arange(1.0, 100.0)
+    candidates = one(points)
     assert tune(candidates, y, alpha=0.1, rank_matching=(45, 49)).table[0].mean_size == pytest.approx(2 * 90)
     assert tune(candidates, y, alpha=0.1, rank_matching=(46, 49)).table[0].mean_size == pytest.approx(2 * 92)
     between = tune(candidates, y, alpha=0.1, rank_matching=(361, 399)).table[0]  # level .9025, a quarter of the way
@@ -237,9 +225,9 @@ def test_rank_matching_compares_at_the_level_that_is_deployed():
 
 
 def test_each_condition_gets_its_own_threshold():
-    y, points = np.zeros(20), Points(np.r_[np.arange(1.0, 11.0), 10 * np.arange(1.0, 11.0)])
+    y, points = np.zeros(20), np.r_[np.arange(1.0, 11.0), 10 * np.arange(1.0, 11.0)]
     conditions = np.repeat(["easy", "hard"], 10)
-    row = tune({"r": (Residual(), points)}, y, alpha=0.2, conditions=conditions).table[0]
+    row = tune(one(points), y, alpha=0.2, conditions=conditions).table[0]
     assert row.thresholds_by_condition == {"easy": 8.0, "hard": 80.0}
     assert (row.mean_size, row.miscoverage, row.ranking_threshold) == (88.0, 0.2, 80.0)
 
@@ -264,7 +252,7 @@ def test_conditions_by_label_threshold_each_label(n):
     assert list(by_name.thresholds_by_condition) == ["a", "b", "c"]
     assert by_name.mean_size == row.mean_size
     with pytest.raises(ValueError, match="classes"):
-        tune({"r": (Residual(), Points(np.zeros(n)))}, np.zeros(n), alpha=0.2, conditions="label")
+        tune(one(np.zeros(n)), np.zeros(n), alpha=0.2, conditions="label")
 
 
 def test_groups_weigh_the_same_whatever_their_size():
@@ -308,9 +296,9 @@ def test_groups_of_several_kinds_weigh_like_others():
 
 
 def test_conditions_of_several_kinds_and_missing_ones_are_conditions_like_others():
-    prediction, y = Points(np.zeros(8)), np.arange(1.0, 9.0)
+    prediction, y = np.zeros(8), np.arange(1.0, 9.0)
     conditions = ["a", "a", 1, 1.0, "1", "1", None, float("nan")]
-    row = tune({"r": (Residual(), prediction)}, y, alpha=0.2, conditions=conditions).table[0]
+    row = tune(one(prediction), y, alpha=0.2, conditions=conditions).table[0]
     assert row.thresholds_by_condition == {1: 4.0, "1": 6.0, "a": 2.0, "(missing)": 8.0}
 
 
@@ -318,24 +306,17 @@ def test_conditions_of_several_kinds_and_missing_ones_are_conditions_like_others
 
 
 def test_a_candidate_that_fails_is_reported_and_left_out():
-    rng = np.random.default_rng(12)
-    y = rng.standard_normal(20)
-    broken = EvaluatedCandidate("late", np.abs(y), _explode)
-    with np.errstate(invalid="ignore"):
-        ranking = tune(
-            {
-                "nan": (Normalised(), PointsWithSpread(y, 0 * y)),
-                "wrong": (LAC(), Points(y)),
-                "good": (Residual(), Points(0 * y)),
-            },
-            y,
-            alpha=0.1,
-        )
-    assert [row.name for row in ranking.table] == ["good"]
+    y = np.random.default_rng(12).standard_normal(20)
+    ranking = tune({"nan": (Nothing(), Points(y)), "wrong": (LAC(), Points(y)), **one(0 * y)}, y, alpha=0.1)
+    assert [row.name for row in ranking.table] == ["r"]
     assert [failed.name for failed in ranking.failed] == ["nan", "wrong"]
     assert "NaN" in ranking.failed[0].reason
     assert "LAC needs" in ranking.failed[1].reason
-    late = rank_evaluated([broken, EvaluatedCandidate("fine", np.abs(y), lambda t: np.full(20, 2 * t))], alpha=0.1)
+    broken, fine = (
+        EvaluatedCandidate("late", np.abs(y), _explode),
+        EvaluatedCandidate("fine", np.abs(y), lambda t: y + t),
+    )
+    late = rank_evaluated([broken, fine], alpha=0.1)
     assert (late.best, late.failed[0].reason) == ("fine", "RuntimeError: no sizes today")
     assert "no sizes today" in str(late)
 
@@ -346,17 +327,17 @@ def _explode(threshold):
 
 def test_when_all_fail_one_error_has_every_reason():
     y = np.zeros(5)
-    nan = (Normalised(), PointsWithSpread(y, y))
-    with np.errstate(invalid="ignore"):
-        with pytest.raises(ValueError, match=r"all 2 candidates failed.*nan: NonFinite.*wrong: IncompatibleScoreError"):
-            tune({"nan": nan, "wrong": (LAC(), Points(y))}, y, alpha=0.1)
-        with pytest.raises(NonFiniteScoreError, match=r"^the only candidate failed on the tuning rows. nan: "):
-            tune({"nan": nan}, y, alpha=0.1)
-    with pytest.raises(IncompatibleScoreError, match="LAC"):
-        tune({"wrong": (LAC(), Points(y))}, y, alpha=0.1)
+    nan, wrong = {"nan": (Nothing(), Points(y))}, {"wrong": (LAC(), Points(y))}
+    for candidates, kind, words in (
+        (nan | wrong, ValueError, r"all 2 candidates failed.*nan: NonFinite.*wrong: IncompatibleScoreError"),
+        (nan, NonFiniteScoreError, r"^the only candidate failed on the tuning rows. nan: "),
+        (wrong, IncompatibleScoreError, "LAC"),
+    ):
+        with pytest.raises(kind, match=words):
+            tune(candidates, y, alpha=0.1)
 
 
-GOOD = {"r": (Residual(), Points(np.zeros(3)))}
+GOOD = one(np.zeros(3))
 
 
 @pytest.mark.parametrize(
@@ -374,9 +355,12 @@ GOOD = {"r": (Residual(), Points(np.zeros(3)))}
         ),
         *(
             (w, np.zeros(3), {}, r"candidates must be a dict {name: \(score, prediction\), ...}, got \w+\.")
-            for w in (["r"], "r", None, (Residual(), Points(np.zeros(3))), np.zeros((3, 2)))
+            for w in (["r"], "r", None, (AbsoluteResidual(), Points(np.zeros(3))), np.zeros((3, 2)))
         ),
-        *(({"r": w}, np.zeros(3), {}, "candidate 'r' must be a pair") for w in (Residual(), None, (Residual(),), "rp")),
+        *(
+            ({"r": w}, np.zeros(3), {}, "candidate 'r' must be a pair")
+            for w in (AbsoluteResidual(), None, (AbsoluteResidual(),), "rp")
+        ),
     ],
 )
 def test_bad_input_is_one_clear_sentence(candidates, y, options, words):
@@ -407,7 +391,7 @@ def test_a_single_level_for_many_is_sent_to_tune(wrong):
 
 
 def test_ranking_reads_as_a_table():
-    ranking = tune({"r": (Residual(), Points(np.arange(3.0)))}, np.zeros(3), alpha=0.4)
+    ranking = tune(one(np.arange(3.0)), np.zeros(3), alpha=0.4)
     assert list(ranking.to_frame()["name"]) == ["r"]
     assert "candidate" in str(ranking)
     assert ranking.alpha == 0.4
@@ -423,7 +407,9 @@ def test_direct_tune_has_the_expected_coverage_it_states(n, alpha):
     """Uniform scores: coverage is the threshold; its mean is (n - floor(n alpha)) / (n + 1), and it certifies nothing."""
     rng = np.random.default_rng(13)
     runs = 3000
-    thresholds = [direct_tune(Residual(), Points(np.zeros(n)), rng.uniform(size=n), alpha=alpha) for _ in range(runs)]
+    thresholds = [
+        direct_tune(AbsoluteResidual(), Points(np.zeros(n)), rng.uniform(size=n), alpha=alpha) for _ in range(runs)
+    ]
     rank = n - math.floor(n * Fraction(str(alpha)))
     expected = rank / (n + 1)
     assert {(t.guarantee, t.rank, t.n) for t in thresholds} == {("none", rank, n)}
@@ -517,7 +503,7 @@ def test_every_score_is_ranked_by_condition(name):
 
 def test_a_candidate_is_feasible_only_if_every_condition_is():
     y, conditions = np.array([5.0, 5.0, 0.0, 0.0]), np.array(["a", "a", "b", "b"])
-    candidates = {"r": (Residual(), Points(np.zeros(4)))}
+    candidates = one(np.zeros(4))
     for order in ([0, 1, 2, 3], [2, 3, 0, 1]):
         found = tune(candidates, y[order], alpha=0.1, grid=[1.0], conditions=conditions[order]).table[0]
         assert not found.feasible
@@ -530,10 +516,10 @@ def test_groups_within_a_condition_weigh_as_if_its_rows_were_alone():
     y, conditions, groups = rng.normal(size=60), rng.integers(2, size=60), rng.integers(6, size=60)
     groups[:20] = 0  # one group is large, and lies unevenly in the two conditions
     conditions[:15] = 0
-    together = tune({"r": (Residual(), Points(np.zeros(60)))}, y, alpha=0.25, conditions=conditions, groups=groups).table[0]
+    together = tune(one(np.zeros(60)), y, alpha=0.25, conditions=conditions, groups=groups).table[0]
     for condition, threshold in together.thresholds_by_condition.items():
         rows = np.flatnonzero(conditions == condition)
-        alone = tune({"r": (Residual(), Points(np.zeros(rows.size)))}, y[rows], alpha=0.25, groups=groups[rows])
+        alone = tune(one(np.zeros(rows.size)), y[rows], alpha=0.25, groups=groups[rows])
         assert threshold == alone.table[0].ranking_threshold
 
 
@@ -542,7 +528,7 @@ def test_weights_too_fine_for_machine_integers_stay_exact():
     sizes = np.array([2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53])
     groups = np.repeat(np.arange(16), sizes)
     y = np.random.default_rng(4).permutation(groups.size) + 1.0
-    found = tune({"r": (Residual(), Points(np.zeros(y.size)))}, y, alpha=0.1, groups=groups).table[0].ranking_threshold
+    found = tune(one(np.zeros(y.size)), y, alpha=0.1, groups=groups).table[0].ranking_threshold
     above = [sum(Fraction(1, 16 * int(sizes[g])) for g in groups[y > t]) for t in (found, found - 1)]
     assert above[0] <= Fraction(1, 10) < above[1]
 
@@ -550,19 +536,19 @@ def test_weights_too_fine_for_machine_integers_stay_exact():
 def test_the_p95_size_of_grouped_rows_is_the_least_that_a_twentieth_of_the_weight_exceeds():
     rng = np.random.default_rng(5)
     spread, y, groups = rng.uniform(1, 2, size=80), rng.normal(size=80), rng.integers(7, size=80)
-    row = tune({"n": (Normalised(), PointsWithSpread(np.zeros(80), spread))}, y, alpha=0.2, groups=groups).table[0]
+    row = tune({"n": (NormalisedResidual(), PointsWithSpread(np.zeros(80), spread))}, y, alpha=0.2, groups=groups).table[0]
     sizes, weights = 2 * row.ranking_threshold * spread, 1 / (7 * np.bincount(groups)[groups])
     enough = [size for size in sizes if weights[sizes > size + 1e-12].sum() <= 0.05 + 1e-12]
     assert row.p95_size == pytest.approx(min(enough))
 
 
 def test_a_size_that_is_not_a_number_is_a_failure_with_its_row():
-    class Lost(Residual):
+    class Lost(AbsoluteResidual):
         def sizes(self, prediction, threshold):
             return np.where(np.arange(len(prediction)) == 2, np.nan, 1.0)
 
     points = Points(np.zeros(5))
-    found = tune({"lost": (Lost(), points), "plain": (Residual(), points)}, np.arange(5.0), alpha=0.2)
+    found = tune({"lost": (Lost(), points), "plain": (AbsoluteResidual(), points)}, np.arange(5.0), alpha=0.2)
     assert found.best == "plain"
     assert found.failed[0].reason == "ValueError: Lost gave a set of size NaN (row 2)."
 
