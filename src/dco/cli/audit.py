@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -86,21 +87,16 @@ def _read(path: Path) -> Any:
     """The certificate in a file: by itself, or within the JSON of `dco fit`."""
     from dco.guarantees.certificate import Certificate
 
-    advice = "Give what `dco fit --certificate` wrote."
     try:
         text = path.read_text(encoding="utf-8")
-    except UnicodeDecodeError:
-        raise ValueError(f"{path} is not a certificate: it is not JSON text. {advice}") from None
-    try:
-        within = json.loads(text)
-    except (ValueError, RecursionError):
-        within = None  # `from_json` says what is wrong
-    if isinstance(within, dict) and "format" not in within and isinstance(within.get("certificate"), dict):
-        text = json.dumps(within["certificate"])
-    try:
+        with suppress(ValueError, RecursionError):  # `from_json` says what is wrong
+            within = json.loads(text)
+            if isinstance(within, dict) and "format" not in within and isinstance(within.get("certificate"), dict):
+                text = json.dumps(within["certificate"])
         return Certificate.from_json(text)
     except ValueError as error:
-        raise ValueError(f"{path}: {error} {advice}") from None
+        why = "this is no certificate, since it is not JSON text." if isinstance(error, UnicodeDecodeError) else error
+        raise ValueError(f"{path}: {why} Give what `dco fit --certificate` wrote.") from None
 
 
 def _audit(
@@ -129,22 +125,29 @@ def _audit(
 
 @dataclass(frozen=True, eq=False)
 class _Table:
-    """The rows of DATA by their hashes, and where the rows of the fit were."""
+    """The rows of DATA by their hashes, where the rows of the fit were, and which of them are not there."""
 
     own: Any  # the predictor, which keeps hashes of its rows
     hashes: Any
     fitted: Any  # where the rows of the fit were in their table; None if DATA has another length
     more: bool  # DATA has more rows than the table of the fit
-    aside: int  # rows of that table that were set aside
+    absent: dict[str, int]  # rows of each role that are not in DATA
+    strangers: int  # rows of DATA that neither took part in the fit nor can have been set aside
+    exact: bool  # the model keeps a hash of every row
 
     @classmethod
     def of(cls, estimator: Any, X: Any, y: Any) -> _Table:
-        fitted, hashes, stored = np.arange(len(y)), row_fingerprints(X, y), getattr(estimator, "table_", None)
-        if stored is None:  # in a model from Python, positions are those of the rows that were given
-            return cls(estimator.predictor_, hashes, fitted, False, 0)
-        places, rows = np.asarray(stored["fitted_rows"]), stored["rows"]
-        known = {len(places): fitted, rows: places}.get(len(y))
-        return cls(estimator.predictor_, hashes, known, len(y) > rows, rows - len(places))
+        own, n, stored = estimator.predictor_, len(y), getattr(estimator, "table_", None)
+        fitted: Any = np.arange(n)
+        aside, more = 0, False  # in a model from Python, positions are those of the rows given
+        if stored is not None:
+            places, rows = np.asarray(stored["fitted_rows"]), stored["rows"]
+            fitted, aside, more = {len(places): fitted, rows: places}.get(n), rows - len(places), n > rows
+        hashes = row_fingerprints(X, y)
+        found, absent = own.kept.among(hashes), own.kept.absent(hashes)
+        noise = 0 if found.exact else 0.02 * n  # more than ten standard deviations of a count by a sample
+        strangers = max(0, int(found.others - aside - noise))
+        return cls(own, hashes, fitted, more, {role: n for role, n in absent.items() if n}, strangers, found.exact)
 
     def places(self, role: str) -> Any:
         """Where the rows of a role were at the fit; None if DATA is another table."""
@@ -178,27 +181,11 @@ class _Table:
         known = self.first("calibrate", self.elsewhere("calibrate"))
         return (everywhere if places is None else places, False) if known is None else (known, True)
 
-    def all_found(self, role: str) -> bool:
-        """Whether each row that the model keeps of a role is in DATA once, and nothing else can be meant."""
-        kept = self.own.kept.hashes.get(role)
-        return kept is not None and self.own.kept.among(self.hashes).exact and len(self.elsewhere(role)) == len(kept)
-
-    def absent(self) -> dict[str, int]:
-        """How many rows of each role are not in DATA."""
-        return {role: count for role, count in self.own.kept.absent(self.hashes).items() if count}
-
-    def strangers(self) -> int:
-        """How many rows of DATA neither took part in the fit nor can have been set aside."""
-        found = self.own.kept.among(self.hashes)
-        noise = 0 if found.exact else 0.02 * len(self.hashes)  # more than ten standard deviations of a count by a sample
-        return max(0, int(found.others - self.aside - noise))
-
     def in_words(self, moved: bool, data: Path) -> str | None:
         """A sentence if rows are not where the fit had them, or missing."""
-        absent = self.absent()
-        if absent and not self.strangers():
-            roles = ", ".join(f"{count} {_ROLES[role]}" for role, count in absent.items())
-            found = "" if "calibrate" in absent else "; all calibration rows were found"
+        if self.absent and not self.strangers:
+            roles = ", ".join(f"{count} {_ROLES[role]}" for role, count in self.absent.items())
+            found = "" if "calibrate" in self.absent else "; all calibration rows were found"
             return f"Rows of the fit are missing from {data} ({roles}){found}."
         if not moved:
             return None
@@ -212,23 +199,23 @@ def _with_other_roles(report: Any, certificate: Any, table: _Table, data: Path) 
     from dco.guarantees.verification import Check
 
     checks, unchecked = list(report.checks), dict(report.unchecked)
-    absent, strangers = table.absent(), table.strangers()
     for role, word in _OTHER_ROLES.items():
         stated, n = certificate.row_fingerprints.get(role), certificate.rows.get(role)
         if stated is None:
             continue
-        fields = (f"row_fingerprints.{role}", f"rows.{role}")
-        found = table.first(role, table.places(role), table.elsewhere(role))
+        fields, lost = (f"row_fingerprints.{role}", f"rows.{role}"), table.absent.get(role)
+        alike, kept = table.elsewhere(role), table.own.kept.hashes.get(role, ())
+        found = table.first(role, table.places(role), alike)
         if found is not None:
             own = table.own.certificate.row_fingerprints[role]
             same, detail = stated == own and n == len(found), f"fingerprint of {len(found)} rows: {own}"
-        elif table.all_found(role):
+        elif table.exact and len(alike) == len(kept) > 0:  # each once, and nothing else can be meant
             same, detail = False, f"they are in {data}, and their fingerprint is not {stated}"
-        elif absent.get(role) and strangers:
-            others = f"{counted(strangers, 'row')} that {are(strangers)}"
-            same, detail = False, f"{absent[role]} of {n} are not in {data}, which has at least {others} not of the fit"
+        elif lost and table.strangers:
+            others = f"{counted(table.strangers, 'row')} that {are(table.strangers)}"
+            same, detail = False, f"{lost} of {n} are not in {data}, which has at least {others} not of the fit"
         else:
-            why = f"since {data} lacks some of the rows" if absent.get(role) else "since its rows cannot be told from others"
+            why = f"since {data} lacks some of the rows" if lost else "since its rows cannot be told from others"
             unchecked |= dict.fromkeys(fields, why)
             continue
         checks.append(Check(f"{word} rows", same, detail))
