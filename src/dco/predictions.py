@@ -103,11 +103,12 @@ class ClassRecord(Prediction):
                 raise ValueError(
                     f"y has dtype {labels.dtype}, but without classes= labels are the column numbers 0..{k - 1}. {use}"
                 )
-            if labels.size and (labels.min() < 0 or labels.max() >= k):
+            columns = labels.astype(np.int64, copy=False)
+            if labels.size and columns.view(np.uint64).max() >= k:  # numbers below 0 are the largest there
                 raise ValueError(
                     f"y holds labels from {labels.min()} to {labels.max()}, but there are {k} columns, counted from 0. {use}"
                 )
-            return labels.astype(np.int64)
+            return columns
         codes = codes_of(labels, names)
         if np.any(codes < 0):
             row = int(np.flatnonzero(codes < 0)[0])

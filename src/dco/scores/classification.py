@@ -17,6 +17,7 @@ from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from numbers import Real
 from typing import Any, ClassVar, TypeAlias
 
@@ -33,7 +34,7 @@ from dco.scores.score import Cutoff, Score, cutoff, expect
 from dco.sets.labels import LabelSets
 
 _CHUNK = 2**18  # elements per chunk: one megabyte in single precision
-_MOST_ROWS = 2**16  # rows per chunk: short ones are stored by columns, of which the cache holds a few
+_MOST_ROWS = 2**15  # rows per chunk: short ones are stored by columns, of which the cache holds a few
 _DEVICE_CHUNK = 2**26  # of other libraries: enough to keep a GPU busy, a few gigabytes with all that is made of it
 _SHORT_ROW = 256  # labels; up to here a whole row is sorted by a fixed network, which nothing beats
 _SAMPLED = 8  # rows of a chunk that are sorted whole, to see which values the sets of the others may reach
@@ -79,16 +80,16 @@ class LabelScore(Score):
         codes = record.codes(y)
         xp, known = namespace(codes), None if record.unseen is None else codes < record.n_known
         columns = codes if known is None else xp.where(known, codes, 0)
-        parts = [score._observed(record, rows, columns[rows], uniforms) for rows, uniforms in score._chunks(record)]
-        scores: Doubles = joined(parts)
+        parts = (score._observed(record, rows, columns[rows], uniforms) for rows, uniforms in score._chunks(record))
+        scores = _in_one(parts, len(record))
         return scores if known is None else xp.where(known, scores, np.inf)
 
     def every_label(self, prediction: ClassRecord) -> Doubles:
         """The score of every label, (n, K); labels that the model has never seen come last and have +inf."""
         score, record = self.bound(prediction)
         chunks = score._chunks(record)
-        parts = [score.row_scores(score._probabilities(record, rows), uniforms) for rows, uniforms in chunks]
-        scores: Doubles = joined(parts)
+        parts = (score.row_scores(score._probabilities(record, rows), uniforms) for rows, uniforms in chunks)
+        scores = _in_one(parts, len(record))
         if record.unseen is None:
             return scores
         never = beside(np.full((len(record), len(record.unseen)), np.inf), scores)
@@ -99,7 +100,7 @@ class LabelScore(Score):
         score, record = self.bound(prediction)
         limits, k, n = score._limits(threshold, record), record.n_classes, len(record)
         few = k <= ranks.SHORT and isinstance(record.array, np.ndarray)
-        marks, parts = np.zeros((-(-k // 8), n if few else 0), dtype=np.uint8), []
+        marks, parts = np.empty((-(-k // 8), n if few else 0), dtype=np.uint8), []
         for rows, uniforms in score._chunks(record):
             known, unseen = _split(limits, rows, record.n_known)
             members = _with_unseen(score.row_members(score._probabilities(record, rows), uniforms, known), unseen, k)
@@ -228,6 +229,7 @@ class RankScore(LabelScore):
     any_array: ClassVar[bool] = True
     by_columns: ClassVar[bool] = True
     uses_mass: ClassVar[bool] = True
+    uses_top: ClassVar[bool] = True
 
     @abstractmethod
     def formula(self, mass: Doubles, top: Doubles, rank: Doubles, uniforms: Doubles) -> Doubles:
@@ -243,7 +245,7 @@ class RankScore(LabelScore):
 
     def label_scores(self, probabilities: Floats, codes: Integers, uniforms: Doubles) -> Doubles:
         """Rank and mass of one label per row, by one pass of comparisons: no sort."""
-        mass, own, top, rank = ranks.place_of(probabilities, codes, self.uses_mass)
+        mass, own, top, rank = ranks.place_of(probabilities, codes, self.uses_mass, self.uses_top)
         return self.formula(self.kept(mass, own, uniforms), top, rank, uniforms)[:, 0]
 
     def row_members(self, probabilities: Floats, uniforms: Doubles, threshold: Limit) -> Bools:
@@ -275,7 +277,10 @@ class RankScore(LabelScore):
     def _counts(self, probabilities: Floats, uniforms: Doubles, thresholds: Limits) -> tuple[list[Integers], ranks.AtRank]:
         """How many ranks score at most each threshold, and what gives the values at ranks: of short rows, or on a device."""
         if isinstance(probabilities, np.ndarray):
-            return self._counts_by_columns(probabilities, uniforms, thresholds)
+            lines, at_rank = ranks.falling_columns(probabilities)
+            scores = self._line_scores(lines, uniforms.T)
+            within = (np.less_equal(scores, np.transpose(t), out=np.empty(lines.shape, dtype=bool)) for t in thresholds)
+            return [np.add.reduce(each.view(np.uint8), axis=0, dtype=np.uint8) for each in within], at_rank
         xp, k = namespace(probabilities), int(probabilities.shape[1])
         falling = xp.sort(probabilities, axis=1, descending=True, stable=False)
         width = k if k <= _SHORT_ROW else k // _HEAD  # the rest of a long row is scored only if its head is all in the set
@@ -290,23 +295,17 @@ class RankScore(LabelScore):
                 counts = [ranks.replaced(count, beyond, more) for count, more in zip(counts, whole, strict=True)]
         return counts, partial(ranks.at_rank, falling)
 
-    def _counts_by_columns(
-        self, probabilities: Floats, uniforms: Doubles, thresholds: Limits
-    ) -> tuple[list[Integers], ranks.AtRank]:
-        columns, falling = ranks.falling_columns(probabilities)
-        top = doubles(columns[0])[:, None]
-        mass, spare, within = np.zeros_like(top), np.empty_like(top), np.empty(top.shape, dtype=bool)
-        counts, plain = [np.zeros(top.shape, dtype=np.uint8) for _ in thresholds], ranks.are_rounded(columns[-1])
-        for rank, column in zip(np.arange(1.0, len(columns) + 1)[:, None, None], columns, strict=True):
-            own = column[:, None]
-            if self.uses_mass:
-                own = own if plain else ranks.rounded(own, out=spare)
-                mass += own
-            scores = self.formula(self.kept(mass, own, uniforms), top, rank, uniforms)
-            for count, threshold in zip(counts, thresholds, strict=True):
-                count += np.less_equal(scores, threshold, out=within).view(np.uint8)
-        ranks.checked_mass(mass)
-        return [count[:, 0] for count in counts], falling
+    def _line_scores(self, lines: Floats, uniforms: Doubles) -> Doubles:
+        """The scores at every rank, (K, rows), of short rows; uniforms are a line too."""
+        rank, mass = np.arange(1.0, len(lines) + 1)[:, None], np.zeros((1, 1))
+        if self.uses_mass:
+            own = ranks.rounded(lines, exact=ranks.are_rounded(lines[-1]))
+            mass = ranks.summed_lines(own.copy() if self.randomised else own)
+            if self.randomised:  # as `kept`
+                own *= 1.0 - uniforms
+                own[1:] += mass[:-1]
+                mass = own
+        return self.formula(mass, doubles(lines[:1]) if self.uses_top else mass[:1], rank, uniforms)
 
     def _rank_scores(self, falling: Floats, uniforms: Doubles) -> Doubles:
         """The scores at every rank, (rows, K), of probabilities in descending order."""
@@ -386,6 +385,8 @@ class APS(RankScore):
 
     randomised: bool = False
 
+    uses_top: ClassVar[bool] = False
+
     def formula(self, mass: Doubles, top: Doubles, rank: Doubles, uniforms: Doubles) -> Doubles:
         """The mass itself."""
         return mass
@@ -399,14 +400,15 @@ class RAPS(RankScore):
     rank_free: int
     randomised: bool = False
 
+    uses_top: ClassVar[bool] = False
+
     def __post_init__(self) -> None:
         object.__setattr__(self, "penalty", _not_negative(self.penalty, "penalty"))
         object.__setattr__(self, "rank_free", as_count(self.rank_free, name="rank_free"))
 
     def formula(self, mass: Doubles, top: Doubles, rank: Doubles, uniforms: Doubles) -> Doubles:
         """The mass of APS plus the penalty on the rank."""
-        beyond = namespace(rank).where(rank > self.rank_free, rank - self.rank_free, 0.0)
-        return mass + self.penalty * beyond  # type: ignore[no-any-return]
+        return mass + self.penalty * namespace(rank).clip(rank - self.rank_free, 0.0, None)  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True)
@@ -429,7 +431,10 @@ class SAPS(RankScore):
         later = top + (rank - 2.0 + uniforms) * self.weight
         if not self.randomised:  # at the first rank it is the largest probability, as it should be
             return later
-        return namespace(top).where(rank == 1.0, uniforms * top, later)  # type: ignore[no-any-return]
+        if isinstance(later, np.ndarray):  # several times faster than np.where
+            np.copyto(later, uniforms * top, where=rank == 1.0)
+            return later
+        return namespace(top).where(rank == 1.0, uniforms * top, later)
 
 
 @dataclass(frozen=True)
@@ -441,6 +446,18 @@ class TopK(RankScore):
     def formula(self, mass: Doubles, top: Doubles, rank: Doubles, uniforms: Doubles) -> Doubles:
         """The rank."""
         return rank + 0.0 * top
+
+
+def _in_one(parts: Iterator[Doubles], n: int) -> Doubles:
+    """Parts of n rows, one after the other; NumPy's are never held twice."""
+    first, start = next(parts), 0
+    if not isinstance(first, np.ndarray):
+        return joined([first, *parts])
+    whole = np.empty((n, *first.shape[1:]))
+    for part in chain([first], parts):
+        whole[start : start + len(part)] = part
+        start += len(part)
+    return whole
 
 
 def _split(limits: Limit, rows: slice, n_known: int) -> tuple[Limit, Bools]:

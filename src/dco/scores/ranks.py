@@ -16,6 +16,7 @@ import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import combinations, pairwise
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -25,7 +26,9 @@ from dco.foundations.arrays import Bools, Floats, Integers, doubles, namespace, 
 
 BLOCK = 32  # ranks summed together when the place of a threshold along the ranks is looked for
 SHORT = 64  # labels; rows up to here are stored by columns
+_PAIRS = 4  # labels; of rows up to here every two are compared, which needs no look for ties
 _NETWORK = 32  # labels; rows up to here are sorted by comparing whole columns
+_BITS = np.left_shift(1, np.arange(8)).astype(np.uint8)
 _LARGEST_MASS = 8.0  # below it, sums of multiples of 2**-50 are exact
 
 Doubles = NDArray[np.float64]
@@ -59,11 +62,10 @@ def codes_of_members(members: Bools) -> tuple[Integers, NDArray[np.int32]]:
 
 
 def mark(members: Bools, marks: NDArray[np.uint8]) -> None:
-    """Write members as `LabelSets.of_marks` reads them, into zeros; each column moves those after it up by one bit."""
-    for label in reversed(range(members.shape[1])):
-        byte = marks[label >> 3]
-        np.add(byte, byte, out=byte)
-        np.bitwise_or(byte, members[:, label].view(np.uint8), out=byte)
+    """Write members as `LabelSets.of_marks` reads them."""
+    for byte, first in zip(marks, range(0, members.shape[1], 8), strict=True):
+        bits = np.asfortranarray(members[:, first : first + 8]).view(np.uint8)
+        np.bitwise_or.reduce(bits * _BITS[: bits.shape[1]], axis=1, out=byte)
 
 
 @lru_cache(maxsize=64)
@@ -122,13 +124,15 @@ def _counted(mask: Bools) -> Integers:
     return np.asfortranarray(mask).view(np.uint8).sum(axis=1, dtype=np.uint8)  # type: ignore[no-any-return]
 
 
-def rounded(probabilities: Floats, *, out: Doubles | None = None) -> Doubles:
-    """Probabilities rounded to multiples of 2**-50, the spacing of doubles between 4 and 8; `out` is for NumPy's."""
+def rounded(probabilities: Floats, *, exact: bool = False) -> Doubles:
+    """Probabilities rounded to multiples of 2**-50, the spacing of doubles between 4 and 8; `exact` if they are such."""
     if not isinstance(probabilities, np.ndarray):
         return (probabilities + one_number(4.0, probabilities)) - 4.0
-    shifted: Doubles = np.add(probabilities, 4.0, out=out, dtype=np.float64)
-    shifted -= 4.0
-    return shifted
+    values = doubles(probabilities)
+    if not exact:
+        values += 4.0
+        values -= 4.0
+    return values
 
 
 def are_rounded(probabilities: Floats) -> bool:
@@ -140,12 +144,15 @@ def running_sums(values: Doubles) -> Any:
     """Sums from the first column up to each."""
     if not isinstance(values, np.ndarray):
         return namespace(values).cumulative_sum(values, axis=1)
-    if not values.flags.fnc:
-        return np.cumsum(values, axis=1)
-    sums = values.copy(order="K")
-    for column in range(1, sums.shape[1]):
-        sums[:, column] += sums[:, column - 1]
-    return sums
+    return np.cumsum(values, axis=1)
+
+
+def summed_lines(values: Doubles) -> Doubles:
+    """The sums of each line and those before it, in place."""
+    for before, line in pairwise(values):
+        line += before
+    checked_mass(values[-1:].T)
+    return values
 
 
 def checked_mass(mass: Doubles) -> Doubles:
@@ -182,46 +189,37 @@ def along_ranks(probabilities: Floats, function: Callable[[Floats], Doubles]) ->
     return result
 
 
-def place_of(probabilities: Floats, codes: Integers, with_mass: bool) -> tuple[Doubles, Doubles, Doubles, Doubles]:
-    """Of one label per row: the mass up to it (if asked for), its own, the largest, its rank; (rows, 1)."""
+def place_of(
+    probabilities: Floats, codes: Integers, with_mass: bool, with_top: bool = True
+) -> tuple[Doubles, Doubles, Doubles, Doubles]:
+    """Of one label per row: the mass up to it, its own, the largest (0 if not asked for), its rank; (rows, 1)."""
     xp, own = namespace(probabilities), picked(probabilities, codes)[:, None]
-    own_mass = rounded(own)
+    top = doubles(xp.max(probabilities, axis=1, keepdims=True)) if with_top else one_number(0.0, own)
     if isinstance(probabilities, np.ndarray):
-        if is_long(probabilities):
-            larger = probabilities > own
-            ahead, mass, same = count_true(larger)[:, None], np.zeros(own.shape), count_true(probabilities == own)
-            if with_mass:
-                mass += np.vecdot(rounded(probabilities), larger.astype(np.float64))[:, None]
-        else:
-            ahead, mass, same = _larger(probabilities, own, with_mass)
-        mass += own_mass
-        if (tied := np.flatnonzero(same > 1)).size:
+        exact = not is_long(probabilities) and are_rounded(probabilities)
+        own_mass, larger, same = rounded(own, exact=exact), probabilities > own, probabilities == own
+        ahead, mass = _counted(larger)[:, None], own_mass
+        if with_mass and is_long(probabilities):
+            mass = mass + np.vecdot(rounded(probabilities), larger.astype(np.float64))[:, None]
+        elif with_mass:
+            mass = mass + np.add.reduce(rounded(probabilities * larger, exact=exact), axis=1, keepdims=True)
+        if np.count_nonzero(same) > len(same):
+            tied = np.flatnonzero(_counted(same) > 1)
             before = np.arange(probabilities.shape[1]) < codes[tied][:, None]
-            earlier = count_true((probabilities[tied] == own[tied]) & before)[:, None]
-            ahead[tied] = ahead[tied] + earlier
+            earlier = _counted(same[tied] & before)[:, None]
+            ahead[tied] += earlier
+            mass = mass.copy()
             mass[tied] += earlier * own_mass[tied]
     else:  # without a look at which rows have ties: the device would have to be waited for
         larger = probabilities > own
         larger |= (probabilities == own) & (whole_numbers(probabilities.shape[1], codes) < codes[:, None])
-        ahead, mass = count_true(larger)[:, None], own_mass
+        ahead, own_mass = count_true(larger)[:, None], rounded(own)
+        mass = own_mass
         if with_mass:
             mass = mass + xp.sum(rounded(xp.where(larger, probabilities, 0.0)), axis=1, keepdims=True)
     if with_mass:
         checked_mass(mass)
-    return mass, own_mass, doubles(xp.max(probabilities, axis=1, keepdims=True)), doubles(1 + ahead)
-
-
-def _larger(probabilities: Floats, own: Floats, with_mass: bool) -> tuple[Integers, Doubles, Integers]:
-    """How many probabilities of a short row are larger than its own one, their mass (if asked for), how many equal it."""
-    larger, same = np.zeros(own.shape, dtype=np.uint8), np.zeros(own.shape, dtype=np.uint8)
-    found, mass, plain = np.empty(own.shape, dtype=bool), np.zeros(own.shape), are_rounded(probabilities)
-    part = np.empty(own.shape, dtype=np.float32 if plain else np.float64)
-    for column in probabilities.T[:, :, None]:
-        same += np.equal(column, own, out=found).view(np.uint8)
-        larger += np.greater(column, own, out=found).view(np.uint8)
-        if with_mass:
-            mass += np.multiply(column if plain else rounded(column, out=part), found, out=part)
-    return larger, mass, same[:, 0]
+    return mass, own_mass, top, doubles(1 + ahead)
 
 
 def at_rank(falling: Floats, rank: Integers) -> Floats:
@@ -295,29 +293,33 @@ def falling_columns(probabilities: Floats) -> tuple[Floats, AtRank]:
     """Short rows along the ranks, a line of numbers for each rank, and a function that gives what `at_rank` gives."""
     n, k = probabilities.shape
     lines = np.empty((k + 1, n), dtype=probabilities.dtype)
-    if k <= _NETWORK:
-        steps, places = _comparisons(k)
-        each = list(lines)
-        for place, column in zip(places, probabilities.T, strict=True):
-            each[place][:] = column
-        for high, low, spare in steps:
-            np.minimum(each[high], each[low], out=each[spare])
-            np.maximum(each[high], each[low], out=each[high])
+    if 1 < k <= _NETWORK:
+        each = [*lines, *probabilities.T]
+        for first, second, larger, smaller in _comparisons(k):
+            np.minimum(each[first], each[second], out=each[smaller])
+            np.maximum(each[first], each[second], out=each[larger])
     else:
         lines[1:] = np.sort(np.ascontiguousarray(probabilities))[:, ::-1].T
     lines[0] = np.inf
-    return lines[1:], lambda rank: lines.reshape(-1).take(np.multiply(rank, n, dtype=np.int64) + np.arange(n))
+
+    def at(rank: Integers) -> Floats:
+        places = rank.astype(np.int64)
+        places *= n
+        places += np.arange(n)
+        return lines.reshape(-1).take(places, mode="clip")
+
+    return lines[1:], at
 
 
 @lru_cache(maxsize=_NETWORK)
-def _comparisons(k: int) -> tuple[list[tuple[int, int, int]], list[int]]:
-    """Comparisons of lines that sort any k numbers, by Batcher's (1968) odd-even merge sort, and the line of each number.
+def _comparisons(k: int) -> list[tuple[int, int, int, int]]:
+    """Comparisons that sort any k lines of numbers, by Batcher's (1968) odd-even merge sort.
 
-    The larger number stays in the first line, the smaller goes to the third, which is free; then the second is free. Lines
-    are numbered so that in the end each rank, from 1, is in its own line and line 0 is free.
+    Each says which two lines are compared, and where the larger and the smaller numbers go, the smaller first. The numbers
+    to sort are lines k + 1 to 2 k and stay there; those that are written are 0 to k. In the end rank r is line r, 0 is free.
     """
-    steps: list[tuple[int, int, int]] = []
-    order = list(range(k + 1))  # of ranks from 1; the first is the line that is free
+    steps: list[tuple[int, int, int, int]] = []
+    order, free = list(range(k + 1, 2 * k + 1)), list(range(k + 1))
     sorted_runs = 1
     while sorted_runs < k:
         step = sorted_runs
@@ -326,25 +328,30 @@ def _comparisons(k: int) -> tuple[list[tuple[int, int, int]], list[int]]:
                 for high in range(start, min(start + step, k - step)):
                     low = high + step
                     if high // (2 * sorted_runs) == low // (2 * sorted_runs):
-                        steps.append((order[high + 1], order[low + 1], order[0]))
-                        order[0], order[low + 1] = order[low + 1], order[0]
+                        first, second, smaller = order[high], order[low], free.pop()
+                        written = [line for line in (first, second) if line <= k]
+                        order[high], order[low] = written.pop(0) if written else free.pop(), smaller
+                        free += written
+                        steps.append((first, second, order[high], smaller))
             step //= 2
         sorted_runs *= 2
-    line = {old: new for new, old in enumerate(order)}
-    return [(line[high], line[low], line[spare]) for high, low, spare in steps], [line[place] for place in range(1, k + 1)]
+    line = {old: rank for rank, old in enumerate(free + order)} | {given: given for given in range(k + 1, 2 * k + 1)}
+    return [(line[first], line[second], line[larger], line[smaller]) for first, second, larger, smaller in steps]
 
 
 def first_labels(probabilities: Floats, falling: AtRank, count: Integers) -> Bools:
     """The `count` first labels of each row in the order of ranks, as a mask; `falling` gives the value at a rank of each."""
     xp, k = namespace(count), probabilities.shape[1]
+    if k <= _PAIRS and xp is np:
+        ahead = np.repeat(np.arange(k, dtype=np.uint8)[::-1, None], len(count), axis=1)  # as if later labels came first
+        for first, second in combinations(range(k), 2):
+            goes_first = np.greater_equal(probabilities[:, first], probabilities[:, second]).view(np.uint8)
+            ahead[second] += goes_first
+            ahead[first] -= goes_first
+        return (ahead < count).T  # type: ignore[no-any-return, unused-ignore]
     last = falling(count)
-    if by_columns := isinstance(last, np.ndarray) and probabilities.flags.fnc:
-        members = np.empty(probabilities.shape, dtype=bool, order="F")
-        for column, found in zip(probabilities.T, members.T, strict=True):  # several times faster than all at once
-            np.greater_equal(column, last, out=found)
-    else:
-        members = probabilities >= last[:, None]
-    if by_columns:
+    members: Bools = probabilities >= last[:, None]
+    if isinstance(last, np.ndarray) and probabilities.flags.fnc:
         behind = _counted(members) != count  # cheaper than another look at the values
     else:
         behind = (count < k) & (falling(xp.clip(count + 1, None, k)) == last)
