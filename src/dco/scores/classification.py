@@ -17,7 +17,6 @@ from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain
 from numbers import Real
 from typing import Any, ClassVar, TypeAlias
 
@@ -81,7 +80,7 @@ class LabelScore(Score):
         xp, known = namespace(codes), None if record.unseen is None else codes < record.n_known
         columns = codes if known is None else xp.where(known, codes, 0)
         parts = (score._observed(record, rows, columns[rows], uniforms) for rows, uniforms in score._chunks(record))
-        scores = _in_one(parts, len(record))
+        scores = ranks.in_one(parts, len(record))
         return scores if known is None else xp.where(known, scores, np.inf)
 
     def every_label(self, prediction: ClassRecord) -> Doubles:
@@ -89,7 +88,7 @@ class LabelScore(Score):
         score, record = self.bound(prediction)
         chunks = score._chunks(record)
         parts = (score.row_scores(score._probabilities(record, rows), uniforms) for rows, uniforms in chunks)
-        scores = _in_one(parts, len(record))
+        scores = ranks.in_one(parts, len(record))
         if record.unseen is None:
             return scores
         never = beside(np.full((len(record), len(record.unseen)), np.inf), scores)
@@ -299,12 +298,7 @@ class RankScore(LabelScore):
         """The scores at every rank, (K, rows), of short rows; uniforms are a line too."""
         rank, mass = np.arange(1.0, len(lines) + 1)[:, None], np.zeros((1, 1))
         if self.uses_mass:
-            own = ranks.rounded(lines, exact=ranks.are_rounded(lines[-1]))
-            mass = ranks.summed_lines(own.copy() if self.randomised else own)
-            if self.randomised:  # as `kept`
-                own *= 1.0 - uniforms
-                own[1:] += mass[:-1]
-                mass = own
+            mass = ranks.line_masses(lines, 1.0 - uniforms if self.randomised else None)
         return self.formula(mass, doubles(lines[:1]) if self.uses_top else mass[:1], rank, uniforms)
 
     def _rank_scores(self, falling: Floats, uniforms: Doubles) -> Doubles:
@@ -446,18 +440,6 @@ class TopK(RankScore):
     def formula(self, mass: Doubles, top: Doubles, rank: Doubles, uniforms: Doubles) -> Doubles:
         """The rank."""
         return rank + 0.0 * top
-
-
-def _in_one(parts: Iterator[Doubles], n: int) -> Doubles:
-    """Parts of n rows, one after the other; NumPy's are never held twice."""
-    first, start = next(parts), 0
-    if not isinstance(first, np.ndarray):
-        return joined([first, *parts])
-    whole = np.empty((n, *first.shape[1:]))
-    for part in chain([first], parts):
-        whole[start : start + len(part)] = part
-        start += len(part)
-    return whole
 
 
 def _split(limits: Limit, rows: slice, n_known: int) -> tuple[Limit, Bools]:

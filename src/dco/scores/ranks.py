@@ -13,16 +13,16 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import combinations, pairwise
+from itertools import chain, combinations, pairwise
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dco.foundations.arrays import Bools, Floats, Integers, doubles, namespace, one_number, whole_numbers
+from dco.foundations.arrays import Bools, Floats, Integers, doubles, joined, namespace, one_number, whole_numbers
 
 BLOCK = 32  # ranks summed together when the place of a threshold along the ranks is looked for
 SHORT = 64  # labels; rows up to here are stored by columns
@@ -147,12 +147,29 @@ def running_sums(values: Doubles) -> Any:
     return np.cumsum(values, axis=1)
 
 
-def summed_lines(values: Doubles) -> Doubles:
-    """The sums of each line and those before it, in place."""
-    for before, line in pairwise(values):
+def line_masses(lines: Floats, share: Doubles | None) -> Doubles:
+    """The mass up to each rank of `falling_columns`, or of the rank itself a share only, as `RankScore.kept`."""
+    own = rounded(lines, exact=are_rounded(lines[-1]))
+    mass = own if share is None else own.copy()
+    for before, line in pairwise(mass):
         line += before
-    checked_mass(values[-1:].T)
-    return values
+    checked_mass(mass[-1:].T)
+    if share is not None:
+        own *= share
+        own[1:] += mass[:-1]
+    return own
+
+
+def in_one(parts: Iterator[Doubles], n: int) -> Doubles:
+    """Parts of n rows, one after the other; NumPy's are never held twice."""
+    first, start = next(parts), 0
+    if not isinstance(first, np.ndarray):
+        return joined([first, *parts])
+    whole = np.empty((n, *first.shape[1:]))
+    for part in chain([first], parts):
+        whole[start : start + len(part)] = part
+        start += len(part)
+    return whole
 
 
 def checked_mass(mass: Doubles) -> Doubles:
