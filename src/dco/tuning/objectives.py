@@ -44,9 +44,7 @@ class Outcome:
     def sets(self) -> Iterator[tuple[PredictionSets, AnyArray, Prediction]]:
         """The sets, the true values of their rows and the prediction: all at once, or fold by fold."""
         if self.entry.sets_at is None or self.entry.y is None:
-            raise ValueError(
-                f"{self.entry.name} comes without sets, which this objective needs: give a score and a prediction."
-            )
+            raise ValueError(f"{self.entry.name} has no sets, which this objective needs: give a score and a prediction.")
         for rows, record, sets in self.entry.sets_at(self.cutoffs):
             yield sets, self.entry.y[rows], record
 
@@ -245,6 +243,5 @@ def objective_of(given: Any) -> Objective:
     if callable(given) and not isinstance(given, type):
         return Custom(given)
     names = ", ".join(f'"{name}"' for name in OBJECTIVES)
-    raise ValueError(
-        f"objective must be one of {names}, an objective of dco.objectives, or a function of (sets, y); got {given!r:.200}."
-    )
+    wanted = f"one of {names}, an objective of dco.objectives, or a function of (sets, y)"
+    raise ValueError(f"objective must be {wanted}; got {given!r:.200}.")

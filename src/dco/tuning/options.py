@@ -17,7 +17,6 @@ from dco.foundations.notes import Message, Note
 from dco.foundations.ranks import Level, as_count
 from dco.predictions import ClassRecord, Prediction
 from dco.rows.conditions import check_condition, condition_names, condition_values, is_label, rows_by_condition
-from dco.rows.fingerprints import codes_of_values
 from dco.rows.rows import Rows
 from dco.scores.score import Score
 from dco.sets.intervals import IntervalUnions
@@ -48,9 +47,8 @@ def checked_grid(grid: Grid) -> int | Floats:
     except (TypeError, ValueError):
         values = np.empty(0)
     if values.ndim != 1 or values.size == 0 or np.any(np.isnan(values)):
-        raise ValueError(
-            f"grid must be a number of thresholds, at least 1, or a list of at least one, not NaN; got {grid!r:.200}."
-        )
+        wanted = "a number of thresholds, at least 1, or a list of at least one, not NaN"
+        raise ValueError(f"grid must be {wanted}; got {grid!r:.200}.")
     return np.unique(values)
 
 
@@ -110,22 +108,12 @@ def neighbours(scores: Floats, level: Fraction) -> tuple[float, float, float]:
     return lower, float(ordered[j]) if share else lower, share
 
 
-def group_codes(groups: ArrayLike, n: int) -> Integers:
-    """The groups of n tuning rows as codes 0 ... G - 1."""
-    labels = as_labels(groups)
-    if labels.shape != (n,):
-        raise ValueError(f"groups must name a group for each of the {n} tuning rows, got shape {labels.shape}.")
-    return codes_of_values(labels)[0]
-
-
-def slice_codes(slices: Mapping[str, ArrayLike], n: int) -> dict[str, Integers]:
-    """The caller's slices of n tuning rows as codes."""
-    found = {name: as_labels(values) for name, values in slices.items()}
-    for name, values in found.items():
-        if values.shape != (n,):
-            said = f"slices[{name!r}] must hold one value for each of the {n} tuning rows, got shape {values.shape}."
-            raise ValueError(said)
-    return {name: codes_of_values(values, missing=True)[0] for name, values in found.items()}
+def each_row(values: ArrayLike, n: int, *, name: str) -> AnyArray:
+    """One value for each of n tuning rows, or an error."""
+    found = as_labels(values)
+    if found.shape != (n,):
+        raise ValueError(f"{name} must hold one value for each of the {n} tuning rows, got shape {found.shape}.")
+    return found
 
 
 def conditions_of(rows: Rows, condition_on: Any) -> AnyArray | Literal["label"]:
@@ -171,11 +159,7 @@ def members_of(prediction: Prediction, labels: AnyArray | None, y: AnyArray, con
     """The conditions of the tuning rows; for "label" those of `labels`, all labels of the prediction."""
     classes = isinstance(prediction, ClassRecord)
     if not isinstance(conditions, str):
-        given = condition_names(conditions)
-        if given.shape != y.shape:
-            raise ValueError(
-                f"conditions must hold one entry for each of the {len(y)} tuning rows, got shape {given.shape}."
-            )
+        given = condition_names(each_row(conditions, len(y), name="conditions"))
         parts, codes = rows_by_condition(given), np.empty(len(y), dtype=np.int64)
         for code, rows in enumerate(parts.values()):
             codes[rows] = code

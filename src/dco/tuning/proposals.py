@@ -28,6 +28,7 @@ from dco.tuning.strategies import Strategy
 if TYPE_CHECKING:
     from dco.tuning.selection import Candidate, Trials, Tried
 
+_AVERAGED = 3  # models at most
 MEMBERS = 8  # of the best candidates, from which pointwise selection takes the smallest set
 _ROUNDING = 1e-6  # of a score: what batches of another size may change, in single precision too
 
@@ -60,9 +61,8 @@ def searched(search: Strategy, listed: Sequence[Candidate], trials: Trials) -> l
 
     found = search.search(evaluate, [(candidate.model, candidate.score) for candidate in listed])
     if not candidates:
-        raise ValueError(
-            "The search proposed no candidate that could be tried. " + "; ".join(t.reason for t in found.trials)
-        )
+        reasons = "; ".join(trial.reason for trial in found.trials)
+        raise ValueError(f"The search proposed no candidate that could be tried. {reasons}")
     return list(candidates.values())
 
 
@@ -72,9 +72,7 @@ def _model_identity(model: Any) -> Hashable:
     return type(model), *(identity_of(value) for value in params.values())
 
 
-def with_ensemble(
-    candidates: Sequence[Candidate], tried: dict[str, Tried], ranking: Ranking, members: int = 3
-) -> list[Candidate]:
+def with_ensemble(candidates: Sequence[Candidate], tried: dict[str, Tried], ranking: Ranking) -> list[Candidate]:
     """Add the average of the best few distinct models that give the winner's kind of record, with each of its scores.
 
     What it predicts is added to `tried`.
@@ -83,7 +81,7 @@ def with_ensemble(
     best = by_name[ranking.best]
     same_kind = [by_name[row.name] for row in ranking.table if by_name[row.name].kind is best.kind]
     model_of = {candidate.model_name: candidate.model for candidate in same_kind}  # by the best candidate of each
-    chosen = list(model_of)[:members]
+    chosen = list(model_of)[:_AVERAGED]
     if len(chosen) < 2:
         return list(candidates)
     model, parts = AveragedModel([model_of[name] for name in chosen]), [tried[name] for name in chosen]

@@ -23,6 +23,7 @@ from dco.foundations.arrays import AnyArray, Floats, Integers, to_numpy
 from dco.foundations.errors import DcoError
 from dco.foundations.ranks import Level, Threshold, as_rational, checked_scores, order_statistic, size_quantile, tuning_rank
 from dco.predictions import ClassRecord, Prediction
+from dco.rows.fingerprints import codes_of_values
 from dco.scores.classification import RankScore
 from dco.scores.score import Score, check_inverse, checked_score, is_ours
 from dco.scores.together import observed_together, sizes_together
@@ -35,13 +36,12 @@ from dco.tuning.options import (
     Members,
     Options,
     checked_grid,
+    each_row,
     grid_values,
-    group_codes,
     matched_level,
     members_of,
     neighbours,
     row_masses,
-    slice_codes,
     smallest_within,
 )
 from dco.tuning.ranking import EvaluatedCandidate, FailedCandidate, Ranking, RankingRow, all_failed
@@ -249,11 +249,12 @@ class Rule:
         matched = None if rank_matching is None else matched_level(rank_matching)
         codes = masses = weights = None
         if groups is not None:
-            codes = group_codes(groups, n)
+            codes = codes_of_values(each_row(groups, n, name="groups"))[0]
             counts = np.bincount(codes)
             masses, weights = row_masses(codes), 1 / (len(counts) * counts[codes])
         values = None if grid is None else checked_grid(grid)
-        own = slice_codes(slices, n) if slices else {}
+        given = {name: each_row(of, n, name=f"slices[{name!r}]") for name, of in (slices or {}).items()}
+        own = {name: codes_of_values(of, missing=True)[0] for name, of in given.items()}
         return cls(n, level, level - margin, values, matched, codes, masses, weights, objective, own)
 
     def best_threshold(self, scores: Floats, masses: Integers | None) -> tuple[float, bool]:

@@ -109,9 +109,8 @@ class Workbench:
         wrong = next((each.kind for each in found if (each.kind in CLASS_RECORDS) != (self.classes is not None)), None)
         if wrong is not None:
             needed = "numbers: use DecoupledClassifier" if self.classes is None else "labels: use DecoupledRegressor"
-            raise IncompatibleScoreError(
-                f"The model {model_name!r} gives {wrong.__name__}, which does not predict {needed}, or bring another model."
-            )
+            text = f"The model {model_name!r} gives {wrong.__name__}, which does not predict {needed}"
+            raise IncompatibleScoreError(f"{text}, or bring another model.")
         y, support = (self.train if len(self.train) else self.tune).y, self.choosing.support
         learnt = [replace(each, score=each.score.fitted(y)) for each in found]
         return learnt if support is None else [replace(each, score=Within(each.score, *support)) for each in learnt]

@@ -24,7 +24,7 @@ from dco.foundations.notes import Message
 from dco.foundations.ranks import Level, as_count, smallest_marginal_n, smallest_pac_n, tuning_rank
 from dco.rows.fingerprints import codes_of_values
 from dco.tuning.objectives import MEAN_SIZE, Objective
-from dco.tuning.options import group_codes, row_masses
+from dco.tuning.options import each_row, row_masses
 from dco.tuning.ranking import EvaluatedCandidate, Ranking, all_failed
 from dco.tuning.search import (
     Candidates,
@@ -85,12 +85,12 @@ def bootstrap_stability(
     """
     evaluated, n = _evaluated(candidates, y_tune)
     times = as_count(repetitions, name="repetitions", least=1)
-    codes = np.arange(n) if groups is None else group_codes(groups, n)
+    codes = np.arange(n) if groups is None else codes_of_values(each_row(groups, n, name="groups"))[0]
     n_groups = int(codes.max()) + 1
     counts = rng.multinomial(n_groups, np.full(n_groups, 1 / n_groups), size=times)
     if groups is not None:
         masses = row_masses(codes)
-        if masses.dtype == object or int(masses.sum()) > _LARGEST_MASS // n:  # too fine for machine integers: rounded
+        if int(masses.sum()) > _LARGEST_MASS // n:  # too fine for machine integers: rounded
             masses = np.maximum(1, np.array([int(mass) * 2**30 // int(masses.max()) for mass in masses], dtype=np.int64))
         counts = counts[:, codes] * masses
     full = rank_evaluated(evaluated, alpha=alpha, groups=groups)
@@ -312,7 +312,9 @@ def grow_until_settled(
     rows = np.asarray(order)
     if rows.ndim != 1 or rows.dtype.kind not in "iu" or len(np.unique(rows)) != len(rows):
         raise ValueError("order must list row numbers, each once.")
-    blocks = _blocks(rows.astype(np.int64), groups)
+    rows = rows.astype(np.int64)
+    turn = np.arange(len(rows)) if groups is None else codes_of_values(as_labels(groups)[rows])[0]  # by their first row
+    blocks = np.split(rows[np.argsort(turn, kind="stable")], np.cumsum(np.bincount(turn))[:-1])
     least = max(smallest_marginal_n(alpha=alpha), 0 if delta is None else smallest_pac_n(alpha=alpha, delta=delta))
     most = len(blocks) - max(as_count(calibrate_size, name="calibrate_size"), least)
     unit = "rows" if groups is None else "groups"
@@ -356,13 +358,3 @@ def grow_tuning_split(
         return bootstrap_stability(*candidates_on(rows), alpha=alpha, rng=rng, repetitions=repetitions, groups=own)
 
     return grow_until_settled(order, look, alpha=alpha, groups=codes, **limits)
-
-
-def _blocks(rows: Integers, groups: ArrayLike | None) -> list[Integers]:
-    """Single rows, or whole groups in the order of their first row."""
-    if groups is None:
-        return [rows[i : i + 1] for i in range(len(rows))]
-    turn, _ = codes_of_values(as_labels(groups)[rows])  # groups numbered by their first appearance
-    arranged = np.argsort(turn, kind="stable")
-    ends = np.flatnonzero(np.diff(turn[arranged])) + 1
-    return np.split(rows[arranged], ends)
