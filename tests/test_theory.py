@@ -7,24 +7,12 @@ from itertools import combinations, product
 
 import numpy as np
 import pytest
-from scipy.stats import beta, betabinom, binom, binomtest, kstest, norm
+from scipy.stats import beta, betabinom, binom, binomtest, norm
 
 from dco import theory
 from dco.foundations.ranks import conformal_rank, pac_rank
 
 # ---- coverage laws ---------------------------------------------------------------------------------------------------
-
-
-def test_coverage_law_is_that_of_simulated_thresholds():
-    """Coverage of uniform scores is the k-th order statistic itself. Kolmogorov-Smirnov, error rate 1 % each."""
-    rng = np.random.default_rng(0)
-    for n, alpha, delta in [(99, 0.1, None), (37, 0.2, None), (60, 0.1, 0.1)]:
-        k = conformal_rank(n, alpha=alpha) if delta is None else pac_rank(n, alpha=alpha, delta=delta)
-        coverage = np.sort(rng.uniform(size=(3000, n)), axis=1)[:, k - 1]
-        law = theory.coverage_law(n, alpha=alpha, delta=delta)
-        assert kstest(coverage, law.cdf).pvalue > 0.01
-        assert law.mean() == pytest.approx(k / (n + 1), rel=1e-12)
-        assert law.var() == pytest.approx(k * (n + 1 - k) / ((n + 1) ** 2 * (n + 2)), rel=1e-12)
 
 
 def test_coverage_law_of_an_infinite_threshold_is_a_point_mass_at_one():

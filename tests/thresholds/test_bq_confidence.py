@@ -34,24 +34,15 @@ def test_by_hand():
     assert bq_confidence([0.5], alpha=0.4) == 0.0
 
 
-def exact_fraction(losses, alpha):
-    """The simplex-slice formula for distinct losses, in fractions: no rounding at all."""
-    c = [Fraction(x) - alpha for x in [*losses, Fraction(1)]]
-    above = Fraction(0)
-    for i, ci in enumerate(c):
-        if ci > 0:
-            above += ci ** (len(c) - 1) / math.prod((ci - cj for j, cj in enumerate(c) if j != i), start=Fraction(1))
-    return 1 - above
-
-
 @pytest.mark.parametrize("n", [2, 5, 12, 25])
 def test_recursion_against_the_partial_fraction_formula_in_exact_arithmetic(n):
     """P(sum c_i E_i > 0) = sum over c_i > 0 of c_i^n / prod (c_i - c_j); it cancels badly in floats, not in fractions."""
     losses = [Fraction(int(k), 64) for k in np.random.default_rng(n).choice(63, size=n, replace=False)]
     for alpha in (Fraction(1, 10), Fraction(3, 10), Fraction(7, 10)):
-        truth = float(exact_fraction(losses, alpha))
-        ours = bq_confidence([float(x) for x in losses], alpha=alpha, method="recursion")
-        assert ours == pytest.approx(truth, rel=1e-12, abs=0)
+        c = [loss - alpha for loss in [*losses, Fraction(1)]]
+        above = sum(ci**n / math.prod(ci - cj for cj in c if cj != ci) for ci in c if ci > 0)
+        ours = bq_confidence([float(loss) for loss in losses], alpha=alpha, method="recursion")
+        assert ours == pytest.approx(float(1 - above), rel=1e-12, abs=0)
 
 
 def test_tiny_probabilities_keep_their_digits():
@@ -73,14 +64,9 @@ def test_a_tiny_delta_is_compared_with_digits_that_mean_something():
     assert 1e-16 < truth < 1e-12
     assert bq_failure(losses, level, at_most=1e-10) == pytest.approx(truth, rel=1e-9, abs=0)
     assert bq_failure(losses, level, at_most=0.05) == pytest.approx(truth, abs=1e-11)
-
-
-def test_tiny_failures_keep_their_digits():
-    losses = np.r_[np.full(10, 0.5), np.zeros(300)]
-    doubled = bq_failure(losses, Fraction(1, 2), at_most=1e-12)
-    by_recursion = 1 - Fraction(bq_confidence(losses, alpha=0.5, method="recursion"))
-    assert 0 < doubled < 1e-30
-    assert abs(float(by_recursion)) < 1e-15  # the complement of the confidence has lost every digit
+    few = np.repeat([0.5, 0.0], [10, 300])
+    assert 0 < bq_failure(few, Fraction(1, 2), at_most=1e-12) < 1e-30  # 1 less the confidence has lost every digit
+    assert bq_confidence(few, alpha=0.5, method="recursion") == 1.0
 
 
 @pytest.mark.parametrize("n", [30, 300, 3000])
@@ -92,17 +78,6 @@ def test_recursion_and_davies_agree(n, kind):
     for factor in (0.9, 1.0, 1.05, 1.3):
         found = [bq_confidence(losses, alpha=min(mean * factor, 0.95), method=m) for m in ("davies", "recursion")]
         assert found[0] == pytest.approx(found[1], abs=1e-12)
-
-
-@pytest.mark.parametrize("n", [5, 40])
-def test_exact_against_dirichlet_draws(n):
-    """A binomial test of 10^5 draws at five levels; a wrong law would show at five standard errors."""
-    losses = lattice(n, 1)
-    draws = 100_000
-    for alpha in (0.2, 0.3, 0.4, 0.5, 0.6):
-        exact = bq_confidence(losses, alpha=alpha)
-        sampled = bq_confidence(losses, alpha=alpha, method="dirichlet", draws=draws, rng=np.random.default_rng(5))
-        assert abs(sampled - exact) <= 5 * math.sqrt(exact * (1 - exact) / draws) + 1e-12
 
 
 def test_rows_may_come_in_any_order_and_losses_may_be_scaled():

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from scipy.stats import beta, binomtest, kstest
 
+from dco import partitioned_conformal, theory
 from dco.foundations.errors import InfeasibleLevelWarning, NonFiniteScoreError
 from dco.foundations.ranks import Threshold, conformal_rank, pac_rank
 from dco.guarantees.rules import RULES, bayesian_quadrature, register_rule, split_conformal
@@ -102,27 +103,29 @@ def test_a_rule_is_registered_by_a_name_that_is_free(monkeypatch):
 # ---- laws ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("n", "alpha"), [(99, 0.1), (50, 0.2), (30, 0.05)])
-def test_coverage_follows_its_beta_law(n, alpha):
-    """Uniform scores: coverage equals the threshold, which is Beta(k, n + 1 - k). Error rate of each test 1 %."""
-    rng = np.random.default_rng(20)
-    coverage = [split_conformal(rng.uniform(size=n), alpha=alpha).value for _ in range(3000)]
-    k = conformal_rank(n, alpha=alpha)
-    assert kstest(coverage, beta(k, n + 1 - k).cdf).pvalue > 0.01
-    neighbour = beta(k + 1, n - k) if k < n else beta(k - 1, n + 2 - k)
+@pytest.mark.parametrize(
+    ("n", "alpha", "delta"), [(99, 0.1, None), (50, 0.2, None), (30, 0.05, None), (60, 0.1, 0.1), (200, 0.2, 0.05)]
+)
+def test_coverage_follows_its_beta_law(n, alpha, delta):
+    """Uniform scores: coverage equals the threshold, which is Beta(k, n + 1 - k). Error rate of each test 1 %.
+
+    P(coverage < 1 - alpha) of a PAC threshold is the Beta tail, which is at most delta, and would exceed it one rank lower.
+    """
+    rng, runs = np.random.default_rng(20), 3000
+    calibrate = (
+        partial(split_conformal, alpha=alpha) if delta is None else partial(bayesian_quadrature, alpha=alpha, delta=delta)
+    )
+    coverage = np.array([calibrate(rng.uniform(size=n)).value for _ in range(runs)])
+    k = conformal_rank(n, alpha=alpha) if delta is None else pac_rank(n, alpha=alpha, delta=delta)
+    law, neighbour = beta(k, n + 1 - k), beta(k + 1, n - k) if k < n else beta(k - 1, n + 2 - k)
+    assert kstest(coverage, law.cdf).pvalue > 0.01
     assert kstest(coverage, neighbour.cdf).pvalue < 1e-6  # one rank off is seen
-
-
-@pytest.mark.parametrize(("n", "alpha", "delta"), [(60, 0.1, 0.1), (200, 0.2, 0.05)])
-def test_pac_coverage_fails_as_often_as_its_law_says(n, alpha, delta):
-    """P(coverage < 1 - alpha) is the Beta tail, which is at most delta, and would exceed it one rank lower."""
-    rng, runs = np.random.default_rng(7), 3000
-    coverage = np.array([bayesian_quadrature(rng.uniform(size=n), alpha=alpha, delta=delta).value for _ in range(runs)])
-    rank = pac_rank(n, alpha=alpha, delta=delta)
-    assert kstest(coverage, beta(rank, n + 1 - rank).cdf).pvalue > 0.01
-    tail = beta(rank, n + 1 - rank).cdf(1 - alpha)
-    assert tail <= delta < beta(rank - 1, n + 2 - rank).cdf(1 - alpha)
-    assert binomtest(int(np.sum(coverage < 1 - alpha)), runs, tail).pvalue > 0.01
+    told = theory.coverage_law(n, alpha=alpha, delta=delta)
+    assert (told.mean(), told.var()) == pytest.approx((k / (n + 1), law.var()), rel=1e-12)
+    assert theory.coverage_variance(k, n) == pytest.approx(law.var(), rel=1e-12)
+    if delta is not None:
+        assert law.cdf(1 - alpha) <= delta < beta(k - 1, n + 2 - k).cdf(1 - alpha)
+        assert binomtest(int(np.sum(coverage < 1 - alpha)), runs, law.cdf(1 - alpha)).pvalue > 0.01
 
 
 @pytest.mark.parametrize(("n", "alpha", "delta"), [(40, 0.1, 0.1), (100, 0.2, 0.05), (59, 0.05, 0.05)])
@@ -224,13 +227,9 @@ def test_order_of_rows_is_irrelevant_and_the_rank_is_right_under_ties(scores, se
         threshold = calibrate(scores)
         assert calibrate(np.random.default_rng(seed).permutation(scores)) == threshold
         assert np.sum(scores < threshold.value) < threshold.rank <= np.sum(scores <= threshold.value)
-
-
-@given(scores=hnp.arrays(np.float64, st.integers(10, 40), elements=st.floats(-1e6, 1e6)))
-def test_an_increasing_map_of_scores_maps_the_threshold(scores):
-    for calibrate in PUBLIC.values():
-        assert calibrate(np.arctan(scores)).value == np.arctan(calibrate(scores).value)
-        assert calibrate(scores.astype(np.float32)).value == np.float32(calibrate(scores).value)
+        wide = scores.astype(np.float64)  # an increasing map of scores maps the threshold
+        assert calibrate(np.arctan(wide)).value == np.arctan(calibrate(wide).value)
+        assert calibrate(wide.astype(np.float32)).value == np.float32(calibrate(wide).value)
 
 
 def test_bad_levels_are_named():
@@ -247,3 +246,44 @@ def test_a_threshold_is_a_float_and_not_nan():
     assert APS().sets(ClassProbabilities([[0.5, 0.5]]), whole).to_lists() == [[0, 1]]
     with pytest.raises(ValueError, match="not NaN"):
         Threshold(float("nan"), rank=2, n=3, guarantee="none", alpha=0.5)
+
+
+# ---- scores in many places -------------------------------------------------------------------------------------------
+
+
+def scores_of(kind):
+    rng = np.random.default_rng(0)
+    return {
+        "normal": lambda: rng.normal(size=5_000),
+        "tied": lambda: rng.integers(-3, 3, size=4_000) / 4,
+        "infinite": lambda: np.where(rng.random(900) < 0.2, np.inf, rng.exponential(size=900)),
+        "all sizes": lambda: rng.normal(size=2_000) * 10.0 ** rng.integers(-320, 300, size=2_000),
+        "zeros": lambda: np.where(rng.random(300) < 0.5, -0.0, 0.0),
+    }[kind]()
+
+
+@pytest.mark.parametrize("kind", ["normal", "tied", "infinite", "all sizes", "zeros"])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_the_threshold_of_parts_is_that_of_a_sort(kind, dtype):
+    with np.errstate(over="ignore"):
+        scores = scores_of(kind).astype(dtype)
+    parts = np.array_split(scores, [0, 7, 11, len(scores) // 2])
+    for alpha in (0.1, "1/3", 0.9, 0.02):
+        assert partitioned_conformal(parts, alpha=alpha) == split_conformal(scores, alpha=alpha)
+        together = bayesian_quadrature(scores, alpha=alpha, delta=0.3)
+        assert partitioned_conformal(parts, alpha=alpha, delta=0.3) == together
+
+
+def test_parts_are_read_where_they_lie(tmp_path):
+    parts = np.random.default_rng(1).normal(size=(3, 400))
+    for place, part in enumerate(parts):
+        np.save(tmp_path / f"{place}.npy", part)
+    read = [partial(np.load, tmp_path / f"{place}.npy") for place in range(3)]
+    assert partitioned_conformal(read, alpha=0.1, n_jobs=2) == split_conformal(parts.ravel(), alpha=0.1)
+
+
+def test_too_few_scores_and_scores_that_are_no_numbers():
+    with pytest.warns(InfeasibleLevelWarning, match="At least 9 rows are needed"):
+        assert partitioned_conformal([[0.1, 0.2], [0.3]], alpha=0.1).value == np.inf
+    with pytest.raises(NonFiniteScoreError, match="1 of 2 scores are NaN"):
+        partitioned_conformal([[0.1, np.nan]], alpha=0.1)
