@@ -43,25 +43,22 @@ def test_law_of_hits_equals_enumeration(n, n_test):
         for h in range(n_test + 1):
             assert theory.hits_cdf(h, n_test, rank=rank, n_cal=n) == pytest.approx(float(sum(exact[: h + 1])), abs=1e-13)
     alpha = Fraction(1, n)
-    law = theory.hits_law(n, n_test, alpha=alpha)
     exact = enumerated_hits(n, n_test, conformal_rank(n, alpha=alpha))
-    np.testing.assert_allclose(law.pmf(np.arange(n_test + 1)), [float(p) for p in exact], atol=1e-13)
+    pmf = theory.hits_law(n, n_test, alpha=alpha).pmf(np.arange(n_test + 1))
+    np.testing.assert_allclose(pmf, [float(p) for p in exact], atol=1e-13)
 
 
 def test_law_of_hits_equals_scipys_beta_binomial():
     for n, n_test, rank in [(99, 200, 90), (225, 111, 181), (1000, 50, 1), (50, 1000, 50), (3000, 4000, 2401)]:
-        places = np.unique(np.linspace(0, n_test, 23).astype(int))
+        places = np.unique(np.linspace(-1, n_test, 23).astype(int))
         ours = [theory.hits_cdf(h, n_test, rank=rank, n_cal=n) for h in places]
         np.testing.assert_allclose(ours, betabinom(n_test, rank, n + 1 - rank).cdf(places), atol=1e-10)
-    assert theory.hits_cdf(-1, 10, rank=3, n_cal=5) == 0.0
-    assert theory.hits_cdf(10, 10, rank=3, n_cal=5) == 1.0
-    assert theory.hits_cdf(9, 10, rank=6, n_cal=5) == 0.0
+    assert [theory.hits_cdf(h, 10, rank=6, n_cal=5) for h in (9, 10)] == [0.0, 1.0]
 
 
 def test_sd_of_coverage_has_its_usual_form():
     """sqrt(alpha (1 - alpha) (1 / N + 1 / (n + 2))), exact where k / (n + 1) is 1 - alpha."""
     for n, n_test in [(99, 500), (999, 50)]:
-        assert theory.coverage_variance((n + 1) * 9 // 10, n) == pytest.approx(theory.coverage_law(n, alpha=0.1).var())
         sd = theory.hits_law(n, n_test, alpha=0.1).std() / n_test
         assert sd == pytest.approx(math.sqrt(0.09 * (1 / n_test + 1 / (n + 2) * (1 - 1 / n_test))), rel=1e-9)
         assert sd == pytest.approx(math.sqrt(0.09 * (1 / n_test + 1 / (n + 2))), rel=0.01)
@@ -144,12 +141,10 @@ def test_a_label_that_the_fit_does_not_know_breaks_the_assumption_and_excuses_no
 
 def test_ties_excuse_high_coverage_and_never_low():
     high = theory.coverage_consistency(1000, 1000, rank=900, n_cal=999, tied=True)
-    assert high.p_value == 1.0
-    assert high.high == 1.0
-    low = theory.coverage_consistency(800, 1000, rank=900, n_cal=999, tied=True)
+    assert (high.p_value, high.high) == (1.0, 1.0)
+    low, plain = (theory.coverage_consistency(800, 1000, rank=900, n_cal=999, tied=tied) for tied in (True, False))
     assert not low.consistent
-    assert low.p_value == pytest.approx(2 * betabinom(1000, 900, 100).cdf(800), rel=1e-8)
-    assert low.p_value == theory.coverage_consistency(800, 1000, rank=900, n_cal=999).p_value
+    assert low.p_value == plain.p_value == pytest.approx(2 * betabinom(1000, 900, 100).cdf(800), rel=1e-8)
 
 
 @pytest.mark.parametrize(("n", "rank"), [(1, 1), (9, 9), (100, 91), (100, 10), (1000, 501), (1000, 990), (5000, 4501)])
@@ -168,15 +163,13 @@ def test_ranks_near_the_threshold_are_the_fewest_that_hold_that_of_other_rows(n,
 def test_expected_range_is_the_five_and_ninety_five_per_cent_points(n, n_test, rank):
     result = theory.coverage_consistency(0, n_test, rank=rank, n_cal=n)
     law = betabinom(n_test, rank, n + 1 - rank)
-    assert round(result.low * n_test) == law.ppf(0.05)
-    assert round(result.high * n_test) == law.ppf(0.95)
+    assert [round(end * n_test) for end in (result.low, result.high)] == list(law.ppf([0.05, 0.95]))
 
 
 def test_consistency_of_millions_of_rows():
     result = theory.coverage_consistency(900_000, 1_000_000, rank=90_000, n_cal=99_999)
     sd = math.sqrt(0.09 * (1e-6 + 1 / 100_001))
-    assert result.low == pytest.approx(0.9 - 1.645 * sd, abs=0.02 * sd)
-    assert result.high == pytest.approx(0.9 + 1.645 * sd, abs=0.02 * sd)
+    assert (result.low, result.high) == pytest.approx((0.9 - 1.645 * sd, 0.9 + 1.645 * sd), abs=0.02 * sd)
     assert result.p_value > 0.9
 
 
@@ -207,29 +200,21 @@ def test_what_is_wrong_is_named(call, given, options, message):
 # ---- simultaneous levels and the PAC gap -----------------------------------------------------------------------------
 
 
-def test_simultaneous_slack_holds_for_all_levels_at_once():
-    """The largest shortfall of uniform scores: it fails at most a share delta of the time, and not far less."""
-    rng, n, runs = np.random.default_rng(4), 200, 4000
-    scores = np.sort(rng.uniform(size=(runs, n)), axis=1)
-    shortfall = np.max(np.arange(1, n + 1) / n - scores, axis=1)  # level k / n promised, score k covers
-    for delta in (0.5, 0.1, 0.01):
-        failures = int(np.sum(shortfall > theory.simultaneous_slack(n, delta=delta)))
-        assert binomtest(failures, runs, delta, alternative="greater").pvalue > 0.001
-        assert failures > 0.5 * delta * runs
+@pytest.mark.parametrize("pac_delta", [None, 0.5, 0.6, 0.9, 0.99])
+def test_simultaneous_slack_holds_for_all_levels_at_once(pac_delta):
+    """The largest shortfall of uniform scores over all levels k / n, or over 19 levels with PAC ranks.
 
-
-@pytest.mark.parametrize("pac_delta", [0.5, 0.6, 0.9, 0.99])
-def test_simultaneous_slack_holds_for_pac_ranks_below_the_marginal_ones(pac_delta):
-    """19 levels and 500 uniform scores: the largest shortfall passes the slack at most a share delta of the time."""
+    It passes the slack at most a share delta of the time, and not far less where all levels count.
+    """
     rng, n, runs, levels = np.random.default_rng(6), 500, 4000, np.arange(1, 20) / 20
-    ranks = np.array([pac_rank(n, alpha=float(alpha), delta=pac_delta) for alpha in levels])
-    scores = np.sort(rng.uniform(size=(runs, n)), axis=1)
-    shortfall = np.max(1 - levels - scores[:, ranks - 1], axis=1)
-    for delta in (0.5, 0.05):
-        slack = theory.simultaneous_slack(n, delta=delta, pac_delta=pac_delta)
-        failures = int(np.sum(shortfall > slack))
+    ranks, promised = np.arange(1, n + 1), np.arange(1, n + 1) / n
+    if pac_delta is not None:
+        ranks, promised = np.array([pac_rank(n, alpha=float(a), delta=pac_delta) for a in levels]), 1 - levels
+    shortfall = np.max(promised - np.sort(rng.uniform(size=(runs, n)), axis=1)[:, ranks - 1], axis=1)
+    for delta in (0.5, 0.1, 0.05, 0.01):
+        failures = int(np.sum(shortfall > theory.simultaneous_slack(n, delta=delta, pac_delta=pac_delta)))
         assert binomtest(failures, runs, delta, alternative="greater").pvalue > 0.001
-        assert failures > 0.1 * delta * runs  # 19 levels are fewer than all: below the rate, and not idle
+        assert failures > (0.5 if pac_delta is None else 0.1) * delta * runs  # 19 levels are fewer than all
 
 
 def test_simultaneous_slack_adds_what_pac_ranks_lack():
@@ -272,19 +257,30 @@ def scan(holds, least: int, limit: int) -> tuple[int, int]:
     return good[0], safe
 
 
-@pytest.mark.parametrize("alpha", [Fraction(1, 5), Fraction(1, 10), Fraction(1, 20), Fraction(3, 20), Fraction(7, 10)])
-def test_calibration_size_for_a_spread_by_a_plain_scan(alpha):
-    least = math.ceil((1 - alpha) / alpha)
+ALPHAS = [Fraction(1, 5), Fraction(1, 10), Fraction(1, 20), Fraction(3, 20), Fraction(7, 10)]
+
+
+@pytest.mark.parametrize("alpha", ALPHAS)
+@pytest.mark.parametrize("wish", [{"spread": 0.02}, {"shortfall": 0.02, "delta": 0.1}], ids=lambda wish: next(iter(wish)))
+def test_calibration_size_by_a_plain_scan(alpha, wish):
+    """sd(coverage) <= 0.02, or P(coverage < 1 - alpha - 0.02) <= 0.1: by the binomial law, which the code does not use."""
 
     def holds(n: int) -> bool:
         k = math.ceil((n + 1) * (1 - alpha))
-        return Fraction(k * (n + 1 - k), (n + 1) ** 2 * (n + 2)) <= Fraction(2, 100) ** 2
+        if "spread" in wish:
+            return Fraction(k * (n + 1 - k), (n + 1) ** 2 * (n + 2)) <= Fraction(2, 100) ** 2
+        return binom.sf(k - 1, n, float(1 - alpha) - 0.02) <= 0.1
 
-    size = theory.calibration_size(alpha=alpha, spread=0.02)
-    assert (size.first, size.safe_from) == scan(holds, least, 1000)
+    size = theory.calibration_size(alpha=alpha, **wish)
+    assert (size.first, size.safe_from) == scan(holds, math.ceil((1 - alpha) / alpha), 1500)
     assert size.safe_from <= size.recommended < size.safe_from + math.ceil(1 / alpha)
     assert holds(size.recommended)
-    if alpha <= Fraction(1, 2):
+    if alpha.numerator == 1:
+        assert (size.recommended + 1) % (1 / alpha) == 0
+    if "shortfall" in wish:
+        assert size.first < size.safe_from  # a sawtooth, which bisection would miss
+        assert size.closed_form is None
+    elif alpha <= Fraction(1, 2):
         assert size.safe_from <= size.closed_form == math.ceil(alpha * (1 - alpha) / Fraction(2, 100) ** 2) - 2
 
 
@@ -298,23 +294,6 @@ def test_calibration_size_for_a_spread_has_the_known_values():
     pac = theory.calibration_size(alpha=0.1, spread=0.02, pac_delta=0.05)
     found = scan(lambda n: theory.coverage_law(n, alpha=0.1, delta=0.05).std() <= 0.02, 29, 300)
     assert (pac.first, pac.safe_from) == found
-
-
-@pytest.mark.parametrize("alpha", [Fraction(1, 5), Fraction(1, 10), Fraction(1, 20)])
-def test_calibration_size_for_a_shortfall_by_a_plain_scan(alpha):
-    """P(coverage < 1 - alpha - 0.02) <= 0.1; the tail is checked by the binomial law, which the code does not use."""
-    least = math.ceil((1 - alpha) / alpha)
-    target = float(1 - alpha) - 0.02
-
-    def holds(n: int) -> bool:
-        return binom.sf(math.ceil((n + 1) * (1 - alpha)) - 1, n, target) <= 0.1
-
-    size = theory.calibration_size(alpha=alpha, shortfall=0.02, delta=0.1)
-    assert (size.first, size.safe_from) == scan(holds, least, 1500)
-    assert size.first < size.safe_from  # a sawtooth, which bisection would miss
-    assert (size.recommended + 1) % (1 / alpha) == 0
-    assert 0 <= size.recommended - size.safe_from < 1 / alpha
-    assert size.closed_form is None
 
 
 def test_a_wasteful_size_is_passed_over():
@@ -400,7 +379,7 @@ def test_the_uniform_size_bound_holds_for_sets_of_labels():
 
 
 def test_exact_quantile_accuracy_is_the_probability_for_uniform_scores():
-    """Density 1: P(|q - 0.9| > t) by simulation, z-test with error rate 1 %; the lemma is far above it."""
+    """Density 1: P(|q - (1 - alpha)| > t) by simulation, two-sided tests with error rate 1 %."""
     rng, runs = np.random.default_rng(5), 20_000
     for n, alpha, distance in [(100, 0.1, 0.04), (50, 0.2, 0.08)]:
         k = conformal_rank(n, alpha=alpha)
@@ -408,26 +387,20 @@ def test_exact_quantile_accuracy_is_the_probability_for_uniform_scores():
         missed = int(np.sum(np.abs(q - (1 - alpha)) > distance))
         exact = theory.quantile_accuracy(n, alpha=alpha, density=1.0, distance=distance)
         assert binomtest(missed, runs, exact).pvalue > 0.01
-        assert exact < theory.quantile_accuracy(n, alpha=alpha, density=1.0, distance=distance, method="paper")
 
 
-def test_quantile_accuracy_by_binomial_tails_and_by_the_lemma():
-    n, k = 1000, conformal_rank(1000, alpha=0.1)
-    exact = theory.quantile_accuracy(n, alpha=0.1, density=4.0, distance=0.005)
-    assert exact == pytest.approx(binom.cdf(k - 1, n, 0.92) + binom.sf(k - 1, n, 0.88), rel=1e-9)
-    assert exact == pytest.approx(0.0344, abs=5e-5)
-    assert theory.quantile_accuracy(n, alpha=0.1, density=4.0, distance=0.005, method="paper") == 1.0  # 1.05 before the cut
-    lemma = theory.quantile_accuracy(n, alpha=0.1, density=1.0, distance=0.06, method="paper")
-    assert lemma == pytest.approx(2 * math.exp(-2 * n * (0.06 - 2 / n) ** 2))
-
-
-def test_the_lemma_is_never_below_the_exact_probability():
-    for n in (20, 99, 500, 2000):
+def test_quantile_accuracy_by_binomial_tails_and_by_the_lemma_which_is_never_below():
+    for n in (20, 99, 500, 1000, 2000):
         for alpha in (0.05, 0.1, 0.3):
+            k = conformal_rank(n, alpha=alpha)
             for mass in np.linspace(0.001, 0.5, 40):
-                exact = theory.quantile_accuracy(n, alpha=alpha, density=1, distance=mass)
-                lemma = theory.quantile_accuracy(n, alpha=alpha, density=1, distance=mass, method="paper")
+                setting = {"alpha": alpha, "density": 4.0, "distance": mass / 4}
+                exact, lemma = (theory.quantile_accuracy(n, method=method, **setting) for method in ("exact", "paper"))
+                tails = binom.cdf(k - 1, n, min(1 - alpha + mass, 1)) + binom.sf(k - 1, n, max(1 - alpha - mass, 0))
+                assert exact == pytest.approx(min(1, tails), rel=1e-9, abs=1e-300)
+                assert lemma == pytest.approx(min(1, 2 * math.exp(-2 * n * max(mass - 2 / n, 0) ** 2)))
                 assert exact <= lemma + 1e-12
+    assert theory.quantile_accuracy(1000, alpha=0.1, density=4, distance=0.005) == pytest.approx(0.0344, abs=5e-5)
 
 
 @pytest.mark.parametrize("method", ["exact", "paper"])
@@ -467,19 +440,19 @@ def test_size_after_recalibration_holds_when_the_whole_procedure_is_run():
     assert bound.probability == pytest.approx(0.8)
     assert not bound.vacuous
     best = min(bound.oracle_level ** (1 / c) for c in shapes)
-    failures, above_ranking, above_expected, above_oracle = 0, 0, 0, 0
+    found = []
     for _ in range(runs):
         tuned = [np.sort(rng.uniform(size=n_tune) ** (1 / c))[math.ceil(bound.ranking_level * n_tune) - 1] for c in shapes]
         chosen = shapes[int(np.argmin(tuned))]
         deployed = np.sort(rng.uniform(size=n_cal) ** (1 / chosen))[k - 1]
-        failures += deployed > best + bound.size_excess
-        above_ranking += deployed > min(tuned)
-        above_oracle += np.any(np.array(tuned) > bound.oracle_level ** (1 / shapes))
-        above_expected += deployed > (k / (n_cal + 1)) ** (1 / chosen)
-    assert failures / runs <= 0.2
-    assert above_ranking / runs <= 0.2  # the step of the proof that asks for the level u + eR
-    assert above_oracle / runs <= 0.1  # the step that asks for the level u + 2 eR
-    assert above_expected / runs > 0.3  # ranking at the expected coverage would not do
+        too_low = np.any(np.array(tuned) > bound.oracle_level ** (1 / shapes))
+        limits = best + bound.size_excess, min(tuned), (k / (n_cal + 1)) ** (1 / chosen)
+        found.append([*(deployed > limit for limit in limits), too_low])
+    failures, above_ranking, above_expected, above_oracle = np.mean(found, axis=0)
+    assert failures <= 0.2
+    assert above_ranking <= 0.2  # the step of the proof that asks for the level u + eR
+    assert above_oracle <= 0.1  # the step that asks for the level u + 2 eR
+    assert above_expected > 0.3  # ranking at the expected coverage would not do
 
 
 def test_size_after_recalibration_says_when_it_is_empty():
