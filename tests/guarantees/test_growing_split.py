@@ -1,17 +1,15 @@
 """Coverage keeps its law when the tuning split grows until selection settles; peeking at calibration rows loses it."""
 
 import math
-import os
 
 import numpy as np
 import pytest
+from laws import FULL
 
 from dco.foundations.ranks import conformal_rank
 from dco.guarantees.rules import split_conformal
 from dco.reproduction.datasets.synthetic import NoisyPoints
 from dco.tuning import EvaluatedCandidate, bootstrap_stability, grow_until_settled, rank_evaluated
-
-FULL = os.environ.get("DCO_GUARANTEES") == "full"
 
 
 def constant_width(name, scores):

@@ -6,13 +6,11 @@ that few rows carry most of the risk. `make guarantees` prints the figures.
 """
 
 import math
-import os
-import warnings
 
 import numpy as np
 import pytest
+from laws import FULL, check_mean, ignore_infeasible
 
-from dco.foundations.errors import InfeasibleLevelWarning
 from dco.guarantees.rules import (
     bayesian_quadrature_risk,
     bq_confidence,
@@ -23,69 +21,59 @@ from dco.guarantees.rules import (
 )
 from dco.losses import accepted, selective_error
 
-FULL = os.environ.get("DCO_GUARANTEES") == "full"
 REPETITIONS = 4000 if FULL else 320
 CUTS = np.arange(1, 101) / 100
 ALPHA, DELTA = 0.2, 0.1
 
-pytestmark = pytest.mark.guarantee
+pytestmark = [pytest.mark.guarantee, pytest.mark.filterwarnings(ignore_infeasible)]
 
 
 def bernoulli(rng, n):
-    return (rng.uniform(size=(n, 1)) > CUTS).astype(float), 1 - CUTS
+    return (rng.uniform(size=(n, 1)) > CUTS).astype(float)
 
 
 def lattice(rng, n):
-    return (rng.uniform(size=(n, 4, 1)) > CUTS).mean(axis=1), 1 - CUTS
+    return (rng.uniform(size=(n, 4, 1)) > CUTS).mean(axis=1)
 
 
 def rare(rng, n):
     """0.9 of a coin that is shared by the row, and 0.1 of lattice noise."""
-    shared = (rng.uniform(size=(n, 1)) > CUTS).astype(float)
-    return 0.9 * shared + 0.1 * (rng.uniform(size=(n, 4, 1)) > CUTS).mean(axis=1), 1 - CUTS
+    return 0.9 * bernoulli(rng, n) + 0.1 * lattice(rng, n)
 
 
 LOSSES = {"bernoulli": bernoulli, "lattice": lattice, "rare": rare}
 
 
-def last_certified(losses, **options):
-    """Fixed-sequence LTT from the safe end, as a threshold."""
-    certified = learn_then_test(losses[:, ::-1], alpha=ALPHA, delta=DELTA, **options)
-    return CUTS[::-1][certified.indices[-1]] if len(certified) else np.inf
+def ltt(losses, **options):
+    """Fixed-sequence LTT from the safe end; of a method without an order the boldest column that it certifies."""
+    order = 1 if "correction" in options else -1
+    certified = learn_then_test(losses[:, ::order], alpha=ALPHA, delta=DELTA, **options)
+    return CUTS[::order][certified.indices[min(order, 0)]] if len(certified) else np.inf
 
 
-def any_certified(losses, **options):
-    """The boldest column that a method without an order certifies."""
-    certified = learn_then_test(losses, alpha=ALPHA, delta=DELTA, **options)
-    return CUTS[certified.indices[0]] if len(certified) else np.inf
+def rcps(losses, **options):
+    return risk_controlling(losses, CUTS, alpha=ALPHA, delta=DELTA, **options).value
 
 
 PAC_RULES = {
     "BQ": lambda losses: bayesian_quadrature_risk(losses, CUTS, alpha=ALPHA, delta=DELTA).value,
-    "RCPS wsr": lambda losses: risk_controlling(losses, CUTS, alpha=ALPHA, delta=DELTA).value,
-    "RCPS HB": lambda losses: risk_controlling(losses, CUTS, alpha=ALPHA, delta=DELTA, test="hoeffding-bentkus").value,
-    "LTT fixed sequence HB": last_certified,
-    "LTT bonferroni wsr": lambda losses: any_certified(losses, test="wsr", correction="bonferroni"),
-    "LTT holm HB": lambda losses: any_certified(losses, correction="holm"),
+    "RCPS wsr": rcps,
+    "RCPS HB": lambda losses: rcps(losses, test="hoeffding-bentkus"),
+    "LTT fixed sequence HB": ltt,
+    "LTT bonferroni wsr": lambda losses: ltt(losses, test="wsr", correction="bonferroni"),
+    "LTT holm HB": lambda losses: ltt(losses, correction="holm"),
 }
 BINOMIAL_RULES = {
-    "RCPS binomial": lambda losses: risk_controlling(losses, CUTS, alpha=ALPHA, delta=DELTA, test="binomial").value,
-    "LTT fixed sequence binomial": lambda losses: last_certified(losses, test="binomial"),
+    "RCPS binomial": lambda losses: rcps(losses, test="binomial"),
+    "LTT fixed sequence binomial": lambda losses: ltt(losses, test="binomial"),
 }
 
 
 def failures(rule, kind, n, repetitions, seed):
     """How often the true risk at the chosen threshold exceeds alpha, and the mean threshold."""
     rng = np.random.default_rng([seed, n])
-    failed, chosen = 0, []
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", InfeasibleLevelWarning)
-        for _ in range(repetitions):
-            losses, _ = LOSSES[kind](rng, n)
-            value = rule(losses)
-            failed += 1 - value > ALPHA + 1e-9  # the risk at t is 1 - t; an infinite threshold has none
-            chosen.append(min(value, 1.0))
-    return failed / repetitions, float(np.mean(chosen))
+    chosen = np.minimum([rule(LOSSES[kind](rng, n)) for _ in range(repetitions)], 1.0)
+    return np.mean(1 - chosen > ALPHA + 1e-9), chosen.mean()  # the risk at t is 1 - t; an infinite threshold has none
 
 
 def allowed(repetitions, level=DELTA):
@@ -109,22 +97,14 @@ def test_pac_rules_fail_no_more_often_than_delta(kind, n):
 @pytest.mark.parametrize("kind", LOSSES)
 def test_expected_risk_of_crc_is_at_most_alpha(kind, n):
     rng = np.random.default_rng([2, n])
-    risks = [1 - conformal_risk_control(LOSSES[kind](rng, n)[0], CUTS, alpha=ALPHA).value for _ in range(REPETITIONS)]
-    mean, error = float(np.mean(risks)), float(np.std(risks)) / math.sqrt(REPETITIONS)
-    above = float(np.mean(np.array(risks) > ALPHA + 1e-9))
-    print(
-        f"{kind:9s} n = {n:3d}  CRC mean risk = {mean:.4f} +- {error:.4f} (alpha = {ALPHA}); P(risk > alpha) = {above:.3f}"
-    )
-    assert mean <= ALPHA + 3 * error
-    assert mean >= ALPHA - 2 / (n + 1) - 0.01 - 3 * error  # and not far below: the theory's lower bound and the grid's step
+    risks = [1 - conformal_risk_control(LOSSES[kind](rng, n), CUTS, alpha=ALPHA).value for _ in range(REPETITIONS)]
+    check_mean(risks, ALPHA - 2 / (n + 1) - 0.01, ALPHA, errors=3)  # not far below: the lower bound and the grid's step
 
 
 def test_crc_is_not_pac():
     """The check that PAC rules pass refuses CRC, whose risk is above alpha in about four runs of ten."""
-    share, _ = failures(
-        lambda losses: conformal_risk_control(losses, CUTS, alpha=ALPHA).value, "bernoulli", 100, REPETITIONS, seed=3
-    )
-    assert share > allowed(REPETITIONS)
+    crc = lambda losses: conformal_risk_control(losses, CUTS, alpha=ALPHA).value  # noqa: E731
+    assert failures(crc, "bernoulli", 100, REPETITIONS, seed=3)[0] > allowed(REPETITIONS)
 
 
 def two_maxima_added(losses, level, *, wager):
@@ -154,13 +134,9 @@ def test_the_check_sees_two_maxima_added(monkeypatch):
 def pointwise_failures(repetitions, n=100, risk=0.1):
     """How often one column whose risk is just above alpha passes the WSR test at level delta."""
     rng = np.random.default_rng(4)
-    passed = 0
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", InfeasibleLevelWarning)
-        for _ in range(repetitions):
-            losses = (rng.uniform(size=(n, 1)) < risk).astype(float)
-            passed += math.isfinite(risk_controlling(losses, [0.0], alpha=risk - 1e-9, delta=DELTA).value)
-    return passed / repetitions
+    losses = (rng.uniform(size=(repetitions, n, 1)) < risk).astype(float)
+    found = [risk_controlling(own, [0.0], alpha=risk - 1e-9, delta=DELTA).value for own in losses]
+    return np.isfinite(found).mean()
 
 
 @pytest.mark.parametrize("n", [5, 20, 100])
@@ -183,7 +159,6 @@ def test_exact_bq_against_dirichlet_draws(n):
     assert worst < 4
 
 
-@pytest.mark.filterwarnings("ignore::dco.foundations.errors.InfeasibleLevelWarning")
 def test_several_risks_at_once_are_all_controlled():
     """Two risks that pull in opposite directions, non-monotone together: the certified settings keep both."""
     rng = np.random.default_rng(6)
@@ -201,36 +176,24 @@ def test_several_risks_at_once_are_all_controlled():
     assert bad / repetitions <= allowed(repetitions)
 
 
-@pytest.mark.filterwarnings("ignore::dco.foundations.errors.InfeasibleLevelWarning")
+def selective_runs(repetitions, n, grid, *, told):
+    """The boldest threshold of each run. Doubt u is uniform and a prediction is wrong with probability u / 2."""
+    rng, chosen = np.random.default_rng(7), []
+    for _ in range(repetitions):
+        doubt = rng.uniform(size=n)
+        losses = selective_error(doubt, rng.uniform(size=n) < 0.5 * doubt, grid)
+        where = accepted(doubt, grid) if told else None
+        certified = learn_then_test(losses, alpha=0.1, delta=DELTA, test="binomial", where=where)
+        chosen.append(grid[certified.indices].max(initial=0.0))
+    return np.array(chosen)
+
+
 def test_the_error_among_accepted_rows_is_controlled():
-    """Doubt u is uniform and a prediction is wrong with probability u / 2: among rows with u <= t the error is t / 4."""
-    rng = np.random.default_rng(7)
-    grid = np.linspace(0.2, 1, 17)
-    bad, chosen = 0, []
-    for _ in range(REPETITIONS):
-        doubt = rng.uniform(size=1000)
-        wrong = rng.uniform(size=1000) < 0.5 * doubt
-        certified = learn_then_test(
-            selective_error(doubt, wrong, grid), alpha=0.1, delta=DELTA, test="binomial", where=accepted(doubt, grid)
-        )
-        boldest = grid[certified.indices].max(initial=0.0)
-        chosen.append(boldest)
-        bad += boldest / 4 > 0.1 + 1e-9
-    share = bad / REPETITIONS
-    print(f"selective prediction: P(error among accepted > alpha) = {share:.4f}, mean threshold {np.mean(chosen):.3f}")
+    """Among rows with u <= t it is t / 4. The share of all rows that are accepted and wrong is a weaker statement; taken
+    for the other, the check refuses it."""
+    chosen = selective_runs(REPETITIONS, 1000, np.linspace(0.2, 1, 17), told=True)
+    share = np.mean(chosen / 4 > 0.1 + 1e-9)
+    print(f"selective prediction: P(error among accepted > alpha) = {share:.4f}, mean threshold {chosen.mean():.3f}")
     assert share <= allowed(REPETITIONS)
-    assert np.mean(chosen) > 0.2  # it does certify something: the largest safe threshold is 0.4
-
-
-@pytest.mark.filterwarnings("ignore::dco.foundations.errors.InfeasibleLevelWarning")
-def test_leaving_out_where_would_be_seen():
-    """The share of all rows that are accepted and wrong is a weaker statement; taken for the other, the check refuses it."""
-    rng = np.random.default_rng(8)
-    grid = np.linspace(0.05, 1, 20)
-    bad = 0
-    for _ in range(100):
-        doubt = rng.uniform(size=300)
-        wrong = rng.uniform(size=300) < 0.5 * doubt
-        certified = learn_then_test(selective_error(doubt, wrong, grid), alpha=0.1, delta=DELTA, test="binomial")
-        bad += grid[certified.indices].max(initial=0.0) / 4 > 0.1 + 1e-9
-    assert bad / 100 > allowed(100)
+    assert chosen.mean() > 0.2  # it does certify something: the largest safe threshold is 0.4
+    assert np.mean(selective_runs(100, 300, np.linspace(0.05, 1, 20), told=False) / 4 > 0.1 + 1e-9) > allowed(100)

@@ -4,15 +4,13 @@ If the sampler draws from the posterior, the rank of each true parameter among t
 Jacobian or a sampler that does not converge shows as ranks that pile up at an end or in the middle.
 """
 
-import os
-
 import numpy as np
 import pytest
+from laws import FULL
 from scipy.stats import chisquare
 
 from dco.models.bayesian_linear import INTERCEPT_SD, SufficientStatistics, gibbs_draws, nuts_draws
 
-FULL = os.environ.get("DCO_GUARANTEES") == "full"
 RANKS = 19  # draws kept a data set, so 20 equally likely ranks
 ROWS, SLOPES = 12, 2
 
@@ -43,14 +41,8 @@ def test_gibbs_ranks_are_uniform(prior_scale):
     """Six tests a prior; a true sampler fails one of them with probability below 0.3 % (6 × 5e-4)."""
     replicates, thin = (10_000, 60) if FULL else (1_000, 30)
     truth, statistics = _simulate(replicates, prior_scale, seed=1)
-    drawn = gibbs_draws(
-        statistics,
-        np.full(replicates, prior_scale),
-        chains=1,
-        draws=RANKS * thin,
-        warmup=300,
-        rng=np.random.default_rng(2),
-    )
+    options = {"chains": 1, "draws": RANKS * thin, "warmup": 300, "rng": np.random.default_rng(2)}
+    drawn = gibbs_draws(statistics, np.full(replicates, prior_scale), **options)
     assert np.all(_p_values(truth, drawn[:, 0, ::thin]) > 5e-4)
 
 
