@@ -4,19 +4,18 @@
 label that the fit does not know.
 """
 
-import os
 import warnings
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pytest
+from laws import FULL, check_loses, check_mean
 from scipy.stats import binomtest
 from sklearn.naive_bayes import GaussianNB
 
 import dco
 from dco.scores import LAC
 
-FULL = os.environ.get("DCO_GUARANTEES") == "full"
 RUNS = 300 if FULL else 60
 WEIGHTS = np.arange(1, 41) ** -1.2 / np.sum(np.arange(1, 41) ** -1.2)
 CENTRES = np.random.default_rng(0).normal(size=(40, 2))
@@ -24,8 +23,7 @@ CENTRES = np.random.default_rng(0).normal(size=(40, 2))
 pytestmark = pytest.mark.guarantee
 
 
-@dataclass(frozen=True)
-class Run:
+class Run(NamedTuple):
     """One fit and 500 new rows."""
 
     certificate: dco.Certificate
@@ -62,12 +60,12 @@ def test_every_certificate_assumes_known_labels_whatever_its_threshold(fits) -> 
 def test_exchangeability_alone_leaves_out_unknown_labels(fits) -> None:
     """A row is covered or has an unknown label at least nine times in ten; covered alone, where q is finite, it is not."""
     either = np.array([run.found.coverage + run.found.unknown_labels / run.found.n for run in fits])
-    assert either.mean() + 4 * either.std(ddof=1) / np.sqrt(RUNS) >= 0.9
-    covered = np.array([run.found.coverage for run in fits if run.finite])
-    error = covered.std(ddof=1) / np.sqrt(covered.size)
-    print(f"coverage where the threshold is finite: {covered.mean():.4f} +- {error:.4f} ({covered.size} fits)")
+    check_mean(either, 0.9)
+    covered = [run.found.coverage for run in fits if run.finite]
     if FULL:
-        assert covered.mean() + 4 * error < 0.9
+        check_loses(covered, 0.9, errors=4)
+    else:
+        check_mean(covered, most=0.9)
 
 
 def test_verdicts_count_unknown_labels_as_misses_where_the_threshold_is_finite(fits) -> None:
