@@ -5,12 +5,9 @@ Under the law, coverage ~ Beta(k, n + 1 - k) run by run with that run's own k an
 coverage is uniform. Each check rejects with probability 1e-4 if the code is right.
 """
 
-import os
-import warnings
-from collections.abc import Callable
-
 import numpy as np
 import pytest
+from laws import FULL, ignore_infeasible
 from scipy.stats import beta, binom, kstest, norm
 from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge
 from sklearn.naive_bayes import GaussianNB
@@ -18,8 +15,12 @@ from sklearn.naive_bayes import GaussianNB
 import dco
 from dco.scores import LAC, AbsoluteResidual
 
-RUNS = 200 if os.environ.get("DCO_GUARANTEES") == "full" else 40
+RUNS = 200 if FULL else 40
 ERROR_RATE = 1e-4
+pytestmark = [
+    pytest.mark.filterwarnings(ignore_infeasible),
+    pytest.mark.filterwarnings("ignore:On the tuning rows sets hold some classes"),  # true of some runs
+]
 CENTRES = np.array([[0.0, 0.0, 0.0], [1.5, 0.0, 0.0], [0.0, 1.5, 0.0]])
 
 
@@ -79,10 +80,7 @@ def runs(task: str, **settings) -> list[tuple[float, int, int]]:
     found = []
     for seed in range(RUNS):
         rng = np.random.default_rng([7, seed])
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", dco.InfeasibleLevelWarning)
-            warnings.filterwarnings("ignore", "On the tuning rows sets hold some classes")  # true of some runs
-            est = make(random_state=seed, **settings).fit(*data(160, rng))
+        est = make(random_state=seed, **settings).fit(*data(160, rng))
         entry = est.certificate_.thresholds[0]
         fresh, _ = data(100 * entry.n, rng)
         found.append((float(coverage_given(est, fresh).mean()), entry.rank, entry.n))
@@ -114,14 +112,11 @@ def conditional_runs(task: str) -> dict[str, list[tuple[float, int, int]]]:
     found: dict[str, list[tuple[float, int, int]]] = {}
     for seed in range(RUNS):
         rng = np.random.default_rng([8, seed])
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", dco.InfeasibleLevelWarning)
-            est = make(condition_on="label" if task == "classes" else 2, random_state=seed).fit(*data(240, rng))
+        est = make(condition_on="label" if task == "classes" else 2, random_state=seed).fit(*data(240, rng))
         for entry in est.certificate_.thresholds:
             fresh, y = data(60 * entry.n, rng)
-            if task == "classes":
-                rows = y == int(entry.group)  # given the label, x is drawn from its own centre
-                covered = est.predict_set(fresh[rows]).to_dense()[:, int(entry.group)].mean()
+            if task == "classes":  # given the label, x is drawn from its own centre
+                covered = est.predict_set(fresh[y == int(entry.group)]).to_dense()[:, int(entry.group)].mean()
             else:
                 covered = coverage_given(est, fresh[fresh[:, 2] == float(entry.group)]).mean()
             found.setdefault(entry.group, []).append((float(covered), entry.rank, entry.n))
@@ -154,16 +149,10 @@ def test_a_selection_around_the_estimator_loses_the_guarantee_as_its_certificate
     assert np.mean(found) == pytest.approx(0.78, abs=0.05)
 
 
-def leak(rows_of: Callable[[np.ndarray], np.ndarray]) -> None:
-    """Calibration rows copied into training must be refused."""
-    rng = np.random.default_rng(0)
-    X, y = regression(300, rng)
-    copied = rows_of(np.arange(200, 300))
-    train = np.concatenate([np.arange(100), copied])
-    regressor().fit(X[train], y[train], tune=(X[100:200], y[100:200]), calibrate=(X[200:], y[200:]))
-
-
 def test_rows_of_calibration_in_training_are_refused() -> None:
+    X, y = regression(300, np.random.default_rng(0))
+    roles = {"tune": (X[100:200], y[100:200]), "calibrate": (X[200:], y[200:])}
+    regressor().fit(X[:100], y[:100], **roles)
+    copied = np.r_[0:100, 200:230]
     with pytest.raises(dco.OverlappingRolesError, match="share 30 rows"):
-        leak(lambda rows: rows[:30])
-    leak(lambda rows: rows[:0])
+        regressor().fit(X[copied], y[copied], **roles)

@@ -5,8 +5,6 @@ a strict inequality, tuning rows used for calibration, a reversed comparison.
 """
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
@@ -100,16 +98,6 @@ def _coverage_after_search(seed: int) -> float:
     return float(np.mean((np.clip(sets.upper, -1, 1) - np.clip(sets.lower, -1, 1)) / 2))
 
 
-@dataclass(frozen=True)
-class Mistake:
-    """Where a mistake is planted, what it is, and the check that must see it."""
-
-    target: object
-    name: str
-    wrong: Callable
-    check: Callable[[], None]
-
-
 def _float_ceil(n, *, alpha):
     return math.ceil((n + 1) * (1 - float(alpha)))
 
@@ -139,24 +127,20 @@ def _calibrate_on_tuning_rows(structure, sealed, weights, *, clusters, seed, _ri
 
 
 MISTAKES = {
-    "float ceil": Mistake(RULE, "conformal_rank", _float_ceil, check_ranks),
-    "np.quantile higher": Mistake(RULE, "order_statistic", _higher_quantile, check_beta_law),
-    "rank clamped to n": Mistake(RULE, "conformal_rank", _clamped, check_too_few_rows),
-    "strict inequality": Mistake(LAC, "sets", _strict, check_ties),
-    "reversed comparison": Mistake(LAC, "sets", _reversed, check_sizes),
+    "float ceil": (RULE, "conformal_rank", _float_ceil, check_ranks),
+    "np.quantile higher": (RULE, "order_statistic", _higher_quantile, check_beta_law),
+    "rank clamped to n": (RULE, "conformal_rank", _clamped, check_too_few_rows),
+    "strict inequality": (LAC, "sets", _strict, check_ties),
+    "reversed comparison": (LAC, "sets", _reversed, check_sizes),
 }
 
 
-@pytest.mark.parametrize("check", [check_ranks, check_beta_law, check_too_few_rows, check_ties, check_sizes])
-def test_the_check_passes_on_the_code_as_it_is(check: Callable[[], None]) -> None:
+@pytest.mark.parametrize(("target", "name", "wrong", "check"), MISTAKES.values(), ids=MISTAKES)
+def test_a_check_passes_on_the_code_as_it_is_and_catches_its_mistake(target, name, wrong, check, monkeypatch) -> None:
     check()
-
-
-@pytest.mark.parametrize("mistake", MISTAKES.values(), ids=MISTAKES)
-def test_a_planted_mistake_is_caught(mistake: Mistake, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mistake.target, mistake.name, mistake.wrong)
+    monkeypatch.setattr(target, name, wrong)
     with pytest.raises((AssertionError, pytest.fail.Exception)):
-        mistake.check()
+        check()
 
 
 def test_sealed_rows_keep_the_law_after_a_search() -> None:
