@@ -44,10 +44,6 @@ def test_a_slow_first_call_stays_first():
         assert run_many(wait, [0.3, 0.0, 0.1], n_jobs=2) == [0.3, 0.0, 0.1]
 
 
-def test_worker_processes_give_the_same_results():
-    assert run_many(np.sqrt, [1.0, 4.0, 9.0], n_jobs=2) == [1.0, 2.0, 3.0]
-
-
 def test_none_follows_the_callers_joblib_configuration():
     threads = set()
 
@@ -144,7 +140,8 @@ def test_ctrl_c_between_two_results_ends_the_other_calls(tmp_path):
     assert told.traceback
 
 
-def test_no_items_give_no_results():
+def test_worker_processes_give_the_same_results_and_no_items_none():
+    assert run_many(np.sqrt, [1.0, 4.0, 9.0], n_jobs=2) == [1.0, 2.0, 3.0]
     assert run_many(draw, []) == run_many(draw, iter([]), n_jobs=2) == []
 
 
@@ -155,11 +152,19 @@ def test_a_wrong_number_of_jobs_is_refused_however_many_items_there_are(n_jobs, 
         run_many(abs, items, n_jobs=n_jobs)
 
 
-@pytest.mark.parametrize("address", ["host", "tcp://host", "nothing://host:8786", "no-such-host.invalid:8786"])
-def test_what_is_no_address_is_named(address):
+@pytest.mark.parametrize(
+    ("scheduler", "told"),
+    [
+        *((address, f"'{address}' is not the address of a Dask scheduler") for address in (
+            "host", "tcp://host", "nothing://host:8786", "no-such-host.invalid:8786"
+        )),
+        *((other, "scheduler must be the address of a Dask cluster") for other in (8786, ["tcp://127.0.0.1:8786"], {})),
+    ],
+)  # fmt: skip
+def test_what_is_neither_an_address_nor_a_client_is_refused(scheduler, told):
     pytest.importorskip("distributed")
-    with pytest.raises(ValueError, match=f"'{address}' is not the address of a Dask scheduler"):
-        run_many(abs, [1], scheduler=address)
+    with pytest.raises(ValueError, match=told):
+        run_many(abs, [1], scheduler=scheduler)
 
 
 @pytest.fixture
@@ -227,13 +232,6 @@ def test_a_port_where_something_else_listens_is_told_apart(free_port, greeting):
     ):
         run_many(abs, [1], scheduler=address)
     listener.join()
-
-
-@pytest.mark.parametrize("scheduler", [8786, ["tcp://127.0.0.1:8786"], {}])
-def test_what_is_neither_an_address_nor_a_client_is_refused(scheduler):
-    pytest.importorskip("distributed")
-    with pytest.raises(ValueError, match="scheduler must be the address of a Dask cluster"):
-        run_many(abs, [1], scheduler=scheduler)
 
 
 @pytest.fixture(scope="module")

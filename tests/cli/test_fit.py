@@ -219,13 +219,6 @@ def test_tables_that_cannot_be_fitted(dco, tmp_path, text, said):
     assert not (tmp_path / "m.dco").exists()
 
 
-def test_nothing_is_overwritten_unasked(dco, tmp_path, words, fitted):
-    (tmp_path / "m.dco").write_text("mine")
-    assert "--force" in dco.refuses(*words())
-    assert (tmp_path / "m.dco").read_text() == "mine"
-    assert fitted("--force")[1].best_candidate_
-
-
 def test_too_few_rows_for_the_level_is_a_note(dco, words):
     assert "too few for alpha = 0.001" in dco(*words("--alpha", "0.001")).output
 
@@ -242,6 +235,7 @@ def test_of_two_fits_into_one_file_the_first_is_kept(dco, tmp_path, words, monke
 
     monkeypatch.setattr(module, "fit_table", beaten)
     assert "meanwhile and is kept" in dco.refuses(*words("--certificate", certificate))
+    assert "--force" in dco.refuses(*words())
     assert out.read_text() == "the model of another run"
     assert not certificate.exists()
     assert f"Wrote {out}." in dco(*words("--force")).output

@@ -649,11 +649,6 @@ def test_a_refusal_of_the_disk_is_a_sentence(dco, monkeypatch):
     assert told == "Error: The disk refused to read or write: File too large. Solve this, then run again."
 
 
-def test_numbers_that_are_not_whole_are_told_plainly(dco):
-    assert "'1e6' is not a valid integer." in dco.refuses("plan", "--rows", "1e6")
-    assert "-5 is not in the range x>=1" in dco.refuses("plan", "--rows", "-5")
-
-
 def test_a_page_is_not_written_under_the_name_of_another_format(dco, home, tmp_path):
     told = dco.refuses("report", home / "numbers.dco", "--out", tmp_path / "report.pdf")
     assert "report.pdf must end in .html" in told
