@@ -155,8 +155,11 @@ class DecoupledPredictor:
     def stated(self, alpha: Level | None = None, *, guarantee: str | None = None, delta: Level | None = None) -> Statement:
         """The statement of the fit, or another from the same calibration scores: only the rank differs."""
         given = {"alpha": alpha, "guarantee": guarantee, "delta": delta}
-        changed = {name: value for name, value in given.items() if value is not None}
-        return self.statement.changed(changed) if changed else self.statement
+        changed: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+        statement = replace(self.statement, **changed) if changed else self.statement
+        if delta is not None and not statement.rule.needs_delta:
+            raise ValueError('delta belongs to the guarantee "pac"; pass guarantee="pac" with it.')
+        return statement
 
     def thresholds(self, statement: Statement | None = None) -> dict[Any, Threshold]:
         """The threshold of each condition, or one under the key None, for the statement of the fit or another."""
@@ -238,10 +241,8 @@ class DecoupledPredictor:
 
     def notes_on(self, X: Any, statements: Iterable[Statement]) -> list[Note]:
         """What should be known before sets of the rows of X are used; what `fit` noted is not noted again."""
-        notes: list[Note] = []
-        for statement in statements:
-            if statement != self.statement:
-                notes += statement.note_infeasible(self.calibration, self.thresholds(statement))
+        others = [statement for statement in statements if statement != self.statement]
+        notes = [note for own in others for note in own.note_infeasible(self.calibration, self.thresholds(own))]
         new, gaps = self.new_conditions(X), self.kept.gaps(X)
         if new:
             notes += note_new_conditions(new, counted(n_rows(X), "row"))

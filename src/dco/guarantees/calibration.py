@@ -68,13 +68,6 @@ class Statement:
             text = f"No {self.guarantee.upper()} statement is known for groups that overlap"
             raise ValueError(Message(f"{text}: use ⟨guarantee=marginal⟩, or name one condition in ⟨condition_on⟩."))
 
-    def changed(self, given: Mapping[str, Any]) -> Statement:
-        """Another statement; a delta must go with a guarantee that has one."""
-        statement = replace(self, **given)
-        if "delta" in given and not statement.rule.needs_delta:
-            raise ValueError('delta belongs to the guarantee "pac"; pass guarantee="pac" with it.')
-        return statement
-
     @property
     def rule(self) -> Rule:
         """What turns calibration scores into a threshold."""

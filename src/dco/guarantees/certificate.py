@@ -5,27 +5,75 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, is_dataclass, replace
+from dataclasses import dataclass, field, is_dataclass, replace
 from hashlib import blake2b
 from html import escape
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from dco.foundations.display import ShownAsPrinted
-from dco.foundations.ranks import Level, as_rational
-from dco.guarantees.facts import FORMAT, Facts
+from dco.foundations.ranks import Guarantee, Level, as_rational
+from dco.guarantees.facts import VOIDED_BY, CertifiedThreshold
+from dco.guarantees.shift import WeightFacts
 from dco.guarantees.theory import simultaneous_slack
 from dco.guarantees.verification import VerificationReport, verify
 from dco.guarantees.words import as_plain, lines, words
 
+FORMAT = 3
+
 
 @dataclass(frozen=True)
-class Certificate(Facts, ShownAsPrinted):
+class Certificate(ShownAsPrinted):
     """The statement, its assumption, its numbers, and fingerprints of the rows and the structure behind it.
 
     Statement and assumption are made from the facts (`words`). Those that a file holds are kept in `written`, so that
     `verify` sees an edited sentence.
+
+    `rule` names the rule that was asked for. `reason` says why nothing is guaranteed (None if something is), `grouped`
+    that rows belong together, `distinct` that repeats were dropped, `labels` how many labels the fit knows (None for
+    numbers). `stability` says in how many ``of`` re-splits of the tuning rows the candidate ``won``, and the share by which
+    the sets of the others were larger (``others_cost``, None without a finite one); None where this was not looked at.
     """
+
+    rule: str
+    guarantee: Guarantee
+    reason: str | None
+    alpha: float
+    delta: float | None
+    simultaneous: bool
+    grouped: bool
+    distinct: bool
+    labels: int | None
+    thresholds: tuple[CertifiedThreshold, ...]
+    candidate: str
+    candidates: int
+    failed_candidates: Mapping[str, str]
+    model: str
+    score: str
+    condition_on: str | None
+    tuning_threshold: float | None
+    selection: str
+    refit: bool
+    rows: Mapping[str, int]
+    row_fingerprints: Mapping[str, str]
+    repeats_shared: Mapping[str, int | str]
+    training_rows_checked: bool
+    structure_fingerprint: str
+    model_fingerprint: str | None
+    scores_fingerprint: str
+    seal_opened: int
+    seal_log: tuple[str, ...]
+    seed: int | None
+    versions: Mapping[str, str]
+    voided_by: tuple[str, ...] = VOIDED_BY
+    support: tuple[float, float] | None = None  # where y lies, by what the caller knows: sets are cut to it
+    format: int = FORMAT
+    stability: Mapping[str, int | float | None] | None = None
+    groups: tuple[tuple[str, int], ...] = ()  # those that overlap, with their calibration rows
+    joint: bool = False  # the calibration rows chose, for each new row anew; thresholds are one for each candidate
+    replaces: str | None = None  # the fingerprint of the certificate of the same structure with the calibration rows before
+    weights: WeightFacts | None = None  # what is known of the mix of new rows
+    written: Mapping[str, str] = field(default_factory=dict)  # the words as they stand in a file, which may be edited
 
     @property
     def statement(self) -> str:
@@ -67,7 +115,7 @@ class Certificate(Facts, ShownAsPrinted):
             )
         later: dict[str, Any] = {"groups": [], "joint": False}  # not always stated
         data = later | dict.fromkeys(("support", "stability", "replaces", "weights")) | data
-        kinds = {"statement": str, "assumption": str, **get_type_hints(Facts)}
+        kinds = {"statement": str, "assumption": str, **get_type_hints(cls)}
         wanted = kinds.keys() - {"written"}
         if set(data) != wanted:
             missing, spare = sorted(wanted - set(data)), sorted(set(data) - wanted)
@@ -147,7 +195,7 @@ def _read(kind: Any, value: Any, name: str) -> Any:
     raise ValueError(f"{name} is {value!r:.200}")
 
 
-def _check_entries(made: Facts) -> None:
+def _check_entries(made: Certificate) -> None:
     """Refuse numbers of the right type that nothing could be computed from."""
     for entry in made.thresholds:
         if entry.rank == 0 or max(entry.n, entry.rank or 0) >= 2**53:

@@ -8,7 +8,7 @@ import pickle
 import platform
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from hashlib import blake2b
 from typing import Any
@@ -18,9 +18,9 @@ from numpy.typing import ArrayLike
 from scipy.special import betaincinv
 
 from dco.foundations.extras import installed
-from dco.foundations.ranks import Guarantee, Threshold, as_rational
+from dco.foundations.ranks import Threshold, as_rational
 from dco.guarantees.calibration import Calibration, Statement
-from dco.guarantees.shift import ESTIMATED, WeightFacts
+from dco.guarantees.shift import ESTIMATED
 from dco.models.adapt import is_frozen
 from dco.rows.conditions import group_sizes
 from dco.rows.fingerprints import object_fingerprint
@@ -30,7 +30,6 @@ from dco.scores.score import score_label
 from dco.tuning.selection import Selection, Workbench
 from dco.tuning.stability import Stability
 
-FORMAT = 3
 _LARGEST_MODEL = 2**26  # bytes of a pickle: beyond, reading it takes longer than most people want to wait
 
 VOIDED_BY = (
@@ -91,57 +90,6 @@ def certified_thresholds(
         )
         for name, threshold in thresholds.items()
     )
-
-
-@dataclass(frozen=True)
-class Facts:
-    """All that a certificate states, as plain data.
-
-    `rule` names the rule that was asked for. `reason` says why nothing is guaranteed (None if something is), `grouped`
-    that rows belong together, `distinct` that repeats were dropped, `labels` how many labels the fit knows (None for
-    numbers). `stability` says in how many ``of`` re-splits of the tuning rows the candidate ``won``, and the share by which
-    the sets of the others were larger (``others_cost``, None without a finite one); None where this was not looked at.
-    """
-
-    rule: str
-    guarantee: Guarantee
-    reason: str | None
-    alpha: float
-    delta: float | None
-    simultaneous: bool
-    grouped: bool
-    distinct: bool
-    labels: int | None
-    thresholds: tuple[CertifiedThreshold, ...]
-    candidate: str
-    candidates: int
-    failed_candidates: Mapping[str, str]
-    model: str
-    score: str
-    condition_on: str | None
-    tuning_threshold: float | None
-    selection: str
-    refit: bool
-    rows: Mapping[str, int]
-    row_fingerprints: Mapping[str, str]
-    repeats_shared: Mapping[str, int | str]
-    training_rows_checked: bool
-    structure_fingerprint: str
-    model_fingerprint: str | None
-    scores_fingerprint: str
-    seal_opened: int
-    seal_log: tuple[str, ...]
-    seed: int | None
-    versions: Mapping[str, str]
-    voided_by: tuple[str, ...] = VOIDED_BY
-    support: tuple[float, float] | None = None  # where y lies, by what the caller knows: sets are cut to it
-    format: int = FORMAT
-    stability: Mapping[str, int | float | None] | None = None
-    groups: tuple[tuple[str, int], ...] = ()  # those that overlap, with their calibration rows
-    joint: bool = False  # the calibration rows chose, for each new row anew; thresholds are one for each candidate
-    replaces: str | None = None  # the fingerprint of the certificate of the same structure with the calibration rows before
-    weights: WeightFacts | None = None  # what is known of the mix of new rows
-    written: Mapping[str, str] = field(default_factory=dict)  # the words as they stand in a file, which may be edited
 
 
 def calibrated_facts(

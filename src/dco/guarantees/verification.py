@@ -21,7 +21,6 @@ from dco.guarantees.calibration import Calibration, batch_rounding
 from dco.guarantees.facts import (
     VOIDED_BY,
     CertifiedThreshold,
-    Facts,
     calibrated_facts,
     certified_threshold,
     model_fingerprint,
@@ -35,13 +34,14 @@ from dco.rows.rows import take_features
 from dco.scores.score import score_label
 
 if TYPE_CHECKING:
+    from dco.guarantees.certificate import Certificate
     from dco.predictor import DecoupledPredictor
 
 _LAW_DIGITS = 1e-9  # points of a Beta law, from one version of SciPy to the next
 _ROUNDING = {np.dtype(np.float64): 1e-12, np.dtype(np.float32): 1e-5}  # the same rows in another order or memory layout
 
 
-def verify(certificate: Facts, X_cal: Any = None, y_cal: Any = None, *, predictor: Any = None) -> VerificationReport:
+def verify(certificate: Certificate, X_cal: Any = None, y_cal: Any = None, *, predictor: Any = None) -> VerificationReport:
     """`Certificate.verify`: what holds, what does not, and what could not be checked."""
     own: DecoupledPredictor | None = getattr(predictor, "predictor_", predictor)
     checks, told = [*_arithmetic(certificate)], set[str]()
@@ -96,7 +96,7 @@ class VerificationReport(ShownAsPrinted):
 # ---------------------------------------------------------------------------------------------- the certificate alone
 
 
-def _arithmetic(certificate: Facts) -> Iterator[Check]:
+def _arithmetic(certificate: Certificate) -> Iterator[Check]:
     """What follows from other fields of the certificate: the guarantee's name, ranks, laws, words, the seal."""
     wrong = _wrong_levels(certificate)
     yield from wrong
@@ -127,23 +127,18 @@ def _arithmetic(certificate: Facts) -> Iterator[Check]:
     yield Check("voided_by", certificate.voided_by == VOIDED_BY, "the ways to lose the guarantee that this format lists")
 
 
-def _wrong_levels(certificate: Facts) -> list[Check]:
+def _wrong_levels(certificate: Certificate) -> list[Check]:
     """A rule that is not known, a delta that its rule does not have or need, levels that are no probabilities."""
-    if certificate.rule not in RULES:
+    rule, levels = RULES.get(certificate.rule), {"alpha": certificate.alpha, "delta": certificate.delta}
+    if rule is None:
         return [Check("rule", False, f"there is no rule {certificate.rule!r}")]
-    if RULES[certificate.rule].needs_delta == (certificate.delta is None):
-        return [
-            Check("delta", False, f"the rule {certificate.rule} {'has' if certificate.delta is None else 'has no'} delta")
-        ]
-    levels = {"alpha": certificate.alpha, "delta": certificate.delta}
-    return [
-        Check(name, False, f"{value} is not between 0 and 1")
-        for name, value in levels.items()
-        if value is not None and not 0 < value < 1
-    ]
+    if rule.needs_delta == (certificate.delta is None):
+        return [Check("delta", False, f"the rule {certificate.rule} {'has' if rule.needs_delta else 'has no'} delta")]
+    wrong = {name: value for name, value in levels.items() if value is not None and not 0 < value < 1}
+    return [Check(name, False, f"{value} is not between 0 and 1") for name, value in wrong.items()]
 
 
-def _law_checks(certificate: Facts, entry: CertifiedThreshold) -> Iterator[Check]:
+def _law_checks(certificate: Certificate, entry: CertifiedThreshold) -> Iterator[Check]:
     name = "rank" if entry.group is None else f"rank of group {entry.group}"
     rule = RULES[certificate.rule]
     unranked = bool(certificate.groups or certificate.weights) or certificate.joint or (certificate.grouped and rule.weighs)
@@ -207,7 +202,7 @@ _CALLED = {
 }
 
 
-def _comparisons(certificate: Facts, own: DecoupledPredictor, found: Mapping[str, Any]) -> Iterator[Check]:
+def _comparisons(certificate: Certificate, own: DecoupledPredictor, found: Mapping[str, Any]) -> Iterator[Check]:
     """A line for each field that is recomputed, and for any other in which the certificate differs from the predictor's."""
     here, there = _flat(certificate), _flat(replace(own.certificate, **found))
     agree, shown = True, {_CALLED.get(name, name) for name in found} | {"rows.calibrate"}
@@ -225,7 +220,7 @@ def _comparisons(certificate: Facts, own: DecoupledPredictor, found: Mapping[str
         yield Check("all fields", True, "they agree with the predictor's own certificate")
 
 
-def _flat(certificate: Facts) -> dict[str, str]:
+def _flat(certificate: Certificate) -> dict[str, str]:
     """Every field as JSON text; entries of mappings and of thresholds under names of their own."""
     result, fields_of = dict[str, Any](), as_plain(certificate)
     fields_of["seal"] = [fields_of.pop("seal_opened"), *fields_of.pop("seal_log")]
@@ -241,20 +236,15 @@ def _flat(certificate: Facts) -> dict[str, str]:
 # ---------------------------------------------------------------------------------------------- with the rows
 
 
-def _rows_checks(certificate: Facts, X: Any, y: Any) -> list[Check]:
-    hashes = row_fingerprints(X, y)
+def _rows_checks(certificate: Certificate, X: Any, y: Any) -> list[Check]:
+    hashes, stated = row_fingerprints(X, y), certificate.row_fingerprints.get("calibrate")
     return [
         _same("calibration rows", certificate.rows.get("calibrate"), len(hashes), "number of rows"),
-        _same(
-            "calibration fingerprint",
-            certificate.row_fingerprints.get("calibrate"),
-            role_fingerprint(hashes),
-            "fingerprint of the rows",
-        ),
+        _same("calibration fingerprint", stated, role_fingerprint(hashes), "fingerprint of the rows"),
     ]
 
 
-def _score_checks(certificate: Facts, X: Any, y: Any, own: DecoupledPredictor, *, rounding: bool) -> list[Check]:
+def _score_checks(certificate: Certificate, X: Any, y: Any, own: DecoupledPredictor, *, rounding: bool) -> list[Check]:
     """Scores of the rows, and the thresholds they give: to the last bit, or to rounding where rows and model are known.
 
     Linear algebra may round differently for rows in another order or memory layout. What is deployed is compared exactly
@@ -328,13 +318,13 @@ _FOLLOWS = {"rule", "alpha", "delta", "simultaneous", "seal_opened", "voided_by"
 _REST_ON_FACTS = {"statement", "assumption", "guarantee"}  # such as `reason` and `distinct`, which no number shows
 
 
-def _unchecked(certificate: Facts, own: DecoupledPredictor | None, told: set[str], *, rows: bool) -> dict[str, str]:
+def _unchecked(certificate: Certificate, own: DecoupledPredictor | None, told: set[str], *, rows: bool) -> dict[str, str]:
     """{what: why}: fields that nothing given here speaks for; `told` are those that the predictor tells."""
     result: dict[str, str] = {}
     alone = "without the predictor"
     if own is not None:
         alone = "by anything but this certificate (compare a copy that was kept elsewhere)"
-    for name in ["statement", "assumption", *(entry.name for entry in fields(Facts))]:
+    for name in ["statement", "assumption", *(entry.name for entry in fields(certificate))]:
         if name in _FOLLOWS | told - {"rows"} or (own is not None and own.certificate is not certificate):
             continue
         if name in _REST_ON_FACTS:

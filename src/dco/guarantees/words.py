@@ -6,22 +6,25 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from fractions import Fraction
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dco.foundations.display import counted
 from dco.foundations.files import plain
 from dco.foundations.ranks import as_rational
-from dco.guarantees.facts import CertifiedThreshold, Facts
 from dco.guarantees.rules.rule import RULES
 from dco.scores.score import LEAST
 
+if TYPE_CHECKING:
+    from dco.guarantees.certificate import Certificate
+    from dco.guarantees.facts import CertifiedThreshold
 
-def words(facts: Facts) -> dict[str, str]:
+
+def words(facts: Certificate) -> dict[str, str]:
     """The statement and the assumption that the facts give."""
     return {"statement": _statement(facts), "assumption": _assumption(facts)}
 
 
-def _statement(facts: Facts) -> str:
+def _statement(facts: Certificate) -> str:
     """The guarantee in one plain sentence."""
     if facts.reason is not None:
         return f"Nothing is guaranteed: {facts.reason}."
@@ -50,7 +53,7 @@ def _all_but(level: Fraction) -> str:
     return f"{whole}.{rest:0{places}d}".rstrip("0").rstrip(".") + " %"
 
 
-def _assumption(facts: Facts) -> str:
+def _assumption(facts: Certificate) -> str:
     """What must be true of the rows for the statement to hold.
 
     Full sets hold known labels only, so labels must be known whatever the threshold: the mean over calibrations counts
@@ -76,14 +79,14 @@ def _assumption(facts: Facts) -> str:
     return text
 
 
-def as_plain(facts: Facts) -> dict[str, Any]:
+def as_plain(facts: Certificate) -> dict[str, Any]:
     """Words and facts as plain values, for JSON; infinity as the string "inf"."""
     found: dict[str, Any] = plain(asdict(facts), nan=ValueError("a certificate holds no NaN"))
     written = found.pop("written")
     return {**(written or words(facts)), **found}
 
 
-def lines(facts: Facts) -> Iterator[str]:
+def lines(facts: Certificate) -> Iterator[str]:
     """The certificate as it is printed."""
     certified = facts.guarantee != "none"
     statement, assumption = (words(facts) | dict(facts.written)).values()
@@ -115,7 +118,7 @@ def lines(facts: Facts) -> Iterator[str]:
         yield f"Repeats, assumed to be natural: {', '.join(repeats)}"
 
 
-def _joint_in_words(facts: Facts) -> Iterator[str]:
+def _joint_in_words(facts: Certificate) -> Iterator[str]:
     """The cut-offs of the candidates, and what choosing by the calibration rows means for sets."""
     cuts, n = facts.thresholds, facts.rows["calibrate"]
     rank = RULES[facts.rule].rank(n, alpha=facts.alpha)
@@ -135,7 +138,7 @@ def stability_in_words(found: Mapping[str, float | None]) -> str:
     return f"it won in {won} of {times} re-splits of the tuning rows{others}"
 
 
-def _groups_in_words(facts: Facts, *, certified: bool) -> Iterator[str]:
+def _groups_in_words(facts: Certificate, *, certified: bool) -> Iterator[str]:
     """The groups that overlap: rows, and how far coverage can be above its level, d / ((n + 1) P(group)), estimated."""
     values, n = [entry.value for entry in facts.thresholds], sum(entry.n for entry in facts.thresholds)
     spread = f" from {_cutoff(min(values))} to {_cutoff(max(values))}" if values else ""
