@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 from scipy.integrate import cumulative_trapezoid
-from scipy.stats import expon, geninvgauss, invgauss, kstest, laplace, norm
+from scipy.stats import expon, kstest, laplace, norm
 from sklearn.datasets import load_diabetes
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.estimator_checks import check_estimator
@@ -39,19 +39,6 @@ def both_samplers(diabetes):
     gibbs = SparseBayesianRegression.fit_many([(X, y)], SCALES, draws=24_000, random_state=1)[0]
     nuts = SparseBayesianRegression.fit_many([(X, y)], SCALES, draws=2_400, warmup=400, sampler="nuts", random_state=2)[0]
     return list(zip(gibbs, nuts, strict=True))
-
-
-@pytest.mark.parametrize(
-    ("order", "a", "b"),
-    [(-74.5, 1.0, 75.0), (-74.5, 2500.0, 21.0), (-9.0, 2.0, 3.0), (0.0, 2.0, 1e-4), (-0.5, 1.0, 1e-8), (2.5, 0.3, 4.0)],
-)
-def test_generalised_inverse_gaussian_draws_follow_their_law(order, a, b):
-    draws = generalised_inverse_gaussian(np.random.default_rng(0), *(np.full(20_000, value) for value in (order, a, b)))
-    if order == -0.5:  # the inverse Gaussian; SciPy's general law integrates numerically, and fails at so small an a·b
-        law = invgauss(1 / np.sqrt(a * b), scale=b)
-    else:
-        law = geninvgauss(order, np.sqrt(a * b), scale=np.sqrt(b / a))
-    assert kstest(draws, law.cdf).pvalue > 1e-3
 
 
 @pytest.mark.parametrize("order", [0.0, 1e-6, -0.3, 1.0, -20.0, 1e3, -5e5])
@@ -153,17 +140,6 @@ def test_gibbs_and_nuts_have_the_same_posterior_on_diabetes(both_samplers):
             error = b.std(axis=0) * np.sqrt(1 / gibbs.ess_ + 1 / nuts.ess_)
             assert np.all(np.abs(a.mean(axis=0) - b.mean(axis=0)) < 4 * error), name
             np.testing.assert_allclose(a.std(axis=0), b.std(axis=0), rtol=0.15)
-
-
-def test_gibbs_and_nuts_have_the_same_predictive_density(both_samplers, diabetes):
-    _, _, X, y = diabetes
-    for gibbs, nuts in both_samplers:
-        log_density = []
-        for model in (gibbs, nuts):
-            mixture = model.predict_distribution(X)
-            log_density.append(np.log(norm.pdf(y[:, None], mixture.means, mixture.sds).mean(axis=1)))
-        assert np.max(np.abs(log_density[0] - log_density[1])) < 0.15  # the tails are the noisiest
-        assert np.abs(np.mean(log_density[0] - log_density[1])) < 0.01
 
 
 def test_noise_prior_binds_on_diabetes_as_in_the_paper():

@@ -304,15 +304,6 @@ def test_parameters_that_mean_nothing_are_refused(make, name):
         make()
 
 
-def test_raps_without_penalty_is_aps():
-    rng = np.random.default_rng(7)
-    prediction = ClassProbabilities(softmax(rng, 20, 50), uniforms=rng.uniform(size=20))
-    for randomised in (False, True):
-        wanted = APS(randomised=randomised).every_label(prediction)
-        assert np.array_equal(RAPS(0.0, 0, randomised=randomised).every_label(prediction), wanted)
-        assert np.array_equal(RAPS(5.0, 50, randomised=randomised).every_label(prediction), wanted)
-
-
 @pytest.mark.parametrize("score", [APS(), RAPS(0.1, 1)])
 def test_rows_that_are_no_distribution_are_refused_where_masses_are_added(score):
     """Beyond a sum of 8 additions could round, and the mass of a distribution is 1."""
@@ -366,28 +357,6 @@ def test_posterior_nll_gives_the_sets_of_lac_on_the_mean(dtype):
         nll = split_conformal(PosteriorNLL().observed(ClassDraws(draws), y), alpha=alpha)
         lac = split_conformal(LAC().observed(mean, y), alpha=alpha)
         assert np.array_equal(PosteriorNLL().sets(ClassDraws(draws), nll).to_dense(), LAC().sets(mean, lac).to_dense())
-
-
-def test_add_one_in_is_the_mean_times_one_plus_cv_squared():
-    rng = np.random.default_rng(10)
-    draws = np.stack([softmax(rng, 40, 5) for _ in range(30)])
-    mean, cv = draws.mean(axis=0), draws.std(axis=0) / draws.mean(axis=0)
-    assert np.allclose(np.exp(-AddOneIn().every_label(ClassDraws(draws))), mean * (1 + cv**2), rtol=1e-12, atol=0)
-
-
-def test_add_one_in_of_equal_passes_is_posterior_nll():
-    values = softmax(np.random.default_rng(11), 10, 5)
-    one, three = ClassDraws(values[None]), ClassDraws(np.stack([values] * 3))
-    assert np.allclose(AddOneIn().every_label(three), PosteriorNLL().every_label(one), rtol=1e-13)
-    assert np.array_equal(PosteriorNLL().every_label(one), PosteriorNLL().every_label(ClassProbabilities(values)))
-
-
-def test_a_label_that_every_pass_rules_out_scores_inf():
-    draws = ClassDraws(np.array([[[1.0, 0.0]], [[1.0, 0.0]]]))
-    for score in (PosteriorNLL(), AddOneIn()):
-        assert score.every_label(draws).tolist() == [[0.0, np.inf]]
-        assert score.sets(draws, 1e300).to_lists() == [[0]]
-        assert score.sets(draws, np.inf).to_lists() == [[0, 1]]
 
 
 @pytest.mark.parametrize("score", [PosteriorNLL(), AddOneIn()])

@@ -103,20 +103,6 @@ def test_hits_are_at_least_the_law_where_scores_are_tied(score, kind):
     assert counts.mean() > law().mean() - 3.5 * law().std() / np.sqrt(REPEATS)
 
 
-@pytest.mark.parametrize("score", [APS(randomised=True), RAPS(0.02, 2, randomised=True), SAPS(0.1, randomised=True)])
-def test_one_row_calls_are_batch_calls(score):
-    """The uniform belongs to the row, so a row's set does not depend on the rows beside it."""
-    rng = np.random.default_rng(23)
-    values, uniforms = softmax(rng.standard_normal((60, 5))), rng.uniform(size=60)
-    y = drawn_labels(rng, values)
-    threshold = split_conformal(score.observed(ClassProbabilities(values, uniforms=uniforms), y), alpha=0.3)
-    together = score.sets(ClassProbabilities(values, uniforms=uniforms), threshold).to_lists()
-    for size in (1, 7, 59):
-        parts = [slice(i, i + size) for i in range(0, 60, size)]
-        apart = [score.sets(ClassProbabilities(values[p], uniforms=uniforms[p]), threshold).to_lists() for p in parts]
-        assert [row for rows in apart for row in rows] == together
-
-
 @pytest.mark.parametrize("score", [APS(randomised=True), RAPS(0.02, 1, randomised=True), SAPS(0.1, randomised=True)])
 def test_repeated_rows_may_share_their_uniform(score):
     """A uniform that is a function of x makes the score one fixed function of (x, y): still exchangeable.
@@ -195,22 +181,3 @@ def test_membership_is_exact_on_the_tied_probabilities_of_a_forest(dtype):
             sets = score.sets(test, threshold)
             assert np.array_equal(sets.to_dense(), every <= threshold.value)
             assert np.array_equal(sets.contains(y[1200:]), seen <= threshold.value)
-
-
-def test_lac_is_the_smallest_where_probabilities_are_right():
-    """Sadinle et al. (2019): of all sets with its coverage LAC's are the smallest on average, given the truth.
-
-    2,000 calibration and 4,000 test rows; the others' sizes are compared at their own calibrated thresholds, 1 % allowed for
-    the spread of thresholds.
-    """
-    rng = np.random.default_rng(26)
-    p, p_test = softmax(2 * rng.standard_normal((2000, 30))), softmax(2 * rng.standard_normal((4000, 30)))
-    y = drawn_labels(rng, p)
-    calibrate = ClassProbabilities(p, uniforms=rng.uniform(size=2000))
-    test = ClassProbabilities(p_test, uniforms=rng.uniform(size=4000))
-    size = {}
-    for score in (LAC(), APS(), APS(randomised=True), TopK(), Margin(), RAPS(0.01, 5), SAPS(0.05)):
-        threshold = split_conformal(score.observed(calibrate, y), alpha=0.1)
-        size[score] = score.sizes(test, threshold).mean()
-    assert all(size[LAC()] <= 1.01 * other for other in size.values())
-    assert size[TopK()] == round(size[TopK()])

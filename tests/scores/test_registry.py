@@ -94,3 +94,11 @@ def test_what_is_no_score_is_told_what_to_be(wrong, words):
     ):
         with pytest.raises(ValueError, match=words):
             use()
+
+
+def test_the_names_promised_are_those_with_a_home_and_no_others():
+    assert set(dco.scores.__all__) == set(dco.scores._MODULE_OF) <= set(dir(dco.scores))
+    for name in dco.scores.__all__:
+        assert getattr(dco.scores, name).__name__ == name
+    with pytest.raises(AttributeError, match="no attribute 'LACK'"):
+        dco.scores.LACK  # noqa: B018
