@@ -3,7 +3,6 @@
 import warnings
 from types import SimpleNamespace
 
-import lightgbm
 import numpy as np
 import pandas
 import polars
@@ -12,7 +11,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.cluster import KMeans
 from sklearn.compose import TransformedTargetRegressor, make_column_transformer
 from sklearn.dummy import DummyClassifier
-from sklearn.ensemble import HistGradientBoostingRegressor, RandomForestClassifier, VotingClassifier
+from sklearn.ensemble import RandomForestClassifier, VotingClassifier
 from sklearn.frozen import FrozenEstimator
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.linear_model import (
@@ -431,16 +430,6 @@ def test_frames_reach_the_model_untouched(frame):
     encode = make_column_transformer((OneHotEncoder(), ["kind"]), remainder="passthrough")
     pipeline = make_pipeline(encode, BayesianRidge()).fit(table, Y)
     np.testing.assert_array_equal(predict_record(pipeline, table).mean, pipeline.predict(table))
-
-
-def test_boosting_speaks_labels_and_gets_categories_of_pandas():
-    table = pandas.DataFrame({"size": X[:, 0], "kind": pandas.Categorical(LABELS)})
-    model = HistGradientBoostingRegressor(max_iter=3).fit(table, Y)
-    np.testing.assert_array_equal(predict_record(model, table).mean, model.predict(table))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        boosted = lightgbm.LGBMClassifier(n_estimators=3, verbose=-1).fit(X, LABELS)
-        np.testing.assert_array_equal(predict_record(boosted, X).classes, ["ant", "bee", "cow"])
 
 
 def test_a_record_is_a_function_of_the_row_alone():

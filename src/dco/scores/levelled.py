@@ -39,7 +39,8 @@ class Levelled(OfScores):
 
     def observed(self, prediction: Any, y: ArrayLike) -> Floats:
         """The score of y over the factor of its row, (n,)."""
-        return np.asarray(self.score.observed(prediction, y) / self._factors(prediction))
+        with np.errstate(over="ignore"):
+            return np.asarray(self.score.observed(prediction, y) / self._factors(prediction))
 
     def sets(self, prediction: Any, threshold: Cutoff) -> Any:
         """The sets of `score` at the threshold times each row's factor."""
