@@ -48,8 +48,10 @@ def grid(estimator: Any, /, **values: Any) -> dict[str, Any]:
 
 def _with(base: Any, setting: dict[str, Any]) -> Any:
     """A copy of a model or a score with other parameters."""
+    from sklearn.base import clone
+
     if not isinstance(base, Score):
-        return _copied(base).set_params(**{name: _copied(value) for name, value in setting.items()})
+        return clone(base).set_params(**{name: clone(value, safe=False) for name, value in setting.items()})
     score: Any = base  # a dataclass, as every score is
     known = [entry.name for entry in fields(score) if entry.init]
     for name in setting:
@@ -72,9 +74,3 @@ def _readable(value: Any) -> str:
     item = value.item() if hasattr(value, "item") and getattr(value, "ndim", None) == 0 else value
     text = getattr(item, "__name__", None) or repr(item)
     return " ".join(text.replace("__", "_").split())
-
-
-def _copied(value: Any) -> Any:
-    from sklearn.base import clone
-
-    return clone(value) if hasattr(value, "get_params") and not isinstance(value, type) else value

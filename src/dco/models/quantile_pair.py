@@ -54,7 +54,7 @@ class QuantilePair(MadeOfRegressors):
         """Fit one model per level. `params` (sample_weight ...) go to each of them."""
         low, high = self._levels()
         y = y if y is None else column_or_1d(y, warn=True)
-        params = self._of_estimator(params)
+        params = self._routed(params)["estimator"]
         self.lower_ = self._at(low).fit(X, y, **params)
         self.upper_ = self._at(high).fit(X, y, **params)
         if self.median:

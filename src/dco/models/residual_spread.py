@@ -9,7 +9,6 @@ import numpy as np
 from sklearn import get_config
 from sklearn.base import clone
 from sklearn.model_selection import KFold, cross_val_predict
-from sklearn.utils.metadata_routing import process_routing
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from dco.foundations.arrays import Floats
@@ -62,11 +61,8 @@ class ResidualSpread(MadeOfRegressors):
             )
         base, routing = self._base(), get_config()["enable_metadata_routing"]
         y = y if y is None else column_or_1d(y, warn=True)
-        for_model = for_spread = for_folds = params
-        if routing:
-            routed = process_routing(self, "fit", **params)
-            for_model, for_spread = routed.estimator.fit, routed.spread_estimator.fit
-            for_folds = for_model if groups is None else {**for_model, "groups": groups}
+        for_model, for_spread = self._routed(params).values()
+        for_folds = {**for_model, "groups": groups} if routing and groups is not None else for_model
         self.estimator_ = clone(base).fit(X, y, **for_model)
         options = {"groups": None if routing else groups, "params": for_folds, "n_jobs": self.n_jobs}
         held_out = cross_val_predict(clone(base), X, y, cv=self._folds(len(y)), **options)

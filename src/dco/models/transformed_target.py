@@ -37,7 +37,7 @@ class TransformedTarget(MadeOfRegressors):
         checked_transform(self.scale)
         if y is None:
             raise ValueError("requires y to be passed, but the target y is None.")
-        params = self._of_estimator(params)
+        params = self._routed(params)["estimator"]
         target: Any = column_or_1d(y, warn=True, dtype=np.float64)
         transform = fitted_transform(self.scale, target)
         z = on_scale(scale_of(transform), target)

@@ -30,12 +30,12 @@ class MadeOfRegressors(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
         """The unfitted regressors, by the names of the parameters that hold them."""
         return {"estimator": self._base()}
 
-    def _of_estimator(self, params: dict[str, Any]) -> dict[str, Any]:
-        """The parameters of `fit` that `estimator` gets."""
+    def _routed(self, params: dict[str, Any]) -> dict[str, dict[str, Any]]:
+        """The parameters of `fit` that each of the parts gets."""
         if not get_config()["enable_metadata_routing"]:
-            return params
-        routed: dict[str, Any] = process_routing(self, "fit", **params).estimator.fit
-        return routed
+            return dict.fromkeys(self._parts(), params)
+        routed = process_routing(self, "fit", **params)
+        return {name: routed[name].fit for name in self._parts()}
 
     def _first(self) -> Any:
         check_is_fitted(self, self.fitted_as)

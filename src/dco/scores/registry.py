@@ -20,13 +20,8 @@ class Registration:
     named: tuple[Score, ...]
     records: tuple[type, ...]
 
-    @property
-    def full_name(self) -> str:
-        """As model files name it."""
-        return f"{self.score.__module__}.{self.score.__qualname__}"
 
-
-_REGISTERED: dict[str, Registration] = {}
+_REGISTERED: dict[str, Registration] = {}  # by the full names of scores, as model files have them
 
 
 def register(
@@ -42,13 +37,12 @@ def register(
     `name` is its short name on the command line, where it stands for the scores `named` (`defaults` if omitted).
     ``scores=None`` tries `defaults` on models that give one of the `records` (``score.needs`` if omitted).
     """
-    made = Registration(
-        score, name, defaults, defaults if named is None else named, score.needs if records is None else records
-    )
-    other = next((each for each in _REGISTERED.values() if name is not None and each.name == name), made)
-    if other.full_name != made.full_name:
-        raise ValueError(f"the name {name!r} is taken by {other.full_name}: give {score.__name__} another.")
-    _REGISTERED[made.full_name] = made
+    full_name = f"{score.__module__}.{score.__qualname__}"
+    taken = next((known for known, each in _REGISTERED.items() if name is not None and each.name == name), full_name)
+    if taken != full_name:
+        raise ValueError(f"the name {name!r} is taken by {taken}: give {score.__name__} another.")
+    read = score.needs if records is None else records
+    _REGISTERED[full_name] = Registration(score, name, defaults, defaults if named is None else named, read)
 
 
 def registrations() -> list[Registration]:
@@ -76,7 +70,8 @@ def short_names(*, classes: bool) -> dict[str, tuple[Score, ...]]:
 
 def trusted_names() -> list[str]:
     """The full name of every kind of score that a model file may hold."""
-    return [each.full_name for each in registrations()]
+    registrations()
+    return list(_REGISTERED)
 
 
 def scores_called(name: str) -> tuple[Score, ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
@@ -24,23 +23,18 @@ class PredictionSets(Protocol):
 
     def __len__(self) -> int:
         """The number of rows."""
-        ...
 
     def sizes(self) -> Floats | Integers:
         """The size of each set: labels counted, or length on the real line."""
-        ...
 
     def contains(self, y: ArrayLike) -> Bools:
         """Whether each row's set holds that row's y."""
-        ...
 
     def is_empty(self) -> Bools:
         """Rows whose set is empty."""
-        ...
 
     def to_frame(self, index: Any = None) -> Any:
         """A pandas DataFrame, a row a set (needs the extra ``tables``)."""
-        ...
 
 
 def described(sets: PredictionSets, shown: Callable[[int], str], *, of: str = "") -> str:
@@ -70,27 +64,19 @@ def chosen(key: Row | Rows, n: int) -> int | Integers:
     if isinstance(key, slice):
         return np.arange(n)[key]
     rows = np.asarray(key, dtype=object) if isinstance(key, tuple) else to_numpy(key)
-    if rows.ndim == 0 and rows.dtype.kind in "iu":
-        row = operator.index(rows)
-        if not -n <= row < n:
-            raise IndexError(_no_row(row, n))
-        return row % n
     if rows.ndim == 1 and rows.dtype.kind == "b":
         if rows.size != n:
             raise IndexError(
                 f"a mask must have a mark for each row: got {counted(rows.size, 'mark')} for {counted(n, 'row')}."
             )
         return np.flatnonzero(rows)
-    if rows.ndim != 1 or (rows.size and rows.dtype.kind not in "iu"):
+    if rows.ndim > 1 or (rows.size and rows.dtype.kind not in "iu"):
         raise IndexError(f"rows are chosen by a number, a slice, a list of numbers or a mask, got {key!r:.100}.")
     outside = rows[(rows < -n) | (rows >= n)]
     if outside.size:
-        raise IndexError(_no_row(int(outside[0]), n))
-    return rows.astype(np.int64) % max(n, 1)
-
-
-def _no_row(row: int, n: int) -> str:
-    return f"there is no row {row}: there {are(n)} {counted(n, 'row')}."
+        raise IndexError(f"there is no row {int(outside[0])}: there {are(n)} {counted(n, 'row')}.")
+    places = rows.astype(np.int64) % max(n, 1)
+    return places if rows.ndim else int(places)
 
 
 def compressed_rows(row_pointers: Integers, rows: Integers) -> tuple[Integers, Integers]:
