@@ -247,6 +247,9 @@ def test_conditions_by_label_threshold_each_label(n):
     assert row.mean_size == members.sum(axis=1).mean()
     assert row.miscoverage == np.count_nonzero(~members[np.arange(n), y]) / n
     assert row.thresholds_by_condition == {label: thresholds[label] for label in range(3)}
+    lac = {"lac": (LAC(), ClassProbabilities(probabilities))}
+    plain, same = (tune(lac, y, alpha=0.25, conditions=given).table[0] for given in (None, np.zeros(n)))
+    assert (same.mean_size, same.miscoverage, same.p95_size) == (plain.mean_size, plain.miscoverage, plain.p95_size)
     named = ClassProbabilities(probabilities, classes=list("abcd"))
     by_name = tune({"lac": (LAC(), named)}, np.array(list("abc"))[y], alpha=0.25, conditions="label").table[0]
     assert list(by_name.thresholds_by_condition) == ["a", "b", "c"]

@@ -410,29 +410,28 @@ def _measured(
     """The row of a candidate; `cutoffs` are those of the true labels, and as the score reads them, if they differ."""
     if sizes.shape != entry.scores.shape:
         raise ValueError(f"{entry.name} gave sizes of shape {sizes.shape} for {len(entry)} tuning rows.")
-    weights = rule.weights
     own, deployed = (threshold, threshold) if cutoffs is None else cutoffs
     above = np.asarray(entry.scores > own)
-    mean = exact_mean(sizes, weights)
-    miscoverage = int(np.count_nonzero(above)) / rule.n if weights is None else math.fsum(weights[above])
-    p95 = size_quantile(sizes, 0.95) if rule.masses is None else smallest_within(sizes, _TAIL, None, rule.masses)[0]
+    if rule.masses is None or rule.weights is None:
+        mean, miscoverage = exact_mean(sizes), int(np.count_nonzero(above)) / rule.n
+        p95 = size_quantile(sizes, 0.95)
+    else:
+        mean, miscoverage = math.fsum(sizes * rule.weights), math.fsum(rule.weights[above])
+        p95 = smallest_within(sizes, _TAIL, None, rule.masses)[0]
     row = RankingRow(entry.name, threshold, miscoverage, mean, p95, feasible and math.isfinite(mean), by_condition, mean)
     if rule.objective == MEAN_SIZE:
         return row
-    at = Outcome(row, entry, ~above, sizes, deployed, float(rule.alpha), rule.slices, rule.groups, weights)
+    at = Outcome(row, entry, ~above, sizes, deployed, float(rule.alpha), rule.slices, rule.groups, rule.weights)
     return replace(row, objective=rule.objective.value(at), shortfall=rule.objective.shortfall(at))
 
 
-def exact_mean(values: Floats, weights: Floats | None = None) -> float:
+def exact_mean(values: Floats) -> float:
     """The mean, summed exactly, so that the order of rows cannot change it (nor break a tie)."""
-    if weights is None:
-        largest = float(np.abs(values).max(initial=0.0))
-        if largest > _LARGE:  # their sum may be larger than any float
-            return math.fsum(values / len(values)) if math.isfinite(largest) else math.inf
-        whole = values.size and bool(np.all(values == np.rint(values))) and largest * len(values) < 2**53
-        return float(values.sum() if whole else math.fsum(values)) / len(values)  # whole numbers add up without rounding
-    inside = weights > 0  # 0 times an infinite size is nothing
-    return math.fsum(values[inside] * weights[inside])
+    largest = float(np.abs(values).max(initial=0.0))
+    if largest > _LARGE:  # their sum may be larger than any float
+        return math.fsum(values / len(values)) if math.isfinite(largest) else math.inf
+    whole = bool(np.all(values == np.rint(values))) and largest * len(values) < 2**53
+    return float(values.sum() if whole else math.fsum(values)) / len(values)  # whole numbers add up without rounding
 
 
 def _largest_finite(entry: EvaluatedCandidate, rule: Rule, row: RankingRow) -> RankingRow:
