@@ -51,6 +51,9 @@ def test_zero_one_loss_is_one_order_statistic(n, alpha, tied):
     losses = miscoverage(scores, None, cuts)
     crc = conformal_risk_control(losses, cuts, alpha=alpha, safe_at_infinity=True)
     assert crc.value == split_conformal(scores, alpha=alpha).value
+    if not tied and n == 99:  # thresholds 1..n are their own ranks
+        losses = miscoverage(np.arange(1.0, n + 1), None, np.arange(1.0, n + 1))
+        assert conformal_risk_control(losses, np.arange(1.0, n + 1), alpha=alpha).value == conformal_rank(n, alpha=alpha)
     for delta in (0.05, 0.1, 0.3):
         pac = bayesian_quadrature(scores, alpha=alpha, delta=delta)
         bq = bayesian_quadrature_risk(losses, cuts, alpha=alpha, delta=delta, safe_at_infinity=True)
@@ -59,17 +62,6 @@ def test_zero_one_loss_is_one_order_statistic(n, alpha, tied):
         assert bq.value == rcps.value == pac.value
         assert bq.guarantee == rcps.guarantee == ltt.guarantee == "pac"
         assert (cuts[::-1][ltt.indices[-1]] if len(ltt) else np.inf) == pac.value
-
-
-@pytest.mark.parametrize("n", [20, 59, 100, 300])
-def test_ranks_are_the_integers_of_ranks_py(n):
-    """Thresholds 1..n are their own ranks."""
-    scores = np.arange(1.0, n + 1)
-    losses = miscoverage(scores, None, scores)
-    for alpha in (Fraction(1, 10), 0.059, 0.2):
-        assert conformal_risk_control(losses, scores, alpha=alpha).value == conformal_rank(n, alpha=alpha)
-    levels = {"alpha": 0.1, "delta": 0.05}
-    assert n < 59 or risk_controlling(losses, scores, **levels, test="binomial").value == pac_rank(n, **levels)
 
 
 def test_crc_against_brute_force_in_fractions():
@@ -131,11 +123,10 @@ def test_bq_errs_under_the_name_pac_with_probability_at_most_delta(n, alpha, del
             rule = bayesian_quadrature_risk(losses, [0.0, 1.0], alpha=alpha, delta=delta)
             assert rule.guarantee == ("pac" if halves == 0 else "pac-conjectured")
             wrong[ones, halves] = rule.guarantee == "pac" and rule.value == 0.0
-    counts = np.argwhere(wrong)
-    chance = {}
+    counts, chance = np.argwhere(wrong), {}
+    samples = np.column_stack([counts, n - counts.sum(axis=1)])
     for q in np.linspace(0, 2 * min(alpha, 1 - alpha), 21):
         p = alpha - q / 2
-        samples = np.column_stack([counts, n - counts.sum(axis=1)])
         chance[q] = float(multinomial.pmf(samples, n, [p, q, 1 - p - q]).sum())
     assert max(chance.values()) <= delta
     assert chance[0.0] == pytest.approx(binom.cdf(allowed, n, alpha))
@@ -214,14 +205,14 @@ def test_rcps_refuses_a_test_that_does_not_fit(test, message):
 
 def test_hoeffding_bentkus_by_hand():
     """No loss at all: Hoeffding's term is (1 - alpha)^n, below Bentkus's e (1 - alpha)^n."""
-    assert hoeffding_bentkus_p_value(np.zeros(20), Fraction(1, 10)) == pytest.approx(0.9**20)
-    assert hoeffding_bentkus_p_value(np.full(20, 0.5), Fraction(1, 10)) == 1.0
-    assert hoeffding_bentkus_p_value(np.ones(20), Fraction(1, 10)) == 1.0
-    errors = np.r_[np.ones(15), np.zeros(185)]
-    assert binomial_p_value(15, 200, Fraction(1, 10)) < hoeffding_bentkus_p_value(errors, Fraction(1, 10))
-    assert hoeffding_bentkus_p_value(errors, Fraction(1, 10)) == pytest.approx(math.e * binom.cdf(15, 200, 0.1))  # Bentkus
-    halves = np.r_[np.full(29, 0.5), np.zeros(171)]  # 14.5 in all is rounded up
-    assert hoeffding_bentkus_p_value(halves, Fraction(1, 10)) == pytest.approx(math.e * binom.cdf(15, 200, 0.1))
+
+    def p_value(count, loss, n):
+        return hoeffding_bentkus_p_value(np.repeat([loss, 0.0], [count, n - count]), Fraction(1, 10))
+
+    assert p_value(0, 1.0, 20) == pytest.approx(0.9**20)
+    assert p_value(20, 0.5, 20) == p_value(20, 1.0, 20) == 1.0
+    assert binomial_p_value(15, 200, Fraction(1, 10)) < p_value(15, 1.0, 200)
+    assert p_value(15, 1.0, 200) == p_value(29, 0.5, 200) == pytest.approx(math.e * binom.cdf(15, 200, 0.1))  # 14.5 is 15
 
 
 def test_wsr_against_the_plain_recursion():
@@ -236,14 +227,6 @@ def test_wsr_against_the_plain_recursion():
         squares += (loss - total / (i + 1)) ** 2
         variance = squares / (i + 1)
     assert wsr_p_value(losses, level, wager=delta) == pytest.approx(1 / best, rel=1e-10)
-
-
-def test_the_row_order_of_wsr_is_one_seed_for_all_columns():
-    losses, cuts = falling_losses(100, 40, seed=5)
-    assert RULES["wsr"](losses, cuts, seed=1) == RULES["wsr"](losses, cuts, seed=1)
-    twice = np.repeat(losses[:, 20:21], 2, axis=1)  # equal columns get equal p-values: they share the order
-    p_values = learn_then_test(twice, alpha=0.4, delta=0.1, test="wsr", seed=7).p_values
-    assert p_values[0] == p_values[1]
 
 
 def test_a_larger_loss_never_lowers_the_p_value_of_a_count_or_a_mean():
@@ -265,149 +248,154 @@ def test_a_larger_loss_can_lower_the_p_value_of_wsr():
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_rcps_sizes_the_bets_of_wsr_for_delta(seed):
+def test_bets_of_wsr_are_sized_for_the_level_and_made_in_one_order_of_the_rows(seed):
+    """Delta for RCPS, delta / J for LTT without an order; the seed gives the order for all columns."""
     alpha, delta, n, columns = 0.3, 0.01, 80, 40
     rng, cuts = np.random.default_rng(seed), np.linspace(0, 1, columns)
     losses = rng.uniform(size=(n, 1)) * (rng.uniform(size=(n, 1)) > cuts)
-    order = np.random.default_rng(seed).permutation(n)
+    ordered = losses[np.random.default_rng(seed).permutation(n)]
     column = columns
-    while column and wsr_p_value(losses[order][:, column - 1], alpha, wager=delta) <= delta:
+    while column and wsr_p_value(ordered[:, column - 1], alpha, wager=delta) <= delta:
         column -= 1
     assert column < columns
     assert risk_controlling(losses, cuts, alpha=alpha, delta=delta, test="wsr", seed=seed).value == cuts[column]
+    for correction in ("bonferroni", "holm"):
+        found = learn_then_test(losses, alpha=alpha, delta=delta, test="wsr", correction=correction, seed=seed)
+        assert found.p_values == pytest.approx([wsr_p_value(own, alpha, wager=delta / columns) for own in ordered.T])
 
 
-class TestLearnThenTest:
-    def test_fixed_sequence_stops_at_the_first_failure(self):
-        falling = learn_then_test(np.arange(100)[:, None] < [9, 6, 3, 0], alpha=0.3, delta=0.1, correction="holm")
-        assert np.all(np.diff(falling.p_values) < 0)
-        assert falling.indices.tolist() == [0, 1, 2, 3]  # ascending whatever the order of their p-values
-        losses = np.tile([0.0, 0.0, 1.0, 0.0, 0.0], (100, 1))
-        for correction, found in {"fixed-sequence": [0, 1], "bonferroni": [0, 1, 3, 4], "holm": [0, 1, 3, 4]}.items():
-            record = learn_then_test(losses, alpha=0.2, delta=0.1, correction=correction)
-            assert np.asarray(record).tolist() == found
-            assert len(record) == len(found)
-            assert record.p_values.shape == (5,)
+# ---- learn then test
 
-    def test_holm_holds_what_bonferroni_holds_and_more(self):
-        """By their definitions; columns between delta / 6 and delta / 5 make Holm's second step matter."""
-        rng, more = np.random.default_rng(3), 0
-        for _ in range(300):
-            losses = (rng.uniform(size=(60, 6)) < rng.uniform(0, 0.3, size=6)).astype(float)
-            bonferroni, holm = (
-                learn_then_test(losses, alpha=0.2, delta=0.1, test="binomial", correction=c) for c in ("bonferroni", "holm")
-            )
-            p = np.sort(holm.p_values)
-            fails = np.flatnonzero(p > 0.1 / (6 - np.arange(6)))
-            assert len(holm) == (fails[0] if fails.size else 6)
-            assert set(bonferroni.indices) <= set(holm.indices)
-            more += len(bonferroni) < len(holm)
-        assert more > 0
 
-    def test_several_risks_take_the_largest_p_value(self):
-        rng = np.random.default_rng(0)
-        first, second = ((rng.uniform(size=(80, 4)) < share).astype(float) for share in (0.1, 0.2))
-        options = {"alpha": [0.2, 0.4], "delta": 0.1, "test": "binomial"}
-        both = learn_then_test([first, second], **options)
-        alone = [learn_then_test(one, **{**options, "alpha": a}).p_values for one, a in ((first, 0.2), (second, 0.4))]
-        assert np.array_equal(both.p_values, np.maximum(*alone))
-        assert np.array_equal(both.p_values, learn_then_test(np.stack([first, second], axis=2), **options).p_values)
-        marks = rng.uniform(size=(80, 4, 2)) < 0.7
-        in_a_list = learn_then_test([first, second], where=[marks[:, :, 0], marks[:, :, 1]], **options)
-        in_one_array = learn_then_test(np.stack([first, second], axis=2), where=marks, **options)
-        assert np.array_equal(in_a_list.p_values, in_one_array.p_values)
-        assert not np.array_equal(in_a_list.p_values, both.p_values)
-        assert both.alpha == (0.2, 0.4)
-        assert learn_then_test([first, second[:60]], **options).n == 60  # the fewest rows are reported
+def test_fixed_sequence_stops_at_the_first_failure():
+    falling = learn_then_test(np.arange(100)[:, None] < [9, 6, 3, 0], alpha=0.3, delta=0.1, correction="holm")
+    assert np.all(np.diff(falling.p_values) < 0)
+    assert falling.indices.tolist() == [0, 1, 2, 3]  # ascending whatever the order of their p-values
+    losses = np.tile([0.0, 0.0, 1.0, 0.0, 0.0], (100, 1))
+    for correction, found in {"fixed-sequence": [0, 1], "bonferroni": [0, 1, 3, 4], "holm": [0, 1, 3, 4]}.items():
+        record = learn_then_test(losses, alpha=0.2, delta=0.1, correction=correction)
+        assert np.asarray(record).tolist() == found
+        assert len(record) == len(found)
+        assert record.p_values.shape == (5,)
 
-    @pytest.mark.parametrize("correction", ["fixed-sequence", "bonferroni", "holm"])
-    @pytest.mark.parametrize("test", ["binomial", "hoeffding-bentkus", "wsr"])
-    def test_a_column_is_certified_only_if_all_its_risks_are(self, test, correction):
-        """One risk never happens, the other always."""
-        safe, unsafe = np.zeros((60, 3)), np.ones((60, 3))
-        for risks in ([safe, unsafe], [unsafe, safe]):
-            with pytest.warns(InfeasibleLevelWarning, match="No setting is certified"):
-                assert len(learn_then_test(risks, alpha=0.2, delta=0.1, test=test, correction=correction)) == 0
-        assert len(learn_then_test([safe, safe], alpha=0.2, delta=0.1, test=test, correction=correction)) == 3
 
-    @pytest.mark.parametrize("correction", ["bonferroni", "holm"])
-    def test_bets_are_sized_for_the_level_at_which_a_column_is_tested(self, correction):
-        """With J columns that is delta / J."""
-        rng = np.random.default_rng(1)
-        losses = rng.uniform(size=(60, 8)) * rng.uniform(size=8)
-        found = learn_then_test(losses, alpha=0.5, delta=0.1, test="wsr", correction=correction, seed=3)
-        order = np.random.default_rng(3).permutation(60)
-        alone = [wsr_p_value(losses[order][:, j], 0.5, wager=0.1 / 8) for j in range(8)]
-        assert found.p_values == pytest.approx(alone)
-
-    def test_where_is_the_test_on_the_rows_that_count(self):
-        rng = np.random.default_rng(0)
-        losses, counted = (rng.uniform(size=(80, 3)) < 0.1).astype(float), rng.uniform(size=(80, 3)) < 0.6
-        counted[:, 2] = False
-        for test in ("binomial", "hoeffding-bentkus"):
-            record = learn_then_test(losses, alpha=0.2, delta=0.1, test=test, where=counted, correction="bonferroni")
-            kept = losses[counted[:, 0], :1]
-            alone = learn_then_test(kept, alpha=0.2, delta=0.1, test=test)
-            assert record.p_values[0] == pytest.approx(alone.p_values[0], rel=1e-12)
-            assert record.p_values[2] == 1.0
-            assert 2 not in record.indices
-
-    def test_a_first_column_that_fails_is_told_where_another_order_would_certify(self):
-        falling = np.tile(np.linspace(1, 0, 101), (500, 1))
-        message = r"first column failed .* losses\[:, ::-1\].* order_of_testing"
-        with pytest.warns(InfeasibleLevelWarning, match=message) as told:
-            none = learn_then_test(falling, alpha=0.1, delta=0.05)
-        assert told[0].filename == __file__
-        assert len(none) == 0
-        assert len(learn_then_test(falling[:, ::-1], alpha=0.1, delta=0.05)) > 0
-
-    @pytest.mark.parametrize(("correction", "level"), [("fixed-sequence", "0.05"), ("bonferroni", "0.01"), ("holm", "0.01")])
-    def test_nothing_certified_is_told_with_the_smallest_p_value(self, correction, level):
-        """No failures in 10 rows: p = 0.9^10 = 0.349 whatever the order."""
-        losses = np.ones((10, 5))
-        losses[:, 3] = 0
-        with pytest.warns(InfeasibleLevelWarning, match=rf"5 columns is 0.349 \(column 3\), .* at most {level}\. More rows"):
-            learn_then_test(losses, alpha=0.1, delta=0.05, test="binomial", correction=correction)
-
-    def test_the_result_prints_in_two_short_lines(self):
-        losses = np.zeros((500, 20))
-        losses[:, [3, 4, 9]] = 1
-        record = learn_then_test(losses, alpha=0.1, delta=0.05, correction="holm")
-        assert str(record) == (
-            "17 of 20 settings certified: risk <= 0.1 with probability >= 0.95 (500 rows)\ncolumns 0 to 2, 5 to 8, 10 to 19"
+def test_holm_holds_what_bonferroni_holds_and_more():
+    """By their definitions; columns between delta / 6 and delta / 5 make Holm's second step matter."""
+    rng, more = np.random.default_rng(3), 0
+    for _ in range(300):
+        losses = (rng.uniform(size=(60, 6)) < rng.uniform(0, 0.3, size=6)).astype(float)
+        bonferroni, holm = (
+            learn_then_test(losses, alpha=0.2, delta=0.1, test="binomial", correction=c) for c in ("bonferroni", "holm")
         )
-        every_second = np.tile([0.0, 1.0], (500, 20))
-        record = learn_then_test([every_second] * 2, alpha=[0.1, 0.2], delta=0.05, correction="holm")
-        assert str(record).startswith("20 of 40 settings certified: risks <= 0.1, 0.2 with")
-        assert str(record).endswith("\ncolumns 0, 2, 4, 6, 8, 10, ...")
-        none = learn_then_test(np.ones((50, 4)), alpha=0.1, delta=0.05)
-        assert str(none).endswith("\np-values: 1 of the first column, 1 the smallest")
+        p = np.sort(holm.p_values)
+        fails = np.flatnonzero(p > 0.1 / (6 - np.arange(6)))
+        assert len(holm) == (fails[0] if fails.size else 6)
+        assert set(bonferroni.indices) <= set(holm.indices)
+        more += len(bonferroni) < len(holm)
+    assert more > 0
 
-    def test_an_order_learned_on_tuning_rows(self):
-        losses = np.array([[0.5, 0.0, 1.0, 0.25], [0.5, 0.0, 1.0, 0.25]])
-        assert order_of_testing(losses, alpha=0.2).tolist() == [1, 3, 0, 2]
-        other = losses[:, ::-1]
-        assert order_of_testing([losses, other], alpha=[0.2, 0.9]).tolist() == [1, 3, 0, 2]
-        counted = np.array([[True, False, True, True]] * 2)
-        assert order_of_testing(losses, alpha=0.2, where=counted).tolist() == [3, 0, 2, 1]
 
-    @pytest.mark.parametrize(
-        ("losses", "options", "message"),
-        [
-            (np.zeros((10, 3)), {"correction": "sidak"}, "correction must be"),
-            ([np.zeros((10, 3)), np.zeros((10, 2))], {}, "same columns"),
-            ([np.zeros((10, 3))] * 2, {"alpha": [0.1, 0.1, 0.1]}, "each of the 2 risks"),
-            (np.zeros((10, 3)), {"where": np.ones((10, 2), bool)}, "shape of its losses"),
-            (np.zeros((10, 3)), {"where": np.full((10, 3), np.nan)}, "True or False"),
-            (np.zeros((10, 3)), {"delta": 0}, "delta must be"),
-        ],
+def test_several_risks_take_the_largest_p_value():
+    rng = np.random.default_rng(0)
+    first, second = ((rng.uniform(size=(80, 4)) < share).astype(float) for share in (0.1, 0.2))
+    options = {"alpha": [0.2, 0.4], "delta": 0.1, "test": "binomial"}
+    both = learn_then_test([first, second], **options)
+    alone = [learn_then_test(one, **{**options, "alpha": a}).p_values for one, a in ((first, 0.2), (second, 0.4))]
+    assert np.array_equal(both.p_values, np.maximum(*alone))
+    assert np.array_equal(both.p_values, learn_then_test(np.stack([first, second], axis=2), **options).p_values)
+    marks = rng.uniform(size=(80, 4, 2)) < 0.7
+    in_a_list = learn_then_test([first, second], where=[marks[:, :, 0], marks[:, :, 1]], **options)
+    in_one_array = learn_then_test(np.stack([first, second], axis=2), where=marks, **options)
+    assert np.array_equal(in_a_list.p_values, in_one_array.p_values)
+    assert not np.array_equal(in_a_list.p_values, both.p_values)
+    assert both.alpha == (0.2, 0.4)
+    assert learn_then_test([first, second[:60]], **options).n == 60  # the fewest rows are reported
+
+
+@pytest.mark.parametrize("correction", ["fixed-sequence", "bonferroni", "holm"])
+@pytest.mark.parametrize("test", ["binomial", "hoeffding-bentkus", "wsr"])
+def test_a_column_is_certified_only_if_all_its_risks_are(test, correction):
+    """One risk never happens, the other always."""
+    safe, unsafe = np.zeros((60, 3)), np.ones((60, 3))
+    for risks in ([safe, unsafe], [unsafe, safe]):
+        with pytest.warns(InfeasibleLevelWarning, match="No setting is certified"):
+            assert len(learn_then_test(risks, alpha=0.2, delta=0.1, test=test, correction=correction)) == 0
+    assert len(learn_then_test([safe, safe], alpha=0.2, delta=0.1, test=test, correction=correction)) == 3
+
+
+def test_where_is_the_test_on_the_rows_that_count():
+    rng = np.random.default_rng(0)
+    losses, counted = (rng.uniform(size=(80, 3)) < 0.1).astype(float), rng.uniform(size=(80, 3)) < 0.6
+    counted[:, 2] = False
+    for test in ("binomial", "hoeffding-bentkus"):
+        record = learn_then_test(losses, alpha=0.2, delta=0.1, test=test, where=counted, correction="bonferroni")
+        kept = losses[counted[:, 0], :1]
+        alone = learn_then_test(kept, alpha=0.2, delta=0.1, test=test)
+        assert record.p_values[0] == pytest.approx(alone.p_values[0], rel=1e-12)
+        assert record.p_values[2] == 1.0
+        assert 2 not in record.indices
+
+
+def test_a_first_column_that_fails_is_told_where_another_order_would_certify():
+    falling = np.tile(np.linspace(1, 0, 101), (500, 1))
+    message = r"first column failed .* losses\[:, ::-1\].* order_of_testing"
+    with pytest.warns(InfeasibleLevelWarning, match=message) as told:
+        none = learn_then_test(falling, alpha=0.1, delta=0.05)
+    assert told[0].filename == __file__
+    assert len(none) == 0
+    assert len(learn_then_test(falling[:, ::-1], alpha=0.1, delta=0.05)) > 0
+
+
+@pytest.mark.parametrize(("correction", "level"), [("fixed-sequence", "0.05"), ("bonferroni", "0.01"), ("holm", "0.01")])
+def test_nothing_certified_is_told_with_the_smallest_p_value(correction, level):
+    """No failures in 10 rows: p = 0.9^10 = 0.349 whatever the order."""
+    losses = np.ones((10, 5))
+    losses[:, 3] = 0
+    with pytest.warns(InfeasibleLevelWarning, match=rf"5 columns is 0.349 \(column 3\), .* at most {level}\. More rows"):
+        learn_then_test(losses, alpha=0.1, delta=0.05, test="binomial", correction=correction)
+
+
+def test_the_result_prints_in_two_short_lines():
+    losses = np.zeros((500, 20))
+    losses[:, [3, 4, 9]] = 1
+    record = learn_then_test(losses, alpha=0.1, delta=0.05, correction="holm")
+    assert str(record) == (
+        "17 of 20 settings certified: risk <= 0.1 with probability >= 0.95 (500 rows)\ncolumns 0 to 2, 5 to 8, 10 to 19"
     )
-    def test_bad_input_is_refused(self, losses, options, message):
+    every_second = np.tile([0.0, 1.0], (500, 20))
+    record = learn_then_test([every_second] * 2, alpha=[0.1, 0.2], delta=0.05, correction="holm")
+    assert str(record).startswith("20 of 40 settings certified: risks <= 0.1, 0.2 with")
+    assert str(record).endswith("\ncolumns 0, 2, 4, 6, 8, 10, ...")
+    none = learn_then_test(np.ones((50, 4)), alpha=0.1, delta=0.05)
+    assert str(none).endswith("\np-values: 1 of the first column, 1 the smallest")
+
+
+def test_an_order_learned_on_tuning_rows():
+    losses = np.array([[0.5, 0.0, 1.0, 0.25], [0.5, 0.0, 1.0, 0.25]])
+    assert order_of_testing(losses, alpha=0.2).tolist() == [1, 3, 0, 2]
+    other = losses[:, ::-1]
+    assert order_of_testing([losses, other], alpha=[0.2, 0.9]).tolist() == [1, 3, 0, 2]
+    counted = np.array([[True, False, True, True]] * 2)
+    assert order_of_testing(losses, alpha=0.2, where=counted).tolist() == [3, 0, 2, 1]
+
+
+@pytest.mark.parametrize(
+    ("losses", "options", "message"),
+    [
+        (np.zeros((10, 3)), {"correction": "sidak"}, "correction must be"),
+        ([np.zeros((10, 3)), np.zeros((10, 2))], {}, "same columns"),
+        ([np.zeros((10, 3))] * 2, {"alpha": [0.1, 0.1, 0.1]}, "each of the 2 risks"),
+        (np.zeros((10, 3)), {"where": np.ones((10, 2), bool)}, "shape of its losses"),
+        (np.zeros((10, 3)), {"where": np.full((10, 3), np.nan)}, "True or False"),
+        (np.zeros((10, 3)), {"delta": 0}, "delta must be"),
+    ],
+)
+def test_bad_input_of_learn_then_test_is_refused(losses, options, message):
+    with pytest.raises(ValueError, match=message):
+        learn_then_test(losses, **{"alpha": 0.1, "delta": 0.1, **options})
+    if message == "same columns":
         with pytest.raises(ValueError, match=message):
-            learn_then_test(losses, **{"alpha": 0.1, "delta": 0.1, **options})
-        if message == "same columns":
-            with pytest.raises(ValueError, match=message):
-                order_of_testing(losses, alpha=0.1)
+            order_of_testing(losses, alpha=0.1)
 
 
 def test_sums_on_a_border_are_those_of_the_decimals():
