@@ -33,52 +33,41 @@ def fitted(**parameters):
     return dco.DecoupledRegressor(LinearRegression(), SCORE, random_state=0, **parameters).fit(*loads(1200, 0))
 
 
+def classifier(*rows, **parameters):
+    return dco.DecoupledClassifier(LogisticRegression(), dco.scores.LAC(), random_state=0, **parameters).fit(*rows)
+
+
 def test_the_sets_are_those_of_the_weighted_rule():
     est, (X, y), new = fitted(weights=heavier), loads(1200, 0), loads(300, 1, heavy=True)[0]
     rows = est.splits_.calibrate
-    scores = np.abs(y[rows] - est.predict(X[rows]))
-    wanted = dco.weighted_conformal(scores, heavier(X[rows]), heavier(new), alpha=0.1).values
-    sets = est.predict_set(new)
-    np.testing.assert_array_equal(sets.lower, SCORE.sets(dco.Points(est.predict(new)), wanted).lower)
-    tighter = est.predict_set(new, alpha=0.2)
-    np.testing.assert_array_equal(
-        tighter.upper,
-        SCORE.sets(
-            dco.Points(est.predict(new)), dco.weighted_conformal(scores, heavier(X[rows]), heavier(new), alpha=0.2).values
-        ).upper,
-    )
+    scores, points = np.abs(y[rows] - est.predict(X[rows])), dco.Points(est.predict(new))
+    for alpha in (0.1, 0.2):
+        wanted = SCORE.sets(points, dco.weighted_conformal(scores, heavier(X[rows]), heavier(new), alpha=alpha))
+        np.testing.assert_array_equal(est.predict_set(new, alpha=alpha), wanted)
 
 
 def test_equal_weights_are_split_conformal_to_the_last_bit():
     new = loads(300, 1)[0]
-    plain, weighed = fitted().predict_set(new), fitted(weights=lambda X: np.full(len(X), 0.3)).predict_set(new)
-    np.testing.assert_array_equal(plain.lower, weighed.lower)
-    np.testing.assert_array_equal(plain.upper, weighed.upper)
+    weighed = fitted(weights=lambda X: np.full(len(X), 0.3))
+    np.testing.assert_array_equal(fitted().predict_set(new), weighed.predict_set(new))
 
 
 def test_coverage_under_a_known_shift_of_x_and_of_labels():
     """200 recalibrations on 200 rows: mean coverage is at least .9 up to 4 standard errors, and below without."""
-    X, y = loads(4000, 2, heavy=True)
-    est = fitted()
-    found = {name: [] for name in ("with", "without")}
-    for seed in range(200):
-        rows = loads(200, 100 + seed)
-        for name, weights in (("with", heavier), ("without", None)):
-            sets = dco.recalibrate(est, *rows, weights=weights).predict_set(X)
-            found[name].append(sets.contains(y).mean())
-    error = np.std(found["with"]) / np.sqrt(200)
-    assert np.mean(found["with"]) >= 0.9 - 4 * error
-    assert np.mean(found["without"]) < 0.9 - 4 * error
-    X, y = labels(4000, 3, 0.8)
-    est = dco.DecoupledClassifier(LogisticRegression(), dco.scores.LAC(), random_state=0).fit(*labels(1200, 4, 0.3))
-    ratio, found = {0: 0.2 / 0.7, 1: 0.8 / 0.3}, {"with": [], "without": []}
-    for seed in range(200):
-        rows = labels(200, 500 + seed, 0.3)
-        for name, weights in (("with", ratio), ("without", None)):
-            found[name].append(dco.recalibrate(est, *rows, weights=weights).predict_set(X).contains(y).mean())
-    error = np.std(found["with"]) / np.sqrt(200)
-    assert np.mean(found["with"]) >= 0.9 - 4 * error
-    assert np.mean(found["without"]) < 0.9 - 4 * error
+    est, many, shifted = fitted(), [loads(200, 100 + seed) for seed in range(200)], loads(4000, 2, heavy=True)
+    of_labels, ratio = classifier(*labels(1200, 4, 0.3)), {0: 0.2 / 0.7, 1: 0.8 / 0.3}
+    few = [labels(200, 500 + seed, 0.3) for seed in range(200)]
+    for made, calibrations, (X, y), weights in (
+        (est, many, shifted, heavier),
+        (of_labels, few, labels(4000, 3, 0.8), ratio),
+    ):
+        known, unknown = (
+            [dco.recalibrate(made, *rows, weights=given).predict_set(X).contains(y).mean() for rows in calibrations]
+            for given in (weights, None)
+        )
+        error = np.std(known) / np.sqrt(200)
+        assert np.mean(known) >= 0.9 - 4 * error
+        assert np.mean(unknown) < 0.9 - 4 * error
 
 
 def test_weights_of_the_fit_say_nothing_of_new_calibration_rows():
@@ -91,9 +80,7 @@ def test_weights_of_the_fit_say_nothing_of_new_calibration_rows():
 
 def test_weights_of_x_go_with_classes_too():
     X, y = labels(900, 5, 0.5)
-    est = dco.DecoupledClassifier(
-        LogisticRegression(), dco.scores.LAC(), weights=lambda X: np.exp(0.3 * X[:, 0]), random_state=0
-    ).fit(X, y)
+    est = classifier(X, y, weights=lambda X: np.exp(0.3 * X[:, 0]))
     assert est.predict_set(X[:50]).to_dense().shape == (50, 2)
 
 
@@ -129,9 +116,8 @@ def test_evaluation_and_page_say_why_there_is_no_verdict():
 
 
 def test_label_weights_come_back_from_a_file(tmp_path):
-    est = dco.DecoupledClassifier(LogisticRegression(), dco.scores.LAC(), weights={0: 0.5, 1: 2.0}, random_state=0)
-    X, _ = labels(100, 6, 0.3)
-    dco.save(est.fit(*labels(900, 5, 0.3)), tmp_path / "model.dco")
+    est, (X, _) = classifier(*labels(900, 5, 0.5), weights={0: 0.5, 1: 2.0}), labels(100, 6, 0.3)
+    dco.save(est, tmp_path / "model.dco")
     again = dco.load(tmp_path / "model.dco")
     np.testing.assert_array_equal(again.predict_set(X).to_dense(), est.predict_set(X).to_dense())
     assert again.certificate_ == est.certificate_
@@ -150,27 +136,29 @@ def test_estimated_weights_make_the_same_sets_and_certify_nothing():
         dco.Monitor(known)
 
 
-def test_what_is_not_known_is_refused():
-    X, y = loads(400, 0)
-    make = dco.DecoupledRegressor
-    with pytest.raises(ValueError, match='weights cannot be combined with guarantee="pac"'):
-        make(LinearRegression(), weights=heavier, guarantee="pac").fit(X, y)
-    with pytest.raises(ValueError, match="weights cannot be combined with condition_on"):
-        make(LinearRegression(), weights=heavier, condition_on=0).fit(X, y)
-    with pytest.raises(ValueError, match="groups= and weights= cannot be combined"):
-        make(LinearRegression(), weights=heavier).fit(X, y, groups=np.arange(400))
-    with pytest.raises(ValueError, match="leave weights out"):
-        make([LinearRegression()], SCORE, weights=heavier, selection="joint").fit(X, y)
-    with pytest.raises(ValueError, match="weights must be a function of X or a dict"):
-        make(LinearRegression(), weights=np.ones(400)).fit(X, y)
-    with pytest.raises(ValueError, match="one number for each of"):
-        make(LinearRegression(), weights=lambda X: np.ones(3)).fit(X, y)
-    with pytest.raises(ValueError, match="must be finite and not negative"):
-        make(LinearRegression(), weights=lambda X: -X[:, 0]).fit(X, y)
-    est = fitted(weights=heavier)
+@pytest.mark.parametrize(
+    ("weights", "options", "rows", "said"),
+    [
+        (heavier, {"guarantee": "pac"}, {}, 'weights cannot be combined with guarantee="pac"'),
+        (heavier, {"condition_on": 0}, {}, "weights cannot be combined with condition_on"),
+        (heavier, {}, {"groups": np.arange(400)}, "groups= and weights= cannot be combined"),
+        (heavier, {"selection": "joint"}, {}, "leave weights out"),
+        (np.ones(400), {}, {}, "weights must be a function of X or a dict"),
+        (lambda X: np.ones(3), {}, {}, "one number for each of"),
+        (lambda X: -X[:, 0], {}, {}, "must be finite and not negative"),
+    ],
+)
+def test_what_is_not_known_is_refused(weights, options, rows, said):
+    est = dco.DecoupledRegressor(LinearRegression(), SCORE, weights=weights, **options)
+    with pytest.raises(ValueError, match=said):
+        est.fit(*loads(400, 0), **rows)
+
+
+def test_what_is_not_known_of_a_fit_is_refused():
+    (X, y), est = loads(400, 0), fitted(weights=heavier)
     with pytest.raises(ValueError, match="p-values are not known for groups that overlap or weights"):
         est.predict_p(X, y)
     with pytest.raises(ValueError, match='weights cannot be combined with guarantee="pac"'):
         est.predict_set(X, guarantee="pac")
     with pytest.raises(ValueError, match="weights lack the label 1"):
-        dco.DecoupledClassifier(LogisticRegression(), weights={0: 1.0}).fit(*labels(300, 0, 0.5))
+        classifier(*labels(300, 0, 0.5), weights={0: 1.0})
