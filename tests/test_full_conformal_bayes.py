@@ -78,10 +78,7 @@ def test_normal_mean_against_the_conjugate_answer():
         rank = np.count_nonzero(distance >= distance[-1] - 1e-12)
         if abs(candidate) < 3:  # further out the weights rest on few draws
             assert abs(ours.ranks[0, g] - rank) <= 1
-    (low, high), (inside,) = ours.sets.pieces(0)[0], ours.sets.pieces(0)[:, 0].shape
-    assert inside == 1
-    assert low == pytest.approx(norm.ppf(0.05), abs=0.6)
-    assert high == pytest.approx(norm.ppf(0.95), abs=0.6)
+    assert ours.sets.pieces(0) == pytest.approx(norm.ppf([[0.05, 0.95]]), abs=0.6)
 
 
 def test_p_values_at_exact_responses_agree_with_the_grid():
@@ -116,10 +113,8 @@ def test_runs_that_touch_are_joined_and_others_stay_separate():
 def test_effective_draws_and_the_warning():
     """Equal probabilities in all draws: all T count; 0.8 and 0.2 are worth 1 / (0.64 + 0.04) draws. One draw that alone
     allows a label: one counts, and it is said."""
-    unequal = ClassDraws(np.array([[[0.8, 0.2]], [[0.2, 0.8]]]))
-    result = full_conformal_labels(
-        ClassDraws(np.full((2, 3, 2), 0.5)), [0, 1, 0], unequal, alpha=0.2, least_effective_draws=0
-    )
+    unequal, even = ClassDraws(np.array([[[0.8, 0.2]], [[0.2, 0.8]]])), ClassDraws(np.full((2, 3, 2), 0.5))
+    result = full_conformal_labels(even, [0, 1, 0], unequal, alpha=0.2, least_effective_draws=0)
     assert result.effective_draws == pytest.approx(1 / 0.68)
     flat = ClassDraws(np.full((50, 4, 2), 0.5))
     result = full_conformal_labels(flat, [0, 1, 0, 1], flat, alpha=0.3)

@@ -1,7 +1,6 @@
 import numpy as np
 import pytest
 
-from dco.guarantees.rules import conformal_risk_control, split_conformal
 from dco.losses import accepted, false_discovery_rate, false_negative_rate, miscoverage, selective_error, set_loss
 
 CUTS = np.array([0.1, 0.4, 0.8, np.inf])
@@ -44,12 +43,6 @@ def test_a_custom_loss_has_the_same_shape():
     assert losses[:, -1].tolist() == [float(not row.any()) for row in truth]
 
 
-def test_selective_error_counts_accepted_rows():
-    scores, wrong = np.array([0.1, 0.3, 0.9]), np.array([0, 1, 1])
-    assert accepted(scores, [0.2, 0.5]).tolist() == [[True, True], [False, True], [False, False]]
-    assert selective_error(scores, wrong, [0.2, 0.5]).tolist() == [[0, 0], [0, 1], [0, 0]]
-
-
 def test_a_score_at_the_threshold_is_inside():
     """A set is {score <= t}."""
     assert miscoverage([0.5], None, [0.4, 0.5, 0.6]).tolist() == [[1.0, 0.0, 0.0]]
@@ -59,18 +52,18 @@ def test_a_score_at_the_threshold_is_inside():
     assert false_negative_rate([[0.5, 0.9]], [[1, 0]], [0.4, 0.5]).tolist() == [[1.0, 0.0]]
 
 
-def test_risk_control_of_miscoverage_at_calibration_scores_is_split_conformal():
-    scores = np.random.default_rng(0).permutation(19) / 10
-    losses = miscoverage(scores, None, np.sort(scores))
-    assert conformal_risk_control(losses, np.sort(scores), alpha=0.1).value == split_conformal(scores, alpha=0.1).value
-
-
 @pytest.mark.parametrize(
     ("loss", "scores", "truth", "cuts", "message"),
     [
         (false_negative_rate, np.zeros((30, 6)), np.zeros((30, 5)), CUTS, "in the shape of scores"),
         (miscoverage, np.zeros((30, 6)), np.full(30, 6), CUTS, "column numbers from 0 to 5"),
         (miscoverage, np.zeros((2, 3)), [-1, 0], CUTS, "column numbers from 0 to 2"),
+        (miscoverage, np.zeros((2, 3)), None, CUTS, "must hold each row's label"),
+        (miscoverage, np.zeros((2, 3)), [0.0, 1.0], CUTS, "one column number for each of the 2 rows"),
+        (miscoverage, np.zeros((2, 3, 1)), None, CUTS, r"\(n, K\) or \(n,\), got shape"),
+        (miscoverage, np.zeros(2), None, [[1.0]], "thresholds must be a list of numbers"),
+        (selective_error, np.zeros((2, 3)), [0, 1], CUTS, "one number per row"),
+        (false_negative_rate, np.zeros(2), [0, 1], CUTS, r"\(n, K\) matrix"),
         (miscoverage, np.zeros((30, 6)), np.arange(30) % 6, [np.nan], "NaN"),
         (selective_error, np.zeros(30), np.full(30, 2), CUTS, "whether the prediction is wrong"),
         (set_loss(lambda members, true: members), *problem(), CUTS, "one number for each of the 30 rows"),

@@ -1,7 +1,7 @@
 """The scripts of examples/ that belong to risk control and decisions run, and their figures make sense."""
 
-import importlib.util
 import re
+import runpy
 from pathlib import Path
 
 import numpy as np
@@ -10,14 +10,11 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 
 
 def script(name):
-    spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return runpy.run_path(str(EXAMPLES / f"{name}.py"))
 
 
 def test_selective_digits_certifies_a_threshold(capsys):
-    script("selective_digits").main()
+    script("selective_digits")["main"]()
     printed = capsys.readouterr().out
     share, error = map(float, re.search(r"answered: ([\d.]+) .* error among them ([\d.]+)", printed).groups())
     abstained = float(re.search(r"abstained on: ([\d.]+)", printed).group(1))
@@ -27,8 +24,8 @@ def test_selective_digits_certifies_a_threshold(capsys):
 
 def test_the_decision_table_covers_and_keeps_its_promises():
     table = script("decision_table")
-    load, losses, alpha = table.PROBLEMS["breast cancer, two measurements"]
-    rows = [table.one_split(*load(), losses, alpha, seed) for seed in range(5)]
+    load, losses, alpha = table["PROBLEMS"]["breast cancer, two measurements"]
+    rows = [table["one_split"](*load(), losses, alpha, seed) for seed in range(5)]
     for key in rows[0]:
         coverage, _, mean_loss, _, _, kept = np.mean([row[key] for row in rows], axis=0)
         if key[0].startswith("Risk"):
