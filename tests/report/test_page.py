@@ -82,30 +82,20 @@ def test_the_page_is_whole_and_holds_all_it_needs(html_of: Any, case: Any, name:
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_every_plot_has_a_title_a_description_and_a_table(html_of: Any, name: str) -> None:
-    figures = re.findall(r"<figure>.*?</figure>", html_of(name), re.DOTALL)
+def test_plots_and_tables_are_named_and_every_name_that_is_looked_up_is_there(html_of: Any, name: str) -> None:
+    """A title, a description and a table for each plot; a caption for each table, a scope for each head."""
+    html, data = html_of(name), embedded(html_of(name))
+    figures, tables = (re.findall(rf"<{tag}>.*?</{tag}>", html, re.DOTALL) for tag in ("figure", "table"))
     assert len(figures) == {"no rows": 3, "conditions without rows": 2}.get(name, 5)
     for figure in figures:
         labels = re.search(r'role="img" aria-labelledby="(\S+) (\S+)"', figure)
         assert labels is not None
         assert re.search(rf'<title id="{labels.group(1)}">[^<]+</title><desc id="{labels.group(2)}">[^<]+</desc>', figure)
         assert re.search(r"<details>.*<table>.*</table>.*</details>", figure, re.DOTALL)
-
-
-@pytest.mark.parametrize("name", ["classification", "by label", "regression", "no rows"])
-def test_every_table_has_a_caption_and_every_head_a_scope(html_of: Any, name: str) -> None:
-    html = html_of(name)
-    tables = re.findall(r"<table>.*?</table>", html, re.DOTALL)
-    assert len(tables) >= 5
-    assert all(re.match(r"<table><caption>[^<]+</caption>", table) for table in tables)
+    captions = [re.findall(r"^<table><caption>([^<]+)</caption>", table) for table in tables]
+    assert min(map(len, captions)) == 1
+    assert len({caption for (caption,) in captions}) == len(captions) >= 4
     assert set(re.findall(r"<th\b(?! scope=\"(?:row|col)\")[^>]*>", html)) == set()
-    captions = [re.findall(r"<caption>(.*?)</caption>", table)[0] for table in tables]
-    assert len(set(captions)) == len(captions)
-
-
-@pytest.mark.parametrize("name", ALL)
-def test_every_name_that_the_page_looks_up_is_there(html_of: Any, name: str) -> None:
-    html, data = html_of(name), embedded(html_of(name))
     assert set(re.findall(r'data-text="([^"]+)"', html)) <= data["text"].keys()
     assert set(re.findall(r'data-drawn="([^"]+)"', html)) <= data["drawn"].keys()
     assert set(re.findall(r'data-set="([^"]+)"', html)) == data["sets"].keys()
@@ -138,11 +128,9 @@ def test_the_policy_allows_the_one_style_and_the_one_script(html_of: Any) -> Non
 
 
 def test_infinity_is_a_string_in_the_data_and_a_sign_on_the_page(html_of: Any) -> None:
-    html = html_of("infeasible")
-    data = embedded(html)
+    html, data = html_of("infeasible"), embedded(html_of("infeasible"))
     at = data["numbers"][data["start"]]
-    assert at["threshold"] == "inf"
-    assert at["mean_size"] == "inf"
+    assert at["threshold"] == at["mean_size"] == "inf"
     assert data["words"][data["text"]["mean_size"][data["start"]]] == "∞"
     assert "too few for α = 0.01" in html
 
@@ -159,6 +147,7 @@ def test_without_rows_the_page_says_so_and_shows_no_coverage(html_of: Any) -> No
     assert "No rows with known outcomes were given" in html
     assert not {"coverage", "mean_size", "verdict"} & embedded(html)["text"].keys()
     assert "No rows with known outcomes" not in html_of("classification")
+    assert re.search(r"<h1[^>]*>Nothing has been checked yet", html)
 
 
 @pytest.mark.parametrize("name", ["classification", "by label"])
@@ -182,7 +171,7 @@ def test_a_thousand_classes_fit_into_300_kilobytes(html_of: Any, case: Any, name
 
 
 def test_the_law_is_drawn_where_it_lies() -> None:
-    """The highest point of the path is at the mode of Beta(k, n + 1 - k), and half its height where the density is half."""
+    """The highest point of the path is at the mode of Beta(k, n + 1 - k); bars are as high as their shares."""
     n, rank = 200, 181
     entry = certified_threshold(0.5, rank=rank, n=n, tied=False)
     scale = plots.Scale(0.8, 1.0)
@@ -192,6 +181,9 @@ def test_the_law_is_drawn_where_it_lies() -> None:
     assert min(points, key=lambda point: point[1])[0] == pytest.approx(scale(mode), abs=4)
     base = plots.BOTTOM - 34
     law = beta(rank, n + 1 - rank)
+    full = plots.BOTTOM - plots.TOP
+    tops = re.findall(r"V([\d.]+)H", plots.bars([(k, k + 1) for k in range(4)], [0.0, 0.5, 0.25, 1.0]))
+    assert [(plots.BOTTOM - float(top)) / full for top in tops] == pytest.approx([0.5, 0.25, 1.0], abs=0.001)
     for x, y in points[::6]:
         coverage = scale.low + (x - scale.start) / (scale.end - scale.start) * (scale.high - scale.low)
         assert (base - y) / (base - plots.TOP) == pytest.approx(law.pdf(coverage) / law.pdf(mode), abs=0.03)
@@ -238,21 +230,11 @@ def test_a_law_without_an_upper_end_leaves_the_rest_of_the_picture_in_view() -> 
     assert max(float(tick.label.replace("−", "-")) for tick in ticks) <= 20
 
 
-def test_bars_are_as_high_as_their_shares() -> None:
-    path = plots.bars([(k, k + 1) for k in range(4)], [0.0, 0.5, 0.25, 1.0])
-    tops = [float(top) for top in re.findall(r"V([\d.]+)H", path)]
-    full = plots.BOTTOM - plots.TOP
-    assert [(plots.BOTTOM - top) / full for top in tops] == pytest.approx([0.5, 0.25, 1.0], abs=0.001)
-
-
-def test_a_share_below_one_is_never_written_as_all() -> None:
-    written = {1.0: "100.0", 0.99999: "99.9", 0.5: "50.0", 0.00001: "0.1", 0.0: "0.0"}
-    assert {share: percent(share) for share in written} == {share: f"{text}\u202f%" for share, text in written.items()}
-
-
-def test_a_promise_below_one_is_never_written_as_all() -> None:
-    written = {0.1: "90", 0.07: "93", 0.005: "99.5", 0.4: "60", 1e-9: "99.9999999", 1e-5: "99.999"}
-    assert {alpha: level_percent(alpha) for alpha in written} == {alpha: f"{text}\u202f%" for alpha, text in written.items()}
+def test_neither_a_share_nor_a_promise_below_one_is_written_as_all() -> None:
+    shares = {1.0: "100.0", 0.99999: "99.9", 0.5: "50.0", 0.00001: "0.1", 0.0: "0.0"}
+    assert {share: percent(share) for share in shares} == {share: f"{text}\u202f%" for share, text in shares.items()}
+    levels = {0.1: "90", 0.07: "93", 0.005: "99.5", 0.4: "60", 1e-9: "99.9999999", 1e-5: "99.999"}
+    assert {alpha: level_percent(alpha) for alpha in levels} == {alpha: f"{text}\u202f%" for alpha, text in levels.items()}
 
 
 def test_write_page_writes_page_html(case: Any, tmp_path: Path) -> None:
@@ -282,15 +264,14 @@ def test_the_page_says_what_it_was_made_from_and_calls_rows_by_name(case: Any, n
 def test_levels_that_cannot_be_bounded_say_so(case: Any, numbers_of: Any, html_of: Any) -> None:
     """Clusters: the threshold is no order statistic of independent scores, so no simultaneous bound is claimed."""
     assert {level.picked_bound for level in numbers_of("clusters").levels} == {None}
-    html = html_of("clusters")
+    html, law = html_of("clusters"), ("The bar below", "Against its law", "follows from the rank", "90 % range over")
     assert "no bound is known here: rows come in clusters" in html
     assert "a quantile of the calibration scores, weighted over 38 clusters of rows." in re.sub(r"<[^>]+>", "", html)
     assert "simultaneous bound holds" not in html
-    # nor is there a law, so the page must not speak of its bar
     assert "no exact law of coverage is known. The dot is what was seen." in re.sub(r"<[^>]+>", "", html)
-    for absent in ("The bar below", "Against its law", "follows from the rank", "90 % range over calibration rows"):
-        assert absent not in html
-    assert 'aria-labelledby="law' not in page_html(case("clusters").estimator), "without rows there is nothing to draw"
+    for name, drawn in (("clusters", False), ("regression", True)):  # the page does not speak of a bar that is not there
+        assert [words in html_of(name) for words in law] == [drawn] * 4
+        assert ('aria-labelledby="law' in page_html(case(name).estimator)) == drawn  # without rows too
 
 
 def test_rows_in_clusters_get_no_verdict(case: Any) -> None:
@@ -303,12 +284,6 @@ def test_rows_in_clusters_get_no_verdict(case: Any) -> None:
     html = page_html(chosen.estimator, **new)
     assert "The bar below" not in html
     assert "lower than chance explains" not in html
-
-
-def test_a_bar_is_spoken_of_where_one_is_drawn(case: Any, html_of: Any) -> None:
-    assert "The bar below is the range" in html_of("regression")
-    assert "Against its law" in html_of("regression")
-    assert 'aria-labelledby="law' in page_html(case("regression").estimator)
 
 
 def test_a_predictor_that_guarantees_nothing_says_so_at_every_level(html_of: Any) -> None:
