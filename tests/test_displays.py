@@ -62,13 +62,12 @@ def test_coverage_by_slice_has_a_row_for_each(classification, ax):
     assert dots == [row.coverage for row in est.evaluate(X, y, by=y).by_group]
 
 
-@pytest.mark.parametrize("kind", ["regression", "classification"])
-def test_sizes_are_counted_once(kind, ax, request):
+@pytest.mark.parametrize(("kind", "label"), [("regression", "length of the set"), ("classification", "labels in the set")])
+def test_sizes_are_counted_once(kind, label, ax, request):
     est, X, y = request.getfixturevalue(kind)
     shown = dco.SizeDisplay.from_estimator(est, X, y, ax=ax)
     assert shown.shares.sum() == pytest.approx(1)
-    assert ax.lines[-1].get_xdata()[0] == est.predict_set(X).sizes().mean()
-    assert ax.get_xlabel() == ("labels in the set" if kind == "classification" else "length of the set")
+    assert (ax.lines[-1].get_xdata()[0], ax.get_xlabel()) == (est.predict_set(X).sizes().mean(), label)
 
 
 def segments(ax):
@@ -96,7 +95,7 @@ def test_intervals_along_a_feature_stand_at_its_values(regression, ax):
     assert sorted(np.concatenate([each.get_xdata() for each in ax.lines])) == sorted(X[:, 1])
     assert ax.get_xlabel() == "feature 1"
     assert ax.get_ylabel() == "target"
-    named = dco.SetsDisplay.from_estimator(est, X, pd.Series(y, name="price in $"))
+    named = dco.SetsDisplay.from_estimator(est, X, pd.Series(y, name="price in $"), ax=figures.Figure().subplots())
     assert named.ax_.get_ylabel() == r"price in \$"
 
 
@@ -106,7 +105,7 @@ def test_pieces_empty_sets_and_ends_at_infinity_are_drawn_as_what_they_are(ax):
     dco.SetsDisplay.from_predictions(pieces, ax=ax)
     assert segments(ax).tolist() == [[0.0, 1.0], [3.0, 5.0]]
     other = figures.Figure().subplots()
-    dco.SetsDisplay.from_predictions(Intervals(np.array([-np.inf, 1.0]), np.array([2.0, np.inf])), [0.0, 4.0], ax=other)
+    dco.SetsDisplay.from_predictions(Intervals([-np.inf, 1.0, 3.0], [2.0, np.inf, 2.0]), [0.0, 4.0, 2.0], ax=other)
     assert segments(other).tolist() == [[0.0, 2.0], [1.0, 4.0]]
     other.figure.draw_without_rendering()
 
@@ -144,13 +143,6 @@ def test_a_monitor_shows_its_coverage_interval_and_alarm(regression, ax):
     assert 300 < other.alarm < 360  # every row since the 301st is missed
     with pytest.raises(ValueError, match="no rows yet"):
         dco.MonitorDisplay.from_monitor(dco.Monitor(est))
-
-
-def test_without_axes_a_figure_is_made(regression):
-    pyplot = pytest.importorskip("matplotlib.pyplot")
-    shown = dco.RankingDisplay.from_estimator(regression[0])
-    assert pyplot.fignum_exists(shown.figure_.number)
-    pyplot.close(shown.figure_)
 
 
 def test_a_legend_is_not_cut_at_the_edges_of_a_figure_of_the_usual_size(regression):

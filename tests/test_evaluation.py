@@ -2,10 +2,11 @@ import math
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy.stats import binomtest, ttest_rel, wilcoxon
 
-from dco.evaluation.evaluate import Evaluation, evaluate, paired_comparison, paired_wilcoxon, share_interval, size_quantile
+from dco.evaluation.evaluate import evaluate, paired_comparison, paired_wilcoxon, share_interval, size_quantile
 from dco.foundations.errors import InfeasibleLevelWarning
 from dco.foundations.ranks import Threshold
 from dco.guarantees.rules import bayesian_quadrature, split_conformal
@@ -61,7 +62,8 @@ def test_labels_that_no_set_can_hold_are_misses(classes):
     assert evaluate(sets[:5], y[:5], threshold=threshold).consistency.consistent
 
 
-def test_intervals_by_hand():
+def test_intervals_and_unions_by_hand():
+    """The whole line in one piece is full; two half lines are infinite and not full, nor is one half line."""
     sets = Intervals(np.array([0.0, -np.inf, 3.0, -np.inf]), np.array([1.0, 2.0, 2.0, np.inf]))
     result = evaluate(sets, [0.5, 5.0, 2.5, 7.0])
     assert result.coverage == 0.5
@@ -73,23 +75,16 @@ def test_intervals_by_hand():
     assert result.single is None  # a length of 1 is nothing special
     assert "one-label" not in str(result)
 
-
-def test_unions_by_hand():
-    """The whole line in one piece is full; two half lines are infinite and not full, nor is one half line."""
     pointers = np.array([0, 2, 3, 5, 5, 6])
     lower = np.array([0.0, 3.0, -np.inf, -np.inf, 1.0, 4.0])
     upper = np.array([1.0, 5.0, np.inf, 0.0, np.inf, np.inf])
-    result = evaluate(IntervalUnions(pointers, lower, upper), [2.0, 0.0, 0.5, 0.0, 3.0])
-    assert result.coverage == 0.2
-    assert (result.empty, result.full, result.infinite) == (0.2, 0.2, 0.6)
-    assert result.mean_finite_size == 1.5
-
-
-def test_all_infinite_sets_say_so():
-    result = evaluate(Intervals(np.full(3, -np.inf), np.full(3, np.inf)), np.zeros(3))
-    assert (result.coverage, result.full, result.infinite) == (1.0, 1.0, 1.0)
-    assert math.isnan(result.mean_finite_size)
-    assert "no set is finite" in str(result)
+    unions = evaluate(IntervalUnions(pointers, lower, upper), [2.0, 0.0, 0.5, 0.0, 3.0])
+    assert (unions.coverage, unions.empty, unions.full, unions.infinite) == (0.2, 0.2, 0.2, 0.6)
+    assert unions.mean_finite_size == 1.5
+    whole = evaluate(intervals(3, np.inf), np.zeros(3))
+    assert (whole.coverage, whole.full, whole.infinite) == (1.0, 1.0, 1.0)
+    assert math.isnan(whole.mean_finite_size)
+    assert "no set is finite" in str(whole)
 
 
 @pytest.mark.parametrize("level", [0.5, 0.95, 0.0, 1.0, 0.3])
@@ -144,31 +139,19 @@ def test_a_threshold_without_a_law_brings_no_consistency(threshold):
     assert evaluate(intervals(5, 1.0), np.zeros(5), threshold=threshold).consistency is None
 
 
-def test_an_infinite_threshold_is_consistent_when_all_is_covered():
+def test_an_infinite_threshold_promises_coverage_one_and_minus_infinity_its_rank():
+    """Too few rows, or 40 infinite scores among 300 (rank 271): sets are full. Of -inf they leave out one row in ten."""
     with pytest.warns(InfeasibleLevelWarning):
-        threshold = split_conformal(np.zeros(3), alpha=0.1)
-    result = evaluate(intervals(5, np.inf), np.zeros(5), threshold=threshold)
-    assert (result.consistency.p_value, result.consistency.expected_coverage) == (1.0, 1.0)
-
-
-def test_a_threshold_that_is_an_infinite_score_promises_coverage_one():
-    """Rank 271 of 300 with 40 infinite scores: the value is infinite, so sets are full and coverage is 1, not 271 / 301."""
-    threshold = split_conformal(np.r_[np.arange(260.0), np.full(40, np.inf)], alpha=0.1)
-    assert (threshold.rank, threshold.value) == (271, np.inf)
-    sets = Intervals(np.full(200, -np.inf), np.full(200, np.inf))
-    found = evaluate(sets, np.zeros(200), threshold=threshold)
-    assert found.consistency.expected_coverage == 1
-    assert found.consistency.p_value == 1
-    assert found.consistency.verdict == "consistent with the guarantee"
-
-
-def test_a_threshold_of_minus_infinity_promises_its_rank_and_not_full_sets():
-    """Nine scores in ten are -inf, as of densities that have a peak without end: its sets leave out one row in ten."""
+        few = split_conformal(np.zeros(3), alpha=0.1)
+    many = split_conformal(np.r_[np.arange(260.0), np.full(40, np.inf)], alpha=0.1)
+    assert (many.rank, many.value) == (271, np.inf)
+    for threshold in (few, many):
+        law = evaluate(intervals(200, np.inf), np.zeros(200), threshold=threshold).consistency
+        assert (law.p_value, law.expected_coverage, law.verdict) == (1.0, 1.0, "consistent with the guarantee")
     threshold = split_conformal(np.r_[np.full(180, -np.inf), np.arange(19.0)], alpha=0.1)
     assert (threshold.rank, threshold.value) == (180, -np.inf)
-    found = evaluate(intervals(200, 1.0), np.r_[np.zeros(181), np.full(19, 2.0)], threshold=threshold, tied=True)
-    assert found.consistency.expected_coverage == 0.9
-    assert found.consistency.verdict == "not below what the guarantee allows"
+    law = evaluate(intervals(200, 1.0), np.r_[np.zeros(181), np.full(19, 2.0)], threshold=threshold, tied=True).consistency
+    assert (law.expected_coverage, law.verdict) == (0.9, "not below what the guarantee allows")
 
 
 def test_groups_are_evaluated_apart():
@@ -197,25 +180,16 @@ def test_groups_are_evaluated_apart():
         (np.array([True, False, True]), [False, True]),
         (np.array(["x", None, 3], dtype=object), [3, "x", "(missing)"]),
         (np.array([1.5, np.nan, np.nan]), [1.5, "(missing)"]),
-        (np.array(["2020-01-02", "2020-01-01", "2020-01-02"], dtype="datetime64[ns]"), None),
+        (np.array(["2020-01-02", "2020-01-01", "2020-01-02"], dtype="datetime64[ns]"), ["2020-01-01", "2020-01-02"]),
         (["u", "v", "u"], ["u", "v"]),
+        (pd.Series(["a", pd.NA, "a"], dtype=object), ["a", "(missing)"]),
     ],
     ids=str,
 )
 def test_groups_of_any_kind(groups, names):
     result = evaluate(intervals(3, 1.0), np.zeros(3), groups=groups)
-    found = [row.group for row in result.by_group]
-    if names is None:
-        assert [str(value)[:10] for value in found] == ["2020-01-01", "2020-01-02"]
-    else:
-        assert found == names
+    assert [row.group for row in result.by_group] == names
     assert sum(row.n for row in result.by_group) == 3
-
-
-def test_missing_pandas_groups():
-    pandas = pytest.importorskip("pandas")
-    result = evaluate(intervals(3, 1.0), np.zeros(3), groups=pandas.Series(["a", pandas.NA, "a"], dtype=object))
-    assert [(row.group, row.n) for row in result.by_group] == [("a", 2), ("(missing)", 1)]
 
 
 def test_share_interval_at_its_ends():
@@ -226,8 +200,15 @@ def test_share_interval_at_its_ends():
 def test_bad_rows_are_named():
     with pytest.raises(ValueError, match="no rows to evaluate"):
         evaluate(intervals(0, 1.0), [])
-    with pytest.raises(ValueError, match="groups must hold one value for each of the 3 rows"):
-        evaluate(intervals(3, 1.0), np.zeros(3), groups=[1, 2])
+    for groups in ([1, 2], np.zeros((3, 1, 1)), "a"):
+        with pytest.raises(ValueError, match="groups must hold one value for each of the 3 rows"):
+            evaluate(intervals(3, 1.0), np.zeros(3), groups=groups)
+    for wrong in ([[0], [1], [2]], None, np.eye(3)):
+        with pytest.raises(ValueError, match="sets must be LabelSets, Intervals or IntervalUnions, got"):
+            evaluate(wrong, np.arange(3))
+    for wrong in (0.5, "a", {}):
+        with pytest.raises(ValueError, match=r"a dco\.Threshold, got"):
+            evaluate(intervals(3, 1.0), np.arange(3.0), threshold=wrong)
     with pytest.raises(ValueError, match="y must hold one number for each of the 3 rows"):
         evaluate(intervals(3, 1.0), np.zeros(2))
     with pytest.raises(ValueError, match="y is missing in row 1"):
@@ -235,14 +216,10 @@ def test_bad_rows_are_named():
 
 
 def test_an_evaluation_is_plain_data():
-    result = evaluate(intervals(3, 1.0), np.zeros(3), threshold=split_conformal(np.arange(9.0), alpha=0.1), groups=[1, 1, 2])
-    values = result.to_dict()
-    assert values["consistency"]["rank"] == 9
-    assert values["by_group"][0]["n"] == 2
-    assert isinstance(result, Evaluation)
-    assert result == evaluate(
-        intervals(3, 1.0), np.zeros(3), threshold=split_conformal(np.arange(9.0), alpha=0.1), groups=[1, 1, 2]
-    )
+    given = {"threshold": split_conformal(np.arange(9.0), alpha=0.1), "groups": [1, 1, 2]}
+    result = evaluate(intervals(3, 1.0), np.zeros(3), **given)
+    assert (result.to_dict()["consistency"]["rank"], result.to_dict()["by_group"][0]["n"]) == (9, 2)
+    assert result == evaluate(intervals(3, 1.0), np.zeros(3), **given)
 
 
 # ---- paired comparisons ----------------------------------------------------------------------------------------------
@@ -257,27 +234,17 @@ def test_paired_wilcoxon_is_scipys():
 
 
 def test_an_equal_pair_does_not_make_wilcoxon_approximate():
-    """Exact by the 2^25 equally likely sums of signed ranks (counted by convolution); SciPy alone is 40 times off here."""
-    difference = 1 + np.random.default_rng(5).uniform(size=25)
-    difference[0] *= -0.1
-    counts = np.ones(1)
-    for rank in range(1, 26):
-        counts = np.append(counts, np.zeros(rank)) + np.append(np.zeros(rank), counts)
-    exact = 2 * counts[:2].sum() / 2.0**25  # the one negative difference is the smallest: a rank sum of 1
-    with_zero = np.append(difference, 0.0)
-    assert paired_wilcoxon(with_zero, np.zeros(26)) == pytest.approx(exact)
-    assert wilcoxon(with_zero).pvalue > 40 * exact
-
-
-def test_paired_wilcoxon_by_enumeration_of_signs():
-    """Six pairs without ties: the two-sided p-value counts the sign patterns at least as extreme."""
-    difference = np.array([0.5, -1.0, 2.0, 3.0, 4.0, 5.0])
-    ranks = np.array([1, 2, 3, 4, 5, 6])
-    signs = (np.arange(64)[:, None] >> np.arange(6)) & 1
-    sums = signs @ ranks
-    observed = ranks[difference > 0].sum()
-    exact = 2 * min(np.mean(sums <= observed), np.mean(sums >= observed))
-    assert paired_wilcoxon(difference, np.zeros(6)) == pytest.approx(exact)
+    """Exact by all 2^n equally likely sums of signed ranks (counted by convolution); SciPy alone is 40 times off here."""
+    many = 1 + np.random.default_rng(5).uniform(size=25)
+    many[0] *= -0.1
+    for difference in (many, np.array([0.5, -1.0, 2.0, 3.0, 4.0, 5.0])):
+        counts, ranks = np.ones(1), np.argsort(np.argsort(np.abs(difference))) + 1
+        for rank in ranks:
+            counts = np.append(counts, np.zeros(rank)) + np.append(np.zeros(rank), counts)
+        least = min(ranks[difference < 0].sum(), ranks[difference > 0].sum())
+        exact = 2 * counts[: least + 1].sum() / 2.0 ** len(ranks)
+        assert paired_wilcoxon(np.append(difference, 0.0), np.zeros(len(ranks) + 1)) == pytest.approx(exact)
+    assert wilcoxon(np.append(many, 0.0)).pvalue > 40 * paired_wilcoxon(many, np.zeros(25))
 
 
 def test_paired_comparison_is_the_t_interval():
@@ -290,30 +257,17 @@ def test_paired_comparison_is_the_t_interval():
     assert paired_comparison([1.0], [2.0]).low == -math.inf
 
 
-def test_bad_pairs_are_named():
-    with pytest.raises(ValueError, match=r"got shapes \(2,\) and \(3,\)"):
-        paired_wilcoxon([1, 2], [1, 2, 3])
-    with pytest.raises(ValueError, match=r"1 of 2 pairs are not finite \(first: pair 1\)"):
-        paired_comparison([1, math.inf], [1, math.inf])
-
-
 @pytest.mark.parametrize("compare", [paired_wilcoxon, paired_comparison])
-@pytest.mark.parametrize("wrong", [["a", "b"], [1, [2]], [1j, 2], {1: 2}, "ab"])
-def test_pairs_that_are_not_numbers_are_named(compare, wrong):
-    with pytest.raises(ValueError, match=r"^a must be real numbers, got "):
-        compare(wrong, [1, 2])
-    with pytest.raises(ValueError, match=r"^b must be real numbers, got "):
-        compare([1, 2], wrong)
-
-
-def test_sets_and_thresholds_of_the_wrong_kind_are_refused():
-    sets = LabelSets.from_dense(np.eye(3, dtype=bool))
-    for wrong in ([[0], [1], [2]], None, np.eye(3)):
-        with pytest.raises(ValueError, match="sets must be LabelSets, Intervals or IntervalUnions, got"):
-            evaluate(wrong, np.arange(3))
-    for wrong in (0.5, "a", {}):
-        with pytest.raises(ValueError, match=r"a dco\.Threshold, got"):
-            evaluate(sets, np.arange(3), threshold=wrong)
+def test_bad_pairs_are_named(compare):
+    with pytest.raises(ValueError, match=r"got shapes \(2,\) and \(3,\)"):
+        compare([1, 2], [1, 2, 3])
+    with pytest.raises(ValueError, match=r"1 of 2 pairs are not finite \(first: pair 1\)"):
+        compare([1, math.inf], [1, math.inf])
+    for wrong in (["a", "b"], [1, [2]], [1j, 2], {1: 2}, "ab"):
+        with pytest.raises(ValueError, match=r"^a must be real numbers, got "):
+            compare(wrong, [1, 2])
+        with pytest.raises(ValueError, match=r"^b must be real numbers, got "):
+            compare([1, 2], wrong)
 
 
 @pytest.mark.parametrize("tied", [False, True])

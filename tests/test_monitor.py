@@ -7,6 +7,7 @@ import math
 import warnings
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy.stats import beta, binomtest, kstest
 from sklearn.frozen import FrozenEstimator
@@ -14,16 +15,7 @@ from sklearn.linear_model import LogisticRegression, Ridge
 
 import dco
 from dco.evaluation import watching
-from dco.evaluation.watching import (
-    ODDS,
-    SHARES,
-    Evidence,
-    Places,
-    Stakes,
-    confidence_sequence,
-    likely_start,
-    weight_after,
-)
+from dco.evaluation.watching import ODDS, SHARES, Evidence, Places, Stakes, confidence_sequence, likely_start, weight_after
 from dco.foundations.notes import NoteWarning
 
 
@@ -83,12 +75,9 @@ def test_the_evidence_is_the_mean_over_starts_and_has_mean_one_under_the_urn(n, 
         means += probability * np.array([mean, sum(by_start)])
         assert likely_start(path, expected, reported=9) == int(np.argmax(by_start))
     np.testing.assert_allclose(means, [1, 9])
-
-
-def test_evidence_has_no_overflow():
-    found = after([False] * 5_000, [0.9] * 5_000)
-    assert 0 < found.p_value() < 1e-250
-    assert np.isfinite(found.after(True, 0.9).most)
+    long = after([False] * 5_000, [0.9] * 5_000)  # no overflow
+    assert 0 < long.p_value() < 1e-250
+    assert np.isfinite(long.after(True, 0.9).most)
 
 
 def test_places_are_uniform_and_independent_with_ties_too(monkeypatch):
@@ -130,14 +119,8 @@ def test_the_confidence_sequence_solves_its_equation_and_holds_at_all_times():
     ever = []
     for _ in range(2_000):
         h = np.cumsum(rng.uniform(size=2_000) < p)
-        ever.append(np.max(beta(0.5, 0.5).logpdf(p) - beta_logpdf(p, h + 0.5, t - h + 0.5)) >= math.log(20))
+        ever.append(np.max(beta(0.5, 0.5).logpdf(p) - beta.logpdf(p, h + 0.5, t - h + 0.5)) >= math.log(20))
     assert np.mean(ever) <= 0.05 + 4 * math.sqrt(0.05 * 0.95 / 2_000)
-
-
-def beta_logpdf(p, a, b):
-    from scipy.special import betaln
-
-    return (a - 1) * math.log(p) + (b - 1) * math.log1p(-p) - betaln(a, b)
 
 
 # --------------------------------------------------------------------------------------------------------- the monitor
@@ -145,10 +128,12 @@ def beta_logpdf(p, a, b):
 
 @pytest.mark.parametrize("parameters", [{}, {"guarantee": "pac", "delta": 0.1}, {"alpha": "0.2"}])
 def test_rows_like_those_of_the_fit_give_no_alarm_and_noisier_rows_give_one(parameters):
-    monitor = dco.Monitor(fitted(**parameters))
+    est = fitted(**parameters)
+    monitor = dco.Monitor(est)
     assert str(monitor.report()) == "No rows yet: nothing is known."
     report = monitor.update(*rows(400))
     assert not report.alarm
+    assert report.coverage == np.mean(est.predict_set(rows(400)[0]).contains(rows(400)[1]))
     assert report.since is None
     assert report.guarantee == parameters.get("guarantee", "marginal")
     assert report.interval[0] < report.coverage < report.interval[1]
@@ -167,12 +152,6 @@ def test_rows_like_those_of_the_fit_give_no_alarm_and_noisier_rows_give_one(para
     assert monitor.update(*rows(2_000, seed=3)).alarm  # an alarm stays
 
 
-def test_hits_are_those_of_the_sets():
-    est, (X, y) = fitted(), rows(300)
-    report = dco.Monitor(est).update(X, y)
-    assert report.coverage == np.mean(est.predict_set(X).contains(y))
-
-
 def test_one_by_one_in_batches_and_resumed_give_the_same_state():
     est, (X, y) = fitted(), rows(230, noise=1.5)
     whole, single = dco.Monitor(est), dco.Monitor(est)
@@ -188,16 +167,16 @@ def test_one_by_one_in_batches_and_resumed_give_the_same_state():
     np.testing.assert_allclose(*scores, rtol=1e-12)  # a model rounds batches of another size differently
 
 
-def test_a_saved_model_goes_on_with_its_state_and_knows_rows_in_other_containers(tmp_path):
-    pd = pytest.importorskip("pandas")
-    est, (X, y) = fitted(), rows(60)
-    monitor = dco.Monitor(est)
-    report = monitor.update(X, y)
-    dco.save(est, tmp_path / "model.dco")
-    again = dco.Monitor(dco.load(tmp_path / "model.dco"), state=monitor.state())
-    assert again.report() == report
-    with pytest.warns(NoteWarning, match="60 rows of 60 are equal"):
-        assert again.update(pd.DataFrame(X).to_numpy().tolist(), pd.Series(y)) == report
+def test_a_monitor_goes_on_from_its_state_from_a_file_and_as_a_copy(tmp_path):
+    est, (X, y) = fitted(), rows(120)
+    monitor = dco.Monitor(est, error_rate="0.01", run_length=500, duplicates="natural")
+    report = monitor.update(X, y, by=np.arange(120) % 3)
+    dco.save(monitor, tmp_path / "monitor.dco")
+    state = {"error_rate": 0.01, "run_length": 500, "duplicates": "natural", "state": monitor.state()}
+    for again in (dco.load(tmp_path / "monitor.dco"), copy.deepcopy(monitor), dco.Monitor(est, **state)):
+        assert again.report() == report
+        assert again.update(*rows(50, seed=5)) == copy.deepcopy(monitor).update_all([(*rows(50, seed=5), None)])
+    assert monitor.report() == report
 
 
 def test_a_row_seen_twice_counts_once_and_rows_of_the_fit_do_not_count():
@@ -207,10 +186,10 @@ def test_a_row_seen_twice_counts_once_and_rows_of_the_fit_do_not_count():
     with pytest.warns(NoteWarning, match="30 rows of 50 are equal to rows seen before"):
         report = monitor.update(X, y)
     assert report == dco.Monitor(est).update(X, y)
-    rng = np.random.default_rng(0)
-    old = rng.normal(size=(800, 3))
+    with pytest.warns(NoteWarning, match="50 rows of 50 are equal"):  # in other containers too
+        assert monitor.update(pd.DataFrame(X).to_numpy().tolist(), pd.Series(y)) == report
     with pytest.warns(NoteWarning, match="800 rows of 800 are equal"):
-        assert monitor.update(old, old[:, 0] + rng.normal(size=800)).rows == 50
+        assert monitor.update(*rows(800, seed=0)).rows == 50
     every = dco.Monitor(est, duplicates="natural")
     every.update(X, y)
     assert every.update(X, y).rows == 100
@@ -228,15 +207,6 @@ def test_a_fit_with_natural_copies_is_noted():
     dco.Monitor(est, duplicates="natural")
 
 
-def test_labels_that_the_fit_does_not_know_are_misses():
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(400, 2))
-    y = np.where(X[:, 0] + rng.normal(size=400) > 0, "a", "b")
-    est = dco.DecoupledClassifier(LogisticRegression(), dco.scores.LAC(), random_state=0).fit(X, y)
-    with pytest.warns(NoteWarning, match="2 labels of 2 are not in classes_ and count as misses"):
-        assert dco.Monitor(est).update(rng.normal(size=(2, 2)), ["c", "d"]).coverage == 0
-
-
 def test_an_alarm_and_a_change_are_reported_at_the_stated_rates_and_not_before():
     est, (X, y) = fitted(), rows(60, noise=3)
     monitor, threshold = dco.Monitor(est, error_rate=0.01, run_length=200), est.certificate_.thresholds[0]
@@ -249,24 +219,6 @@ def test_an_alarm_and_a_change_are_reported_at_the_stated_rates_and_not_before()
     assert [report.alarm for report in reports] == [report.p_value <= 0.01 for report in reports]
     assert any(0.01 < report.p_value <= 0.02 for report in reports)
     assert reports[-1].alarm
-
-
-def test_the_row_at_which_a_change_began_is_counted_from_one():
-    est, (X, _) = fitted(), rows(70)
-    report = dco.Monitor(est).update(X, est.predict(X) + np.where(np.arange(70) < 50, 0, 100))
-    assert (report.alarm, report.since, report.coverage_since) == (True, 51, 0)
-
-
-def test_full_sets_do_not_hide_labels_that_the_fit_does_not_know():
-    rng = np.random.default_rng(0)
-    X, labels = rng.normal(size=(60, 2)), np.where(np.arange(60) % 2, "a", "b")
-    est = dco.DecoupledClassifier(LogisticRegression(), dco.scores.LAC(), calibrate_size=5, random_state=0)
-    with pytest.warns(NoteWarning):
-        est.fit(X, labels)
-    assert est.predict_set(X).is_full().all()
-    with pytest.warns(NoteWarning, match="count as misses"):
-        report = dco.Monitor(est).update(rng.normal(size=(30, 2)), ["a", "c", "d"] * 10)
-    assert (report.coverage, report.p_value < 0.1) == (1 / 3, True)
 
 
 def test_a_label_that_the_fit_does_not_know_is_in_no_condition():
@@ -299,11 +251,20 @@ def test_hits_among_tied_scores_have_the_probability_of_the_urn():
     assert binomtest(misses, runs, 1 / 3).pvalue > 1e-3
 
 
-def test_full_sets_never_alarm():
+def test_full_sets_never_alarm_and_do_not_hide_labels_that_the_fit_does_not_know():
     with pytest.warns(dco.InfeasibleLevelWarning):
         est = fitted(n=40, calibrate_size=8, alpha=0.01)
     report = dco.Monitor(est).update(*rows(3_000, noise=9))
     assert (report.coverage, report.p_value, report.alarm) == (1.0, 1.0, False)
+    rng = np.random.default_rng(0)
+    X, labels = rng.normal(size=(60, 2)), np.where(np.arange(60) % 2, "a", "b")
+    est = dco.DecoupledClassifier(LogisticRegression(), dco.scores.LAC(), calibrate_size=5, random_state=0)
+    with pytest.warns(NoteWarning):
+        est.fit(X, labels)
+    assert est.predict_set(X).is_full().all()
+    with pytest.warns(NoteWarning, match="20 labels of 30 are not in classes_ and count as misses"):
+        report = dco.Monitor(est).update(rng.normal(size=(30, 2)), ["a", "c", "d"] * 10)
+    assert (report.coverage, report.p_value < 0.1) == (1 / 3, True)
 
 
 def test_a_condition_of_few_rows_that_the_model_rules_out_is_watched():
@@ -358,19 +319,11 @@ def test_each_condition_has_an_urn_of_its_own():
 # ----------------------------------------------------------------------------------------------------- one clear sentence
 
 
-def test_a_monitor_is_saved_with_its_fit_and_copied(tmp_path):
-    monitor = dco.Monitor(fitted(), error_rate="0.01", run_length=500, duplicates="natural")
-    X, y = rows(120)
-    report = monitor.update(X, y, by=np.arange(120) % 3)
-    dco.save(monitor, tmp_path / "monitor.dco")
-    for again in (dco.load(tmp_path / "monitor.dco"), copy.deepcopy(monitor)):
-        assert again.report() == report
-        assert again.update(*rows(50, seed=5)) == dco.Monitor.update_all(copy.deepcopy(monitor), [(*rows(50, seed=5), None)])
-    assert monitor.report() == report
-
-
-def test_a_change_that_was_reported_long_ago_began_then():
-    """200 bad rows after 500 good ones, and 3,000 good ones later: neither the last misses nor chance move its start."""
+def test_a_change_is_dated_by_its_first_report_and_counted_from_one():
+    """From row 51 on all are missed; then 200 bad rows after 500 good ones, and 3,000 good ones after them."""
+    est, (X, _) = fitted(), rows(70)
+    report = dco.Monitor(est).update(X, est.predict(X) + np.where(np.arange(70) < 50, 0, 100))
+    assert (report.alarm, report.since, report.coverage_since) == (True, 51, 0)
     monitor = dco.Monitor(fitted(n=4_000), run_length=1_000)
     for n, noise, seed in ((500, 1.0, 1), (200, 2.0, 2), (3_000, 1.0, 3)):
         report = monitor.update(*rows(n, noise=noise, seed=seed))
@@ -405,8 +358,6 @@ def test_a_slice_is_watched_against_its_own_past():
     assert "c: its scores have changed since its first row" in str(report)
     assert not report.alarm
     assert dco.Monitor(est, state=json.loads(json.dumps(monitor.state()))).report() == report
-    with pytest.raises(ValueError, match="X has 900 rows and by has 2"):
-        monitor.update(X, y, by=["a", "b"])
 
 
 def test_what_cannot_be_watched_is_refused():
@@ -433,26 +384,31 @@ def test_what_cannot_be_watched_is_refused():
 
 
 def test_bad_input_gets_one_sentence():
-    est = fitted()
-    with pytest.raises(ValueError, match="error_rate must be a number strictly between 0 and 1"):
-        dco.Monitor(est, error_rate=1.5)
-    with pytest.raises(ValueError, match='duplicates must be "drop" or "natural"'):
-        dco.Monitor(est, duplicates="once")
+    est, (X, y) = fitted(), rows(5)
+    monitor = dco.Monitor(est)
+    state = monitor.state()
+    for given, sentence in (
+        ({"error_rate": 1.5}, "error_rate must be a number strictly between 0 and 1"),
+        ({"duplicates": "once"}, 'duplicates must be "drop" or "natural"'),
+        ({"run_length": 0}, "run_length is a mean number"),
+        ({"state": {"hits": "01"}}, "state must be what"),
+        ({"state": state | {"format": 1}}, "state must be what"),
+        ({"state": state | {"covered": "01"}}, "state must be what"),  # two rows, and no scores
+        ({"state": [state]}, "state must be what"),
+        ({"state": dco.Monitor(fitted(seed=1)).state()}, "state is of a monitor of another fit"),
+    ):
+        with pytest.raises(ValueError, match=sentence):
+            dco.Monitor(est, **given)
     with pytest.raises(ValueError, match="not fitted"):
         dco.Monitor(dco.DecoupledRegressor(Ridge()))
-    monitor = dco.Monitor(est)
-    X, y = rows(5)
-    with pytest.raises(ValueError, match="X has 5 rows and y has 4"):
-        monitor.update(X, y[:4])
-    with pytest.raises(ValueError, match="y is missing in row 0"):
-        monitor.update(X, [math.nan, *y[1:]])
-    with pytest.raises(ValueError, match="state must be what"):
-        dco.Monitor(est, state={"hits": "01"})
-    with pytest.raises(ValueError, match="run_length is a mean number"):
-        dco.Monitor(est, run_length=0)
-    with pytest.raises(ValueError, match="state is of a monitor of another fit"):
-        dco.Monitor(fitted(seed=1), state=monitor.state())
+    for target, by, sentence in (
+        (y[:4], None, "X has 5 rows and y has 4"),
+        (y, ["a", "b"], "X has 5 rows and by has 2"),
+        ([math.nan, *y[1:]], None, "y is missing in row 0"),
+    ):
+        with pytest.raises(ValueError, match=sentence):
+            monitor.update(X, target, by=by)
     assert monitor.report().rows == 0
-    est.fit(X=np.random.default_rng(5).normal(size=(400, 3)), y=np.random.default_rng(6).normal(size=400))
+    est.fit(*rows(400, seed=5))
     with pytest.raises(ValueError, match="fitted again since this monitor began"):
         monitor.update(X, y)
