@@ -42,20 +42,15 @@ def test_a_figure_that_cannot_be_finished_leaves_the_old_one(
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
-def test_the_threshold_stands_at_its_value(case: Any, numbers_of: Any) -> None:
-    chosen = case("regression")
-    (panel,) = figures.score_distribution(numbers_of("regression")).axes
+def test_the_threshold_the_promise_and_the_coverage_seen_stand_at_their_values(case: Any, numbers_of: Any) -> None:
+    chosen, numbers = case("regression"), numbers_of("regression")
+    (scores,), (law,) = figures.score_distribution(numbers).axes, figures.coverage_law(numbers).axes
     (entry,) = chosen.estimator.certificate_.thresholds
-    assert panel.lines[0].get_xdata()[0] == entry.value
-    assert f"rank {entry.rank} of {entry.n}" in panel.get_title(loc="left")
-
-
-def test_the_coverage_seen_and_the_promise_are_marked(case: Any, numbers_of: Any) -> None:
-    chosen = case("regression")
-    (panel,) = figures.coverage_law(numbers_of("regression")).axes
-    marks = {line.get_label(): line.get_xdata()[0] for line in panel.lines}
-    assert marks["promised"] == pytest.approx(0.9)
-    assert marks["seen on 300 rows"] == chosen.estimator.evaluate(chosen.X, chosen.y).coverage
+    assert scores.lines[0].get_xdata()[0] == entry.value
+    assert f"rank {entry.rank} of {entry.n}" in scores.get_title(loc="left")
+    marks = {line.get_label(): line.get_xdata()[0] for line in law.lines}
+    seen = chosen.estimator.evaluate(chosen.X, chosen.y).coverage
+    assert marks == {"promised": pytest.approx(0.9), "seen on 300 rows": seen}
 
 
 def test_size_curves_are_those_of_evaluate(case: Any, numbers_of: Any) -> None:

@@ -71,21 +71,16 @@ def test_every_method_is_explained_and_other_names_are_not() -> None:
     assert explained("<script>") is None
 
 
-def test_the_page_of_make_run_opens_with_the_finding(opened: Callable[..., Any]) -> None:
-    window = opened(results_html(RESULTS / "diabetes"))
+def test_the_page_of_make_run_opens_with_the_finding_and_fits_a_phone(opened: Callable[..., Any]) -> None:
+    window = opened(results_html(RESULTS / "diabetes"), width=390)
     texts = window.page.locator("header p.finding, table").all_text_contents()
     assert texts[0].startswith("With the same promise as Bayesian quadrature")
     assert texts[1].startswith("With the usual, weaker promise")
     hovered = window.page.locator("td abbr, th abbr").first
     assert hovered.text_content() == "BQ"
     assert "PAC guarantee" in hovered.get_attribute("title")
-    legend = window.page.locator(".legend dt").all_text_contents()
-    assert {"BQ", "DCO-Warmstart", "CQR (gradient boosting)"} <= set(legend)
-    assert window.complaints == []
-
-
-def test_the_finding_fits_a_phone(opened: Callable[..., Any]) -> None:
-    assert opened(results_html(RESULTS / "diabetes"), width=390).width() <= 390
+    assert {"BQ", "DCO-Warmstart", "CQR (gradient boosting)"} <= set(window.page.locator(".legend dt").all_text_contents())
+    assert (window.complaints, window.width() <= 390) == ([], True)
 
 
 def test_the_command_ends_with_the_finding(tmp_path: Path) -> None:
