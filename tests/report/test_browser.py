@@ -147,24 +147,21 @@ def test_examples_follow_the_control(case: Any, numbers_of: Any, opened: Any) ->
 
 def test_the_keyboard_moves_the_control_and_goes_back(opened: Any) -> None:
     window = opened("classification")
-    page = window.page
+    page, focus = window.page, "document.activeElement.id"
     page.keyboard.press("Tab")
-    assert page.evaluate("document.activeElement.id") == "alpha"
-    start = window.text("#coverage")
-    spoken = page.get_attribute("#alpha", "aria-valuetext")
+    assert page.evaluate(focus) == "alpha"
+    start, spoken = window.text("#coverage"), page.get_attribute("#alpha", "aria-valuetext")
     page.keyboard.press("End")
     assert window.text('label [data-text="alpha"]') == "0.5"
-    assert window.text("#coverage") != start
-    assert page.get_attribute("#alpha", "aria-valuetext") != spoken
+    assert (window.text("#coverage") != start, page.get_attribute("#alpha", "aria-valuetext") != spoken) == (True, True)
     assert "0.5 (another level)" in window.text("output")
     assert page.get_attribute("output", "aria-live") == "polite"
     page.keyboard.press("ArrowLeft")
     assert window.text('label [data-text="alpha"]') == "0.49"
     page.keyboard.press("Tab")
-    assert page.evaluate("document.activeElement.id") == "reset"
+    assert page.evaluate(focus) == "reset"
     page.keyboard.press("Enter")
-    assert window.text("#coverage") == start
-    assert page.evaluate("document.activeElement.id") == "alpha"
+    assert (window.text("#coverage"), page.evaluate(focus)) == (start, "alpha")
 
 
 @pytest.mark.parametrize("name", ["regression", "thousand by label"])
@@ -327,18 +324,13 @@ def test_conditions_with_long_names_can_be_told_apart_in_plots(opened: Any) -> N
 
 
 def test_the_page_of_results_is_quiet_too(opened: Any, tmp_path: Path) -> None:
-    folder = tmp_path / "results"
-    folder.mkdir()
-    (folder / "table-2.csv").write_text("method,size\n<img src=x onerror=alert(1)>,1.5\n")
-    (folder / "table-2.svg").write_text(
-        '<svg xmlns="http://www.w3.org/2000/svg" width="40" height="20"><script>alert(1)</script>'
-        '<rect width="40" height="20" style="fill:red"/></svg>'
-    )
-    window = opened(results_html(folder), width=390)
-    assert window.complaints == []
+    (tmp_path / "table-2.csv").write_text("method,size\n<img src=x onerror=alert(1)>,1.5\n")
+    drawn = '<script>alert(1)</script><rect width="40" height="20" style="fill:red"/>'
+    (tmp_path / "table-2.svg").write_text(f'<svg xmlns="http://www.w3.org/2000/svg" width="40" height="20">{drawn}</svg>')
+    window = opened(results_html(tmp_path), width=390)
     assert window.page.locator("td img").count() == 0
     assert window.page.evaluate("document.querySelector('figure img').naturalWidth") == 40
-    assert window.width() <= 390
+    assert (window.complaints, window.width() <= 390) == ([], True)
 
 
 @pytest.mark.parametrize("shift", [0.0, 3.0], ids=["held", "failed"])
