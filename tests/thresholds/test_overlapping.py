@@ -1,6 +1,5 @@
 """`conditional_conformal`: the definition by another solver, the laws of its special cases, coverage in every group."""
 
-import warnings
 from fractions import Fraction
 
 import numpy as np
@@ -11,6 +10,7 @@ import dco
 from dco import conditional_conformal, split_conformal
 from dco.scores.score import LEAST
 
+full_sets_are_fine = pytest.mark.filterwarnings("ignore::dco.foundations.errors.InfeasibleLevelWarning")
 GROUPS = np.array([[1, 0, 0], [1, 0, 1], [1, 1, 0], [1, 1, 1]])  # a constant, and two groups that overlap
 
 
@@ -26,6 +26,7 @@ def in_set(scores, features, own, s, alpha):
     return least < 1 - alpha - 1e-4
 
 
+@full_sets_are_fine
 @pytest.mark.parametrize("kind", ["indicators", "numbers"])
 @pytest.mark.parametrize("tied", [False, True])
 def test_cutoffs_are_those_of_the_definition(kind, tied):
@@ -36,9 +37,7 @@ def test_cutoffs_are_those_of_the_definition(kind, tied):
         own = rng.integers(0, 2, (n + 2, d)) if kind == "indicators" else rng.normal(size=(n + 2, d))
         features = np.hstack([np.ones((n + 2, 1)), own])
         scores = rng.integers(0, 6, n).astype(float) if tied else rng.normal(size=n)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", dco.InfeasibleLevelWarning)
-            cutoffs = conditional_conformal(scores, features[:n], features[n:], alpha=alpha)
+        cutoffs = conditional_conformal(scores, features[:n], features[n:], alpha=alpha)
         for row, cutoff in zip(features[n:], cutoffs, strict=True):
             grid = [cutoff - 1, cutoff - 0.01, cutoff + 0.01, cutoff + 1] if np.isfinite(cutoff) else [-5.0, 5.0, 1e3]
             assert [in_set(scores, features[:n], row, s, alpha) for s in grid] == [s <= cutoff for s in grid]
@@ -46,20 +45,17 @@ def test_cutoffs_are_those_of_the_definition(kind, tied):
     assert finite > 20
 
 
+@full_sets_are_fine
 @pytest.mark.parametrize("alpha", [0.1, 1 - 0.9, 0.05, 0.059, 1 / 3, "0.123456789"])
 def test_a_constant_is_split_conformal_and_groups_apart_are_mondrian(alpha):
     """To the last bit, at every n: ranks where (n + 1)(1 - alpha) is whole are those that a tolerance would miss."""
     rng = np.random.default_rng(0)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", dco.InfeasibleLevelWarning)
-        for n in (1, 2, 5, 8, 9, 10, 18, 19, 20, 39, 99, 100, 999):
-            scores, group = rng.choice([rng.normal(size=n), rng.integers(0, 3, n)]), rng.integers(0, 3, n)
-            assert (
-                conditional_conformal(scores, np.ones((n, 1)), [[1]], alpha=alpha)
-                == split_conformal(scores, alpha=alpha).value
-            )
-            apart = [split_conformal(scores[group == g], alpha=alpha).value for g in range(3)]
-            assert conditional_conformal(scores, np.eye(3)[group], np.eye(3), alpha=alpha).tolist() == apart
+    for n in (1, 2, 5, 8, 9, 10, 18, 19, 20, 39, 99, 100, 999):
+        scores, group = rng.choice([rng.normal(size=n), rng.integers(0, 3, n)]), rng.integers(0, 3, n)
+        together = split_conformal(scores, alpha=alpha).value
+        assert conditional_conformal(scores, np.ones((n, 1)), [[1]], alpha=alpha) == together
+        apart = [split_conformal(scores[group == g], alpha=alpha).value for g in range(3)]
+        assert conditional_conformal(scores, np.eye(3)[group], np.eye(3), alpha=alpha).tolist() == apart
 
 
 def test_row_order_scale_and_redundant_columns_change_nothing():
