@@ -52,22 +52,16 @@ def test_equal_weights_are_split_conformal_to_the_last_bit():
     np.testing.assert_array_equal(fitted().predict_set(new), weighed.predict_set(new))
 
 
-def test_coverage_under_a_known_shift_of_x_and_of_labels():
-    """200 recalibrations on 200 rows: mean coverage is at least .9 up to 4 standard errors, and below without."""
-    est, many, shifted = fitted(), [loads(200, 100 + seed) for seed in range(200)], loads(4000, 2, heavy=True)
-    of_labels, ratio = classifier(*labels(1200, 4, 0.3)), {0: 0.2 / 0.7, 1: 0.8 / 0.3}
-    few = [labels(200, 500 + seed, 0.3) for seed in range(200)]
-    for made, calibrations, (X, y), weights in (
-        (est, many, shifted, heavier),
-        (of_labels, few, labels(4000, 3, 0.8), ratio),
-    ):
-        known, unknown = (
-            [dco.recalibrate(made, *rows, weights=given).predict_set(X).contains(y).mean() for rows in calibrations]
-            for given in (weights, None)
-        )
-        error = np.std(known) / np.sqrt(200)
-        assert np.mean(known) >= 0.9 - 4 * error
-        assert np.mean(unknown) < 0.9 - 4 * error
+def test_the_sets_of_labels_are_those_of_the_weighted_rule():
+    """By the label of each calibration row and of each label that is tried, or by x."""
+    (X, y), new, ratio = labels(900, 4, 0.3), labels(200, 3, 0.8)[0], np.array([0.2 / 0.7, 0.8 / 0.3])
+    tilt = lambda X: np.exp(0.3 * X[:, 0])  # noqa: E731
+    for given in (dict(enumerate(ratio)), tilt):
+        est, score = classifier(X, y, weights=given), dco.scores.LAC()
+        rows, (known, asked) = est.splits_.calibrate, (dco.ClassProbabilities(est.predict_proba(each)) for each in (X, new))
+        old, own = (tilt(X), tilt(new)[:, None]) if given is tilt else (ratio[y], ratio[None, :])
+        wanted = dco.weighted_conformal(score.observed(known, y)[rows], old[rows], own, alpha=0.1)
+        assert np.array_equal(est.predict_set(new).to_dense(), score.sets(asked, wanted).to_dense())
 
 
 def test_weights_of_the_fit_say_nothing_of_new_calibration_rows():
@@ -76,12 +70,6 @@ def test_weights_of_the_fit_say_nothing_of_new_calibration_rows():
     assert new.certificate_.weights is None
     assert new.certificate_.thresholds[0].rank == 181
     assert new.get_params()["weights"] is None
-
-
-def test_weights_of_x_go_with_classes_too():
-    X, y = labels(900, 5, 0.5)
-    est = classifier(X, y, weights=lambda X: np.exp(0.3 * X[:, 0]))
-    assert est.predict_set(X[:50]).to_dense().shape == (50, 2)
 
 
 def test_the_certificate_states_the_weights_and_is_checked(tmp_path):

@@ -30,7 +30,7 @@ def miscoverage(scores: ArrayLike, truth: ArrayLike | None, thresholds: ArrayLik
 
     `scores` is (n, K) with `truth` the column of each row's label, or (n,), the scores of the true labels (`truth` None).
     """
-    values, cuts = _numbers(scores, "scores"), _thresholds(thresholds)
+    values = _numbers(scores, "scores")
     if values.ndim == 2:
         if truth is None:
             raise ValueError("truth must hold each row's label when scores is (n, K).")
@@ -42,7 +42,7 @@ def miscoverage(scores: ArrayLike, truth: ArrayLike | None, thresholds: ArrayLik
         values = np.take_along_axis(values, labels[:, None], axis=1)[:, 0]
     if values.ndim != 1:
         raise ValueError(f"scores must be (n, K) or (n,), got shape {values.shape}.")
-    return (values[:, None] > cuts[None, :]).astype(np.float64)
+    return (~accepted(values, thresholds)).astype(np.float64)
 
 
 def false_negative_rate(scores: ArrayLike, truth: ArrayLike, thresholds: ArrayLike) -> Floats:

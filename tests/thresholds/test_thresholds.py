@@ -128,24 +128,6 @@ def test_coverage_follows_its_beta_law(n, alpha, delta):
         assert binomtest(int(np.sum(coverage < 1 - alpha)), runs, law.cdf(1 - alpha)).pvalue > 0.01
 
 
-@pytest.mark.parametrize(("n", "alpha", "delta"), [(40, 0.1, 0.1), (100, 0.2, 0.05), (59, 0.05, 0.05)])
-def test_closed_form_equals_dirichlet_sampling(n, alpha, delta):
-    """With e uncovered rows L+ = sum of e + 1 Dirichlet weights; sampled P(L+ <= alpha) within 4 standard errors of its law.
-
-    The deployed e passes and e + 1 does not, by the exact law, and sampling agrees with that law at both.
-    """
-    rng, draws = np.random.default_rng(11), 20_000
-    scores = rng.permutation(np.arange(1.0, n + 1))
-    value = bayesian_quadrature(scores, alpha=alpha, delta=delta).value
-    for cut, passes in ((value, True), (value - 1, False)):
-        losses = np.append((scores > cut).astype(float), 1.0)  # the bound B = 1 joins as the (n + 1)-th loss
-        sampled = np.mean(rng.dirichlet(np.ones(n + 1), size=draws) @ losses <= alpha)
-        e = int(losses.sum()) - 1
-        law = beta(e + 1, n - e).cdf(alpha)
-        assert bool(law >= 1 - delta) == passes
-        assert abs(sampled - law) <= 4 * math.sqrt(law * (1 - law) / draws)
-
-
 # ---- too few rows, what is refused and what is legal -----------------------------------------------------------------
 
 
