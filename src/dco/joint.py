@@ -131,8 +131,8 @@ def _candidates(
     fitted = model.of_fitted([tried[name].fits[0] for name in members])
     score = Joint(tuple(each.name for each in taken), tuple(each.score for each in taken))
     winner = Candidate("joint", counted(len(taken), "candidate"), model, score, Several)
-    known, nothing = not any(map(holds_frozen, models.values())), Ranking((), (), 0.0, 0)
-    return Selection(nothing, winner, fitted, len(every), lost, known)
+    failed = Ranking((), tuple(FailedCandidate(*item) for item in lost.items()), 0.0, 0)
+    return Selection(failed, winner, fitted, len(every), not any(map(holds_frozen, models.values())))
 
 
 def _ranking(score: Any, calibration: Calibration, y: AnyArray, alpha: Level, selection: Selection) -> tuple[Ranking, int]:
@@ -140,8 +140,7 @@ def _ranking(score: Any, calibration: Calibration, y: AnyArray, alpha: Level, se
     parts = zip(score.names, score.scores, calibration.seen.records, strict=True)
     pairs = {name: (own, Pieces((record,))) for name, own, record in parts}
     ranking = rank_pairs(pairs, y, [Rule.of(len(y), alpha)])[0]
-    ranking = replace(ranking, failed=tuple(FailedCandidate(*item) for item in selection.failures.items()))
-    return ranking, score.names.index(ranking.best)
+    return replace(ranking, failed=selection.ranking.failed), score.names.index(ranking.best)
 
 
 @dataclass(frozen=True, eq=False)

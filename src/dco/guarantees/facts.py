@@ -151,7 +151,7 @@ def certified_facts(
         "labels": None if structure.classes is None else len(structure.classes),
         "candidate": structure.name,
         "candidates": selection.candidates,
-        "failed_candidates": dict(selection.failures),
+        "failed_candidates": {entry.name: entry.reason for entry in selection.ranking.failed},
         "model": describe(selection.winner.model),
         "score": score_label(structure.score),
         "condition_on": None if structure.condition_on is None else describe(structure.condition_on) + shared,

@@ -335,11 +335,10 @@ def _with_sizes(evaluated: Sequence[EvaluatedCandidate], pairs: Pairs, rules: Se
     def looking_up(entry: EvaluatedCandidate) -> EvaluatedCandidate:
         (score, pieces), levels, sizes = pairs[entry.name], asked[entry.name], known[entry.name]
 
-        def sizes_at(threshold: float | Floats) -> Floats:
+        def sizes_at(threshold: Any) -> Floats:
             if not sizes and len(levels) > 1:
                 sizes.update(zip(levels, pieces.sizes_at_several(score, levels), strict=True))
-            found = None if isinstance(threshold, np.ndarray) else sizes.get(threshold)
-            return entry.sizes_at(threshold) if found is None else found
+            return sizes[threshold] if threshold in sizes else entry.sizes_at(threshold)
 
         return replace(entry, sizes_at=sizes_at)
 

@@ -354,7 +354,6 @@ class Selection:
     winner: Candidate
     fitted: Any
     candidates: int
-    failures: Mapping[str, str]
     training_rows_known: bool = True  # no candidate came fitted on rows unknown here
     stability: Stability | None = None
     tuning_scores: Floats | None = None  # of the winner, where clusters of labels are learnt from them
@@ -407,7 +406,6 @@ def select(
     lost = {c.model_name: reason for c, reason in failed} | {entry.name: entry.reason for entry in ranking.failed}
     notes += [failed_note(lost)] if lost else []
     ranking = replace(ranking, failed=(*(FailedCandidate(c.name, reason) for c, reason in failed), *ranking.failed))
-    reasons = {entry.name: entry.reason for entry in ranking.failed}
     tried = trials.tried[winner.model_name]
     pieces, threshold, tuned = tried.predictions[winner.kind], ranking.table[0].ranking_threshold, None
     if trials.conditions is None and ranking.table[0].feasible and bench.choosing.selection == "decoupled":
@@ -422,7 +420,7 @@ def select(
         tuned = pieces.observed(winner.score, bench.tuning_rows().y)
     fitted = tried.fits[0] if len(tried.fits) == 1 else None
     known = fitted_here and (search is None or not holds_frozen(winner.model))
-    return Selection(ranking, winner, fitted, len(candidates), reasons, known, stability, tuned)
+    return Selection(ranking, winner, fitted, len(candidates), known, stability, tuned)
 
 
 def _the_only(candidates: Sequence[Candidate], *, alpha: Level, searched: bool, known: bool) -> Selection:
@@ -432,7 +430,7 @@ def _the_only(candidates: Sequence[Candidate], *, alpha: Level, searched: bool, 
         found = "a search chooses by them" if searched else f"{len(candidates)} candidates are compared on them ({names})"
         advice = "raise ⟨tune_size⟩, tune by folds with ⟨tune_folds=5⟩, or bring one model and one score."
         raise ValueError(Message(f"No row is left for tuning, but {found}: {advice}"))
-    return Selection(Ranking((), (), float(as_rational(alpha)), 0), candidates[0], None, 1, {}, known)
+    return Selection(Ranking((), (), float(as_rational(alpha)), 0), candidates[0], None, 1, known)
 
 
 # ---------------------------------------------------------------------------------------------- what the winner shows

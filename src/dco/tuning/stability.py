@@ -138,21 +138,13 @@ def _winners_by(evaluated: Sequence[EvaluatedCandidate], rule: Rule, held: Seque
         curves.append(dict(zip(visited.tolist(), curve(visited), strict=True)))
     place = {entry.name: code for code, entry in enumerate(evaluated)}
 
-    def part(entry: EvaluatedCandidate, known: Mapping[float, Floats], rows: Integers) -> EvaluatedCandidate:
+    def part(entry: EvaluatedCandidate, known: Mapping[Any, Floats], rows: Integers) -> EvaluatedCandidate:
+        def sizes_at(threshold: Any) -> Floats:
+            return (known[threshold] if threshold in known else entry.sizes_at(threshold))[rows]
+
         y, centres = None if entry.y is None else entry.y[rows], entry.centres
-
-        def sizes_at(threshold: float | Floats) -> Floats:
-            found = None if isinstance(threshold, np.ndarray) else known.get(threshold)
-            return (entry.sizes_at(threshold) if found is None else found)[rows]
-
-        return replace(
-            entry,
-            scores=entry.scores[rows],
-            sizes_at=sizes_at,
-            sizes_at_each=None,
-            y=y,
-            centres=None if centres is None else lambda: centres()[rows],
-        )
+        own = None if centres is None else lambda: centres()[rows]
+        return EvaluatedCandidate(entry.name, entry.scores[rows], sizes_at, centres=own, y=y, n_labels=entry.n_labels)
 
     found = []
     for rows in held:
