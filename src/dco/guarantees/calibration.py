@@ -262,22 +262,16 @@ def note_targets(
     statement: Statement,
     support: tuple[float, float] | None,
 ) -> list[Note]:
-    """Calibration targets that score +inf: labels that the model never saw, numbers outside the support."""
-    notes = [] if structure.classes is None else _note_labels(structure, structure.classes, y, thresholds, statement)
+    """Calibration targets that score +inf (labels that the model never saw, numbers outside the support), absent labels."""
+    notes, classes = list[Note](), structure.classes
     outside = 0 if support is None else int(np.count_nonzero((y < support[0]) | (y > support[1])))
     if outside:
         text = f"{outside} of {counted(len(y), 'calibration row')} {have(outside)} a target outside the support"
         notes.append(Note("outside-support", f"{text}: {_LARGER}", Message("Widen ⟨support⟩, or correct these targets.")))
-    return notes
-
-
-def _note_labels(
-    structure: Structure, classes: AnyArray, y: AnyArray, thresholds: Mapping[Any, Threshold], statement: Statement
-) -> list[Note]:
-    """Labels that the model never saw score +inf; labels without a threshold of their own are in every set."""
-    notes, known = list[Note](), set(np.asarray(getattr(structure.model, "classes_", classes)).tolist())
-    rows = Counter(label for label in y.tolist() if label not in known)
-    if rows:
+    if classes is None:
+        return notes
+    known = set(np.asarray(getattr(structure.model, "classes_", classes)).tolist())
+    if rows := Counter(label for label in y.tolist() if label not in known):
         labels = first_few([f"{label!r}: {counted(count, 'row')}" for label, count in rows.most_common()])
         verb = "has a label" if rows.total() == 1 else "have labels"
         text = f"{rows.total()} of {counted(len(y), 'calibration row')} {verb} that the chosen model never saw ({labels})"

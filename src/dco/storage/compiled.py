@@ -17,7 +17,7 @@ from dco.foundations.errors import CorruptModelError
 def check_compiled(estimator: Any) -> None:
     """Refuse any part of an estimator that is not what compiled code takes for granted."""
     checks = _checks()
-    for part, columns in _walk(estimator):
+    for part, columns in walk(estimator):
         for kinds, fits, what in checks:
             if isinstance(part, kinds) and not fits(part, columns):
                 raise CorruptModelError(f"a {what}.")
@@ -81,10 +81,7 @@ def nodes_fit(left: Integers, right: Integers, feature: Any, *, inner: Bools, co
 
 
 def _neighbours_fit(tree: Any, _: int | None) -> bool:
-    """Whether the nodes of a KD-tree or Ball-tree hold rows that are there, and inner ones have both children.
-
-    The children of node i are 2 i + 1 and 2 i + 2.
-    """
+    """Nodes hold rows that are there, and inner ones have both children: 2 i + 1 and 2 i + 2 of node i."""
     bounds = 2 if type(tree).__name__.startswith("KD") else 1
     data, order, nodes, limits, _, _, n_nodes, *_, metric, weights = tree.__getstate__()
     start, end, inner = nodes["idx_start"], nodes["idx_end"], nodes["is_leaf"] == 0
@@ -104,7 +101,6 @@ def _neighbours_fit(tree: Any, _: int | None) -> bool:
 
 
 def _labels_fit(model: Any, _: int | None) -> bool:
-    """Whether a classifier by neighbours has one label for each row, and knows each."""
     if not hasattr(model, "classes_") or not hasattr(model, "_y"):
         return True
     labels = np.asarray(model._y)
@@ -118,7 +114,6 @@ def _labels_fit(model: Any, _: int | None) -> bool:
 
 
 def _svm_fits(model: Any, _: int | None) -> bool:
-    """Whether the arrays of a support vector machine have the shapes that libsvm takes for granted."""
     if not hasattr(model, "support_"):
         return True
     support, counts, vectors = np.asarray(model.support_), np.asarray(model._n_support), model.support_vectors_
@@ -142,7 +137,7 @@ def _svm_fits(model: Any, _: int | None) -> bool:
     )
 
 
-def _walk(estimator: Any) -> Iterator[tuple[Any, int | None]]:
+def walk(estimator: Any) -> Iterator[tuple[Any, int | None]]:
     """Every object reachable from an estimator, with the number of columns of the innermost model that holds it."""
     pending: list[tuple[Any, int | None]] = [(estimator, None)]
     seen: dict[int, Any] = {}

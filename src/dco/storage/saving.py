@@ -29,7 +29,7 @@ from dco.foundations.extras import installed
 from dco.foundations.files import written_beside
 from dco.foundations.notes import Note, show
 from dco.rows.fingerprints import object_fingerprint
-from dco.storage.compiled import attributes, check_compiled
+from dco.storage.compiled import attributes, check_compiled, walk
 from dco.storage.trusted_types import PACKAGES, trusted_names
 
 FORMAT = 4
@@ -258,16 +258,9 @@ _OWN_WAY = {  # packages whose models keep their numbers where no file of ours c
 
 
 def _cannot_save(estimator: Any, failure: Exception) -> TypeError:
-    packages = {type(part).__module__.partition(".")[0] for part in islice(_all_parts(estimator), 10_000)}
+    packages = {type(part).__module__.partition(".")[0] for part, _ in islice(walk(estimator), 10_000)}
     advice = next((words for package, words in _OWN_WAY.items() if package in packages), _ADVICE)
     return TypeError(f"{type(estimator).__name__}{_culprit(estimator)} cannot be saved: {failure}. {advice}")
-
-
-def _all_parts(thing: Any, depth: int = 8) -> Iterator[Any]:
-    """The thing and what it holds, to some depth."""
-    yield thing
-    for _, part in _parts(thing) if depth else ():
-        yield from _all_parts(part, depth - 1)
 
 
 def _culprit(thing: Any) -> str:
