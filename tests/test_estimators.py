@@ -991,9 +991,6 @@ def test_groups_that_the_caller_split_across_roles_are_refused() -> None:
     assert fit_roles_with_groups(train, tune, calibrate).certificate_.thresholds[0].n == 25
     with pytest.raises(dco.OverlappingRolesError, match="calibrate and tune share 25 groups"):
         fit_roles_with_groups(train, calibrate, calibrate)
-    for missing in ((None, calibrate), (tune, None)):
-        with pytest.raises(ValueError, match="for all roles or for none"):
-            fit_roles_with_groups(train, *missing)
 
 
 @pytest.mark.parametrize("options", [{}, {"tune_folds": 3}, {"tune_size": "auto"}], ids=str)

@@ -27,8 +27,6 @@ from dco.rows.roles import assign_roles
 from dco.rows.rows import SealedRows
 from dco.scores import LAC, AbsoluteResidual, TopK
 
-KNOWN_LABELS = " The label of the new row is known to the fit: sets hold known labels only."
-
 
 class RoundsOtherwiseAlone(ClassifierMixin, BaseEstimator):
     """Three kinds of rows; the probabilities of a row that comes alone are off by a last digit, as in a matrix product."""
@@ -115,34 +113,6 @@ def test_groups_that_depend_on_the_other_rows_are_refused():
         moving.fit(X, y)
     fixed = dco.DecoupledRegressor(Ridge(), alpha=0.1, condition_on=lambda X: X[:, 0] > 0, random_state=0).fit(X, y)
     assert len(fixed.certificate_.thresholds) == 2
-
-
-@pytest.mark.filterwarnings("ignore")
-def test_a_full_set_of_numbers_needs_no_word_about_labels():
-    """The whole line holds every value."""
-    rng = np.random.default_rng(3)
-    X, y = rng.normal(size=(20, 2)), rng.normal(size=20)
-    est = dco.DecoupledRegressor(Ridge(), alpha=0.01, random_state=0).fit(X, y)
-    assert est.certificate_.thresholds[0].value == np.inf
-    assert "label" not in est.certificate_.assumption
-    assert est.certificate_.verify(predictor=est).holds
-
-
-@pytest.mark.filterwarnings("ignore")
-def test_a_statement_for_each_group_holds_in_new_groups_for_labels_that_were_seen():
-    """A group without calibration rows gets full sets, and these hold the labels that are known."""
-    rng = np.random.default_rng(5)
-    y = rng.integers(2, size=200)
-    X = np.column_stack([rng.normal(size=200) + y, rng.integers(2, size=200)])
-    est = dco.DecoupledClassifier(GaussianNB(), [LAC()], alpha=0.1, condition_on=1, random_state=0).fit(X, y)
-    new = np.column_stack([X[:, 0], np.full(200, 2)])
-    assert est.predict_set(new).contains(y).all()
-    assert not est.predict_set(new).contains(np.full(200, 2)).any()
-    assert est.certificate_.assumption.endswith(KNOWN_LABELS)
-    assert est.certificate_.verify(predictor=est).holds
-    statement, assumption = est.certificate_.statement, est.certificate_.assumption.removesuffix(KNOWN_LABELS)
-    told = replace(est.certificate_, written={"statement": statement, "assumption": assumption})
-    assert not told.verify(predictor=est).holds
 
 
 @pytest.mark.parametrize("change", [{"score": TopK()}, {"uniform_seed": 7}, {"condition_on": "label"}])

@@ -223,8 +223,11 @@ def test_roles_can_be_balanced_over_labels(split, dealt) -> None:
             assert abs(y.sum() - len(y) / 2) <= 1
 
 
-def test_clusters_of_some_roles_only_are_refused() -> None:
-    for train, calibrate in ((np.arange(30), None), (None, np.arange(40))):
-        split = Split(0, given_calibrate=rows_of(40, 1000, clusters=calibrate))
-        with pytest.raises(ValueError, match="for all roles or for none"):
-            deal_roles(rows_of(30, clusters=train), split, seed=0)
+@pytest.mark.parametrize("given", ["train", "tune", "calibrate"])
+def test_clusters_of_one_role_only_are_refused(given) -> None:
+    train, tune, calibrate = (
+        rows_of(30, start, clusters=np.arange(30) if role == given else None)
+        for role, start in (("train", 0), ("tune", 1000), ("calibrate", 2000))
+    )
+    with pytest.raises(ValueError, match="for all roles or for none"):
+        deal_roles(train, Split(given_tune=tune, given_calibrate=calibrate), seed=0)
