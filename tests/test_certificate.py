@@ -330,6 +330,16 @@ def test_another_guarantee_with_words_and_numbers_that_fit_is_seen_by_the_predic
     assert {"alpha", "statement", "deployed threshold: rank"} <= failed
 
 
+def test_last_digits_of_a_law_from_another_version_of_scipy_are_no_change() -> None:
+    est = ridge().fit(X, Y)
+    (entry,) = est.certificate_.thresholds
+    for change, same in ((1e-12, True), (1e-3, False)):
+        made_then = replace(est.certificate_, thresholds=(replace(entry, coverage_low=entry.coverage_low * (1 - change)),))
+        own = replace(est.predictor_, certificate=made_then)
+        for certificate in (made_then, dco.Certificate.from_json(made_then.to_json())):
+            assert certificate.verify(predictor=own).holds == same
+
+
 ONE_EACH = np.arange(300)  # groups of one row: no count tells them from rows
 FORGED = {  # what was fitted, and the facts that a forger would rather have
     "void": (KINDS["void"], {"guarantee": "marginal", "reason": None}),

@@ -358,12 +358,6 @@ def test_the_refusal_names_the_innermost_part(tmp_path):
         dco.save(Holder({"inner": [0, Table(np.zeros(1), lambda x: x)]}).fit(None), tmp_path / "model.dco")
 
 
-def test_arrays_of_jax_are_refused_by_name(tmp_path):
-    jnp = pytest.importorskip("jax.numpy")
-    with pytest.raises(TypeError, match=r"Holder\.value"):
-        dco.save(Holder(jnp.zeros(3)), tmp_path / "model.dco")
-
-
 def test_untrusted_types_are_named_with_the_argument_that_trusts_them(tmp_path):
     path = tmp_path / "model.dco"
     dco.save(Holder(Setting(Fraction(1), ())), path)
