@@ -382,7 +382,9 @@ def test_fit_writes_a_certificate_to_keep_elsewhere(dco, home, tmp_path):
 
     fresh = (*fit[:-1], tmp_path / "n.dco", "--certificate")
     assert "--force" in dco.refuses(*fresh, copy)
-    assert "--out and --certificate both name" in dco.refuses(*fresh, tmp_path / "n.dco")
+    again = ("recalibrate", model, home / "new.csv", "--out", tmp_path / "n.dco", "--certificate")
+    for writing in (fresh, again):
+        assert "--out and --certificate both name" in dco.refuses(*writing, tmp_path / "n.dco")
     assert not (tmp_path / "n.dco").exists()
     assert f"Wrote {copy}." in dco(*fit, "--certificate", copy, "--force").output
 
