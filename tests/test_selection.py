@@ -10,12 +10,14 @@ import pytest
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.compose import TransformedTargetRegressor
 from sklearn.datasets import make_classification
+from sklearn.ensemble import RandomForestClassifier
 from sklearn.exceptions import FitFailedWarning
 from sklearn.frozen import FrozenEstimator
-from sklearn.linear_model import BayesianRidge, LogisticRegression, Ridge
+from sklearn.linear_model import BayesianRidge, LogisticRegression, QuantileRegressor, Ridge
 
 import dco
-from dco.scores import AbsoluteResidual, Score
+from dco.foundations.errors import IncompatibleScoreError
+from dco.scores import AbsoluteResidual, NormalisedResidual, QuantileResidual, Score
 from dco.scores.score import check_inverse, named_scores, score_label
 from dco.sets import Intervals
 from dco.tuning.proposals import with_ensemble
@@ -346,3 +348,41 @@ def test_a_fault_in_a_users_score_costs_that_score_alone() -> None:
     with pytest.warns(FitFailedWarning, match="out of reach"):
         est = dco.DecoupledClassifier(LogisticRegression(max_iter=500), scores, random_state=0).fit(X, y)
     assert len(est.ranking_.table) == 2
+
+
+# --- a model without the uncertainty that a score needs is told where it can come from -----------------------------------
+
+
+class OwnSpread(RegressorMixin, BaseEstimator):
+    """Has a spread under a name that nobody else knows."""
+
+    def fit(self, X: Any, y: Any) -> Any:
+        self.model_ = Ridge().fit(X, y)
+        return self
+
+    def predict(self, X: Any) -> Any:
+        return self.model_.predict(X)
+
+    def predict_std(self, X: Any) -> Any:
+        return np.ones(len(X))
+
+
+def test_a_model_that_gives_points_is_told_where_spreads_and_quantiles_come_from() -> None:
+    for scores in (NormalisedResidual(), [AbsoluteResidual(), NormalisedResidual()]):
+        with pytest.raises(
+            IncompatibleScoreError, match=r"return_std=True.*dco\.PointsWithSpread.*dco\.models\.ResidualSpread"
+        ):
+            dco.DecoupledRegressor({"own": OwnSpread()}, scores, random_state=0).fit(X, Y)
+    with pytest.raises(IncompatibleScoreError, match=r"dco\.models\.QuantilePair") as told:
+        dco.DecoupledRegressor(OwnSpread(), QuantileResidual(), random_state=0).fit(X, Y)
+    assert "ResidualSpread" not in str(told.value)
+    with pytest.raises(IncompatibleScoreError) as told:
+        dco.DecoupledClassifier(RandomForestClassifier(5), AbsoluteResidual(), random_state=0).fit(X, Y > 0)
+    assert "dco.models" not in str(told.value)
+
+
+def test_what_the_message_names_works() -> None:
+    fitted = dco.DecoupledRegressor(dco.models.ResidualSpread(OwnSpread()), NormalisedResidual(), random_state=0).fit(X, Y)
+    assert len(fitted.predict_set(X)) == len(X)
+    pair = dco.models.QuantilePair(QuantileRegressor(solver="highs"), alpha=0.1)
+    assert dco.DecoupledRegressor(pair, QuantileResidual(), random_state=0).fit(X, Y).best_candidate_

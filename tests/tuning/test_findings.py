@@ -1,13 +1,20 @@
-"""Notes of `fit` that tuning rows give: there when they are due, seldom when not, and blind to calibration rows."""
+"""What fit notes of tuning rows, seldom when it is not due and blind to calibration rows; and sets cut to a support."""
 
+import json
 import warnings
+from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
-from scipy.stats import binom
-from sklearn.linear_model import LogisticRegression, Ridge
+from click.testing import CliRunner
+from scipy.stats import beta, binom, kstest, norm
+from sklearn.dummy import DummyRegressor
+from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge
 
 import dco
+from dco.cli.main import main
+from dco.scores import AbsoluteResidual
 from dco.tuning.selection import note_classes, note_one_width
 
 RNG = np.random.default_rng(0)
@@ -65,3 +72,90 @@ def test_calibration_rows_change_no_note():
             est.fit(X[:500], RARE[:500], calibrate=(X[1000:1500], labels), **parts)
         notes.append([note for note in est.notes_ if note.kind == "low-classes"])
     assert notes[0] == notes[1] != []
+
+
+# ``support=``: sets are cut to where y lies, in ranking too, and coverage keeps its law
+
+
+def rows(n=400, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 1))
+    return X, np.abs(X[:, 0] + rng.normal(size=n))
+
+
+def test_sets_and_sizes_in_the_ranking_are_cut_and_the_rest_is_as_before(tmp_path):
+    X, y = rows()
+    plain, cut = (dco.DecoupledRegressor(LinearRegression(), AbsoluteResidual(), support=support, random_state=0).fit(X, y)
+                  for support in (None, (0, None)))  # fmt: skip
+    assert cut.best_candidate_ == plain.best_candidate_ == "linearregression / AbsoluteResidual"
+    before, after = plain.predict_set(X), cut.predict_set(X)
+    np.testing.assert_array_equal(after.lower, np.maximum(before.lower, 0))
+    np.testing.assert_array_equal(after.contains(y), before.contains(y))
+    np.testing.assert_array_equal(after.contains(-np.ones(400)), np.zeros(400, dtype=bool))
+    assert cut.ranking_.table[0].mean_size < plain.ranking_.table[0].mean_size
+    assert cut.certificate_.thresholds == plain.certificate_.thresholds
+    dco.save(cut, tmp_path / "m.dco")
+    again = dco.load(tmp_path / "m.dco")
+    np.testing.assert_array_equal(np.asarray(again.predict_set(X)), np.asarray(after))
+    certificate = dco.Certificate.from_json(again.certificate_.to_json())
+    assert certificate.support == (0.0, np.inf)
+    assert "cut to the support, 0 to inf" in str(certificate)
+    assert certificate.verify(X[cut.splits_.calibrate], y[cut.splits_.calibrate], predictor=again).holds
+    assert not replace(certificate, support=(0.0, 5.0)).verify(predictor=again).holds
+    older = {name: value for name, value in json.loads(certificate.to_json()).items() if name != "support"}
+    assert dco.Certificate.from_json(json.dumps(older)).support is None
+
+
+def test_coverage_follows_its_beta_law():
+    """Rate of error 1 %: |N(0, 1)| around its mean, cut at 0; the ends give the coverage."""
+    rng, coverage = np.random.default_rng(1), []
+    for seed in range(200):
+        y = np.abs(rng.normal(size=60))
+        est = dco.DecoupledRegressor(
+            DummyRegressor(), AbsoluteResidual(), tune_size=0, calibrate_size=39, support=(0, None), random_state=seed
+        ).fit(np.zeros((60, 1)), y)
+        ((low, high),) = est.predict_set(np.zeros((1, 1)))
+        coverage.append(2 * (norm.cdf(high) - norm.cdf(low)))
+    assert kstest(coverage, beta(36, 4).cdf).pvalue > 0.01
+
+
+def test_it_is_advised_and_never_inferred():
+    X, y = rows()
+    est = dco.DecoupledRegressor(LinearRegression(), random_state=0).fit(X, y)  # advice is no warning
+    (note,) = est.notes_
+    assert note.kind == "below-zero"
+    assert "support=(0, None)" in note.remedy
+    assert est.predict_set(X).lower.min() < 0
+    assert dco.DecoupledRegressor(LinearRegression(), support=(0, None), random_state=0).fit(X, y).notes_ == []
+    assert dco.DecoupledRegressor(LinearRegression(), random_state=0).fit(X, y - 1).notes_ == []
+
+
+def test_targets_outside_the_support_are_told():
+    X, y = rows(100)
+    with pytest.raises(ValueError, match=r"of 75 training and tuning targets .* lie outside support \(1 to inf\)"):
+        dco.DecoupledRegressor(LinearRegression(), support=(1, None), random_state=0).fit(X, y)
+    est = dco.DecoupledRegressor(LinearRegression(), support=(0, None), random_state=0)
+    with pytest.warns(UserWarning, match="1 of 20 calibration rows has a target outside the support"):
+        est.fit(X[:80], y[:80], calibrate=(X[80:], np.r_[-5.0, y[81:]]))
+    assert np.isinf(est.predictor_.calibration.scores).sum() == 1
+
+
+@pytest.mark.parametrize("support", [(1, 0), 3, (0, 1, 2), ("a", "b")])
+def test_a_support_is_a_pair(support):
+    X, y = rows(50)
+    with pytest.raises(ValueError, match="the lower number first"):
+        dco.DecoupledRegressor(LinearRegression(), support=support).fit(X, y)
+    with pytest.raises(ValueError, match="for numbers"):
+        dco.DecoupledClassifier(support=support).fit(X, y > 1)
+
+
+def test_the_command_takes_a_range_and_advises_it(tmp_path):
+    X, y = rows(200)
+    pd.DataFrame({"x": X[:, 0], "y": y}).to_csv(tmp_path / "rows.csv", index=False)
+    words = ["fit", str(tmp_path / "rows.csv"), "--target", "y", "--models", "linear", "--scores", "absolute"]
+    told = CliRunner().invoke(main, [*words, "--out", str(tmp_path / "a.dco")])
+    assert "--range 0 inf cuts them there" in told.stderr
+    told = CliRunner().invoke(main, [*words, "--range", "0", "inf", "--out", str(tmp_path / "b.dco")])
+    assert "reach below 0" not in told.stderr
+    assert "Sets are cut to the support, 0 to inf" in told.stdout
+    assert dco.load(tmp_path / "b.dco").certificate_.support == (0.0, np.inf)

@@ -4,20 +4,11 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from scipy.stats import beta, binom, kstest, norm
+from scipy.stats import beta, binom, binomtest, kstest, norm
 from sklearn.linear_model import LogisticRegression, Ridge
 
 import dco
 from dco.tuning.objectives import OBJECTIVES, Objective, objective_of, register_objective
-
-
-def upper(hits, n, error):
-    """The largest p with P(Bin(n, p) <= hits) >= error, by bisection."""
-    low, high = hits / n, 1.0
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if binom.cdf(hits, n, middle) >= error else (low, middle)
-    return low if hits < n else 1.0
 
 
 def even_by_definition(score, prediction, centre, y, alpha, *, tolerance=0.05, groups=(), labels=None):
@@ -35,7 +26,7 @@ def even_by_definition(score, prediction, centre, y, alpha, *, tolerance=0.05, g
     lacking = []
     for rows in slices:
         hits = sum(bool(covered[i]) for i in rows)
-        bound = upper(hits, len(rows), 0.05 / len(slices))
+        bound = binomtest(hits, len(rows), alternative="less").proportion_ci(1 - 0.05 / len(slices)).high
         lacking.append(min(1 - alpha - bound, 1 - alpha - tolerance - hits / len(rows)))
     whole = max(y) - min(y) if labels is None else len(labels)
     told = [whole if empty else size for empty, size in zip(sets.is_empty(), sizes, strict=True)]
