@@ -213,6 +213,7 @@ def _check_fractions(data: bytes) -> None:
 
     Whatever has the `__id__` of a part may be built in its place, so all that share one are checked.
     """
+    wrong = CorruptModelError("a fraction in this file is not made of two whole numbers.")
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         pending = [json.loads(archive.read(_SCHEMA))]
     nodes: list[dict[str, Any]] = []
@@ -221,16 +222,13 @@ def _check_fractions(data: bytes) -> None:
         thing = pending.pop()
         if isinstance(thing, dict):
             nodes.append(thing)
-            if isinstance(thing.get("__id__"), int | str):
-                same.setdefault(thing["__id__"], []).append(thing)
-            pending += thing.values()
-        elif isinstance(thing, list):
-            pending += thing
+            same.setdefault(str(thing.get("__id__")), []).append(thing)
+        pending += thing.values() if isinstance(thing, dict) else thing if isinstance(thing, list) else ()
 
     def contents(node: dict[str, Any], loader: str) -> list[Any]:
-        alike = [node, *same.get(node.get("__id__"), ())]
+        alike = same[str(node["__id__"])]
         if any(other["__loader__"] != loader for other in alike):  # no fraction that `save` wrote has such a part
-            raise CorruptModelError("a fraction in this file is not made of two whole numbers.")
+            raise wrong
         return [other["content"] for other in alike]
 
     for fraction in nodes:
@@ -238,7 +236,7 @@ def _check_fractions(data: bytes) -> None:
             arguments = [argument for held in contents(fraction["content"], "TupleNode") for argument in held]
             texts = [text for argument in arguments for text in contents(argument, "JsonNode")]
             if fraction["__loader__"] != "ConstructorFromReduceNode" or not all(map(_is_whole, texts)):
-                raise CorruptModelError("a fraction in this file is not made of two whole numbers.")
+                raise wrong
 
 
 def _is_whole(text: str) -> bool:
