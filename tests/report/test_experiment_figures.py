@@ -31,22 +31,18 @@ def rows(guarantee: str) -> list[dict[str, Any]]:
     ]
 
 
-def test_histograms_of_coverage_say_what_the_dashed_line_is_and_keep_it_off_their_legend(
+def test_figures_of_coverage_say_what_the_dashed_line_is_and_keep_it_off_their_legend(
     drawn: list[Any], tmp_path: Path
 ) -> None:
     figures.coverage_histograms({"BQ": rows("pac"), "DCO": rows("marginal")}, target=0.8, folder=tmp_path, name="law")
-    (figure,) = drawn
-    for axis in figure.axes:
+    figures.coverage_and_size({"BQ": rows("pac")}, target=0.8, size="width", folder=tmp_path, name="boxes")
+    histograms, boxes = drawn
+    for axis in histograms.axes:
         legend = axis.get_legend()
         assert "target" in [text.get_text() for text in legend.get_texts()]
         (line,) = [line for line in axis.lines if line.get_label() == "target"]
         top = line.get_transform().transform(line.get_xydata())[:, 1].max()
         assert top <= legend.get_window_extent().y0
         assert all(tick == round(tick) for tick in axis.get_yticks())  # splits are counted
-
-
-def test_box_plots_of_coverage_say_what_the_dashed_line_is(drawn: list[Any], tmp_path: Path) -> None:
-    figures.coverage_and_size({"BQ": rows("pac")}, target=0.8, size="width", folder=tmp_path, name="boxes")
-    (figure,) = drawn
-    (legend,) = figure.legends
+    (legend,) = boxes.legends
     assert [text.get_text() for text in legend.get_texts()] == ["guarantee: pac", "target"]
