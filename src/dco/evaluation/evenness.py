@@ -92,29 +92,23 @@ def share_interval(hits: int, n: int, *, confidence: float = 0.95) -> tuple[floa
 
     tail = (1 - confidence) / 2
     low = 0.0 if hits == 0 else float(betaincinv(hits, n - hits + 1, tail))
-    high = 1.0 if hits == n else float(betaincinv(hits + 1, n - hits, 1 - tail))
-    return low, high
+    return low, 1.0 if hits == n else float(betaincinv(hits + 1, n - hits, 1 - tail))
 
 
-def conditional_coverage(
-    X: Any, centres: Floats, covered: Bools, *, alpha: float, seed: int = 0
-) -> tuple[Slab | None, ExcessRisk | None]:
+def conditional_coverage(X: Any, centres: Floats, covered: Bools, *, alpha: float) -> tuple[Slab | None, ExcessRisk | None]:
     """The worst slab and the excess risk, by the columns of X and the prediction; None for fewer than 100 rows."""
     n = len(covered)
     if n < _FEWEST:
         return None, None
-    order = np.random.default_rng(seed).permutation(n)
-    choosing, others = np.split(order, [min(n // 2, _CHOOSING)])
-    columns = {**_columns(X, n), "the prediction": (centres, None)}
+    choosing, others = np.split(np.random.default_rng(0).permutation(n), [min(n // 2, _CHOOSING)])
+    columns = {**_columns(X), "the prediction": (centres, None)}
     features = np.clip(np.column_stack([values for values, _ in columns.values()]), -_LARGEST, _LARGEST)
     labels = [(name, kind) for name, (_, kind) in columns.items()]
-    return (
-        _worst_slab(features, labels, covered, choosing, others, seed=seed),
-        _excess_risk(features, covered, choosing, others, level=1 - alpha),
-    )
+    risk = _excess_risk(features, covered, choosing, others, level=1 - alpha)
+    return _worst_slab(features, labels, covered, choosing, others), risk
 
 
-def _columns(X: Any, n: int) -> dict[str, tuple[Floats, AnyArray | str | None]]:
+def _columns(X: Any) -> dict[str, tuple[Floats, AnyArray | str | None]]:
     """The columns of a table as numbers, with what these stand for: texts become codes, dates seconds, gaps the median."""
     if hasattr(X, "columns"):
         found = {str(name): np.asarray(X[name]) for name in list(X.columns)[:_COLUMNS]}
@@ -147,12 +141,10 @@ def _where(column: tuple[str, AnyArray | str | None], values: Floats) -> str:
     return f"{name} from {low} to {high}" if low != high else f"{name} {low}"
 
 
-def _worst_slab(
-    features: Floats, columns: list[Any], covered: Bools, choosing: Integers, others: Integers, *, seed: int
-) -> Slab | None:
+def _worst_slab(features: Floats, columns: list[Any], covered: Bools, choosing: Integers, others: Integers) -> Slab | None:
     """Slabs along each column and along random directions, cut at quantiles: the least coverage among `choosing`."""
     d, scale = features.shape[1], features[choosing].std(axis=0)
-    mixes = np.random.default_rng([seed, 1]).normal(size=(d, _MIXES if d > 1 else 0))
+    mixes = np.random.default_rng([0, 1]).normal(size=(d, _MIXES if d > 1 else 0))
     directions = np.hstack([np.eye(d), mixes / np.where(scale > 0, scale, 1)[:, None]])
     along, hits = features[choosing] @ directions, covered[choosing].astype(np.float64)
     worst, at = 2.0, (0, -np.inf, np.inf)
@@ -174,10 +166,8 @@ def _worst_slab(
     held = others[(new > low) & (new <= high)]
     if not held.size:
         return None
-    values = along[:, place]
-    inside = values[(values > low) & (values <= high)]
-    where = _where(columns[place], inside) if place < d else "a mix of columns"
-    found = int(covered[held].sum())
+    values, found = along[:, place], int(covered[held].sum())
+    where = _where(columns[place], values[(values > low) & (values <= high)]) if place < d else "a mix of columns"
     return Slab(where, held.size, found / held.size, *share_interval(found, held.size))
 
 

@@ -43,14 +43,12 @@ def fixed(value: float, decimals: int) -> str:
     return f"{value:,.{decimals}f}".replace(",", "\u202f").replace("-", "−")
 
 
-def percent(share: float | None, digits: int = 1) -> str:
+def percent(share: float | None) -> str:
     """A share in per cent; a share that is not 1 is never written as 100 %."""
     if share is None or math.isnan(share):
         return "–"
-    value, least = round(100 * share, digits), 10.0**-digits
-    if 0 < share < 1:
-        value = min(max(value, least), 100 - least)
-    return f"{value:.{digits}f}\u202f%"
+    value = round(100 * share, 1)
+    return f"{min(max(value, 0.1), 99.9) if 0 < share < 1 else value:.1f}\u202f%"
 
 
 def level_percent(alpha: float) -> str:

@@ -235,18 +235,15 @@ def _sizes(live: Live, numbers: ReportNumbers, rows: GivenRows) -> dict[str, Any
         live.say(meanname=f"mean {fixed(mean, decimals)}")
         live.say("share", **{str(place): f"{round(100 * place * step, 6):g}\u202f%" for place in range(5)})
         live.say("s", **{str(place): str(count) for place, count in enumerate(level.size_counts)})
+    lows = [math.ceil(edge) for edge in edges]
+    bins = [str(a) if b == a + 1 else f"{a} to {b - 1}" for a, b in pairwise(lows)]
     if numbers.classes is None:
-        names = [number(edge) for edge in edges]
-        bins = [f"{a} to {b}" for a, b in pairwise(names)]
-    else:
-        lows = [math.ceil(edge) for edge in edges]
-        names = list(map(str, lows))
-        bins = [str(a) if b == a + 1 else f"{a} to {b - 1}" for a, b in pairwise(lows)]
+        bins = [f"{number(a)} to {number(b)}" for a, b in pairwise(edges)]
     ticks = scale.ticks(6, whole=numbers.classes is not None)
     return {
         "size_ticks": [tick for tick in ticks if tick.at + 4 * len(tick.label) < plots.RIGHT - 30],  # room for "more"
         "size_shares": [plots.upwards(0, 4)(place) for place in range(5)],
-        "size_bins": [*bins, f"{names[-1]} and more"],
+        "size_bins": [*bins, f"{number(edges[-1]) if numbers.classes is None else lows[-1]} and more"],
     }
 
 
