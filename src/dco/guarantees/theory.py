@@ -1,8 +1,7 @@
 """Laws of coverage and sample sizes: what a split can be expected to give, before and after it is made.
 
-Every calculator states its formula and its source. Where the paper's bound and a sharper one exist, both are here. Numbers
-that decide something (ranks) come from `dco.foundations.ranks`, exactly; the probabilities around them are floats.
-``scipy.stats`` is imported when first needed: it is slow to import.
+Every calculator states its formula and source; where a bound sharper than the paper's exists, both are here. Numbers that
+decide something (ranks) come from `dco.foundations.ranks`, exactly; the probabilities around them are floats.
 """
 
 from __future__ import annotations
@@ -20,6 +19,12 @@ from scipy.special import betainc, betaincc, betaincinv, betaln, erfcx, ndtri
 from dco.foundations.arrays import Integers
 from dco.foundations.ranks import Level, as_count, as_positive, as_rational, rank_for, smallest_n_for
 
+__all__ = [
+    "CalibrationSize", "Consistency", "PacGap", "RecalibrationBound", "TuningAccuracy", "calibration_size",
+    "coverage_consistency", "coverage_law", "coverage_law_of_rank", "coverage_variance", "hits_cdf", "hits_law",
+    "least_wasteful_size", "pac_gap", "quantile_accuracy", "quantile_distance", "ranks_near_threshold", "simultaneous_slack",
+    "size_after_recalibration", "tuning_accuracy", "tuning_sample_size",
+]  # fmt: skip
 _UNUSUAL = 0.05  # below this p-value an observed coverage is called unusual
 DOUBTFUL = 0.01  # below this p-value an observed coverage is called inconsistent with its law
 _SELDOM = 1e-6  # how often the threshold of other rows may fall outside the ranks that are looked at
