@@ -74,9 +74,7 @@ def records_of(model: Any) -> tuple[type, ...]:
             native += [PointsWithSpread] if "return_std" in inspect.signature(last.predict).parameters else []
         native.append(Points)
     if not native:
-        raise TypeError(
-            f"{name_of(model)} is neither a classifier nor a regressor: it has no predict or predict_distribution."
-        )
+        raise TypeError(f"{name_of(model)} is neither a classifier nor a regressor: no predict, no predict_distribution.")
     reachable = {derived for record in native for derived in _DERIVED[record]}
     return tuple(record for record in _DERIVED if record in reachable)
 

@@ -370,9 +370,7 @@ class _Standardised:
         x_mean, y_mean = X.mean(axis=0), float(y.mean())
         x_scale, y_scale = X.std(axis=0), float(y.std())
         if y_scale <= 1e-10 * abs(y_mean) or y_scale == 0:
-            raise ValueError(
-                f"y is constant ({y[0]} in all {len(y)} rows), so the noise has no proper posterior. Check the target."
-            )
+            raise ValueError(f"y is constant ({y[0]} in all {len(y)} rows), so the noise has no proper posterior.")
         # A constant column's computed spread is rounding error of its mean, not always an exact 0.
         kept = x_scale > 1e-10 * np.abs(x_mean)
         scale = np.where(kept, x_scale, 1.0)

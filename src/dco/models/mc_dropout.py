@@ -245,8 +245,7 @@ def _train(tasks: Sequence[tuple[MCDropoutClassifier, _Task]], *, memory: float 
             for (head, _), (head.weights_, head.biases_) in zip(group, _run_training(group), strict=True):
                 if not all(np.all(np.isfinite(a)) for a in (*head.weights_, *head.biases_)):
                     raise ValueError(
-                        "Training diverged: a weight is not finite. Use standardise=True, or a smaller learning_rate than "
-                        f"{head.learning_rate}."
+                        f"Training diverged: take standardise=True, or a learning_rate below {head.learning_rate}."
                     )
 
 

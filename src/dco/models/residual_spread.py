@@ -56,9 +56,7 @@ class ResidualSpread(MadeOfRegressors):
     def fit(self, X: Any, y: Any, *, groups: Any = None, **params: Any) -> ResidualSpread:
         """Fit both models. `params` (sample_weight ...) go to every fit, cut by fold if they have one value per row."""
         if not self.floor > 0:
-            raise ValueError(
-                f"floor must be greater than 0, got {self.floor}: a spread of 0 makes a normalised residual 0 / 0."
-            )
+            raise ValueError(f"floor must be greater than 0, so that no residual is divided by 0; got {self.floor}.")
         base, routing = self._base(), get_config()["enable_metadata_routing"]
         y = y if y is None else column_or_1d(y, warn=True)
         for_model, for_spread = self._routed(params).values()
@@ -97,9 +95,7 @@ class ResidualSpread(MadeOfRegressors):
         if not isinstance(self.cv, Integral):
             return self.cv
         if self.cv < 2:
-            raise ValueError(
-                f"cv must be at least 2 folds, got {self.cv}: a residual needs a model that has not seen its row."
-            )
+            raise ValueError(f"cv must be at least 2 folds, so that residuals are of rows not seen; got {self.cv}.")
         if n < 2:
             raise ValueError(f"out-of-fold residuals need at least 2 rows, got n_samples={n}.")
         # few rows: leave one out. Shuffled, because rows often come sorted by something that matters

@@ -218,8 +218,7 @@ def _expected_losses(prediction: ClassRecord, sets: LabelSets, losses: Floats) -
     record = on_host(prediction.as_probabilities())
     if len(record) != len(sets) or record.n_classes != sets.n_classes:
         raise ValueError(
-            f"the prediction has {len(record)} rows and {record.n_classes} labels, but the sets have {len(sets)} rows and "
-            f"{sets.n_classes} labels."
+            f"the sets have {len(sets)} rows, {sets.n_classes} labels, the prediction {len(record)} and {record.n_classes}."
         )
     return np.asarray(record.probabilities @ losses[:, : record.n_known].T)
 

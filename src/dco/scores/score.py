@@ -59,9 +59,7 @@ class Score(ABC):
 
     def every_label(self, prediction: Any) -> Floats:
         """The score of every label, (n, K); for scores of classes that offer it."""
-        raise IncompatibleScoreError(
-            f"{type(self).__name__} does not give the scores of every label: no every_label(prediction)."
-        )
+        raise IncompatibleScoreError(f"{type(self).__name__} does not give every label's score: no every_label(prediction).")
 
 
 class OfScores(Score):
