@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy.stats import betabinom, binom, chisquare
+from scipy.stats import betabinom, chisquare
 
 from dco import ClassDraws, ClassProbabilities, conformal_rank, split_conformal
 from dco.scores import APS, LAC, RAPS, SAPS, AddOneIn, Margin, PosteriorNLL, TopK
@@ -86,42 +86,6 @@ def test_the_law_check_notices_one_rank_too_many():
     rank = conformal_rank(N_CALIBRATE, alpha=ALPHA) + 1
     counts = betabinom(N_TEST, rank, N_CALIBRATE + 1 - rank).rvs(size=REPEATS, random_state=rng)
     assert law_p_value(counts) < 1e-6
-
-
-@pytest.mark.parametrize("kind", ["few classes", "trees", "saturated"])
-@pytest.mark.parametrize("score", TIED.values(), ids=TIED.keys())
-def test_hits_are_at_least_the_law_where_scores_are_tied(score, kind):
-    """Ties only add coverage: mean hits lie above the law's mean less 3.5 standard errors (error rate 0.0003 each)."""
-    rng = np.random.default_rng(22)
-    passes, y = wrong_model(rng, 3)
-    if kind == "trees":
-        passes = np.round(passes * 4) + 1e-9
-        passes = passes / passes.sum(axis=2, keepdims=True)
-    elif kind == "saturated":
-        passes = softmax(60.0 * np.log(passes))
-    counts = hits(score, rng, passes[:1], y)
-    assert counts.mean() > law().mean() - 3.5 * law().std() / np.sqrt(REPEATS)
-
-
-@pytest.mark.parametrize("score", [APS(randomised=True), RAPS(0.02, 1, randomised=True), SAPS(0.1, randomised=True)])
-def test_repeated_rows_may_share_their_uniform(score):
-    """A uniform that is a function of x makes the score one fixed function of (x, y): still exchangeable.
-
-    400 distinct rows, each with its uniform, are drawn again and again. Coverage of one test row a repeat is Bernoulli with
-    a mean of at least k / (n + 1), and more only by ties of equal (x, y): bounds at 4 standard errors.
-    """
-    rng = np.random.default_rng(24)
-    atoms, n, repeats = 400, 19, 6000
-    values, own = softmax(1.5 * rng.standard_normal((atoms, 4))), rng.uniform(size=atoms)
-    x = rng.integers(atoms, size=(repeats, n + 1))
-    y = drawn_labels(rng, values[x.ravel()])
-    every = score.observed(ClassProbabilities(values[x.ravel()], uniforms=own[x.ravel()]), y).reshape(repeats, n + 1)
-    thresholds = np.array([split_conformal(row, alpha=0.25).value for row in every[:, :n]])
-    test = ClassProbabilities(values[x[:, n]], uniforms=own[x[:, n]])
-    covered = score.sets(test, thresholds).contains(y.reshape(repeats, n + 1)[:, n]).mean()
-    wanted = conformal_rank(n, alpha=0.25) / (n + 1)
-    error = 4 * binom(repeats, wanted).std() / repeats
-    assert wanted - error < covered < wanted + n / atoms + error
 
 
 def oracle_members(score: Any, p: np.ndarray, y: np.ndarray, p_test: np.ndarray, alpha: float) -> np.ndarray:

@@ -104,16 +104,6 @@ def test_scores_agree_in_every_way_of_asking(kind):
         assert np.array_equal(score.sizes(prediction, float(t)), sets.sizes())
 
 
-def test_zero_one_loss_gives_sets_of_the_most_likely_labels():
-    """With loss 1[a != y], RAC at price 0 is the top label; labels then come in one step, at a price of 1 / (1 - p_max)."""
-    p = np.random.default_rng(2).dirichlet(np.ones(4), size=50)
-    scores = RiskAverse(1 - np.eye(4)).every_label(ClassProbabilities(p))
-    top = p.argmax(axis=1)
-    assert np.all(scores[np.arange(50), top] == 0)
-    others = ~np.eye(4, dtype=bool)[top]
-    assert scores[others].reshape(50, 3) == pytest.approx(np.repeat(1 / (1 - p.max(axis=1)), 3).reshape(50, 3))
-
-
 @pytest.mark.parametrize("kind", BOTH)
 def test_labels_by_name_and_labels_never_seen(kind):
     p = np.random.default_rng(4).dirichlet(np.ones(2), size=20)
@@ -178,18 +168,6 @@ def test_methods_of_the_scores_are_the_two_rules():
     assert averse.worst_loss.tolist() == [0, 2, 2]
     assert optimal.robust_loss.tolist() == pytest.approx([0.9, 2.0, 2.0])
     assert len(optimal) == 3
-
-
-def test_the_certified_loss_bound_holds():
-    """P(loss of the action <= worst loss over the set) >= coverage, row by row."""
-    rng = np.random.default_rng(7)
-    p = rng.dirichlet(np.ones(3), size=400)
-    y = rng.integers(0, 3, size=400)
-    score, prediction = RiskAverse(LOSSES), ClassProbabilities(p)
-    sets = score.sets(prediction, float(np.quantile(score.observed(prediction, y), 0.6)))
-    result = score.act(sets, prediction)
-    kept = LOSSES[result.actions, y] <= result.worst_loss
-    assert np.all(kept[sets.contains(y)])
 
 
 def test_bad_matrices_are_refused():

@@ -16,8 +16,6 @@ from dco.scores.density import HighestDensityMass, PredictiveDensity
 from dco.scores.level_sets import level_sets, level_sets_at
 from dco.scores.mixtures import distribution, log_density
 from dco.scores.regression import NormalisedResidual
-from dco.tuning import tune
-from dco.tuning.search import tune_levels
 
 DENSITY, MASS = PredictiveDensity(), HighestDensityMass()
 both = pytest.mark.parametrize("score", [DENSITY, MASS], ids=["density", "mass"])
@@ -128,17 +126,6 @@ def test_several_levels_need_not_be_finite_nor_several():
     np.testing.assert_array_equal(DENSITY.sizes_at_several(mixtures, [1.5])[0], DENSITY.sizes(mixtures, 1.5))
 
 
-def test_tuning_at_several_levels_is_tuning_at_each():
-    rng = np.random.default_rng(0)
-    candidates = {f"{spread}": (DENSITY, posterior(60, 50, spread=spread, seed=1)) for spread in (0.2, 1.0)}
-    y = rng.normal(size=60)
-    for alpha, ranking in zip((0.05, 0.2, 0.5), tune_levels(candidates, y, alphas=(0.05, 0.2, 0.5)), strict=True):
-        alone = tune(candidates, y, alpha=alpha)
-        for row, other in zip(ranking.table, alone.table, strict=True):
-            assert (row.name, row.ranking_threshold) == (other.name, other.ranking_threshold)
-            assert row.mean_size == pytest.approx(other.mean_size, rel=1e-9)
-
-
 @pytest.mark.parametrize("seed", range(20))
 def test_the_fast_and_the_certified_path_agree(seed, monkeypatch):
     """The same rows with the Chebyshev path switched off."""
@@ -159,22 +146,6 @@ def test_smooth_rows_take_the_fast_path(monkeypatch):
     monkeypatch.setattr(dco.scores.level_sets, "_certified_segments", lambda *a: sent.append(len(a[3])) or [])
     level_sets(posterior(100, 200), np.full(100, -1.5))
     assert sent == [0]
-
-
-@pytest.mark.parametrize(("modes", "pieces"), [(2, 2), (3, 3), (5, 5)])
-def test_each_mode_above_the_level_is_a_piece(modes, pieces):
-    means = 6.0 * np.arange(modes)
-    sets = DENSITY.sets(GaussianMixtures(means[None], np.ones(modes)), -np.log(0.1 / modes))
-    got = sets.pieces(0)
-    assert got.shape == (pieces, 2)
-    half = np.sqrt(2 * np.log(norm.pdf(0) / 0.1))
-    # a neighbour six sds away lifts the density by less than 2e-3 of the level, so the ends move by little
-    np.testing.assert_allclose(got, means[:, None] + [-half, half], atol=2e-3)
-    assert not sets.contains([3.0])[0]
-    assert sets.contains([6.0])[0]
-    hull = sets.hull()
-    assert hull.lower[0] == got[0, 0]
-    assert hull.upper[0] == got[-1, 1]
 
 
 def test_a_needle_beside_a_hill_is_found():

@@ -111,17 +111,6 @@ def test_calibrated_sets_are_not_larger_than_they_must_be(score):
     assert np.all(sets.to_dense() <= added)
 
 
-def test_a_model_that_is_right_often_enough_gets_its_first_label_alone():
-    rng = np.random.default_rng(4)
-    p = np.tile([0.5, 0.3, 0.2], (500, 1))
-    y = np.where(rng.uniform(size=500) < 0.95, 0, 1)
-    prediction = ClassProbabilities(p, uniforms=rng.uniform(size=500))
-    score = NeverEmpty(APS(randomised=True))
-    threshold = split_conformal(score.observed(prediction, y), alpha=0.1)
-    assert threshold.value == LEAST
-    assert score.sets(prediction, threshold).to_lists() == [[0]] * 500
-
-
 def test_an_estimator_says_that_the_law_is_a_bound_where_the_first_label_is_enough():
     """Nine in ten rows are right by the first label: scores are tied at the least float, and nothing is called infinite."""
     from sklearn.linear_model import LogisticRegression
