@@ -79,7 +79,8 @@ class OfScores(Score):
 
     def fitted(self, y: ArrayLike) -> Score:
         """With what `score` learns from training targets."""
-        return replace(self, score=self.score.fitted(y))  # type: ignore[type-var]
+        one = "score" in vars(self)
+        return replace(self, score=self.score.fitted(y)) if one else self  # type: ignore[type-var]
 
 
 def _parts(score: Score) -> list[Score]:
