@@ -46,16 +46,15 @@ def _summarise(mixtures: GaussianMixtures, levels: F64) -> _Summary:
     summary = _Summary(*(np.empty(len(mixtures)) for _ in range(5)))
     log_draws, limit = np.log(mixtures.means.shape[1]), np.finfo(np.float64).max
     with np.errstate(over="ignore", invalid="ignore"):
-        for block in blocks_of(mixtures, np.arange(len(mixtures))):
-            where = block.where
+        for where, means, inverse, peaks in blocks_of(mixtures, np.arange(len(mixtures))):
             # f <= max_t N(y; mu_t, s_t): a component with all the weight reaches the level at most this far out
-            room = 2 * (block.log_peaks + log_draws - levels[where, None])
-            reach = np.where(room >= 0, np.sqrt(room), -np.inf) / block.inverse
-            summary.first_mean[where] = block.means.min(axis=1)
-            summary.last_mean[where] = block.means.max(axis=1)
-            summary.smallest_sd[where] = 1 / block.inverse.max(axis=1)
-            summary.lower[where] = np.maximum((block.means - reach).min(axis=1), -limit)
-            summary.upper[where] = np.minimum((block.means + reach).max(axis=1), limit)
+            room = 2 * (peaks + log_draws - levels[where, None])
+            reach = np.where(room >= 0, np.sqrt(room), -np.inf) / inverse
+            summary.first_mean[where] = means.min(axis=1)
+            summary.last_mean[where] = means.max(axis=1)
+            summary.smallest_sd[where] = 1 / inverse.max(axis=1)
+            summary.lower[where] = np.maximum((means - reach).min(axis=1), -limit)
+            summary.upper[where] = np.minimum((means + reach).max(axis=1), limit)
     return summary
 
 
@@ -356,15 +355,14 @@ def _decide(mixtures: GaussianMixtures, rows: Integers, levels: F64, low: F64, h
     inside, outside, monotone = (np.zeros(len(rows), dtype=bool) for _ in range(3))
     ceiling = 600.0  # keeps exp finite; the polynomial is not trusted where it bites
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-        for block in blocks_of(mixtures, rows):
-            where = block.where
+        for where, means, inverse, peaks in blocks_of(mixtures, rows):
             width = (0.5 * high[where] - 0.5 * low[where])[:, None]
-            offset = block.means - (0.5 * high[where] + 0.5 * low[where])[:, None]
+            offset = means - (0.5 * high[where] + 0.5 * low[where])[:, None]
             distance = np.abs(offset)
-            near = np.maximum(distance - width, 0) * block.inverse
+            near = np.maximum(distance - width, 0) * inverse
             # what follows is in sds of each component, cut where its square could overflow: nothing is left of f there
-            far, offset, half = (np.clip(v * block.inverse, -1e70, 1e70) for v in (distance + width, offset, width))
-            excess = block.log_peaks - levels[where, None]
+            far, offset, half = (np.clip(v * inverse, -1e70, 1e70) for v in (distance + width, offset, width))
+            excess = peaks - levels[where, None]
             largest = excess - 0.5 * np.square(near)
             most = np.exp(np.minimum(largest, ceiling))
             least = np.exp(np.minimum(excess - 0.5 * np.square(far), ceiling))

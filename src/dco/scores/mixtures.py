@@ -7,7 +7,6 @@ depend on the rows beside it.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
@@ -22,18 +21,11 @@ F64: TypeAlias = NDArray[np.float64]
 BLOCK = 1 << 15  # numbers in a working array: 256 KiB, so that a node's few passes stay in the cache
 
 
-@dataclass(frozen=True, eq=False)
-class Block:
-    """Some rows of a mixture in float64: means (b, T); inverse sds and log peaks (1, T) or (b, T)."""
+def blocks_of(mixtures: GaussianMixtures, rows: Integers) -> Iterator[tuple[slice, F64, F64, F64]]:
+    """The given rows, a few at a time: where they are, their means (b, T), inverse sds and log peaks (1, T) or (b, T).
 
-    where: slice
-    means: F64
-    inverse: F64
-    log_peaks: F64  # log of the peak height of each component, its weight 1 / T included
-
-
-def blocks_of(mixtures: GaussianMixtures, rows: Integers) -> Iterator[Block]:
-    """The given rows, a few at a time."""
+    The log peak of a component is the log of its height, its weight 1 / T included.
+    """
     draws = mixtures.means.shape[1]
     step = max(1, BLOCK // draws)
     shared = _components(mixtures.sds[None, :], draws) if mixtures.sds.ndim == 1 else None
@@ -41,7 +33,7 @@ def blocks_of(mixtures: GaussianMixtures, rows: Integers) -> Iterator[Block]:
         where = slice(start, start + step)
         chosen = rows[where]
         inverse, peaks = shared if shared is not None else _components(mixtures.sds[chosen], draws)
-        yield Block(where, np.ascontiguousarray(mixtures.means[chosen], dtype=np.float64), inverse, peaks)
+        yield where, np.ascontiguousarray(mixtures.means[chosen], dtype=np.float64), inverse, peaks
 
 
 def _components(sds: Floats, draws: int) -> tuple[F64, F64]:
@@ -59,16 +51,16 @@ def log_density(mixtures: GaussianMixtures, y: Floats, rows: Integers | None = N
     flat_points, flat_result = (a[:, None] if a.ndim == 1 else a for a in (points, result))
     work = np.empty((0, 0))
     with np.errstate(over="ignore", under="ignore", invalid="ignore", divide="ignore"):
-        for block in blocks_of(mixtures, chosen):
-            if work.shape != block.means.shape:  # the last block is shorter
-                work = np.empty(block.means.shape)
-            inverse = block.inverse * np.sqrt(0.5)
-            top = block.log_peaks.max(axis=1)
-            relative = block.log_peaks - top[:, None]
+        for where, means, inverse, peaks in blocks_of(mixtures, chosen):
+            if work.shape != means.shape:  # the last block is shorter
+                work = np.empty(means.shape)
+            scaled = inverse * np.sqrt(0.5)
+            top = peaks.max(axis=1)
+            relative = peaks - top[:, None]
             for column in range(flat_points.shape[1]):
-                at = flat_points[block.where, column]
-                np.subtract(block.means, at[:, None], out=work)
-                work *= inverse
+                at = flat_points[where, column]
+                np.subtract(means, at[:, None], out=work)
+                work *= scaled
                 work *= work
                 np.subtract(relative, work, out=work)
                 np.exp(work, out=work)
@@ -76,15 +68,15 @@ def log_density(mixtures: GaussianMixtures, y: Floats, rows: Integers | None = N
                 values = np.log(total) + top
                 faint = np.flatnonzero(~(total > 1e-250))  # far in the tail: shift by the largest exponent instead
                 if faint.size:
-                    values[faint] = _log_density_in_the_tail(block, at, faint)
-                flat_result[block.where, column] = values
+                    values[faint] = _log_density_in_the_tail(means, inverse, peaks, at, faint)
+                flat_result[where, column] = values
     return result
 
 
-def _log_density_in_the_tail(block: Block, at: F64, faint: Integers) -> F64:
-    pick = faint if len(block.inverse) == len(block.means) else np.zeros_like(faint)
-    deviations = (block.means[faint] - at[faint, None]) * block.inverse[pick]
-    exponents = block.log_peaks[pick] - 0.5 * np.square(deviations)
+def _log_density_in_the_tail(means: F64, inverse: F64, peaks: F64, at: F64, faint: Integers) -> F64:
+    pick = faint if len(inverse) == len(means) else np.zeros_like(faint)
+    deviations = (means[faint] - at[faint, None]) * inverse[pick]
+    exponents = peaks[pick] - 0.5 * np.square(deviations)
     most = exponents.max(axis=1)
     sums = np.exp(exponents - np.where(np.isfinite(most), most, 0.0)[:, None]).sum(axis=1)
     return np.asarray(np.where(np.isfinite(most), most + np.log(sums), most))
@@ -94,16 +86,16 @@ def log_density_and_slope(mixtures: GaussianMixtures, rows: Integers, points: Fl
     """log f and its derivative; point j belongs to row rows[j]."""
     values, slopes = np.empty(len(points)), np.empty(len(points))
     with np.errstate(over="ignore", under="ignore", invalid="ignore", divide="ignore"):
-        for block in blocks_of(mixtures, rows):
-            deviations = (block.means - points[block.where, None]) * block.inverse
-            exponents = block.log_peaks - 0.5 * np.square(deviations)
+        for where, means, inverse, peaks in blocks_of(mixtures, rows):
+            deviations = (means - points[where, None]) * inverse
+            exponents = peaks - 0.5 * np.square(deviations)
             most = exponents.max(axis=1, keepdims=True)
             shares = np.exp(exponents - most)
             total = shares.sum(axis=1)
-            values[block.where] = most[:, 0] + np.log(total)
+            values[where] = most[:, 0] + np.log(total)
             shares *= deviations
-            shares *= block.inverse
-            slopes[block.where] = shares.sum(axis=1) / total
+            shares *= inverse
+            slopes[where] = shares.sum(axis=1) / total
     return values, slopes
 
 
@@ -113,8 +105,8 @@ def distribution(mixtures: GaussianMixtures, y: Floats, rows: Integers | None = 
     chosen = np.arange(len(mixtures)) if rows is None else rows
     result = np.empty(len(points))
     with np.errstate(over="ignore", under="ignore"):
-        for block in blocks_of(mixtures, chosen):
-            result[block.where] = ndtr((points[block.where, None] - block.means) * block.inverse).mean(axis=1)
+        for where, means, inverse, _ in blocks_of(mixtures, chosen):
+            result[where] = ndtr((points[where, None] - means) * inverse).mean(axis=1)
     return result
 
 

@@ -129,10 +129,9 @@ def support_of(given: Any) -> tuple[float, float]:
     try:
         low, high = given
         ends = -math.inf if low is None else float(low), math.inf if high is None else float(high)
-        right = ends[0] < ends[1]
     except (TypeError, ValueError):
-        right = False
-    if not right:
+        ends = 0.0, 0.0  # told below
+    if not ends[0] < ends[1]:
         raise ValueError(
             Message(f"⟨support⟩ must be a pair, the lower number first, as in ⟨support=(0, None)⟩; got {given!r}.")
         )
