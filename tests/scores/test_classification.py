@@ -251,6 +251,17 @@ def test_labels_never_seen_score_inf_and_are_in_a_set_only_at_an_infinite_thresh
     assert score.sizes(prediction, labels).tolist() == [2] * 4
 
 
+@pytest.mark.parametrize("known", [3, 7, 8, 9, 20])
+def test_labels_never_seen_may_need_bytes_of_their_own(known):
+    """Sets of few labels are stored as bits; those of labels never seen start or end a byte, or lie across two."""
+    values = softmax(np.random.default_rng(4), 9, known)
+    prediction = ClassProbabilities(values, classes=[f"known {i}" for i in range(known)], unseen=["a", "b", "c"])
+    for level in (0.7, np.inf, np.where(np.arange(9) % 2, 0.7, np.inf)[:, None]):
+        sets = LAC().sets(prediction, level)
+        assert np.array_equal(sets.to_dense(), LAC().every_label(prediction) <= level)
+        assert np.array_equal(sets.sizes(), LAC().sizes(prediction, level))
+
+
 @every_score
 def test_a_score_is_a_small_value(score):
     """Comparable, hashable, printable, and what the protocol asks for."""

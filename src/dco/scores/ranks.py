@@ -62,8 +62,9 @@ def codes_of_members(members: Bools) -> tuple[Integers, NDArray[np.int32]]:
 
 
 def mark(members: Bools, marks: NDArray[np.uint8]) -> None:
-    """Write members as `LabelSets.of_marks` reads them."""
-    for byte, first in zip(marks, range(0, members.shape[1], 8), strict=True):
+    """Write members as `LabelSets.of_marks` reads them; labels never seen, the last, have columns only if one is a member."""
+    marks[-(-members.shape[1] // 8) :] = 0
+    for byte, first in zip(marks, range(0, members.shape[1], 8), strict=False):
         bits = np.asfortranarray(members[:, first : first + 8]).view(np.uint8)
         np.bitwise_or.reduce(bits * _BITS[: bits.shape[1]], axis=1, out=byte)
 
