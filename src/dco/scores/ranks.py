@@ -62,7 +62,7 @@ def codes_of_members(members: Bools) -> tuple[Integers, NDArray[np.int32]]:
 
 
 def mark(members: Bools, marks: NDArray[np.uint8]) -> None:
-    """Write members as `LabelSets.of_marks` reads them; the last labels, never seen, have columns only if some are members."""
+    """Write members as `LabelSets.of_marks` reads them; labels never seen come last, without columns if none is a member."""
     marks[-(-members.shape[1] // 8) :] = 0
     for byte, first in zip(marks, range(0, members.shape[1], 8), strict=False):
         bits = np.asfortranarray(members[:, first : first + 8]).view(np.uint8)
