@@ -1,7 +1,6 @@
 """Laws of coverage and sample sizes: what a split can be expected to give, before and after it is made.
 
-Every calculator states its formula and source; where a bound sharper than the paper's exists, both are here. Numbers that
-decide something (ranks) come from `dco.foundations.ranks`, exactly; the probabilities around them are floats.
+Every calculator states its formula and source, also of bounds sharper than the paper's. Ranks are exact, probabilities floats.
 """
 
 from __future__ import annotations
