@@ -1,6 +1,6 @@
 """Laws of coverage and sample sizes: what a split can be expected to give, before and after it is made.
 
-Every calculator states its formula and source, also of bounds sharper than the paper's. Ranks are exact, probabilities floats.
+Every calculator states formula and source, also of bounds sharper than the paper's. Ranks are exact, probabilities floats.
 """
 
 from __future__ import annotations
