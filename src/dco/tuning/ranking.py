@@ -136,8 +136,8 @@ class Ranking(ShownAsPrinted):
     def to_frame(self) -> Any:
         """A pandas DataFrame, one row per candidate, best first."""
         pandas = require("pandas", extra="tables")
-        names = ("name", "ranking_threshold", "miscoverage", "mean_size", "p95_size", "feasible", "objective", "shortfall")
-        return pandas.DataFrame([{name: getattr(row, name) for name in names} for row in self.table], columns=list(names))
+        names = ["name", "ranking_threshold", "miscoverage", "mean_size", "p95_size", "feasible", "objective", "shortfall"]
+        return pandas.DataFrame(map(vars, self.table), columns=names)
 
 
 def failed_note(lost: Mapping[str, str], *, most: int = 5) -> Note:

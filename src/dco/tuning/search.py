@@ -8,6 +8,7 @@ score. No grid of thresholds is needed; `grid` exists to repeat the paper's runs
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -436,16 +437,10 @@ def exact_mean(values: Floats) -> float:
 def _largest_finite(entry: EvaluatedCandidate, rule: Rule, row: RankingRow) -> RankingRow:
     """The fallback for unbounded sets: the smallest risk among thresholds at which the mean size is finite."""
     steps = grid_values(entry.scores, rule.grid)
-    bounded, unbounded = -1, len(steps)  # sizes grow with the threshold: bisect
-    while unbounded - bounded > 1:
-        middle = (bounded + unbounded) // 2
-        if np.all(np.isfinite(entry.sizes_at(float(steps[middle])))):
-            bounded = middle
-        else:
-            unbounded = middle
-    if bounded < 0:
+    bounded = bisect_left(steps, True, key=lambda step: not np.all(np.isfinite(entry.sizes_at(float(step)))))  # they grow
+    if not bounded:
         return row
-    threshold = float(steps[bounded])
+    threshold = float(steps[bounded - 1])
     return _measured(entry, rule, threshold, entry.sizes_at(threshold), feasible=False)
 
 
