@@ -79,14 +79,11 @@ def test_intervals_are_sorted_and_true_values_coloured_by_whether_they_are_cover
     est, X, y = regression
     dco.SetsDisplay.from_estimator(est, X, y, most=50, ax=ax)
     rows = np.unique(np.linspace(0, 299, 50).round().astype(int))
-    sets = est.predict_set(X[rows])
+    sets, y = est.predict_set(X[rows]), y[rows]
     np.testing.assert_allclose(segments(ax), np.stack([sets.lower, sets.upper], axis=1))
-    covered = sets.contains(y[rows])
-    assert sorted(line(ax, "covered").get_ydata()) == sorted(y[rows][covered])
-    assert sorted(line(ax, "missed").get_ydata()) == sorted(y[rows][~covered])
-    middle = (sets.lower + sets.upper) / 2
-    at = dict(zip(line(ax, "covered").get_ydata(), line(ax, "covered").get_xdata(), strict=True))
-    assert [at[value] for value in y[rows][covered]] == np.argsort(np.argsort(middle))[covered].tolist()
+    place, covered = np.argsort(np.argsort((sets.lower + sets.upper) / 2)), sets.contains(y)
+    for label, shown in (("covered", covered), ("missed", ~covered)):
+        np.testing.assert_array_equal(line(ax, label).get_xydata(), np.stack([place, y], axis=1)[shown])
 
 
 def test_intervals_along_a_feature_stand_at_its_values(regression, ax):

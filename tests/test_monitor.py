@@ -132,20 +132,15 @@ def test_rows_like_those_of_the_fit_give_no_alarm_and_noisier_rows_give_one(para
     monitor = dco.Monitor(est)
     assert str(monitor.report()) == "No rows yet: nothing is known."
     report = monitor.update(*rows(400))
-    assert not report.alarm
+    alpha, guarantee = parameters.get("alpha", 0.1), parameters.get("guarantee", "marginal")
+    assert (report.alarm, report.since, report.guarantee) == (False, None, guarantee)
     assert report.coverage == np.mean(est.predict_set(rows(400)[0]).contains(rows(400)[1]))
-    assert report.since is None
-    assert report.guarantee == parameters.get("guarantee", "marginal")
     assert report.interval[0] < report.coverage < report.interval[1]
-    rank = {"pac": dco.pac_rank(200, alpha=0.1, delta=0.1)}.get(
-        report.guarantee, dco.conformal_rank(200, alpha=parameters.get("alpha", 0.1))
-    )
-    assert report.expected_coverage == pytest.approx(rank / 201, rel=1e-15)
+    ranks = {"pac": dco.pac_rank(200, alpha=alpha, delta=0.1), "marginal": dco.conformal_rank(200, alpha=alpha)}
+    assert report.expected_coverage == pytest.approx(ranks[guarantee] / 201, rel=1e-15)
     assert str(report).startswith("No alarm")
     report = monitor.update(*rows(400, noise=2.0, seed=2))
-    assert report.alarm
-    assert report.p_value <= 0.05
-    assert report.rows == 800
+    assert (report.alarm, report.rows, report.p_value <= 0.05) == (True, 800, True)
     assert 300 < report.since < 500
     assert report.coverage_since < report.coverage
     assert "The change probably began near row" in str(report)
@@ -195,16 +190,14 @@ def test_a_row_seen_twice_counts_once_and_rows_of_the_fit_do_not_count():
     assert every.update(X, y).rows == 100
 
 
+@pytest.mark.filterwarnings("ignore::UserWarning")
 def test_a_fit_with_natural_copies_is_noted():
-    rng = np.random.default_rng(0)
-    X = rng.integers(3, size=(300, 1)).astype(float)
-    y = rng.integers(3, size=300).astype(float)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        est = dco.DecoupledRegressor(Ridge(), dco.scores.AbsoluteResidual(), random_state=0).fit(X, y)
+    X, y = np.random.default_rng(0).integers(3, size=(2, 300)).astype(float)
+    est = dco.DecoupledRegressor(Ridge(), dco.scores.AbsoluteResidual(), random_state=0).fit(X[:, None], y)
     with pytest.warns(NoteWarning, match="have copies among them.* alarms may then be false"):
         dco.Monitor(est)
-    dco.Monitor(est, duplicates="natural")
+    with warnings.catch_warnings(action="error"):
+        dco.Monitor(est, duplicates="natural")
 
 
 def test_an_alarm_and_a_change_are_reported_at_the_stated_rates_and_not_before():
@@ -218,6 +211,8 @@ def test_an_alarm_and_a_change_are_reported_at_the_stated_rates_and_not_before()
     assert any(50 < detector < 200 for detector in found)
     assert [report.alarm for report in reports] == [report.p_value <= 0.01 for report in reports]
     assert any(0.01 < report.p_value <= 0.02 for report in reports)
+    first = next(row for row, report in enumerate(reports, start=1) if report.alarm or report.change)
+    assert [report.reported for report in reports] == [None] * (first - 1) + [first] * (61 - first)
     assert reports[-1].alarm
 
 
