@@ -7,6 +7,7 @@ from contextlib import suppress
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
+from pkgutil import resolve_name
 from shlex import quote
 from typing import Any, TypeVar
 
@@ -19,6 +20,8 @@ Decorator = Callable[[Any], Any]
 
 FILE = click.Path(path_type=Path)
 _DELTA = 0.05
+_OBJECTIVES = "dco.tuning.objectives:OBJECTIVES"
+_RULES = "dco.guarantees.rules:RULES"
 _OF_MODEL = "that of the model"
 _MODELS = {"dco.models.QuantilePair(model)": "quantiles", "dco.models.ResidualSpread(model)": "spread"}
 
@@ -95,29 +98,18 @@ class WholeType(click.IntRange):
 class NameType(click.ParamType[str]):
     """The name of a registered member of a family, which is imported when a value is read or help is printed."""
 
-    def __init__(self, name: str, family: Callable[[], dict[str, Any]]) -> None:
+    def __init__(self, name: str, family: str) -> None:
         self.name = name
         self.family = family
 
     def get_metavar(self, param: click.Parameter, ctx: click.Context | None = None) -> str:
         """The names, as a choice."""
-        return f"[{'|'.join(self.family())}]"
+        return f"[{'|'.join(resolve_name(self.family))}]"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """One of the names."""
-        return click.Choice(list(self.family())).convert(value, param, ctx)
-
-
-def _objectives() -> dict[str, Any]:
-    from dco.tuning.objectives import OBJECTIVES
-
-    return OBJECTIVES
-
-
-def _rules() -> dict[str, Any]:
-    from dco.guarantees.rules import RULES
-
-    return RULES
+        names: list[str] = list(resolve_name(self.family))
+        return click.Choice(names).convert(value, param, ctx)
 
 
 LEVEL = LevelType()
@@ -190,14 +182,14 @@ def guarantee_options(*, of_model: bool = False) -> Decorator:
     said += f"  [default: {_OF_MODEL if of_model else 'marginal'}]"
     delta = f"Failure probability of a PAC guarantee.  [default: {_OF_MODEL if of_model else _DELTA}]"
     return combined(
-        click.option("--guarantee", type=NameType("guarantee", _rules), default=None if of_model else "marginal", help=said),
+        click.option("--guarantee", type=NameType("guarantee", _RULES), default=None if of_model else "marginal", help=said),
         click.option("--delta", type=LEVEL, help=delta),
     )
 
 
 def chosen_delta(guarantee: str, delta: float | None) -> float:
     """The delta that was asked for; one that would be ignored is an error."""
-    rules = _rules()
+    rules = resolve_name(_RULES)
     if delta is not None and not rules[guarantee].needs_delta:
         names = " or ".join(name for name, rule in rules.items() if rule.needs_delta)
         raise click.UsageError(
@@ -254,7 +246,11 @@ def objective_option(default: str | None) -> Decorator:
     said = "What the search minimises. even: mean size, but no class, fifth of the prediction or --by value may be left "
     said += "behind." + ("" if default else "  [default: even for numbers, mean_size for labels]")
     return click.option(
-        "--objective", type=NameType("objective", _objectives), default=default, show_default=bool(default), help=said
+        "--objective",
+        type=NameType("objective", _OBJECTIVES),
+        default=default,
+        show_default=bool(default),
+        help=said,
     )
 
 
