@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
@@ -98,16 +99,8 @@ def joint_selection(
         among = f' with method="yk-adjust" and {counted(count, "candidate")}' if adjusted else ""
         ranks.warn_infeasible(n, smallest, f"marginal coverage at alpha = {float(level):g}{among}")
     sets, taken = _sets_and_rows(list(measures.values()), rank, method)
-    rows = dict(zip(measures, map(int, taken), strict=True))
-    return JointSelection(
-        sets,
-        guarantee="marginal",
-        alpha=float(level),
-        rank=rank,
-        n=n,
-        method=method,
-        winners={name: rows[name] for name in sorted(rows, key=rows.__getitem__, reverse=True) if rows[name]},
-    )
+    rows = Counter(dict(zip(measures, taken.tolist(), strict=True)))
+    return JointSelection(sets, "marginal", float(level), rank, n, method, winners=dict((+rows).most_common()))
 
 
 def joint_sets(parts: Sequence[tuple[Score, Floats, Any, Any]], *, alpha: Level) -> LabelSets | IntervalUnions:
