@@ -368,6 +368,7 @@ def test_an_order_learned_on_tuning_rows():
     assert order_of_testing([losses, other], alpha=[0.2, 0.9]).tolist() == [1, 3, 0, 2]
     counted = np.array([[True, False, True, True]] * 2)
     assert order_of_testing(losses, alpha=0.2, where=counted).tolist() == [3, 0, 2, 1]
+    assert order_of_testing([[1.0, 0.2], [0.0, 0.2]], alpha=0.5, where=[[0, 1], [1, 1]]).tolist() == [0, 1]
 
 
 @pytest.mark.parametrize(

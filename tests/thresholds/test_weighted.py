@@ -102,16 +102,6 @@ def test_one_row_per_group_is_split_conformal_and_no_score_is_rounded_below_itse
         assert np.sum(scores <= split_conformal(scores, alpha=0.1).value) == 18
 
 
-def test_integer_weights_are_repeated_rows():
-    """Weights 1, 2, 3 are as many copies of a row; the new row with weight v counts v times at infinity."""
-    rng = np.random.default_rng(1)
-    scores, weights = rng.normal(size=60), rng.integers(0, 4, size=60)
-    for own in (1, 2, 5):
-        more = np.sort(np.append(np.repeat(scores, weights), np.full(own, np.inf)))
-        rank = -(-more.size * 9 // 10)
-        assert weighted_conformal(scores, weights, [own], alpha=0.1).values == [more[rank - 1]]
-
-
 def test_order_scale_and_names_do_not_matter_and_larger_new_weights_give_larger_thresholds():
     rng = np.random.default_rng(2)
     scores, weights, new = rng.normal(size=300), rng.exponential(size=300), np.sort(rng.exponential(size=50))

@@ -49,20 +49,17 @@ class _Ranked:
     def left_out(self, sums: AnyArray) -> _LeftOut:
         """One new row, by L at the cuts; a choice can take those whose L(S_(k-1)) is at most the least L(S_(k+1))."""
         alive = np.flatnonzero(sums[:, -3] <= sums[:, -1].min())
-        kept = sums[alive]
-        return _LeftOut(alive, kept[:, :-3], kept[:, -3:], self.kinds[alive], self.column, self.rank)
+        return _LeftOut(self, alive, sums[alive, :-3], sums[alive, -3:])
 
 
 @dataclass(frozen=True, eq=False)
 class _LeftOut:
     """One new row: the candidates that some choice may take, their values L(S_i), (M, n), and L around the rank, (M, 3)."""
 
+    ranked: _Ranked
     alive: Integers
     values: Floats
     around: Floats
-    kinds: Integers
-    column: Integers
-    rank: int
 
     @property
     def best(self) -> int:
@@ -77,13 +74,14 @@ class _LeftOut:
         """The k-th smallest V_i for each y, given by L(S(y)) of each candidate, (M, P)."""
         clipped = np.clip(asked, self.around[:, :1], self.around[:, 2:])
         distinct, place = np.unique(clipped, axis=1, return_inverse=True)
-        low, high = (np.take_along_axis(self.around, ends[self.kinds], axis=1)[:, None] for ends in (_LOW, _HIGH))
+        kinds, column = self.ranked.kinds[self.alive], self.ranked.column
+        low, high = (np.take_along_axis(self.around, ends[kinds], axis=1)[:, None] for ends in (_LOW, _HIGH))
         winners = np.argmin(np.clip(distinct[:, :, None], low, high), axis=0)  # (P, U)
-        own = self.values[winners[:, self.column], np.arange(self.values.shape[1])]
+        own = self.values[winners[:, column], np.arange(self.values.shape[1])]
         return self._smallest(own)[place.ravel()]
 
     def _smallest(self, values: Floats) -> Floats:
-        return np.asarray(np.partition(values, self.rank - 1, axis=1)[:, self.rank - 1])
+        return np.asarray(np.partition(values, self.ranked.rank - 1, axis=1)[:, self.ranked.rank - 1])
 
 
 def label_members(
@@ -96,12 +94,12 @@ def label_members(
     """
     ranked = _Ranked.of(scores, rank)
     members, best = np.zeros(new[0].shape, dtype=bool), np.zeros(len(new[0]), dtype=np.int64)
-    known = np.stack([_at_most(*pair) for pair in zip(ascending, ranked.cuts, strict=True)])  # L of the n rows alone
-    known_new = np.stack([_at_most(*pair) for pair in zip(ascending, new, strict=True)], axis=1)
-    for row, asked in enumerate(known_new):
-        own = [np.sort(each[row]) for each in new]
-        one = ranked.left_out(known + np.stack([_at_most(*pair) for pair in zip(own, ranked.cuts, strict=True)]))
-        asked = asked + np.stack([_at_most(there, each[row]) for there, each in zip(own, new, strict=True)])
+    known, known_new = _at_most(ascending, ranked.cuts), _at_most(ascending, new)  # L of the n rows alone
+    for row in range(len(members)):
+        scores_here = [each[row] for each in new]
+        ordered = [np.sort(each) for each in scores_here]
+        one = ranked.left_out(known + _at_most(ordered, ranked.cuts))
+        asked = known_new[:, row] + _at_most(ordered, scores_here)
         best[row] = one.alive[one.best]
         least, most = one.bracket()
         members[row] = asked[best[row]] <= least
@@ -111,8 +109,9 @@ def label_members(
     return members, best
 
 
-def _at_most(ascending: Floats, cutoffs: Floats) -> Integers:
-    return np.searchsorted(ascending, cutoffs, side="right")
+def _at_most(ascending: Sequence[Floats], cutoffs: Sequence[Floats] | Floats) -> Integers:
+    """For each candidate the number of scores at or below each cut-off."""
+    return np.stack([np.searchsorted(own, cuts, side="right") for own, cuts in zip(ascending, cutoffs, strict=True)])
 
 
 @dataclass(frozen=True, eq=False)
