@@ -3,6 +3,7 @@
 import ast
 import datetime as dt
 import enum
+import functools
 import hashlib
 import inspect
 import io
@@ -339,7 +340,7 @@ def test_what_our_estimators_hold_comes_back_exactly(tmp_path):
     [
         Colour.RED, lambda x: x, {True: 1, False: 2}, {None: 1}, {(1, 2): 3}, 1j, np.random.SeedSequence(3),
         np.zeros((0, 2), dtype=object), types.MappingProxyType({}), np.array(["a"], dtype=np.dtypes.StringDType()),
-        enum.StrEnum("Shade", ["DARK"]).DARK,
+        enum.StrEnum("Shade", ["DARK"]).DARK, functools.wraps(frames)(lambda: ()),
     ],
     ids=lambda value: type(value).__name__,
 )  # fmt: skip
