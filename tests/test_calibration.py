@@ -139,19 +139,21 @@ def test_verdicts_keep_their_level_whatever_atoms_the_scores_have(
     `called_exact` is the share of draws in which the p-value is two-sided. All comparisons have an error rate below 0.0001.
     """
     rng, n, n_test, runs = np.random.default_rng(3), 100, 1000, 4000
-    rejected_hits = {
-        tied: [coverage_consistency(h, n_test, rank=91, n_cal=n, tied=tied).p_value <= 0.05 for h in range(n_test + 1)]
-        for tied in (False, True)
-    }
-    rejects, exact, excess = np.zeros((3, runs))
+    coverage, exact, excess = np.zeros((3, runs))
     for run in range(runs):
         u = rng.uniform(size=n)
         scores = uniforms_with_atoms(u, atoms)
         threshold = dco.split_conformal(scores, alpha=0.1)
-        tied = Calibration(scores).is_tied(np.arange(n), threshold, RULES["marginal"])
-        rejects[run] = binom.pmf(np.arange(n_test + 1), n_test, threshold.value) @ rejected_hits[tied]
-        exact[run], excess[run] = not tied, threshold.value - np.sort(u)[90]
-    assert rejects.mean() < 0.05 + 4 * rejects.std() / np.sqrt(runs)
+        exact[run] = not Calibration(scores).is_tied(np.arange(n), threshold, RULES["marginal"])
+        coverage[run], excess[run] = threshold.value, threshold.value - np.sort(u)[90]
+    accepts = np.zeros(runs)
+    for tied in (False, True):  # of hits that are not rejected, all between two numbers
+        p = [coverage_consistency(h, n_test, rank=91, n_cal=n, tied=tied).p_value for h in range(n_test + 1)]
+        first, *_, last = held = np.flatnonzero(np.asarray(p) > 0.05)
+        assert held.size == last - first + 1
+        inside = binom.cdf(last, n_test, coverage) - binom.cdf(first - 1, n_test, coverage)
+        accepts += np.where(exact == (not tied), inside, 0.0)
+    assert 1 - accepts.mean() < 0.05 + 4 * accepts.std() / np.sqrt(runs)
     if called_exact is not None:
         assert abs(exact.mean() - called_exact) <= 4 * np.sqrt(called_exact * (1 - called_exact) / runs)
     # where coverage was called exact it was, to less than 5 % of its sd of 0.03 over all draws
