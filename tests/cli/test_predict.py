@@ -359,7 +359,7 @@ def test_a_folder_resumes_with_the_partitions_that_are_missing(dco, home, tmp_pa
     plan.write_text(asked)
     with fails_at(module, "predict_partition", 9, OSError()) as calls:
         dco(*arguments, "--resume")
-    assert [Path(order.data).name for (order,) in calls] == ["part-2.parquet", "part-3.parquet"], "each is done once"
+    assert [order["data"].name for (order,) in calls] == ["part-2.parquet", "part-3.parquet"], "each is done once"
 
 
 @pytest.mark.parametrize("folder", [False, True])

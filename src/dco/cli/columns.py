@@ -200,12 +200,14 @@ def row_names(table: Any, key: str | None, rows: AnyArray | slice = slice(None))
 
 
 class NewValues:
-    """Cells with categories that the fit never saw, counted by column."""
+    """What rows have and those of the fit had not, counted over batches: categories by column, and what sets depend on."""
 
     def __init__(self) -> None:
         self.rows = 0
         self.cells: Counter[str] = Counter()
         self.examples: dict[str, list[str]] = {}
+        self.conditions: Counter[Any] = Counter()  # of rows whose group has no calibration rows
+        self.gaps: Counter[Any] = Counter()  # missing values by column
 
     def count(self, X: Any, layout: Layout) -> None:
         """Count the cells of features; not of the condition's column, since such rows get another note."""
@@ -213,27 +215,30 @@ class NewValues:
         for name, kept in layout.categories.items():
             if name not in layout.conditions:
                 new = X[name][X[name].notna() & ~X[name].isin(kept)]
-                self._add(name, new.unique(), len(new))
+                self._add(name, len(new), new.unique())
 
-    def add(self, other: NewValues) -> None:
-        """Add what was counted elsewhere."""
-        self.rows += other.rows
-        for name, examples in other.examples.items():
-            self._add(name, examples, other.cells[name])
+    @classmethod
+    def total(cls, each: Iterable[NewValues]) -> NewValues:
+        """What was counted in several places."""
+        total = cls()
+        for found in each:
+            total.rows += found.rows
+            total.conditions += found.conditions
+            total.gaps += found.gaps
+            for name, count in found.cells.items():
+                total._add(name, count, found.examples[name])
+        return total
 
-    def _add(self, name: str, texts: Iterable[str], count: int) -> None:
+    def _add(self, name: str, count: int, texts: Iterable[str]) -> None:
         if count:
             self.cells[name] += count
             self.examples[name] = list(dict.fromkeys([*self.examples.get(name, []), *texts]))[:_EXAMPLES]
 
     def notes(self) -> list[Note]:
-        """One note per column."""
-        shown = {name: ", ".join(f"{text!r:.40}" for text in texts) for name, texts in self.examples.items()}
-        return [
-            Note(
-                "new-values",
-                f"The column {name!r}: {count:,} of {self.rows:,} cells have values that the fit never saw, such as "
-                f"{shown[name]}.",
-            )
-            for name, count in self.cells.items()
-        ]
+        """One note per column with categories that the fit never saw."""
+        notes = []
+        for name, count in self.cells.items():
+            shown = ", ".join(f"{text!r:.40}" for text in self.examples[name])
+            text = f"{count:,} of {self.rows:,} cells have values that the fit never saw, such as {shown}."
+            notes.append(Note("new-values", f"The column {name!r}: {text}"))
+        return notes

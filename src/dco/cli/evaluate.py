@@ -52,7 +52,7 @@ def command(
             from dco.cli.parts import evaluate_in_parts, print_parts
 
             stated(estimator, asked, noting=True)
-            file, work = (str(model.resolve()), trust), {"jobs": jobs, "scheduler": scheduler, "quiet": as_json}
+            file, work = (model.resolve(), trust), {"jobs": jobs, "scheduler": scheduler, "quiet": as_json}
             found = evaluate_in_parts(estimator, file, data, how={"by": None, **options}, asked=asked, **work)
             facts = asdict(found)
         else:

@@ -37,16 +37,16 @@ def open_model(path: Path, trust: Sequence[str] = ()) -> Any:
     return model
 
 
-def opened_once(path: str, trust: tuple[str, ...]) -> Any:
+def opened_once(path: Path, trust: tuple[str, ...]) -> Any:
     """The model of a file for a worker, which reads it once for all its files and says nothing about it."""
-    return _opened(path, Path(path).stat().st_mtime_ns, trust)
+    return _opened(path, path.stat().st_mtime_ns, trust)
 
 
 @functools.lru_cache(maxsize=1)
-def _opened(path: str, modified: int, trust: tuple[str, ...]) -> Any:
+def _opened(path: Path, modified: int, trust: tuple[str, ...]) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # noted when the run began
-        return open_model(Path(path), trust)
+        return open_model(path, trust)
 
 
 def fitted_layout(model: Any) -> Layout | None:

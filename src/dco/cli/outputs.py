@@ -125,7 +125,7 @@ def begin(parts: Path, order: Any, *, begun: Path | None, resume: bool, force: b
 
 def _has(plan: Path, order: Any) -> bool:
     with suppress(OSError, ValueError):
-        return bool(json.loads(plan.read_text(encoding="utf-8")) == order)
+        return bool(json.loads(plan.read_text(encoding="utf-8")) == json.loads(json.dumps(order)))
     return False
 
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -28,38 +27,32 @@ from dco.rows.rows import Rows, given_rows, take_features
 from dco.scores.score import is_ours
 
 # plain data, which travels to workers: the file of a model with the types that are trusted, and options
-ModelFile: TypeAlias = tuple[str, tuple[str, ...]]
+ModelFile: TypeAlias = tuple[Path, tuple[str, ...]]
 How: TypeAlias = Mapping[str, Any]
+Piece: TypeAlias = tuple[Path, Integers, Integers]  # a file, which rows are left out, which of the others are scored again
 
 
 def evaluate_in_parts(
     model: Any, file: ModelFile, data: Path, *, how: How, asked: How, jobs: int, scheduler: str | None, quiet: bool
 ) -> PartsEvaluation:
     """Count every file of a folder (or one file), and add the counts up. Memory is set by a batch of each process."""
-    paths = [os.path.abspath(path) for path in files_of(data)]  # a worker may stand elsewhere
+    paths = [path.absolute() for path in files_of(data)]  # a worker may stand elsewhere
     with progress("Evaluating", len(paths), quiet=quiet) as reached:
         work = partial(count_file, file=file, how=how, asked=asked)
         found = run_many(work, paths, n_jobs=jobs, scheduler=scheduler, progress=lambda done, of: reached(done))
-    _show_new(values for _, values in found)
+    show(NewValues.total(values for _, values in found).notes())
     own, counts = model.predictor_, Counts.total(counts for counts, _ in found)
     if not counts.judged:
         raise ValueError(f"{data} has no rows; give a table with rows.")
     return PartsEvaluation.of(own, own.stated(**asked), counts)
 
 
-def count_file(path: str, *, file: ModelFile, how: How, asked: How) -> tuple[Counts, NewValues]:
+def count_file(path: Path, *, file: ModelFile, how: How, asked: How) -> tuple[Counts, NewValues]:
     """What is counted in one file."""
     model, values = opened_once(*file), NewValues()
     own, statement = model.predictor_, model.predictor_.stated(**asked)
-    batches = known_batches(model, Path(path), how, values)
+    batches = known_batches(model, path, how, values)
     return Counts.total(Counts.of(own, rows.X, rows.y, statement) for rows in batches), values
-
-
-def _show_new(found: Iterable[NewValues]) -> None:
-    values = NewValues()
-    for each in found:
-        values.add(each)
-    show(values.notes())
 
 
 def print_parts(found: PartsEvaluation, data: Path) -> None:
@@ -82,15 +75,6 @@ def print_parts(found: PartsEvaluation, data: Path) -> None:
 # ---------------------------------------------------------------------------------------------- calibration
 
 
-@dataclass(frozen=True)
-class Piece:
-    """One file with calibration rows: which of its rows are left out, and which of the others are scored again."""
-
-    path: str
-    left_out: Integers
-    again: Integers
-
-
 def recalibrate_in_parts(
     model: Any, file: ModelFile, data: Path, *, how: How, rest: bool, jobs: int, scheduler: str | None, quiet: bool
 ) -> Any:
@@ -109,23 +93,24 @@ def recalibrate_in_parts(
     if kept[-1] == 0:
         raise ValueError(f"{data} has no rows to calibrate on; give a table with rows.")
     again = np.union1d(*rows_scored_again(int(kept[-1])))
-    pieces = [
-        Piece(os.path.abspath(path), _within(out, *starts[i : i + 2]), _within(again, *kept[i : i + 2]))
+    pieces: list[Piece] = [
+        (path.absolute(), _within(out, *starts[i : i + 2]), _within(again, *kept[i : i + 2]))
         for i, path in enumerate(counts)
     ]
 
-    def scored(classes: AnyArray | None) -> tuple[ScoredRows, list[NewValues]]:
+    def scored(classes: AnyArray | None) -> tuple[ScoredRows, NewValues]:
         with progress("Scoring", len(pieces), quiet=quiet) as reached:
             work = partial(score_file, file=file, how=how, classes=classes)
             found = run_many(work, pieces, n_jobs=jobs, scheduler=scheduler, progress=lambda done, of: reached(done))
         left_out = np.concatenate([hashes for _, own, _ in found for hashes in own] or [np.empty(0, "S16")])
         _check_places(own.certificate, {role: left_out[np.searchsorted(out, own)] for role, own in roles.items()}, data)
-        return ScoredRows.together([batch for batches, _, _ in found for batch in batches]), [each[2] for each in found]
+        rows = ScoredRows.together([batch for batches, _, _ in found for batch in batches])
+        return rows, NewValues.total(values for _, _, values in found)
 
     rows, values = scored(classes := own.structure.classes)
     if classes is not None and np.setdiff1d(rows.y, classes).size:  # labels that the fit does not know: all at once
         rows, values = scored(np.union1d(classes, rows.y))
-    _show_new(values)
+    show(values.notes())
     return recalibrated(model, Rows(rows, rows.y, rows.clusters), rest=rest)
 
 
@@ -133,16 +118,16 @@ def score_file(
     piece: Piece, *, file: ModelFile, how: How, classes: AnyArray | None
 ) -> tuple[list[ScoredRows], list[Hashes], NewValues]:
     """The batches of a file, scored; the fingerprints of the rows that are left out; cells that the fit never saw."""
-    model = opened_once(*file)
+    (path, out, again), model = piece, opened_once(*file)
     structure = replace(model.predictor_.structure, classes=classes)
     found, hashes, values, row, kept = list[ScoredRows](), list[Hashes](), NewValues(), 0, 0
-    for batch in known_batches(model, Path(piece.path), how, values, every=True):
+    for batch in known_batches(model, path, how, values, every=True):
         rows = given_rows(model._features(batch.X), model._targets(batch.y), batch.by, {})
-        left_out = _within(piece.left_out, row, row + len(rows))
+        left_out = _within(out, row, row + len(rows))
         hashes.append(row_fingerprints(take_features(rows.X, left_out), rows.y[left_out]))
         if stay := len(rows) - left_out.size:
-            again = _within(piece.again, kept, kept + stay)
-            found.append(ScoredRows.of(structure, rows.take(np.setdiff1d(np.arange(len(rows)), left_out)), again))
+            others = rows.take(np.setdiff1d(np.arange(len(rows)), left_out))
+            found.append(ScoredRows.of(structure, others, _within(again, kept, kept + stay)))
             kept += stay
         row += len(rows)
     return found, hashes, values

@@ -27,7 +27,7 @@ from dco.cli.printing import as_json, collected_notes, print_json, print_notes, 
 @opt.force_option
 @opt.trust_option
 @as_json
-def command(model: Path, data: Path, out: Path, as_json: bool, **asked: Any) -> None:
+def command(out: Path, as_json: bool, **asked: Any) -> None:
     """Write the prediction set of every row of DATA, in order. Memory stays flat however long the table is.
 
     The output has the key of the row (or its number, from 0), the point prediction, the set and its size. A set is a list of
@@ -35,12 +35,11 @@ def command(model: Path, data: Path, out: Path, as_json: bool, **asked: Any) -> 
     formula gets an apostrophe in front. A folder of Parquet files gives a folder with one output per file, on a Dask cluster
     if --scheduler names one; its machines must see the same paths. A run that is killed leaves no half-written file.
     """
-    from dco.cli.prediction import Order, predict
+    from dco.cli.prediction import predict
 
     asked["alpha"] = opt.chosen_alpha(asked["alpha"], asked.pop("confidence"), default=None)
-    order = Order(str(model), str(data), str(out), escape=not asked.pop("no_escape"), quiet=as_json, **asked)
     with collected_notes() as notes:
-        rows, files, promise = predict(order)
+        rows, files, promise = predict({**asked, "out": out, "quiet": as_json})
     if as_json:
         print_json({"rows": rows, "files": files, "out": str(out), **promise, "notes": notes})
         return

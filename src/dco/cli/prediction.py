@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import functools
 import json
-import os
 import shutil
-from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -39,83 +37,35 @@ from dco.storage.saving import versions
 _SIGNATURE = "dco"  # the key of the metadata in Parquet and Feather outputs
 
 
-@dataclass(frozen=True)
-class Order:
-    """What was asked for. Plain data, so that it can travel."""
-
-    model: str
-    data: str
-    out: str
-    alpha: float | None
-    key: str | None
-    batch_rows: int
-    ignore_new: bool
-    trust: tuple[str, ...]
-    guarantee: str | None
-    delta: float | None
-    decimal: str | None
-    escape: bool
-    keep: str | None
-    # how to run: none of this changes the output
-    quiet: bool
-    resume: bool
-    force: bool
-    jobs: int
-    scheduler: str | None
-    model_sha256: str = ""
-    first_row: int = 0
-    unfinished: str = ""  # for one file of a folder: where it is written until all are there
-
-    @property
-    def statement(self) -> dict[str, Any]:
-        """The level and the guarantee; None is the model's own."""
-        return {"alpha": self.alpha, "guarantee": self.guarantee, "delta": self.delta}
-
-    def identity(self, tables: dict[str, str]) -> dict[str, Any]:
-        """What must not change between a run and its continuation: the order, and the bytes of the model and of tables."""
-        names = ("key", "batch_rows", "ignore_new", "trust", "decimal", "escape", "keep", "model_sha256")
-        return self.statement | {name: getattr(self, name) for name in names} | {"trust": [*self.trust], "tables": tables}
+Order = Mapping[str, Any]  # the options of the command, and what is added here: plain data, which travels to workers
+_SAME = ("alpha", "guarantee", "delta", "key", "keep", "batch_rows", "ignore_new", "trust", "decimal", "no_escape")
 
 
 def predict(order: Order) -> tuple[int, int, dict[str, Any]]:
     """Write the sets; returns the number of rows and files, and the statement of the sets."""
-    data, out, model_file = Path(order.data), Path(order.out), Path(order.model)
+    data, out, model_file = order["data"], order["out"], order["model"]
     folder = table_format(data) == "folder"
     if folder:
         _check_out_folder(out, data)
     else:
-        if order.scheduler is not None:
+        if order["scheduler"] is not None:
             raise ValueError(f"--scheduler distributes the files of a Parquet folder, and {data} is one file; leave it out.")
-        if order.jobs != 1:
+        if order["jobs"] != 1:
             show([Note("one-file", "One file is predicted by one process; --jobs distributes the files of a folder.")])
         output_format(out)
-        check_output(out, force=order.force, inputs=[data, model_file])
-    model = open_model(model_file, order.trust)
-    promise = stated(model, order.statement, noting=True)
-    order = replace(order, model_sha256=fingerprint(model_file))
+        check_output(out, force=order["force"], inputs=[data, model_file])
+    model = open_model(model_file, order["trust"])
+    order = {**order, "asked": {name: order[name] for name in ("alpha", "guarantee", "delta")}}
+    promise = stated(model, order["asked"], noting=True)
+    order |= {"model_sha256": fingerprint(model_file), "first_row": 0}
     rows, files = _predict_folder(order, model) if folder else (_predict_file(order, model), 1)
     return rows, files, promise
 
 
-class Findings:
-    """What new rows have and the rows of the fit had not: counted over batches, noted once."""
-
-    def __init__(self) -> None:
-        self.conditions: Counter[Any] = Counter()
-        self.gaps: Counter[Any] = Counter()
-        self.values = NewValues()
-
-    def add(self, other: Findings) -> None:
-        """Add what was counted elsewhere."""
-        self.values.add(other.values)
-        self.conditions += other.conditions
-        self.gaps += other.gaps
-
-    def show(self, model: Any, *, now: str = "") -> None:
-        """One note per kind; `now` follows the number of rows."""
-        rows, kept = self.values.rows, model.predictor_.kept
-        conditions = note_new_conditions(self.conditions, counted(rows, "row") + now)
-        show([*conditions, *kept.note_gaps(self.gaps, rows), *self.values.notes()])
+def _show_new(found: NewValues, model: Any, *, now: str = "") -> None:
+    """One note per kind; `now` follows the number of rows."""
+    conditions = note_new_conditions(found.conditions, counted(found.rows, "row") + now)
+    show([*conditions, *model.predictor_.kept.note_gaps(found.gaps, found.rows), *found.notes()])
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,15 +82,15 @@ class Job:
     @classmethod
     def of(cls, order: Order, model: Any) -> Job:
         """Check the table's columns against those of the model."""
-        data, key = Path(order.data), order.key
+        data, key = order["data"], order["key"]
         names = column_names(data)
-        layout = layout_of(model, [name for name in names if name != key], target=None, path=data, decimal=order.decimal)
+        layout = layout_of(model, [name for name in names if name != key], target=None, path=data, decimal=order["decimal"])
         need_column(names, key, path=data, option="--key")
         if key is None and layout.key in names:
             key = layout.key
-        kept = [name for name in _kept(order.keep, names, path=data) if name != key]
+        kept = [name for name in _kept(order["keep"], names, path=data) if name != key]
         also = kept if key is None else [key, *kept]
-        columns = layout.columns_to_read(data, names, ignore_new=order.ignore_new, also=also)
+        columns = layout.columns_to_read(data, names, ignore_new=order["ignore_new"], also=also)
         return cls(order, model, layout, columns, key, kept)
 
     def note_key(self) -> None:
@@ -149,34 +99,34 @@ class Job:
             text = f"The table has no column {self.layout.key!r}, the key of the model, so rows are numbered from 0."
             show([Note("no-key", text, "--key names another column.")])
 
-    def batches(self, found: Findings) -> Iterator[tuple[Any, Any, int]]:
+    def batches(self, found: NewValues) -> Iterator[tuple[Any, Any, int]]:
         """Some rows at a time: as the table has them, as the model takes them, and the number of the first.
 
         What is new in them is counted in `found`.
         """
-        data, row, predictor = Path(self.order.data), 0, self.model.predictor_
-        for table in even_batches(data, self.columns, rows=self.order.batch_rows):
+        data, row, predictor = self.order["data"], 0, self.model.predictor_
+        for table in even_batches(data, self.columns, rows=self.order["batch_rows"]):
             X = model_features(self.model, table, self.layout, path=data, first_row=row)
-            found.values.count(X, self.layout)
+            found.count(X, self.layout)
             found.conditions.update(predictor.new_conditions(X))
             found.gaps.update(predictor.kept.gaps(X))
             yield table, X, row
             row += table.num_rows
         if row == 0:
-            advice = "remove this file from the folder" if self.order.unfinished else "give a table with rows"
+            advice = "remove this file from the folder" if "unfinished" in self.order else "give a table with rows"
             raise ValueError(f"{data} has column names and no rows; {advice}.")
 
     def sets(self, table: Any, X: Any, first_row: int) -> Any:
         """The sets of a batch as an Arrow table that says which model and statement they are from."""
-        predictor, start = self.model.predictor_, self.order.first_row + first_row
-        text = output_format(Path(self.order.out)) == "csv"
+        predictor, start = self.model.predictor_, self.order["first_row"] + first_row
+        text = output_format(self.order["out"]) == "csv"
         record = predictor.structure.prediction(X)
-        sets = predictor.sets(X, predictor.stated(**self.order.statement), prediction=record)
+        sets = predictor.sets(X, predictor.stated(**self.order["asked"]), prediction=record)
         points = record.mean if isinstance(record, Points) else self.model.predict(X)  # to predict again would take time
         numbers = np.arange(start, start + table.num_rows)
         key = ("row", numbers) if self.key is None else (self.key, table.column(self.key))
         made = sets_table(dict([key, *((name, table.column(name)) for name in self.kept)]), points, sets, text=text)
-        made = without_formulas(made) if text and self.order.escape else made
+        made = without_formulas(made) if text and not self.order["no_escape"] else made
         return made.replace_schema_metadata({_SIGNATURE: self.signature})
 
     @functools.cached_property
@@ -184,9 +134,9 @@ class Job:
         """What the sets come from and guarantee, as JSON."""
         facts = {
             "version": versions()["decoupled-conformal"],
-            "model_sha256": self.order.model_sha256,
+            "model_sha256": self.order["model_sha256"],
             "structure_fingerprint": self.model.certificate_.structure_fingerprint,
-            **stated(self.model, self.order.statement),
+            **stated(self.model, self.order["asked"]),
         }
         return json.dumps(facts)
 
@@ -206,30 +156,29 @@ def _kept(keep: str | None, names: list[str], *, path: Path) -> list[str]:
 
 def _predict_file(order: Order, model: Any) -> int:
     """Batches become parts in a folder beside the output; returns the number of rows."""
-    out, data = Path(order.out), Path(order.data)
-    job, found = Job.of(order, model), Findings()
+    out, data = order["out"], order["data"]
+    job, found = Job.of(order, model), NewValues()
     job.note_key()
     unfinished = out.with_name(f"{out.name}.parts")
     with only_run(unfinished, out):
-        check_output(out, force=order.force)  # another run may have finished since
+        check_output(out, force=order["force"])  # another run may have finished since
         begun = unfinished if any(not path.name.startswith(".") for path in unfinished.iterdir()) else None  # not the lock
-        begin(
-            unfinished, order.identity({data.name: fingerprint(data)}), begun=begun, resume=order.resume, force=order.force
-        )
+        identity = _identity(order, {data.name: fingerprint(data)})
+        begin(unfinished, identity, begun=begun, resume=order["resume"], force=order["force"])
         try:
-            with progress("Predicting", row_count(data), quiet=order.quiet) as reached:
+            with progress("Predicting", row_count(data), quiet=order["quiet"]) as reached:
                 parts = _write_parts(job, unfinished, found, reached)
-            assemble(parts, out, within=unfinished, force=order.force)
+            assemble(parts, out, within=unfinished, force=order["force"])
         except Exception as error:  # on a full or failing disk finished parts stay; of bad input nothing can be continued
-            if not (isinstance(error, OSError) or order.resume):
+            if not (isinstance(error, OSError) or order["resume"]):
                 shutil.rmtree(unfinished, ignore_errors=True)
             raise
         shutil.rmtree(unfinished, ignore_errors=True)
-    found.show(model)
+    _show_new(found, model)
     return sum(parts.values())
 
 
-def _write_parts(job: Job, folder: Path, found: Findings, reached: Any) -> dict[Path, int]:
+def _write_parts(job: Job, folder: Path, found: NewValues, reached: Any) -> dict[Path, int]:
     """Write the parts that are not there yet; returns the number of rows of every part."""
     parts: dict[Path, int] = {}
     for table, X, first_row in job.batches(found):  # rows of earlier runs count in the notes
@@ -247,33 +196,36 @@ def _write_parts(job: Job, folder: Path, found: Findings, reached: Any) -> dict[
 
 def _predict_folder(order: Order, model: Any) -> tuple[int, int]:
     """One output file per partition. Finished ones wait until all are there; returns the numbers of rows and files."""
-    data, out, counts = Path(order.data), Path(order.out), row_counts(Path(order.data))
+    data, out, counts = order["data"], order["out"], row_counts(order["data"])
     for file in counts:
-        Job.of(replace(order, data=str(file)), model).note_key()
+        Job.of({**order, "data": file}, model).note_key()
     out.mkdir(exist_ok=True)
     unfinished, names = out / UNFINISHED, [file.relative_to(data) for file in counts]
     with only_run(unfinished, out):
-        where: dict[str, Any] = {"n_jobs": order.jobs, "scheduler": order.scheduler}
-        files = [os.path.abspath(file) for file in counts]  # a worker may stand elsewhere
-        identity = order.identity(dict(zip(map(str, names), run_many(fingerprint, files, **where), strict=True)))
+        where: dict[str, Any] = {"n_jobs": order["jobs"], "scheduler": order["scheduler"]}
+        files = [file.absolute() for file in counts]  # a worker may stand elsewhere
+        identity = _identity(order, dict(zip(map(str, names), run_many(fingerprint, files, **where), strict=True)))
         old = _begin_folder(order, identity, [out / name for name in names])
-        here = replace(order, model=os.path.abspath(order.model), unfinished=os.path.abspath(unfinished))
+        here = {**order, "model": order["model"].absolute(), "unfinished": unfinished.absolute()}
         starts = np.cumsum([0, *counts.values()]).tolist()
         orders = [
-            replace(here, data=file, out=os.path.abspath(unfinished / name), first_row=start)
+            {**here, "data": file, "out": here["unfinished"] / name, "first_row": start}
             for file, name, start in zip(files, names, starts[:-1], strict=True)
-            if not (order.resume and (unfinished / name).exists())
+            if not (order["resume"] and (unfinished / name).exists())
         ]
         for folder in {folder / name.parent for name in names for folder in (unfinished, out)}:
             folder.mkdir(parents=True, exist_ok=True)
-        total = Findings()
-        with progress("Predicting", len(orders), quiet=order.quiet) as reached:
-            for found in run_many(predict_partition, orders, progress=lambda done, of: reached(done), **where):
-                total.add(found)
+        with progress("Predicting", len(orders), quiet=order["quiet"]) as reached:
+            found = NewValues.total(run_many(predict_partition, orders, progress=lambda done, of: reached(done), **where))
         take_places([Written(unfinished / name, out / name, overwrite=True) for name in names], gone=old)
         shutil.rmtree(unfinished, ignore_errors=True)
-    total.show(model, now=" predicted now" if len(orders) < len(names) else "")
+    _show_new(found, model, now=" predicted now" if len(orders) < len(names) else "")
     return starts[-1], len(names)
+
+
+def _identity(order: Order, tables: dict[str, str]) -> dict[str, Any]:
+    """What must not change between a run and its continuation: the order, and the bytes of the model and of the tables."""
+    return {name: order[name] for name in (*_SAME, "model_sha256")} | {"tables": tables}
 
 
 def _check_out_folder(out: Path, data: Path) -> None:
@@ -292,7 +244,7 @@ def _begin_folder(order: Order, identity: dict[str, Any], targets: list[Path]) -
     Returns sets of an earlier run that --force removes when all is done: a reader of the folder would take them for sets of
     this run.
     """
-    out = Path(order.out)
+    out = order["out"]
     old = [path for path in parquet_files(out) if path not in targets]
     for path in old:
         if not _is_signed(path):
@@ -302,7 +254,7 @@ def _begin_folder(order: Order, identity: dict[str, Any], targets: list[Path]) -
             )
     unfinished = out / UNFINISHED
     begun = out if (unfinished / PLAN).exists() or any(path != unfinished for path in out.iterdir()) else None
-    begin(unfinished, identity, begun=begun, resume=order.resume, force=order.force)
+    begin(unfinished, identity, begun=begun, resume=order["resume"], force=order["force"])
     return old
 
 
@@ -313,9 +265,9 @@ def _is_signed(path: Path) -> bool:
     return False
 
 
-def predict_partition(order: Order) -> Findings:
+def predict_partition(order: Order) -> NewValues:
     """Write the sets of one Parquet file to one Parquet file that appears when it is complete."""
-    job, found = Job.of(order, opened_once(order.model, order.trust)), Findings()
-    with written_beside(Path(order.out), within=Path(order.unfinished)) as beside:
+    job, found = Job.of(order, opened_once(order["model"], order["trust"])), NewValues()
+    with written_beside(order["out"], within=order["unfinished"]) as beside:
         write_tables((job.sets(*batch) for batch in job.batches(found)), beside, "parquet")
     return found

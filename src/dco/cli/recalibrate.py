@@ -50,7 +50,7 @@ def command(
         if in_parts:
             from dco.cli.parts import recalibrate_in_parts
 
-            file, work = (str(model.resolve()), trust), {"jobs": jobs, "scheduler": scheduler, "quiet": as_json}
+            file, work = (model.resolve(), trust), {"jobs": jobs, "scheduler": scheduler, "quiet": as_json}
             new = recalibrate_in_parts(old, file, data, how=how, rest=rest, **work)
         else:
             rows = rows_with_targets(old, data, **how)
