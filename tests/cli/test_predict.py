@@ -600,8 +600,8 @@ def test_many_categories_are_not_kept(dco, home, tmp_path):
     layout = layout.with_categories(X)
     assert layout.categories == {"b": ("u", "v")}
     assert layout.in_words() == "Categories: a (more than 1,000 values), b (2 values)."
-    broken = Layout(target="y", task="regression", numbers=("a\n(b)",), texts=(), order=("a\n(b)",))
-    assert broken.in_words() == "Numbers: a (b)."
+    broken = Layout(target="y", task="regression", numbers=("A\n(b)",), texts=(), order=("A\n(b)",))
+    assert broken.in_words() == "Numbers: A (b)."
     assert Layout.from_plain(layout.to_plain()) == layout
     values = NewValues()
     values.count(pd.DataFrame({"a": ["new"] * 3, "b": ["u", "w", None]}), layout)

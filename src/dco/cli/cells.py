@@ -65,13 +65,12 @@ def numbers(column: Any, name: str, *, path: Path, first_row: int = 0, decimal: 
     """A column as float64; a cell that is not a finite number is an error that names it."""
     values = as_float(column, decimal)
     if values is None:
-        row, cell = first_unread(column, lambda part: as_float(part, decimal))
-        other = _OTHER[decimal]
+        wrong, other = first_unread(column, lambda part: as_float(part, decimal), first_row), _OTHER[decimal]
         sign = {",": "a comma", ".": "a point"}[other]
         turned = f"; if {sign} is the decimal sign, use --decimal {other}" if as_float(column, other) is not None else "."
         raise ValueError(
-            f"{path}: the column {name!r} has {cell} in row {first_row + row + 1}, where a number is expected; "
-            f"correct the cell, or leave it empty if the value is missing{turned}"
+            f"{path}: the column {name!r} has {wrong}, where a number is expected; correct the cell, or leave it empty if "
+            f"the value is missing{turned}"
         )
     found = np.asarray(values)
     if np.any(infinite := np.isinf(found)):
@@ -86,18 +85,17 @@ def seconds(column: Any, name: str, *, path: Path, first_row: int) -> AnyArray:
     """A column of dates, typed or as ISO text, in seconds since 1970; any other cell is an error that names it."""
     values = as_seconds(column)
     if values is None:
-        row, cell = first_unread(column, as_seconds)
         raise ValueError(
-            f"{path}: the column {name!r} has {cell} in row {first_row + row + 1}, where the fit had dates; write dates as "
-            "2026-01-31 (all or no times with a zone), or leave the cell empty if the date is missing."
+            f"{path}: the column {name!r} has {first_unread(column, as_seconds, first_row)}, where the fit had dates; write "
+            "dates as 2026-01-31 (all or no times with a zone), or leave the cell empty if the date is missing."
         )
     return np.asarray(values)
 
 
-def first_unread(column: Any, read: Callable[[Any], Any]) -> tuple[int, str]:
-    """The row and the words of the first cell for which `read` gives None, as it does for every part that has the cell."""
+def first_unread(column: Any, read: Callable[[Any], Any], first_row: int = 0) -> str:
+    """The first cell, and its row, for which `read` gives None, as it does for every part that has the cell."""
     row = bisect_left(range(len(column)), True, key=lambda row: read(column[: row + 1]) is None)
-    return row, f"{str(column[row])!r:.40}"
+    return f"{str(column[row])!r:.40} in row {first_row + row + 1}"
 
 
 def first_rounded_cell(column: Any, decimal: str = ".") -> int | None:

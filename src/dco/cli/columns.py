@@ -79,10 +79,9 @@ def _task(column: Any, asked: Layout, path: Path) -> tuple[str, str]:
     kind, distinct = cells.kind_of(column, str(asked.target), path, decimal), len(column.unique())
     is_number = cells.as_float(column, decimal) is not None
     if task == "regression" and kind == "text" and not is_number:
-        row, cell = cells.first_unread(column, lambda part: cells.as_float(part, decimal))
+        wrong = cells.first_unread(column, lambda part: cells.as_float(part, decimal))
         raise ValueError(
-            f"{path}: {target} has {cell} in row {row + 1}, and a regression needs numbers; correct the cell, or use --task "
-            "classification."
+            f"{path}: {target} has {wrong}, and a regression needs numbers; correct the cell, or use --task classification."
         )
     if kind == "date" and task != "classification":
         raise ValueError(

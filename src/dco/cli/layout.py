@@ -9,7 +9,10 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+from dco.foundations.display import counted, first_few
+
 _MOST_KEPT = 1000  # categories of a column that travel with the model
+_MOST_SHOWN = 12  # names of columns
 
 
 @dataclass(frozen=True)
@@ -78,41 +81,32 @@ class Layout:
     def in_words(self) -> str:
         """How each feature is read, in a sentence."""
         kinds = self.by_kind()
-        kinds["categories"] = [f"{name} ({_how_many(count)})" for name, count in kinds["categories"].items()]
-        sentence = "; ".join(f"{kind}: {_listed(names)}" for kind, names in kinds.items() if names)
+        many = f"more than {_MOST_KEPT:,} values"
+        kinds["categories"] = [
+            f"{name} ({many if n is None else counted(n, 'value')})" for name, n in kinds["categories"].items()
+        ]
+        said = []
+        for kind, names in kinds.items():
+            if names:
+                shown = first_few([" ".join(name.split()) for name in names], _MOST_SHOWN)  # a name may contain line breaks
+                said.append(f"{kind}: {shown}")
+        sentence = "; ".join(said)
         return f"{sentence[0].upper()}{sentence[1:]}."
 
     def columns_to_read(self, path: Path, names: Sequence[str], *, ignore_new: bool, also: Iterable[str] = ()) -> list[str]:
         """The columns to read for a fitted model: all features are among `names`, and no unknown column is."""
-        also = list(dict.fromkeys(also))
-        named = (self.target, self.groups, self.key)
-        there, known = set(names), {*self.order, *self.dropped, *(name for name in named if name is not None), *also}
+        there, known = set(names), {*self.order, *self.dropped, self.target, self.groups, self.key, *also}
         missing = [name for name in self.order if name not in there]
         if missing:
-            raise ValueError(
-                f"{path} lacks {len(missing)} of the columns that the model was fitted on: {_first(missing)}; add them."
-            )
+            shown = first_few(list(map(repr, missing)))
+            raise ValueError(f"{path} lacks {len(missing)} of the columns that the model was fitted on: {shown}; add them.")
         new = [name for name in names if name not in known]
         if new and not ignore_new:
+            shown = first_few(list(map(repr, new)))
             raise ValueError(
-                f"{path} has columns that the model was not fitted on: {_first(new)}; remove them, or use --ignore-new."
+                f"{path} has columns that the model was not fitted on: {shown}; remove them, or use --ignore-new."
             )
-        return [*self.order, *(name for name in also if name not in self.order)]
-
-
-def _first(names: Sequence[str]) -> str:
-    return ", ".join(repr(name) for name in names[:5]) + (", ..." if len(names) > 5 else "")
-
-
-def _how_many(count: int | None) -> str:
-    if count is None:
-        return f"more than {_MOST_KEPT:,} values"
-    return "1 value" if count == 1 else f"{count:,} values"
-
-
-def _listed(names: list[str], most: int = 12) -> str:
-    shown = [" ".join(name.split()) for name in names[:most]]  # a name may contain line breaks
-    return ", ".join(shown) + (f", ... ({len(names)} in all)" if len(names) > most else "")
+        return list(dict.fromkeys([*self.order, *also]))
 
 
 def need_column(names: Sequence[str], name: str | None, *, path: Path, option: str) -> None:
@@ -121,5 +115,5 @@ def need_column(names: Sequence[str], name: str | None, *, path: Path, option: s
         return
     near = get_close_matches(name, names, n=1)
     hint = f"; did you mean {near[0]!r}?" if near else "."
-    shown = ", ".join(names[:12]) + (", ..." if len(names) > 12 else "")
+    shown = first_few(names, _MOST_SHOWN)
     raise ValueError(f"{path} has no column {name!r}, which {option} names{hint} Its columns are: {shown}.")

@@ -29,8 +29,6 @@ def check_output(path: Path, *, force: bool, inputs: Iterable[Path | None] = ())
     """
     if path.exists() and any(os.path.samefile(path, read) for read in _files(inputs)):
         raise ValueError(f"{path} is read by this command, and writing there would destroy it; choose another name.")
-    if path.is_dir():
-        raise ValueError(f"{path} is a folder; give the name of a file.")
     check_regular(path)
     if path.exists() and not force:
         raise ValueError(f"{path} exists already; choose another name, or use --force to overwrite it.")
@@ -65,9 +63,9 @@ def check_apart(out: Path, data: Path) -> None:
 def _files(inputs: Iterable[Path | None]) -> Iterator[Path]:
     for path in inputs:
         if path is not None and path.is_dir():
-            from dco.cli.reading import partitions
+            from dco.cli.reading import files_of
 
-            yield from partitions(path)
+            yield from files_of(path)
         elif path is not None and path.exists():
             yield path
 

@@ -102,8 +102,14 @@ def recalibrate_in_parts(
         with progress("Scoring", len(pieces), quiet=quiet) as reached:
             work = partial(score_file, file=file, how=how, classes=classes)
             found = run_many(work, pieces, n_jobs=jobs, scheduler=scheduler, progress=lambda done, of: reached(done))
-        left_out = np.concatenate([hashes for _, own, _ in found for hashes in own] or [np.empty(0, "S16")])
-        _check_places(own.certificate, {role: left_out[np.searchsorted(out, own)] for role, own in roles.items()}, data)
+        left_out = np.concatenate([hashes for _, each, _ in found for hashes in each] or [np.empty(0, "S16")])
+        for role, places in roles.items():
+            hashes = left_out[np.searchsorted(out, places)]
+            if hashes.size and role_fingerprint(hashes) != own.certificate.row_fingerprints[role]:
+                raise ValueError(
+                    f"The {role} rows of the fit are not at their places in {data}: rows or files were changed, added or "
+                    "reordered. Give the table as it was at the fit, or other rows without --rest."
+                )
         rows = ScoredRows.together([batch for batches, _, _ in found for batch in batches])
         return rows, NewValues.total(values for _, _, values in found)
 
@@ -147,15 +153,3 @@ def _places_of_the_fit(model: Any, total: int, data: Path) -> dict[str, Integers
     if model.predictor_.calibration.clusters is not None:
         raise ValueError("--rest would calibrate on rows that belong together with training rows: give DATA of new groups.")
     return {role: np.asarray(stored["fitted_rows"])[model.splits_[role]] for role in ("train", "tune")}
-
-
-def _check_places(certificate: Any, hashes: Mapping[str, Hashes], data: Path) -> None:
-    """Refuse to leave rows out that are not those of the fit: those would be among the others."""
-    moved = [
-        role for role, own in hashes.items() if own.size and role_fingerprint(own) != certificate.row_fingerprints[role]
-    ]
-    if moved:
-        raise ValueError(
-            f"The {moved[0]} rows of the fit are not at their places in {data}: rows or files were changed, added or "
-            "reordered. Give the table as it was at the fit, or other rows without --rest."
-        )

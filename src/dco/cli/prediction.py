@@ -6,7 +6,6 @@ when all are complete.
 
 from __future__ import annotations
 
-import functools
 import json
 import shutil
 from collections.abc import Iterator, Mapping
@@ -35,8 +34,6 @@ from dco.predictions import Points
 from dco.storage.saving import versions
 
 _SIGNATURE = "dco"  # the key of the metadata in Parquet and Feather outputs
-
-
 Order = Mapping[str, Any]  # the options of the command, and what is added here: plain data, which travels to workers
 _SAME = ("alpha", "guarantee", "delta", "key", "keep", "batch_rows", "ignore_new", "trust", "decimal", "no_escape")
 
@@ -55,9 +52,14 @@ def predict(order: Order) -> tuple[int, int, dict[str, Any]]:
         output_format(out)
         check_output(out, force=order["force"], inputs=[data, model_file])
     model = open_model(model_file, order["trust"])
-    order = {**order, "asked": {name: order[name] for name in ("alpha", "guarantee", "delta")}}
-    promise = stated(model, order["asked"], noting=True)
-    order |= {"model_sha256": fingerprint(model_file), "first_row": 0}
+    asked = {name: order[name] for name in ("alpha", "guarantee", "delta")}
+    facts = {
+        "version": versions()["decoupled-conformal"],
+        "model_sha256": fingerprint(model_file),
+        "structure_fingerprint": model.certificate_.structure_fingerprint,
+        **(promise := stated(model, asked, noting=True)),
+    }
+    order = {**order, "asked": asked, "signature": json.dumps(facts), "first_row": 0}
     rows, files = _predict_folder(order, model) if folder else (_predict_file(order, model), 1)
     return rows, files, promise
 
@@ -82,22 +84,21 @@ class Job:
     @classmethod
     def of(cls, order: Order, model: Any) -> Job:
         """Check the table's columns against those of the model."""
-        data, key = order["data"], order["key"]
+        data, key, keep = order["data"], order["key"], order["keep"] or ""
         names = column_names(data)
         layout = layout_of(model, [name for name in names if name != key], target=None, path=data, decimal=order["decimal"])
         need_column(names, key, path=data, option="--key")
         if key is None and layout.key in names:
             key = layout.key
-        kept = [name for name in _kept(order["keep"], names, path=data) if name != key]
-        also = kept if key is None else [key, *kept]
-        columns = layout.columns_to_read(data, names, ignore_new=order["ignore_new"], also=also)
-        return cls(order, model, layout, columns, key, kept)
-
-    def note_key(self) -> None:
-        """Note that the table lacks the key of the model."""
-        if self.key is None and self.layout.key is not None:
-            text = f"The table has no column {self.layout.key!r}, the key of the model, so rows are numbered from 0."
+        elif key is None and layout.key is not None and "unfinished" not in order:
+            text = f"The table has no column {layout.key!r}, the key of the model, so rows are numbered from 0."
             show([Note("no-key", text, "--key names another column.")])
+        kept = names if keep == "all" else [name.strip() for name in keep.split(",") if name.strip()]
+        for name in kept:
+            need_column(names, name, path=data, option="--keep")
+        also = [name for name in dict.fromkeys([key, *kept]) if name is not None]
+        columns = layout.columns_to_read(data, names, ignore_new=order["ignore_new"], also=also)
+        return cls(order, model, layout, columns, key, [name for name in also if name != key])
 
     def batches(self, found: NewValues) -> Iterator[tuple[Any, Any, int]]:
         """Some rows at a time: as the table has them, as the model takes them, and the number of the first.
@@ -127,28 +128,7 @@ class Job:
         key = ("row", numbers) if self.key is None else (self.key, table.column(self.key))
         made = sets_table(dict([key, *((name, table.column(name)) for name in self.kept)]), points, sets, text=text)
         made = without_formulas(made) if text and not self.order["no_escape"] else made
-        return made.replace_schema_metadata({_SIGNATURE: self.signature})
-
-    @functools.cached_property
-    def signature(self) -> str:
-        """What the sets come from and guarantee, as JSON."""
-        facts = {
-            "version": versions()["decoupled-conformal"],
-            "model_sha256": self.order["model_sha256"],
-            "structure_fingerprint": self.model.certificate_.structure_fingerprint,
-            **stated(self.model, self.order["asked"]),
-        }
-        return json.dumps(facts)
-
-
-def _kept(keep: str | None, names: list[str], *, path: Path) -> list[str]:
-    """The columns that --keep names."""
-    if keep is None or keep == "all":
-        return names if keep else []
-    listed = list(dict.fromkeys(name.strip() for name in keep.split(",") if name.strip()))
-    for name in listed:
-        need_column(names, name, path=path, option="--keep")
-    return listed
+        return made.replace_schema_metadata({_SIGNATURE: self.order["signature"]})
 
 
 # --- one file -----------------------------------------------------------------------------------------------------
@@ -158,7 +138,6 @@ def _predict_file(order: Order, model: Any) -> int:
     """Batches become parts in a folder beside the output; returns the number of rows."""
     out, data = order["out"], order["data"]
     job, found = Job.of(order, model), NewValues()
-    job.note_key()
     unfinished = out.with_name(f"{out.name}.parts")
     with only_run(unfinished, out):
         check_output(out, force=order["force"])  # another run may have finished since
@@ -198,7 +177,7 @@ def _predict_folder(order: Order, model: Any) -> tuple[int, int]:
     """One output file per partition. Finished ones wait until all are there; returns the numbers of rows and files."""
     data, out, counts = order["data"], order["out"], row_counts(order["data"])
     for file in counts:
-        Job.of({**order, "data": file}, model).note_key()
+        Job.of({**order, "data": file}, model)
     out.mkdir(exist_ok=True)
     unfinished, names = out / UNFINISHED, [file.relative_to(data) for file in counts]
     with only_run(unfinished, out):
@@ -225,7 +204,7 @@ def _predict_folder(order: Order, model: Any) -> tuple[int, int]:
 
 def _identity(order: Order, tables: dict[str, str]) -> dict[str, Any]:
     """What must not change between a run and its continuation: the order, and the bytes of the model and of the tables."""
-    return {name: order[name] for name in (*_SAME, "model_sha256")} | {"tables": tables}
+    return {name: order[name] for name in (*_SAME, "signature")} | {"tables": tables}
 
 
 def _check_out_folder(out: Path, data: Path) -> None:

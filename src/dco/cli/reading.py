@@ -50,26 +50,27 @@ def parquet_files(folder: Path) -> list[Path]:
     )
 
 
-def partitions(folder: Path) -> list[Path]:
-    """The Parquet files of a folder that is read as one table."""
-    found = parquet_files(folder)
+def files_of(path: Path) -> list[Path]:
+    """The Parquet files of a folder that is read as one table, or the one file of a table."""
+    if not path.exists():
+        raise ValueError(f"There is no file {path}; check the name.")
+    found = parquet_files(path) if table_format(path) == "folder" else [path]
     if not found:
-        raise ValueError(f"The folder {folder} has no Parquet file (*.parquet); give a table or a folder with such files.")
+        raise ValueError(f"The folder {path} has no Parquet file (*.parquet); give a table or a folder with such files.")
     return found
 
 
 def column_names(path: Path) -> list[str]:
     """The names of the columns, from the head of the file alone. Columns without a name, and pandas' index, are skipped."""
-    with _explained(path):
-        kind = table_format(path)
-        if kind == "folder":
-            return column_names(partitions(path)[0])
+    file = files_of(path)[0]
+    with _explained(file):
+        kind = table_format(file)
         if kind == "csv":
-            names = _csv_head(path)[0]
+            names = _csv_head(file)[0]
         elif kind == "parquet":
-            names = parquet.read_schema(path).names
+            names = parquet.read_schema(file).names
         else:
-            with arrow.memory_map(str(path)) as source, ipc.open_file(source) as reader:
+            with arrow.memory_map(str(file)) as source, ipc.open_file(source) as reader:
                 names = reader.schema.names
     named = [name for name in names if name and not re.fullmatch("__index_level_.*__", name, re.DOTALL)]
     twice = sorted(name for name, count in Counter(named).items() if count > 1)
@@ -125,11 +126,6 @@ def even_batches(path: Path, columns: Sequence[str], *, rows: int = 0) -> Iterat
         yield _joined(path, waiting)
 
 
-def files_of(path: Path) -> list[Path]:
-    """The files of a folder that is read as one table, or the one file of a table."""
-    return partitions(path) if table_format(path) == "folder" else [path]
-
-
 def row_counts(path: Path) -> dict[Path, int]:
     """The number of rows of each file of a table; files that do not say it are counted."""
     stated = {file: row_count(file) for file in files_of(path)}
@@ -150,8 +146,6 @@ def row_count(path: Path) -> int | None:
 @contextmanager
 def _explained(path: Path) -> Iterator[None]:
     """Turn whatever the readers raise about a file into a sentence that names it."""
-    if not path.exists():
-        raise ValueError(f"There is no file {path}; check the name.")
     try:
         yield
     except PermissionError as error:

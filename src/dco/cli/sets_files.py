@@ -36,29 +36,25 @@ def sets_table(given: Mapping[str, Any], points: Any, sets: Any, *, text: bool) 
         columns["lower"] = arrow.array(np.asarray(hull.lower, dtype=np.float64))
         columns["upper"] = arrow.array(np.asarray(hull.upper, dtype=np.float64))
         if isinstance(sets, IntervalUnions):
-            columns["pieces"] = arrow.array([_pieces(sets.pieces(row)) for row in range(len(sets))])
+            pieces = ([f"{float(low)!r} to {float(high)!r}" for low, high in sets.pieces(row)] for row in range(len(sets)))
+            columns["pieces"] = arrow.array(map("; ".join, pieces))
     columns["size"] = arrow.array(sets.sizes())
-    for name in list(columns):
-        new = name
-        while new in given:
-            new += "_"
-        columns[new] = columns.pop(name)  # in their order
-    return arrow.table({**given, **columns})
+    made = dict(given)
+    for name, column in columns.items():
+        while name in made:
+            name += "_"
+        made[name] = column
+    return arrow.table(made)
 
 
 def _label_column(sets: Any, *, text: bool) -> Any:
     """Lists of labels; in a CSV, labels joined by "|", or a JSON list if a label itself contains that sign."""
     lists = sets.to_lists()
     if not text:
-        kind = arrow.string() if sets.classes is not None and sets.classes.dtype.kind in "OU" else arrow.int64()
-        return arrow.array(lists, type=arrow.list_(kind))
-    if any("|" in str(label) for label in (sets.classes if sets.classes is not None else ())):
-        return arrow.array([json.dumps([str(label) for label in labels], ensure_ascii=False) for labels in lists])
+        return arrow.array(lists, type=arrow.list_(arrow.array(sets.classes).type))
+    if any("|" in str(label) for label in sets.classes):
+        return arrow.array([json.dumps(list(map(str, labels)), ensure_ascii=False) for labels in lists])
     return arrow.array(["|".join(map(str, labels)) for labels in lists])
-
-
-def _pieces(ends: Any) -> str:
-    return "; ".join(f"{float(lower)!r} to {float(upper)!r}" for lower, upper in ends)
 
 
 def without_formulas(table: Any) -> Any:
