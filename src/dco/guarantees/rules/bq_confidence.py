@@ -20,8 +20,8 @@ from numpy.typing import ArrayLike
 from scipy.special import betainc, betaincc
 
 from dco.foundations.arrays import Floats, Integers
-from dco.foundations.ranks import Level, as_count
-from dco.guarantees.rules.loss_matrix import checked_bound, checked_losses, relative_level
+from dco.foundations.ranks import Level, as_count, as_positive
+from dco.guarantees.rules.loss_matrix import checked_losses, relative_level
 
 _SMALL_PRODUCT = 5_000  # up to this many steps the recursion takes less than a millisecond
 _TAIL = 1e-15  # what Davies' sum may miss on each side
@@ -46,7 +46,7 @@ def bq_confidence(
     suits the size; either can be named. ``method="dirichlet"`` samples `draws` weights from `rng` (seed 0 by default), as
     the authors do, for comparison. The order of the losses does not matter.
     """
-    scale = checked_bound(bound)
+    scale = as_positive(bound, name="bound")
     values = checked_losses(losses, bound=scale, ndim=1) / scale
     level = relative_level(alpha, scale)
     rises, counts = _merged(values, level)

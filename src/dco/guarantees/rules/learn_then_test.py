@@ -13,8 +13,8 @@ from numpy.typing import ArrayLike
 from dco.foundations.arrays import AnyArray, Bools, Floats, Integers, real_numbers
 from dco.foundations.display import ShownAsPrinted
 from dco.foundations.notes import Note, show
-from dco.foundations.ranks import Guarantee, Level, as_rational, rational
-from dco.guarantees.rules.loss_matrix import RiskTest, TestName, checked_bound, checked_losses, is_zero_one, relative_level
+from dco.foundations.ranks import Guarantee, Level, as_positive, as_rational, rational
+from dco.guarantees.rules.loss_matrix import RiskTest, TestName, checked_losses, is_zero_one, relative_level
 
 Correction: TypeAlias = Literal["fixed-sequence", "bonferroni", "holm"]
 
@@ -166,7 +166,7 @@ def _risks(losses: Any, alpha: Any, bound: Any, where: Any) -> list[_Risk]:
     matrices, risks = _one_each(losses, "losses", 2), list[_Risk]()
     others = [_one_each(alpha, "alpha", 0, len(matrices)), _one_each(bound, "bound", 0, len(matrices))]
     for matrix, level, most, marks in zip(matrices, *others, _one_each(where, "where", 2, len(matrices)), strict=True):
-        scale = checked_bound(most)
+        scale = as_positive(most, name="bound")
         scaled, counted = checked_losses(matrix, bound=scale) / scale, None if marks is None else np.asarray(marks)
         if counted is not None and counted.shape != scaled.shape:
             raise ValueError(f"where must have the shape of its losses, {scaled.shape}, got {counted.shape}.")

@@ -20,7 +20,7 @@ from dco.foundations.arrays import Bools, Floats, real_numbers
 from dco.foundations.display import counted
 from dco.foundations.errors import NonFiniteScoreError
 from dco.foundations.notes import Note, show
-from dco.foundations.ranks import Guarantee, Level, Threshold, as_rational, pac_rank, rational
+from dco.foundations.ranks import Guarantee, Level, Threshold, as_positive, as_rational, pac_rank, rational
 
 TestName: TypeAlias = Literal["wsr", "hoeffding-bentkus", "binomial"]
 
@@ -39,7 +39,7 @@ class LossMatrix:
         cls, losses: ArrayLike, thresholds: ArrayLike, *, alpha: Level, bound: float, falling_for: str | None = None
     ) -> LossMatrix:
         """Check what a caller gives; `falling_for` names a rule whose losses must never rise with the threshold."""
-        scale = checked_bound(bound)
+        scale = as_positive(bound, name="bound")
         matrix, cuts = checked_losses(losses, bound=scale), real_numbers(thresholds, name="thresholds").astype(np.float64)
         columns = matrix.shape[1]
         if cuts.shape != (columns,):
@@ -92,17 +92,6 @@ def checked_losses(losses: ArrayLike, *, bound: float, ndim: int = 2) -> Floats:
             "number that no loss can ever exceed; the largest loss seen is not such a number."
         )
     return array.astype(np.float64, copy=False)
-
-
-def checked_bound(bound: float) -> float:
-    """The bound on the loss as a float, greater than 0."""
-    try:
-        value = float(bound)
-    except (TypeError, ValueError):
-        value = math.nan
-    if not (math.isfinite(value) and value > 0):
-        raise ValueError(f"bound must be a finite number greater than 0, got {bound!r}.")
-    return value
 
 
 def relative_level(alpha: Level, bound: float) -> Fraction:
