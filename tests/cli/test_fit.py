@@ -263,22 +263,20 @@ def test_how_columns_are_read_is_said_and_decimal_commas_travel_with_the_model(d
     dco("audit", model, "--data", points["data"], "--decimal", ".")
 
 
-def test_each_row_may_take_its_own_candidate(dco, home, tmp_path, words):
-    out, page = tmp_path / "m.dco", tmp_path / "m.html"
-    said = dco(*words("--selection", "pointwise", "--report", page, "--test-size", 0.2)).output
-    assert "pointwise / " in said
-    assert "the smallest set at each x" in " ".join(said.split())
-    assert "pointwise / " in page.read_text(encoding="utf-8")
-    assert dco.json("audit", out, "--data", home / "rows.csv")["holds"]
-
-
-def test_one_model_and_one_score_need_no_tuning_rows(dco, home, tmp_path, words):
-    out, page = tmp_path / "m.dco", tmp_path / "m.html"
-    said = dco(*words("--scores", "absolute", "--tune-size", 0, "--report", page)).output
-    assert "the only candidate" in said
-    assert "on the tuning rows" not in said
-    assert "nothing was compared" in page.read_text(encoding="utf-8")
-    assert dco.json("audit", out, "--data", home / "rows.csv")["holds"]
+@pytest.mark.parametrize(
+    ("given", "told", "on_page"),
+    [
+        (("--selection", "pointwise", "--test-size", 0.2), ("pointwise / ", "the smallest set at each x"), "pointwise / "),
+        (("--scores", "absolute", "--tune-size", 0), ("the only candidate",), "nothing was compared"),
+    ],
+    ids=["each row its own", "one"],
+)
+def test_other_ways_to_choose_a_candidate(dco, home, tmp_path, words, given, told, on_page):
+    said = " ".join(dco(*words(*given, "--report", tmp_path / "m.html")).output.split())
+    assert all(each in said for each in told)
+    assert ("on the tuning rows" in said) == ("pointwise" in given)
+    assert on_page in (tmp_path / "m.html").read_text(encoding="utf-8")
+    assert dco.json("audit", tmp_path / "m.dco", "--data", home / "rows.csv")["holds"]
 
 
 @pytest.mark.parametrize("fails", ["flush", "name"])
