@@ -17,6 +17,7 @@ from dco.reproduction import classification, paper_values
 from dco.reproduction import classification_splits as splits
 from dco.reproduction import classification_tables as tabled
 from dco.reproduction.classification import CIFAR100, EXPERIMENTS, IMAGENET_A
+from dco.reproduction.coverage_z import coverage_z
 from dco.reproduction.datasets.images import ImageFeatures
 from dco.reproduction.experiment import Options, SplitRecord
 from dco.reproduction.heads import BY_NAME, CANDIDATES, FIXED, SCORES, ScoreTable, Training, score_heads, train_heads
@@ -229,10 +230,7 @@ def test_z_and_expected_coverage_are_those_of_the_law(records, study):
             continue
         rank, n = found[0]["rank"], found[0]["n"]
         assert cells["by law"] == rank / (n + 1)
-        mean = rank / (n + 1)
-        spread = rank * (n + 1 - rank) / ((n + 1) ** 2 * (n + 2))
-        sd = np.sqrt((mean * (1 - mean) - spread) / 100 + spread)
-        assert np.isclose(cells["z"], (np.mean([row["coverage"] for row in found]) - mean) / (sd / np.sqrt(3)))
+        assert cells["z"] == pytest.approx(coverage_z([row["coverage"] for row in found], rank=rank, n=n, n_test=100))
 
 
 def test_the_papers_figures_agree_with_one_another():

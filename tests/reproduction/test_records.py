@@ -53,6 +53,7 @@ def test_two_jobs_and_a_resumed_run_give_the_table_of_one_process(tmp_path):
     assert table_of(EXPERIMENT, killed, jobs=1) == whole
     kept = [json.loads(line) for line in killed.read_text().splitlines()]
     assert [entry["seed"] for entry in kept] == list(range(8))
+    assert all(entry["versions"]["numpy"] == np.__version__ and entry["seconds"] >= 0 for entry in kept)
 
 
 def test_a_finished_split_is_not_run_again(tmp_path):
@@ -84,14 +85,6 @@ def test_progress_counts_splits_and_says_how_long_is_left(tmp_path):
     assert [(done, total) for done, total, _ in seen] == [(done, 8) for done in range(4, 9)]
     assert seen[0][2] > 0
     assert seen[-1][2] == 0
-
-
-def test_a_record_has_seconds_and_versions(tmp_path):
-    run_splits(EXPERIMENT, tmp_path / "records.jsonl", seeds=[5], options=OPTIONS, jobs=1)
-    entry = json.loads((tmp_path / "records.jsonl").read_text())
-    assert entry["seed"] == 5
-    assert entry["versions"]["numpy"] == np.__version__
-    assert entry["seconds"] >= 0
 
 
 def test_an_append_after_a_cut_line_loses_only_that_line(tmp_path):
@@ -146,12 +139,9 @@ def test_a_write_that_stops_short_is_gone_on_with(tmp_path, monkeypatch):
     assert (tmp_path / "records.jsonl").read_text().splitlines() == ["", *lines]
 
 
-def test_numbers_that_are_not_finite_come_back():
+def test_rows_come_back_as_they_were():
     assert math.isinf(float(plain({"threshold": np.float64(np.inf)})["threshold"]))
     assert plain((np.int64(3), np.array([1.5]), True)) == [3, [1.5], True]
-
-
-def test_packed_rows_come_back_in_their_order():
     rows = [{"a": 1, "b": "x"}, {"a": 2, "b": "y"}, {"c": [1, 2]}, {"a": 3, "b": "z"}]
     assert unpacked(packed(rows)) == rows
     assert len(packed(rows)) == 3
