@@ -712,16 +712,6 @@ def test_rows_of_groups_without_calibration_rows_are_counted_in_one_warning() ->
         clone(est).set_params(on_infeasible="raise").fit(X[:300], y[:300]).predict_set(new)
 
 
-def test_a_label_without_calibration_rows_is_in_every_set_and_said_to_be() -> None:
-    X, y = class_rows(400)
-    train, calibrate = np.arange(400) < 300, (np.arange(400) >= 300) & (y != 2)
-    est = logistic(condition_on="label")
-    with pytest.warns(dco.InfeasibleLevelWarning, match=r"1 of 3 labels \(2\) has no calibration rows") as told:
-        est.fit(X[train], y[train], calibrate=(X[calibrate], y[calibrate]))
-    assert [warning.filename for warning in told] == [__file__]
-    assert est.predict_set(X).to_dense()[:, 2].all()
-
-
 @pytest.mark.parametrize("missing", [np.nan, None, pd.NA, float("nan")])
 @pytest.mark.parametrize("wrap", [np.asarray, pd.Series, lambda y: pd.Series(y, dtype="string"), lambda y: y.tolist()])
 def test_missing_labels_are_named_by_their_row(wrap, missing) -> None:
