@@ -16,7 +16,7 @@ import types
 import warnings
 import zipfile
 from collections.abc import Iterable, Iterator, Set
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -265,13 +265,13 @@ def _culprit(thing: Any) -> str:
     """The path of the innermost part that does not survive a round trip by itself."""
     import skops.io
 
-    for place, part in _parts(thing):
-        try:
-            survives = _difference(part, _own_copy(skops.io.dumps(part))) is None
-        except Exception:
+    with suppress(Exception):  # of an object that does not tell its parts
+        for place, part in _parts(thing):
             survives = False
-        if not survives:
-            return place + _culprit(part)
+            with suppress(Exception):
+                survives = _difference(part, _own_copy(skops.io.dumps(part))) is None
+            if not survives:
+                return place + _culprit(part)
     return ""
 
 
@@ -296,14 +296,17 @@ def _parts(thing: Any) -> list[tuple[str, Any]]:
         return [("", thing.shape), *_parts(thing.ravel().tolist())]
     if isinstance(thing, functools.partial):
         return [(f".{name}", getattr(thing, name)) for name in ("func", "args", "keywords")]
-    try:
-        state = thing.__getstate__() if hasattr(thing, "__getstate__") else attributes(thing)
-        state = thing.__reduce__()[1:] if state is None else state
-    except Exception:
-        return []  # nothing to compare: the types agree
+    state = thing.__getstate__() if hasattr(thing, "__getstate__") else attributes(thing)
+    if state is None:
+        try:
+            state = thing.__reduce__()[1:]
+        except Exception:
+            return []  # nothing to compare: the types agree
     if isinstance(state, tuple) and len(state) == 2 and isinstance(state[1], dict):  # slots
         state = {**(state[0] or {}), **state[1]}
-    return sorted((f".{name}", value) for name, value in state.items()) if isinstance(state, dict) else [("", state)]
+    if not isinstance(state, dict):
+        return [("", state)]
+    return sorted(((f".{name}", value) for name, value in state.items()), key=lambda pair: pair[0])
 
 
 def _is_plain(thing: Any) -> bool:
