@@ -3,6 +3,7 @@
 import math
 import tracemalloc
 from fractions import Fraction
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -474,3 +475,23 @@ def test_memory_beside_the_result_is_that_of_a_chunk(score):
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         assert peak < 10e6 < values.nbytes
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("kind", [*sorted(KINDS), "sixteenths", "no distribution"])
+def test_many_rows_of_few_labels_get_the_same_sets(kind, dtype):
+    """They are screened in 16 bits first; what comes close to a threshold, to a tie or to their range is looked at again."""
+    rng = np.random.default_rng(4)
+    for (k, n), score in product(((5, 5000), (9, 5000), (32, 9000)), (APS(), RAPS(0.05, 1), SAPS(0.1), TopK())):
+        if kind == "no distribution":
+            values = rng.uniform(0.0, 7.5 / k, size=(n, k)).clip(0.0, 1.0)
+            values[::9, :2] = 1.0, 1.0
+        elif kind == "sixteenths":  # and beside them, by less than 16 bits show
+            values = rng.multinomial(16, np.full(k, 1 / k), size=n) / 16 * (1 - rng.choice([0.0, 1e-6], size=(n, 1)))
+        else:
+            values = KINDS[kind](rng, n, k)
+        record = ClassProbabilities(np.asfortranarray(values.astype(dtype))[:: 1 if k == 9 else -1])
+        every = score.every_label(record)
+        middle = float(np.quantile(every, 0.4, method="nearest"))
+        for level in (middle, np.nextafter(middle, -1.0), 0.9, 0.5, 1.0, 2.0, 2.0005, 3.0, 0.0, np.inf, -np.inf):
+            assert np.array_equal(score.sets(record, float(level)).to_dense(), every <= level)

@@ -25,7 +25,7 @@ from numpy.typing import ArrayLike
 
 from dco.foundations.arrays import Bools, Floats, Integers, beside, doubles, joined, namespace, one_number, whole_numbers
 from dco.foundations.ranks import as_count
-from dco.predictions import ClassDraws, ClassProbabilities, ClassRecord, on_host
+from dco.predictions import ClassDraws, ClassProbabilities, ClassRecord, on_host, take
 from dco.scores import ranks
 from dco.scores.ranks import BLOCK, Doubles, Ranks
 from dco.scores.registry import register
@@ -33,6 +33,7 @@ from dco.scores.score import Cutoff, Score, cutoff, expect
 from dco.sets.labels import LabelSets
 
 _CHUNK = 2**18  # elements per chunk: one megabyte in single precision
+_MANY_ROWS = 2**12  # rows that are worth a screening first
 _MOST_ROWS = 2**15  # rows per chunk: short ones are stored by columns, of which the cache holds a few
 _DEVICE_CHUNK = 2**26  # of other libraries: enough to keep a GPU busy, a few gigabytes with all that is made of it
 _SHORT_ROW = 256  # labels; up to here a whole row is sorted by a fixed network, which nothing beats
@@ -228,7 +229,6 @@ class RankScore(LabelScore):
     any_array: ClassVar[bool] = True
     by_columns: ClassVar[bool] = True
     uses_mass: ClassVar[bool] = True
-    uses_top: ClassVar[bool] = True
 
     @abstractmethod
     def formula(self, mass: Doubles, top: Doubles, rank: Doubles, uniforms: Doubles) -> Doubles:
@@ -246,6 +246,25 @@ class RankScore(LabelScore):
         """Rank and mass of one label per row, by one pass of comparisons: no sort."""
         mass, own, top, rank = ranks.place_of(probabilities, codes, self.uses_mass, self.uses_top)
         return self.formula(self.kept(mass, own, uniforms), top, rank, uniforms)[:, 0]
+
+    @property
+    def uses_top(self) -> bool:
+        """Whether the formula reads the largest probability; what derives from these may."""
+        return type(self) not in (APS, RAPS, TopK)
+
+    def sets(self, prediction: ClassRecord, threshold: Cutoff) -> LabelSets:
+        """All labels whose score is at most the threshold; many rows of few labels are screened first (`ranks.screened`)."""
+        score, record = self.bound(prediction)
+        level, n, k = score._limits(threshold, record), len(record), record.n_known
+        few = n >= _MANY_ROWS and ranks.PAIRS < k <= ranks.NETWORK and isinstance(record.array, np.ndarray)
+        plain = type(self) in (APS, RAPS, SAPS, TopK) and not self.randomised and record.unseen is None
+        if not (few and plain and isinstance(level, float) and abs(level) < 2**20):
+            return super().sets(record, threshold)
+        of_rank = self.formula(np.zeros(k), np.zeros(k), np.arange(1.0, k + 1), np.ones(k))  # the rest is screened
+        marks, left = ranks.screened(ranks.native(record.array), level - of_rank, self.uses_mass, self.uses_top)
+        rest = take(record, left if left.size < n else slice(None))
+        marks[:, left] = super().sets(rest, threshold)._marks  # type: ignore[assignment]
+        return LabelSets.of_marks(marks, k, record.labels())
 
     def row_members(self, probabilities: Floats, uniforms: Doubles, threshold: Limit) -> Bools:
         """The first c labels of each row: those at least as large as the c-th largest, ties counted off by column."""
@@ -379,8 +398,6 @@ class APS(RankScore):
 
     randomised: bool = False
 
-    uses_top: ClassVar[bool] = False
-
     def formula(self, mass: Doubles, top: Doubles, rank: Doubles, uniforms: Doubles) -> Doubles:
         """The mass itself."""
         return mass
@@ -393,8 +410,6 @@ class RAPS(RankScore):
     penalty: float
     rank_free: int
     randomised: bool = False
-
-    uses_top: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "penalty", _not_negative(self.penalty, "penalty"))

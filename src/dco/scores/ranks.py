@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 import struct
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -22,12 +23,12 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from dco.foundations.arrays import Bools, Floats, Integers, doubles, joined, namespace, one_number, whole_numbers
+from dco.foundations.arrays import AnyArray, Bools, Floats, Integers, doubles, joined, namespace, one_number, whole_numbers
 
 BLOCK = 32  # ranks summed together when the place of a threshold along the ranks is looked for
 SHORT = 64  # labels; rows up to here are stored by columns
-_PAIRS = 4  # labels; of rows up to here every two are compared, which needs no look for ties
-_NETWORK = 32  # labels; rows up to here are sorted by comparing whole columns
+PAIRS = 4  # labels; of rows up to here every two are compared, which needs no look for ties
+NETWORK = 32  # labels; rows up to here are sorted by comparing whole columns
 _BITS = np.left_shift(1, np.arange(8)).astype(np.uint8)
 _LARGEST_MASS = 8.0  # below it, sums of multiples of 2**-50 are exact
 
@@ -220,7 +221,8 @@ def place_of(
         if with_mass and is_long(probabilities):
             mass = mass + np.vecdot(rounded(probabilities), larger.astype(np.float64))[:, None]
         elif with_mass:
-            mass = mass + np.add.reduce(rounded(probabilities * larger, exact=exact), axis=1, keepdims=True)
+            above = probabilities * larger if exact else rounded(probabilities * larger)
+            mass = mass + np.add.reduce(above, axis=1, dtype=np.float64, keepdims=True)
         if np.count_nonzero(same) > len(same):
             tied = np.flatnonzero(_counted(same) > 1)
             before = np.arange(probabilities.shape[1]) < codes[tied][:, None]
@@ -307,18 +309,18 @@ def falling_from(probabilities: Floats, least: float) -> tuple[Floats, Integers]
     return falling, held
 
 
-def falling_columns(probabilities: Floats) -> tuple[Floats, AtRank]:
+def falling_columns(probabilities: AnyArray) -> tuple[AnyArray, AtRank]:
     """Short rows along the ranks, a line of numbers for each rank, and a function that gives what `at_rank` gives."""
     n, k = probabilities.shape
     lines = np.empty((k + 1, n), dtype=probabilities.dtype)
-    if 1 < k <= _NETWORK:
+    if 1 < k <= NETWORK:
         each = [*lines, *probabilities.T]
         for first, second, larger, smaller in _comparisons(k):
             np.minimum(each[first], each[second], out=each[smaller])
             np.maximum(each[first], each[second], out=each[larger])
     else:
         lines[1:] = np.sort(np.ascontiguousarray(probabilities))[:, ::-1].T
-    lines[0] = np.inf
+    lines[0] = np.inf if lines.dtype.kind == "f" else 65535
 
     def at(rank: Integers) -> Floats:
         places = rank.astype(np.int64)
@@ -329,7 +331,7 @@ def falling_columns(probabilities: Floats) -> tuple[Floats, AtRank]:
     return lines[1:], at
 
 
-@lru_cache(maxsize=_NETWORK)
+@lru_cache(maxsize=NETWORK)
 def _comparisons(k: int) -> list[tuple[int, int, int, int]]:
     """Comparisons that sort any k lines of numbers, by Batcher's (1968) odd-even merge sort.
 
@@ -357,10 +359,44 @@ def _comparisons(k: int) -> list[tuple[int, int, int, int]]:
     return [(line[first], line[second], line[larger], line[smaller]) for first, second, larger, smaller in steps]
 
 
+def screened(probabilities: Floats, limits: Doubles, with_mass: bool, with_top: bool) -> tuple[NDArray[np.uint8], Integers]:
+    """Sets of short rows as `LabelSets.of_marks` reads them, and the rows that are too close to call: theirs mean nothing.
+
+    A rank is in the set if the mass up to it, the largest probability or else 0 is at most its limit. Here probabilities
+    are multiples of 2**-15, so that all steps run along numbers of 16 bits; what they can be wrong by is allowed for on
+    both sides of each limit, and rows that come to lie between the sides, or whose last labels are tied, are left.
+    """
+    (n, k), half, unsure = probabilities.shape, probabilities.itemsize // 2, []
+    marks, step = np.empty((-(-k // 8), n), dtype=np.uint8), min(2**15, 2**18 // k)
+    error = (1.0 + 0.5 * np.arange(1, k + 1)) * with_mass + 1.5 * with_top
+    sure, maybe = (np.clip(np.floor(limits * 2.0**15 + e) + 1, 0, 65535).astype(np.uint16)[:, None] for e in (-error, error))
+    to_end = probabilities.dtype.type(2.0 ** (np.finfo(probabilities.dtype).nmant - 15))  # moves the 15 bits to the end
+    for start in range(0, n, step):
+        rows = slice(start, start + step)
+        whole = np.add(probabilities[rows], to_end, order="C").view(np.uint16)
+        steps = np.ascontiguousarray(whole[:, (0 if sys.byteorder == "little" else half - 1) :: half].T)
+        lines, at = falling_columns(steps.T)
+        reached = lines[:1] * np.uint16(with_top) + np.uint16(1)
+        if with_mass:
+            reached = lines.copy()
+            reached[0] += 1
+            for before, line in pairwise(reached):
+                line += before
+        if (reached[1:] < reached[:-1]).any():  # beyond what 16 bits hold: no distributions
+            return marks, np.arange(n)
+        count, most = (np.add.reduce((reached <= side).view(np.uint8), axis=0, dtype=np.uint8) for side in (sure, maybe))
+        mark((steps >= at(count)).T, marks[:, rows])
+        held = np.add.reduce(np.bitwise_count(marks[:, rows]), axis=0, dtype=np.uint8)
+        unsure.append(np.flatnonzero((count != most) | (held != count)) + start)
+        if 4 * unsure[-1].size > count.size:  # of the rest too, as it seems
+            return marks, np.concatenate([*unsure, np.arange(min(start + step, n), n)])
+    return marks, np.concatenate(unsure)
+
+
 def first_labels(probabilities: Floats, falling: AtRank, count: Integers) -> Bools:
     """The `count` first labels of each row in the order of ranks, as a mask; `falling` gives the value at a rank of each."""
     xp, k = namespace(count), probabilities.shape[1]
-    if k <= _PAIRS and xp is np:
+    if k <= PAIRS and xp is np:
         ahead = np.repeat(np.arange(k, dtype=np.uint8)[::-1, None], len(count), axis=1)  # as if later labels came first
         for first, second in combinations(range(k), 2):
             goes_first = np.greater_equal(probabilities[:, first], probabilities[:, second]).view(np.uint8)
