@@ -205,16 +205,11 @@ class Plain(Score):
     """A score that is no dataclass."""
 
     needs = (dco.Points,)
+    observed = AbsoluteResidual().observed
+    sets = AbsoluteResidual().sets
 
     def __init__(self, **parameters: Any) -> None:
         vars(self).update(parameters)
-
-    def observed(self, prediction: Any, y: Any) -> Any:
-        return np.abs(np.asarray(y) - prediction.mean)
-
-    def sets(self, prediction: Any, threshold: Any) -> Intervals:
-        reach = getattr(threshold, "value", threshold)
-        return Intervals(prediction.mean - reach, prediction.mean + reach)
 
 
 def test_names_of_scores_are_short_and_the_same_in_every_run() -> None:
