@@ -299,6 +299,17 @@ def test_the_worst_slab_and_the_excess_risk_stand_below_the_slices_as_evaluate_f
         assert html_of(name).count(escape(" ".join(told))) == 1
 
 
+def test_a_slice_is_too_low_where_its_whole_interval_lies_below_the_promise(case: Any) -> None:
+    """One half of the rows has moved targets: below the promise at every level, and the other half at none."""
+    chosen = case("regression")
+    half = np.arange(len(chosen.y)) % 2 == 0
+    numbers = report_numbers(chosen.estimator, chosen.X, chosen.y + 4 * half, by=half)
+    for place, row in enumerate(numbers.own.slices[0]):
+        low = [level.slices[0][place].coverage_high < 1 - level.alpha for level in numbers.levels]
+        assert build_view(numbers)[0].text[f"g0.{place}.low"] == ["too low" if below else "" for below in low]
+        assert any(low) == row.group
+
+
 def test_a_search_for_evenness_is_not_told_to_ask_for_it() -> None:
     points = np.arange(100.0)
     assert 'objective="even"' in by_fifth(points, even=False)[0].mend

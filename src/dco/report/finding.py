@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from dco.report import plots
-from dco.reproduction.methods import METHODS, TABLE_ROWS, Method
+from dco.reproduction.methods import METHODS, TABLE_ROWS
 
 _GUARANTEES = {
     "pac": "PAC guarantee: with confidence 1 − δ, the coverage of this one calibration is at least the target",
@@ -96,11 +96,8 @@ def _sentences(differences: Sequence[Difference], size: str) -> tuple[str, ...]:
         "DCO-PAC": "With the same promise as Bayesian quadrature (BQ: coverage for this one calibration), DCO's sets are",
         "DCO-Warmstart": "With the usual, weaker promise (coverage on average over calibrations), they are",
     }
-    return tuple(
-        f"{words} {_over_targets([each for each in differences if each.method == method], smaller, larger)}."
-        for method, words in opening.items()
-        if any(each.method == method for each in differences)
-    )
+    found = {method: [each for each in differences if each.method == method] for method in opening}
+    return tuple(f"{opening[method]} {_over_targets(own, smaller, larger)}." for method, own in found.items() if own)
 
 
 def _over_targets(differences: Sequence[Difference], smaller: str, larger: str) -> str:
@@ -120,10 +117,9 @@ def explained(name: str) -> str | None:
     named = {method.name: method for method in METHODS.values()} | TABLE_ROWS
     plain = name.partition(" (")[0]  # "CQR (gradient boosting)"
     method = named.get(name) or named.get(plain) or named.get(plain.partition(",")[0])
-    return None if method is None else _explanation(method) + (_REFIT if name.endswith("refit") else "")
-
-
-def _explanation(method: Method) -> str:
+    if method is None:
+        return None
     rows = {"tune": "tuning rows", "calibrate": "the rows that calibrate it"}
     chosen = f"Chooses its {method.tuned} on {rows[method.tuned_on]}" if method.tuned != "nothing" else "Searches nothing"
-    return f"{chosen}. {_GUARANTEES[method.guarantee]}. Rule: {method.rule} ({method.reference})."
+    again = _REFIT if name.endswith("refit") else ""
+    return f"{chosen}. {_GUARANTEES[method.guarantee]}. Rule: {method.rule} ({method.reference}).{again}"

@@ -22,31 +22,18 @@ _LONG_CERTIFICATE = 60_000  # characters; of a longer one the beginning is shown
 
 
 def write_page(
-    estimator: Any,
-    path: Any,
-    *,
-    X: Any = None,
-    y: Any = None,
-    by: Any = None,
-    title: str | None = None,
-    source: str | None = None,
-    names: Sequence[str] | None = None,
-) -> Path:
+    estimator: Any, path: Any, *, X: Any = None, y: Any = None, by: Any = None, title: str | None = None,
+    source: str | None = None, names: Sequence[str] | None = None,
+) -> Path:  # fmt: skip
     """Write `page_html` to `path`; an existing file is replaced only when the new one is complete."""
     write_whole(path, page_html(estimator, X=X, y=y, by=by, title=title, source=source, names=names))
     return Path(path)
 
 
 def page_html(
-    estimator: Any,
-    *,
-    X: Any = None,
-    y: Any = None,
-    by: Any = None,
-    title: str | None = None,
-    source: str | None = None,
-    names: Sequence[str] | None = None,
-) -> str:
+    estimator: Any, *, X: Any = None, y: Any = None, by: Any = None, title: str | None = None,
+    source: str | None = None, names: Sequence[str] | None = None,
+) -> str:  # fmt: skip
     """The report as text; coverage and sizes come from the rows (X, y), if any are given.
 
     `by` holds one value per row and adds the table by slice. `source` is a sentence on what the page was made from, shown
@@ -64,7 +51,7 @@ def page_html(
         text = text[: text.rfind("\n", 0, _LONG_CERTIFICATE // 4)] + "\n…"
     return render_template(
         "page.html", script="page.js", title=title or f"Prediction sets of {certificate.candidate}", source=source,
-        verdict=numbers.verdict, verdict_words=numbers.verdict_in_words, numbers=numbers, n_rows=count,
+        numbers=numbers, n_rows=count,
         certificate=certificate, certificate_text=escape(text, quote=False), packed_certificate=packed, live=live, view=view,
         data=strict_json(live.data(numbers)), picked_confidence=f"{100 * (1 - PICKED_DELTA):g} %",
     )  # fmt: skip
