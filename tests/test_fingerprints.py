@@ -555,6 +555,13 @@ DIFFERENT = {  # each makes things that all differ, and are equal to those that 
         np.array([b""]),
         np.asarray(3.5),
     ],
+    "sparse": lambda: [
+        sparse.csr_array([[1.0, 0]]),
+        sparse.csr_array([[2.0, 0]]),
+        sparse.csr_array([[0, 1.0]]),
+        sparse.csr_array([[1.0, 0, 0]]),
+        sparse.csc_array([[1.0, 0]]),
+    ],
     "masks": lambda: [
         np.ma.masked_array([1.0, 7.0], fill_value=7.0),
         np.ma.masked_array([1.0, 7.0], mask=[0, 1], fill_value=7.0),
@@ -573,7 +580,7 @@ def test_what_differs_is_told_apart_and_what_is_equal_is_not(family):
     digests = [object_fingerprint(thing) for thing in DIFFERENT[family]()]
     assert len(set(digests)) == len(digests)
     assert [object_fingerprint(thing) for thing in DIFFERENT[family]()] == digests
-    if family in ("structures", "parts", "arrays", "masks"):
+    if family in ("structures", "parts", "arrays", "sparse", "masks"):
         assert [object_fingerprint(pickle.loads(pickle.dumps(thing))) for thing in DIFFERENT[family]()] == digests
 
 
