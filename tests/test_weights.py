@@ -116,6 +116,8 @@ def test_estimated_weights_make_the_same_sets_and_certify_nothing():
     new = loads(50, 1)[0]
     np.testing.assert_array_equal(known.predict_set(new).lower, guessed.predict_set(new).lower)
     assert (known.certificate_.guarantee, guessed.certificate_.guarantee) == ("marginal", "none")
+    (threshold,) = guessed.predictor_.statement.thresholds(guessed.predictor_.calibration).values()
+    assert threshold.guarantee == "none"
     assert "total variation" in guessed.certificate_.statement
     assert guessed.certificate_.verify(predictor=guessed).holds
     with pytest.raises(ValueError, match="there is no promise to watch"):

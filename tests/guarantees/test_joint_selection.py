@@ -10,7 +10,7 @@ import dco
 from dco.foundations.errors import IncompatibleScoreError, InfeasibleLevelWarning
 from dco.foundations.ranks import conformal_rank, order_statistic
 from dco.predictions import take
-from dco.scores import APS, LAC, AbsoluteResidual, NeverEmpty, NormalisedResidual, QuantileResidual, TopK
+from dco.scores import APS, LAC, AbsoluteResidual, NeverEmpty, NormalisedResidual, PredictiveDensity, QuantileResidual, TopK
 
 ALPHA = 0.1
 
@@ -273,10 +273,10 @@ def test_too_few_rows_give_full_sets_and_a_warning(method, n, smallest):
     rng = np.random.default_rng(0)
 
     def found(rows):
-        points = {name: dco.Points(rng.normal(size=rows)) for name in "ab"}
-        new = {name: dco.Points(rng.normal(size=2)) for name in "ab"}
-        candidates = {name: (AbsoluteResidual(), record) for name, record in points.items()}
-        return dco.joint_selection(candidates, rng.normal(size=rows), new, alpha=ALPHA, method=method)
+        (*known, y), new = rng.normal(size=(3, rows)), rng.normal(size=(2, 2))
+        candidates = {name: (AbsoluteResidual(), dco.Points(own)) for name, own in zip("ab", known, strict=True)}
+        asked = {name: dco.Points(own) for name, own in zip("ab", new, strict=True)}
+        return dco.joint_selection(candidates, y, asked, alpha=ALPHA, method=method)
 
     for rows in (n, smallest - 1):
         with pytest.warns(InfeasibleLevelWarning, match=f"At least {smallest} rows"):
@@ -329,27 +329,19 @@ def test_no_new_rows_give_no_sets(method):
 
 
 def test_bad_input_gets_one_sentence():
-    points, y = dco.Points(np.zeros(3)), np.zeros(3)
-    labels = dco.ClassProbabilities(np.full((3, 2), 0.5))
-    one = {"a": (AbsoluteResidual(), points)}
-
-    def refused(match, candidates, new, kind=ValueError, targets=y, **options):
-        with pytest.raises(kind, match=match):
-            dco.select_and_calibrate(candidates, targets, new, **{"alpha": 0.4, **options})
-
-    refused("method must be", one, {"a": points}, method="loo")
-    refused("new must be a dict", one, {"b": points})
-    refused("new must be a dict", one, points)
-    refused("a record such as dco.Points, got ndarray", one, {"a": y})
-    refused("one label or number", one, {"a": points}, targets=[])
-    refused("same rows", {**one, "b": one["a"]}, {"a": points, "b": dco.Points(np.zeros(2))})
-    refused("some of each", {**one, "b": (LAC(), labels)}, {"a": points, "b": labels})
-    mixtures = dco.GaussianMixtures(np.zeros((3, 2)), np.ones(2))
-    refused(
-        "length is known at any cut-off",
-        {"a": (dco.scores.PredictiveDensity(), mixtures)},
-        {"a": mixtures},
-        IncompatibleScoreError,
-    )
+    points, y, labels = dco.Points(np.zeros(3)), np.zeros(3), dco.ClassProbabilities(np.full((3, 2), 0.5))
+    one, mixtures = {"a": (AbsoluteResidual(), points)}, dco.GaussianMixtures(np.zeros((3, 2)), np.ones(2))
     other = dco.ClassProbabilities(np.full((3, 2), 0.5), classes=["x", "y"])
-    refused("same labels", {"a": (LAC(), labels)}, {"a": other}, targets=[0, 1, 0])
+    for match, candidates, new, options in (
+        ("method must be", one, {"a": points}, {"method": "loo"}),
+        ("new must be a dict", one, {"b": points}, {}),
+        ("new must be a dict", one, points, {}),
+        ("a record such as dco.Points, got ndarray", one, {"a": y}, {}),
+        ("one label or number", one, {"a": points}, {"y": []}),
+        ("same rows", {**one, "b": one["a"]}, {"a": points, "b": dco.Points(np.zeros(2))}, {}),
+        ("some of each", {**one, "b": (LAC(), labels)}, {"a": points, "b": labels}, {}),
+        ("length is known at any cut-off", {"a": (PredictiveDensity(), mixtures)}, {"a": mixtures}, {}),
+        ("same labels", {"a": (LAC(), labels)}, {"a": other}, {"y": [0, 1, 0]}),
+    ):
+        with pytest.raises(IncompatibleScoreError if "length" in match else ValueError, match=match):
+            dco.select_and_calibrate(candidates, new=new, **{"y": y, "alpha": 0.4, **options})

@@ -4,6 +4,8 @@ Measured costs are compared with the coverage law of the rank: a leak must be se
 passes. Each comparison of the valid procedure with its law rejects with probability 1e-4 if the code is right.
 """
 
+from typing import ClassVar
+
 import numpy as np
 import pytest
 from laws import FULL
@@ -34,6 +36,20 @@ def rows(n: int = 240, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     return X, X[:, 0] + rng.normal(size=n)
 
 
+class Recording(KNeighborsRegressor):
+    """Remembers the rows that it was fitted on and those that it was asked about, by their first feature."""
+
+    asked: ClassVar[list] = []
+
+    def fit(self, X, y):
+        self.fitted_on_ = set(X[:, 0].tolist())
+        return super().fit(X, y)
+
+    def predict(self, X):
+        self.asked.append((self.n_neighbors, self.fitted_on_, set(X[:, 0].tolist())))
+        return super().predict(X)
+
+
 # ------------------------------------------------------------------------------------------- rows in the wrong role
 
 
@@ -41,24 +57,12 @@ def rows(n: int = 240, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
 def test_a_group_is_never_split_across_roles_or_folds(settings: dict) -> None:
     X, y = rows(400)
     groups = np.random.default_rng(1).integers(0, 90, size=400)
-    seen: list[tuple[np.ndarray, np.ndarray]] = []
-
-    class Watching(Ridge):
-        """Remembers the rows that it was fitted on, by their first feature."""
-
-        def fit(self, X, y):
-            self.fitted_on_ = X[:, 0]
-            return super().fit(X, y)
-
-        def predict(self, X):
-            seen.append((self.fitted_on_, X[:, 0]))
-            return super().predict(X)
-
-    est = dco.DecoupledRegressor(Watching(), alpha=0.2, random_state=0, **settings).fit(X, y, groups=groups)
+    Recording.asked.clear()
+    est = dco.DecoupledRegressor(Recording(), alpha=0.2, random_state=0, **settings).fit(X, y, groups=groups)
     group_of = dict(zip(X[:, 0].tolist(), groups.tolist(), strict=True))
-    assert len(seen) >= (5 if "tune_folds" in settings else 2)
-    for fitted_on, predicted in seen:  # tuning rows and calibration rows alike
-        assert not {group_of[x] for x in fitted_on.tolist()} & {group_of[x] for x in predicted.tolist()}
+    assert len(Recording.asked) >= (5 if "tune_folds" in settings else 2)
+    for _, fitted_on, predicted in Recording.asked:  # tuning rows and calibration rows alike
+        assert not {group_of[x] for x in fitted_on} & {group_of[x] for x in predicted}
     sealed = set(groups[est.splits_.calibrate].tolist())
     assert not sealed & set(groups[np.concatenate([est.splits_.train, est.splits_.tune])].tolist())
     for fit_on, held_out in folds(400, 5, groups=groups, seed=0):
@@ -87,23 +91,15 @@ def test_a_pipeline_is_fitted_without_calibration_rows(settings: dict) -> None:
 def test_nothing_is_predicted_for_calibration_rows_before_the_structure_is_fixed() -> None:
     """Whatever is tried, calibration rows are predicted by one fitted model only, after every other prediction."""
     X, y = rows(400)
-    asked: list[tuple[str, set[float]]] = []
-
-    class Telling(KNeighborsRegressor):
-        def predict(self, X):
-            asked.append((str(self.n_neighbors), set(X[:, 0].tolist())))
-            return super().predict(X)
-
     for settings in ({}, {"ensemble": True}, {"tune_folds": 3}, {"search": dco.search.Random(3, seed=0)}):
-        asked.clear()
-        models = [Telling(k) for k in (3, 9, 27)]
-        est = dco.DecoupledRegressor(models, random_state=0, **settings).fit(X, y)
+        Recording.asked.clear()
+        est = dco.DecoupledRegressor([Recording(k) for k in (3, 9, 27)], random_state=0, **settings).fit(X, y)
         sealed = set(X[est.splits_.calibrate, 0].tolist())
-        touching = [bool(rows & sealed) for _, rows in asked]
+        touching = [bool(rows & sealed) for _, _, rows in Recording.asked]
         first = touching.index(True)
         assert all(touching[first:])  # once open, no tuning row is asked about again
         if "average" not in est.best_candidate_:
-            assert len({model for model, _ in asked[first:]}) == 1
+            assert len({model for model, *_ in Recording.asked[first:]}) == 1
         assert est.certificate_.seal_opened == 1
 
 
