@@ -266,6 +266,24 @@ def test_verdicts_know_of_ties(condition_on: Any) -> None:
     assert (own.evaluation.verdict, own.evaluation.advice) == (there.verdict, there.advice)
 
 
+def test_conditions_that_are_not_shown_are_judged_too() -> None:
+    """Twelve of fourteen are shown; the rows of the smallest are not like those of the fit."""
+
+    def rows(n: int, seed: int) -> tuple[Any, Any]:
+        rng = np.random.default_rng(seed)
+        X = np.column_stack([rng.normal(size=n), rng.choice(14, p=np.arange(6, 20) / 175, size=n)])
+        return X, X[:, 0] + rng.normal(size=n)
+
+    est = DecoupledRegressor(Ridge(), condition_on=1, alpha=0.2, random_state=0).fit(*rows(6000, 0))
+    X, y = rows(2000, 1)
+    for shift, judged in ((0, "held"), (9, "failed")):
+        new = y + shift * (X[:, 1] == 0)
+        found, there = report_numbers(est, X, new), est.evaluate(X, new)
+        assert (len(found.own.conditions), len(found.own.evaluation.laws)) == (12, 14)
+        assert found.verdict == there.verdict == judged
+        assert found.verdict_in_words == (there.verdict_in_words(promised=0.8), there.advice)
+
+
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_a_label_that_no_model_knows_is_in_every_set_and_no_surprise() -> None:
     """Its calibration scores are all infinite, so its rows are always covered."""

@@ -145,7 +145,7 @@ class GivenRows:
 
     sets: Callable[[Level], PredictionSets]
     y: AnyArray
-    conditions: Mapping[Any, Integers]  # the rows of those that are shown
+    conditions: Mapping[Any, Integers]  # the rows of each
     slicings: tuple[Slicing, ...]  # by the values given or the conditions, if any; then by class and by fifth
     size_edges: Floats
     examples: tuple[Example, ...]
@@ -248,13 +248,15 @@ def _level(own: DecoupledPredictor, alpha: Level, rows: GivenRows | None) -> Lev
         return numbers
     sets = rows.sets(alpha)
     seen, tied = Outcomes.of(sets, rows.y), {name for name, entry in entry_of.items() if not entry.expected_is_exact}
-    conditions = {row.group: row for row in seen.by_part(rows.conditions.items(), found, tied=tied)}
+    certified_here = alpha == own.statement.alpha  # all conditions are judged there, and at other levels some are shown
+    parts = rows.conditions.items() if certified_here else [part for part in rows.conditions.items() if part[0] in shown]
+    conditions = {row.group: row for row in seen.by_part(parts, found, tied=tied)}
     threshold = found.get(None) if no_law(own) is None else None
     evaluation = replace(evaluate(sets, rows.y, threshold=threshold, tied=tied), by_condition=tuple(conditions.values()))
     return replace(
         numbers,
         conditions=tuple(ConditionNumbers(entry, conditions.get(name)) for name, entry in shown.items()),
-        evaluation=replace(evaluation, **rows.uneven) if alpha == own.statement.alpha else evaluation,
+        evaluation=replace(evaluation, **rows.uneven) if certified_here else evaluation,
         size_counts=tuple(size_counts(seen.sizes, rows.size_edges).tolist()),
         examples=tuple(example_set(sets, example.row, seen.covered, example.places) for example in rows.examples),
         slices=tuple(at_once(seen, slicing) for slicing in rows.slicings),
@@ -306,11 +308,10 @@ def _given_rows(estimator: Any, X: Any, y: Any, by: Any, levels: Sequence[Level]
     finite = (sizes[np.isfinite(sizes)] for sizes in (sets(level).sizes() for level in levels))
     shown = next((sizes for sizes in finite if sizes.size), np.ones(1))  # at the first level that has finite sizes
     places = _label_places(own, X, [row for row, _ in picked])
-    parts = {} if conditions is None else rows_by_condition(condition_names(conditions))
     return GivenRows(
         sets=sets,
         y=y,
-        conditions={name: parts[name] for name in _largest_conditions(own) if name in parts},
+        conditions={} if conditions is None else rows_by_condition(condition_names(conditions)),
         slicings=tuple(slicings),
         size_edges=size_edges(shown, classes=None if structure.classes is None else len(structure.classes)),
         examples=tuple(
