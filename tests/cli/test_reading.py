@@ -23,9 +23,13 @@ def write(path: Path, text: str | bytes) -> Path:
     return path
 
 
-def read_frame(path: Path, target: str = "y") -> tuple[pd.DataFrame, np.ndarray]:
+def laid_out(path: Path, target: str = "y", task: str = "", **asked: str) -> tuple[pa.Table, Layout]:
     table = read_table(path)
-    layout, _ = make_layout(table, Layout(target), path=path)
+    return table, make_layout(table, Layout(target, task, **asked), path=path)[0]
+
+
+def read_frame(path: Path) -> tuple[pd.DataFrame, np.ndarray]:
+    table, layout = laid_out(path)
     return features(table, layout, path=path), targets(table, layout, path=path)
 
 
@@ -113,13 +117,6 @@ def test_words_for_missing_are_missing_among_numbers_alone(tmp_path):
         read_frame(path)
 
 
-def test_typed_numbers_are_never_codes(tmp_path):
-    pd.DataFrame({"x": [1, 2, 3], "y": [7, 8, 7]}).to_parquet(tmp_path / "t.parquet")
-    X, y = read_frame(tmp_path / "t.parquet")
-    assert X["x"].dtype == float
-    assert y.dtype == np.int64
-
-
 @pytest.mark.parametrize(
     ("cells", "labels"),
     [
@@ -136,20 +133,14 @@ def test_different_labels_stay_different_and_as_written(tmp_path, cells, labels)
     _, y = read_frame(path)
     assert y.tolist() == labels
     # a table that comes later is read by the classes of the model, however it spells them
-    table = read_table(path)
-    layout, _ = make_layout(table, Layout("y", "classification"), path=path)
+    table, layout = laid_out(path, task="classification")
     assert targets(table, layout, path=path, classes=np.array([0, 1])).dtype == np.int64
     assert targets(table, layout, path=path, classes=np.array(["a"])).tolist() == cells
     if len(cells[0]) < 16:
-        assert targets(*_as_regression(path), path=path).tolist() == [float(cell) for cell in cells]
+        assert targets(*laid_out(path, task="regression"), path=path).tolist() == [float(cell) for cell in cells]
     else:
         with pytest.raises(ValueError, match="'y' is 12345678901234567 in row 1, which float64 rounds"):
-            targets(*_as_regression(path), path=path)
-
-
-def _as_regression(path: Path) -> tuple[pa.Table, Layout]:
-    table = read_table(path)
-    return table, make_layout(table, Layout("y", "regression"), path=path)[0]
+            targets(*laid_out(path, task="regression"), path=path)
 
 
 def test_dates_booleans_and_categories_of_a_parquet_file(tmp_path):
@@ -158,11 +149,12 @@ def test_dates_booleans_and_categories_of_a_parquet_file(tmp_path):
             "when": pd.to_datetime(["1970-01-02 00:00:00", None, "1970-01-01 00:00:01"]),
             "flag": [True, False, True],
             "kind": pd.Categorical(["u", "v", None]),
-            "y": [0.5, 1.5, 2.5],
+            "y": [7, 8, 7],  # typed numbers are never codes
         }
     )
     frame.to_parquet(tmp_path / "t.parquet")
-    X, _ = read_frame(tmp_path / "t.parquet")
+    X, y = read_frame(tmp_path / "t.parquet")
+    assert y.dtype == np.int64
     np.testing.assert_array_equal(X["when"], [86400.0, np.nan, 1.0])
     assert X["flag"].tolist() == ["True", "False", "True"]
     assert X["kind"].tolist() == ["u", "v", None]
@@ -174,10 +166,9 @@ def test_dates_are_read_alike_from_text_and_from_parquet(tmp_path):
     frame = pd.DataFrame({"when": when, "hour": hour, "y": [0.5, 1.5, 2.5, 3.5]})
     frame.to_parquet(tmp_path / "t.parquet")
     frame.to_csv(tmp_path / "t.csv", index=False)
-    table = read_table(tmp_path / "t.csv")
-    layout, _ = make_layout(table, Layout("y"), path=tmp_path)
+    layout = laid_out(tmp_path / "t.csv")[1]
     assert layout.dates == layout.numbers == ("when", "hour")
-    assert make_layout(read_table(tmp_path / "t.parquet"), Layout("y"), path=tmp_path)[0] == layout
+    assert laid_out(tmp_path / "t.parquet")[1] == layout
     X, same = (features(read_table(tmp_path / name), layout, path=tmp_path) for name in ("t.csv", "t.parquet"))
     pd.testing.assert_frame_equal(X, same)
     np.testing.assert_array_equal(X["when"], [86400.0, np.nan, 1620000000.0, -86400.0])
@@ -191,7 +182,7 @@ def test_dates_are_read_alike_from_text_and_from_parquet(tmp_path):
 
 def test_dates_where_the_fit_had_none_are_refused(tmp_path):
     path = write(tmp_path / "t.csv", "a,b,y\n2021-01-01,1,0.5\nunknown,2,1.5\n")
-    layout, _ = make_layout(read_table(path), Layout("y"), path=path)
+    layout = laid_out(path)[1]
     assert layout.texts == ("a",)
     dates = pa.array(pd.to_datetime(["2021-01-01"]))
     with pytest.raises(ValueError, match="'a' contains dates, and the fit read it as text"):
@@ -200,7 +191,7 @@ def test_dates_where_the_fit_had_none_are_refused(tmp_path):
         features(pa.table({"a": ["unknown"], "b": dates}), layout, path=path)
     path = write(tmp_path / "t.csv", "a,y\n1,2021-01-01\n2,2021-01-02\n")
     with pytest.raises(ValueError, match="target 'y' contains dates"):
-        make_layout(read_table(path), Layout("y"), path=path)
+        laid_out(path)
 
 
 def test_targets_that_floats_would_change_are_refused(tmp_path):
@@ -208,15 +199,14 @@ def test_targets_that_floats_would_change_are_refused(tmp_path):
     frame = pd.DataFrame({"a": np.arange(60), "y": large})
     frame.to_csv(tmp_path / "t.csv", index=False)
     frame.to_parquet(tmp_path / "t.parquet")
-    pq = pa.table({"a": frame["a"], "y": pa.array(large).cast(pa.decimal128(20, 0))})
-    pa.parquet.write_table(pq, tmp_path / "decimal.parquet")
+    exact = pa.table({"a": frame["a"], "y": pa.array(large).cast(pa.decimal128(20, 0))})
+    pa.parquet.write_table(exact, tmp_path / "decimal.parquet")
     frame.assign(y=[f"{value},0" for value in large]).to_csv(tmp_path / "comma.csv", index=False, sep=";")
     for name, decimal in (("t.csv", "."), ("t.parquet", "."), ("decimal.parquet", "."), ("comma.csv", ",")):
-        table = read_table(tmp_path / name)
-        layout, _ = make_layout(table, Layout("y", "regression", decimal=decimal), path=tmp_path)
+        table, layout = laid_out(tmp_path / name, task="regression", decimal=decimal)
         with pytest.raises(ValueError, match=r"the target 'y' is 1000000000000000001(,0)? in row 2, which float64 rounds"):
             targets(table, layout, path=tmp_path)
-    layout, _ = make_layout(table := read_table(tmp_path / "t.parquet"), Layout("y", "classification"), path=tmp_path)
+    table, layout = laid_out(tmp_path / "t.parquet", task="classification")
     assert sorted(set(targets(table, layout, path=tmp_path).tolist())) == [str(10**18 + k) for k in range(3)]
     for cells in ([1e18 + 1024 * row for row in range(60)], [2**60 + 2**10 * row for row in range(60)]):
         held = pa.table({"a": frame["a"], "y": cells})
@@ -259,7 +249,7 @@ def test_text_that_looks_like_numbers_is_told_and_is_no_target(tmp_path, name):
         path, index=False
     )
     with pytest.warns(UserWarning, match=rf"'x' is read as categories, but (has|looks).*{words}") as told:
-        layout, _ = make_layout(read_table(path), Layout("land"), path=path)
+        layout = laid_out(path, "land")[1]
     assert len(told) == 1
     assert layout.texts == ("x",)
     path = tmp_path / "long.csv"  # more values than classes have
@@ -268,8 +258,8 @@ def test_text_that_looks_like_numbers_is_told_and_is_no_target(tmp_path, name):
     pd.DataFrame({"x": more, "z": np.arange(len(more))}).to_csv(path, index=False)
     if len(set(more)) > 20 or name in ("comma", "german"):
         with pytest.raises(ValueError, match=r"the target 'x'.*or use --task classification if these are labels"):
-            make_layout(read_table(path), Layout("x"), path=path)
-    assert make_layout(read_table(path), Layout("x", "classification"), path=path)[0].task == "classification"
+            laid_out(path, "x")
+    assert laid_out(path, "x", "classification")[1].task == "classification"
 
 
 @pytest.mark.parametrize(
@@ -278,12 +268,7 @@ def test_text_that_looks_like_numbers_is_told_and_is_no_target(tmp_path, name):
 def test_text_that_does_not_is_not_told(tmp_path, cells):
     path = tmp_path / "t.csv"
     pd.DataFrame({"x": cells, "y": np.arange(len(cells)) / 2}).to_csv(path, index=False)
-    assert make_layout(read_table(path), Layout("y"), path=path)[0].texts == ("x",)
-
-
-def test_labels_that_are_nearly_numbers_may_be_few(tmp_path):
-    path = write(tmp_path / "t.csv", "x,y\n" + "1,1\n2,2\n" * 30 + "3,3+\n")
-    assert make_layout(read_table(path), Layout("y"), path=path)[0].task == "classification"
+    assert laid_out(path)[1].texts == ("x",)
 
 
 def test_decimal_commas_are_read_where_they_are_asked_for(tmp_path):
@@ -320,6 +305,7 @@ def test_decimal_commas_are_read_where_they_are_asked_for(tmp_path):
         (["a", "b", "a"], "classification"),
         ([str(i) for i in range(50)], "regression"),
         (["1.0", "2.0", "1.0"], "classification"),
+        (["1", "2"] * 30 + ["3+"], "classification"),  # nearly numbers, and few
     ],
 )
 def test_the_task_is_found_out_and_said(tmp_path, values, task):
@@ -361,45 +347,31 @@ def test_a_damaged_table_is_told_in_a_sentence_that_names_it(tmp_path, name, con
 def test_the_bad_cell_is_named(tmp_path):
     path = write(tmp_path / "t.csv", "a,y\n1,2.5\n2,oops\n")
     with pytest.raises(ValueError, match=r"'oops' in row 2.*--task classification"):
-        make_layout(read_table(path), Layout("y", "regression"), path=path)
+        laid_out(path, task="regression")
     path = write(tmp_path / "t.csv", "a,y\n,1.5\ninf,2.5\n2,3.5\n")
     with pytest.raises(ValueError, match="'a' is infinite in row 2"):
         read_frame(path)
-    path = write(tmp_path / "t.csv", "a,y\n1,2.5\n2,\n")
-    with pytest.raises(ValueError, match=r"'y' is missing in 1 row \(first: row 2\)"):
-        read_frame(path)
+    pa.parquet.write_table(pa.table({"a": [1.0, 2.0], "y": [0.5, float("nan")]}), tmp_path / "t.parquet")
+    for path in (write(tmp_path / "t.csv", "a,y\n1,2.5\n2,\n"), tmp_path / "t.parquet"):
+        with pytest.raises(ValueError, match=r"'y' is missing in 1 row \(first: row 2\)"):
+            read_frame(path)
 
 
-def test_a_column_without_a_name_is_left_out(tmp_path):
+def test_columns_without_a_name_and_the_index_of_pandas_are_left_out_and_names_may_hold_dots(tmp_path):
     path = write(tmp_path / "t.csv", ",a,y\n0,1,2.5\n1,2,3.5\n")
-    assert column_names(path) == ["a", "y"]
-    assert list(read_frame(path)[0].columns) == ["a"]
-
-
-def test_the_index_that_pandas_adds_is_no_feature_and_names_may_hold_dots(tmp_path):
+    assert column_names(path) == list(read_table(path).column_names) == ["a", "y"]
     frame = pd.DataFrame({"a.b": [1.0, 2.0, 3.0], "y": [0.5, 1.5, 2.5]}, index=[5, 3, 1])
     frame.to_parquet(tmp_path / "t.parquet")
     X, _ = read_frame(tmp_path / "t.parquet")
-    assert list(X.columns) == ["a.b"]
-    assert X["a.b"].tolist() == [1.0, 2.0, 3.0]
-
-
-def test_a_target_that_is_nan_is_missing(tmp_path):
-    import pyarrow.parquet as pq
-
-    pq.write_table(pa.table({"a": [1.0, 2.0], "y": [0.5, float("nan")]}), tmp_path / "t.parquet")
-    with pytest.raises(ValueError, match="missing in 1 row "):
-        read_frame(tmp_path / "t.parquet")
+    assert X.to_dict("list") == {"a.b": [1.0, 2.0, 3.0]}
 
 
 def test_the_checks_of_columns_take_time_in_proportion_to_their_number(tmp_path):
     """20,000 columns: far below a second. To compare each with all others took half a minute."""
-    names = [f"column {place}" for place in range(20_000)]
-    layout = Layout(
-        target="y", task="regression", numbers=tuple(names), texts=(), order=tuple(names), dates=tuple(names[10_000:])
-    )
+    names = tuple(f"column {place}" for place in range(20_000))
+    layout = Layout("y", numbers=names, order=names, dates=names[10_000:])
     begin = time.process_time()
-    assert layout.columns_to_read(tmp_path, names, ignore_new=False) == names
+    assert layout.columns_to_read(tmp_path, names, ignore_new=False) == [*names]
     assert len(layout.by_kind()["numbers"]) == 10_000
     assert time.process_time() - begin < 3
 
@@ -415,10 +387,10 @@ def test_times_with_a_zone_are_the_same_seconds_in_text_and_in_parquet(tmp_path)
     np.testing.assert_array_equal(found[0], found[1])
     assert np.diff(found[0][[0, 1, 3]]).tolist() == [0.0, 1.5]
     mixed = write(tmp_path / "mixed.csv", "when,y\n2021-05-03T10:00:00Z,1\n2021-05-03T10:00:00,2\n")
-    layout, _ = make_layout(read_table(mixed), Layout("y", "regression"), path=mixed)
+    table, layout = laid_out(mixed, task="regression")
     assert layout.texts == ("when",)
     with pytest.raises(ValueError, match=r"'2021-05-03T10:00:00' in row 2, where the fit had dates; .*zone"):
-        features(read_table(mixed), replace(layout, texts=(), dates=("when",)), path=mixed)
+        features(table, replace(layout, texts=(), dates=("when",)), path=mixed)
     for day in ("2021-05-03Z", "2021-05-03+02:00"):  # no time of day
         path = write(tmp_path / "day.csv", f"when,y\n{day},1\n{day},2\n")
-        assert make_layout(read_table(path), Layout("y", "regression"), path=path)[0].texts == ("when",)
+        assert laid_out(path, task="regression")[1].texts == ("when",)
