@@ -32,40 +32,21 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def flip(data: bytes, rng: random.Random) -> bytes:
-    place = rng.randrange(len(data))
-    return data[:place] + bytes([data[place] ^ (1 << rng.randrange(8))]) + data[place + 1 :]
-
-
-def cut(data: bytes, rng: random.Random) -> bytes:
-    return data[: rng.randrange(len(data))]
-
-
-def remove(data: bytes, rng: random.Random) -> bytes:
-    start = rng.randrange(len(data))
-    return data[:start] + data[start + rng.randrange(1, 40) :]
-
-
-def insert(data: bytes, rng: random.Random) -> bytes:
-    start = rng.randrange(len(data))
-    pieces = [b",", b"\n", b'"', b"\x00", b"\xff", b"\r", b"NaN", b"1e999", b"\xef\xbb\xbf", b";;;", b"x" * 500, b"'"]
-    piece = rng.choice(pieces)
-    return data[:start] + piece + data[start:]
-
-
-def swap(data: bytes, rng: random.Random) -> bytes:
-    a, b = sorted(rng.randrange(len(data)) for _ in range(2))
-    return data[b:] + data[a:b] + data[:a]
-
-
-DAMAGE: list[Callable[[bytes, random.Random], bytes]] = [flip, cut, remove, insert, swap]
+PIECES = [b",", b"\n", b'"', b"\x00", b"\xff", b"\r", b"NaN", b"1e999", b"\xef\xbb\xbf", b";;;", b"x" * 500, b"'"]
+DAMAGE: list[Callable[[bytes, int, random.Random], bytes]] = [  # at a place
+    lambda data, at, rng: data[:at] + bytes([data[at] ^ (1 << rng.randrange(8))]) + data[at + 1 :],
+    lambda data, at, rng: data[:at],
+    lambda data, at, rng: data[:at] + data[at + rng.randrange(1, 40) :],
+    lambda data, at, rng: data[:at] + rng.choice(PIECES) + data[at:],
+    lambda data, at, rng: data[at:] + data[:at],
+]
 
 
 def damaged(data: bytes, seed: int) -> bytes:
     rng = random.Random(seed)
     for _ in range(rng.choice([1, 1, 1, 2, 5])):
         if data:
-            data = rng.choice(DAMAGE)(data, rng)
+            data = rng.choice(DAMAGE)(data, rng.randrange(len(data)), rng)
     return data
 
 

@@ -44,18 +44,23 @@ def test_parts_give_what_the_whole_table_gives(dco, home, folder, model, where):
         assert law == whole["consistency"]
 
 
-def test_a_dask_cluster_gives_the_same_counts(dco, home, folder):
+def test_a_dask_cluster_gives_the_same_sets_counts_and_scores(dco, home, folder):
     distributed = pytest.importorskip("distributed")
-    words = ("evaluate", home / "labels.dco", folder / "in", "--in-parts")
+    model = home / "labels.dco"
+    words, predict = ("evaluate", model, folder / "in", "--in-parts"), ("predict", model, folder / "in", "--out")
+    dco(*predict, folder / "here")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what a closing cluster leaves behind
         with distributed.LocalCluster(
             n_workers=1, threads_per_worker=1, processes=True, dashboard_address=":0", silence_logs=50
         ) as cluster:
             there = dco.json(*words, "--scheduler", cluster.scheduler_address)
-            scored = ("recalibrate", home / "labels.dco", folder / "in", "--in-parts", "--out", folder / "new.dco")
+            dco(*predict, folder / "there", "--scheduler", cluster.scheduler_address)
+            scored = ("recalibrate", model, folder / "in", "--in-parts", "--out", folder / "new.dco")
             calibrated = dco.json(*scored, "--scheduler", cluster.scheduler_address)["certificate"]
     assert there == dco.json(*words)
+    for path in (folder / "here").iterdir():
+        assert path.read_bytes() == (folder / "there" / path.name).read_bytes()
     assert calibrated | {"seal_log": []} == dco.json(*scored, "--force")["certificate"] | {"seal_log": []}
 
 

@@ -1,6 +1,5 @@
 """dco predict: the same sets as the estimator's, in order, whatever the format; killed runs leave nothing half-written."""
 
-import csv
 import errno
 import hashlib
 import json
@@ -10,7 +9,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -119,26 +117,20 @@ def test_labels_that_hold_the_separator_are_written_as_json(dco, home, tmp_path)
     assert {label for labels in sets for label in labels} <= {"a|b", "c", "d"}
 
 
-def test_a_key_column_is_copied(dco, home, tmp_path):
-    dco("predict", home / "numbers.dco", home / "new.parquet", "--out", tmp_path / "s.csv", "--key", "patient")
-    found = pd.read_csv(tmp_path / "s.csv")
-    assert found.columns[0] == "patient"
-    assert found["patient"].tolist() == pd.read_parquet(home / "new.parquet")["patient"].tolist()
-
-
-def test_a_key_that_is_missing_is_told(dco, home, tmp_path, new, parts_of):
+def test_a_key_is_copied_and_one_that_is_missing_is_told(dco, home, tmp_path, new, parts_of):
     model, out = tmp_path / "m.dco", tmp_path / "s.csv"
     fitting = ("--target", "outcome", "--drop", "grade", "--models", "linear", "--key", "patient")
     dco("fit", home / "rows.csv", *fitting, "--out", model)
     assert "Note" not in dco("predict", model, home / "new.csv", "--out", out).output
-    assert pd.read_csv(out).columns[0] == "patient"
+    assert next(iter(pd.read_csv(out).items()))[1].tolist() == new["patient"].tolist()
     without = parts_of(new.drop(columns="patient"), 2)
     for data, target in ((without / "part-0.parquet", out), (without, tmp_path / "sets")):
         told = dco("predict", model, data, "--out", target, "--force").output
         assert told.count("no column 'patient', the key of the model, so rows are numbered from 0") == 1
     assert pd.read_csv(out).columns[0] == "row"
-    dco("predict", model, without / "part-0.parquet", "--out", out, "--force", "--key", "ward")
-    assert "Note" not in dco("predict", model, home / "new.csv", "--out", out, "--force", "--key", "ward").output
+    for data in (without / "part-0.parquet", home / "new.csv"):
+        assert "Note" not in dco("predict", model, data, "--out", out, "--force", "--key", "ward").output
+    assert pd.read_csv(out, keep_default_na=False)["ward"].tolist() == new["ward"].fillna("").tolist()
 
 
 def test_sets_with_several_pieces_are_written_in_full():
@@ -153,47 +145,40 @@ def test_sets_with_several_pieces_are_written_in_full():
 
 # --- killed and resumed -------------------------------------------------------------------------------------------
 
-INTERRUPTED = """
+KILLED = """
 import os, signal, sys
 import dco.cli.prediction as prediction
 from dco.cli.main import main
 
 write, calls = prediction.write_tables, []
 
-def write_and_more(*arguments):
+def write_and_end(*arguments):
     write(*arguments)
     calls.append(arguments)
-    if len(calls) == {part} + 1:  # this part is written and does not have its name yet
-        {then}
+    if len(calls) == 11:  # this part is written and does not have its name yet
+        os.kill(os.getpid(), signal.SIGKILL)
 
-prediction.write_tables = write_and_more
+prediction.write_tables = write_and_end
 main(sys.argv[1:])
 """
 
 
-@pytest.fixture
-def many(home, tmp_path):
-    """12,000 rows, and the words of a command that predicts them."""
+def test_a_killed_run_leaves_no_output_and_resumes_to_the_same_bytes(dco, home, tmp_path):
     pd.concat([pd.read_parquet(home / "new.parquet")] * 60, ignore_index=True).to_parquet(tmp_path / "many.parquet")
-    words = ("predict", home / "numbers.dco", tmp_path / "many.parquet", "--batch-rows", 100, "--out", tmp_path / "sets.csv")
-    return list(map(str, words))
-
-
-def test_a_killed_run_leaves_no_output_and_resumes_to_the_same_bytes(dco, many, tmp_path):
-    code = INTERRUPTED.format(part=10, then="os.kill(os.getpid(), signal.SIGKILL)")
-    run = subprocess.run([sys.executable, "-c", code, *many], capture_output=True, check=False)
-    assert run.returncode == -signal.SIGKILL
     out, parts = tmp_path / "sets.csv", tmp_path / "sets.csv.parts"
+    words = ("predict", home / "numbers.dco", tmp_path / "many.parquet", "--batch-rows", 100, "--out", out)
+    run = subprocess.run([sys.executable, "-c", KILLED, *map(str, words)], capture_output=True, check=False)
+    assert run.returncode == -signal.SIGKILL
     assert not out.exists()
     done = sorted(path for path in parts.iterdir() if path.name.isdigit())
     assert len(done) == 10
     finished = feather.read_table(done[5])
     feather.write_feather(finished.set_column(0, "row", pa.array(np.arange(100) - 100)), done[5])
-    assert "--resume" in dco.refuses(*many)
-    assert "is not from a stopped run" in dco.refuses(*many, "--alpha", "0.3", "--resume")
-    dco(*many, "--resume")
+    assert "--resume" in dco.refuses(*words)
+    assert "is not from a stopped run" in dco.refuses(*words, "--alpha", "0.3", "--resume")
+    dco(*words, "--resume")
     assert not parts.exists()
-    dco(*many[:-1], tmp_path / "again.csv")
+    dco(*words[:-1], tmp_path / "again.csv")
     found, whole = out.read_text().splitlines(), (tmp_path / "again.csv").read_text().splitlines()
     assert [line.split(",")[0] for line in found[501:601]] == list(map(str, range(-100, 0))), "finished parts are kept"
     assert [line.partition(",")[2] for line in found] == [line.partition(",")[2] for line in whole]
@@ -219,20 +204,7 @@ def test_two_runs_cannot_write_one_output(dco, home, tmp_path, new, parts_of):
         assert not parts.exists()
 
 
-def test_a_run_beside_one_at_work_is_refused_and_the_first_is_whole(dco, many, tmp_path):
-    code = INTERRUPTED.format(part=3, then="print('at work', flush=True); sys.stdin.read()")
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    with subprocess.Popen([sys.executable, "-c", code, *many], text=True, **pipes) as first:
-        assert first.stdout.readline() == "at work\n"
-        assert "Another run is writing" in dco.refuses(*many, "--force")
-        first.stdin.close()
-        told = first.stdout.read()
-    assert "Wrote the sets of 12,000 rows" in told
-    assert len(pd.read_csv(tmp_path / "sets.csv")) == 12_000
-
-
-@pytest.mark.parametrize("suffix", ["csv", "parquet", "feather"])
-def test_parts_are_put_together_only_when_whole(dco, home, tmp_path, monkeypatch, suffix):
+def test_parts_are_put_together_only_when_whole(dco, home, tmp_path, monkeypatch):
     whole = module.assemble
     harm: Callable[[Path], None] = lambda parts: (parts / "000000001").unlink()  # noqa: E731
 
@@ -241,12 +213,12 @@ def test_parts_are_put_together_only_when_whole(dco, home, tmp_path, monkeypatch
         whole(parts, *rest, within=within, **options)
 
     monkeypatch.setattr(module, "assemble", harmed)
-    arguments = ("predict", home / "numbers.dco", home / "new.csv", "--batch-rows", 60, "--out", tmp_path / f"s.{suffix}")
+    arguments = ("predict", home / "numbers.dco", home / "new.csv", "--batch-rows", 60, "--out", tmp_path / "s.csv")
     assert "000000001" in (told := dco.refuses(*arguments))
     assert "run again with --resume" in told
     harm = lambda parts: shutil.copy(parts / "000000003", parts / "000000001")  # noqa: E731
     assert "has 20 rows where 60 were written" in dco.refuses(*arguments, "--force")
-    assert not (tmp_path / f"s.{suffix}").exists()
+    assert not (tmp_path / "s.csv").exists()
 
 
 @pytest.mark.parametrize("folder", [False, True])
@@ -400,22 +372,6 @@ def test_force_leaves_no_sets_of_an_earlier_run(dco, home, tmp_path, new, parts_
     assert alphas == {0.3}, "sets of the earlier run were not taken for finished ones"
 
 
-def test_a_dask_cluster_gives_the_same_files(dco, home, tmp_path, new, parts_of):
-    distributed = pytest.importorskip("distributed")
-    parts_of(new)
-    dco("predict", home / "labels.dco", tmp_path / "in", "--out", tmp_path / "here")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # what a closing cluster leaves behind
-        with distributed.LocalCluster(
-            n_workers=1, threads_per_worker=1, processes=True, dashboard_address=":0", silence_logs=50
-        ) as cluster:
-            scheduler = cluster.scheduler_address
-            dco("predict", home / "labels.dco", tmp_path / "in", "--out", tmp_path / "there", "--scheduler", scheduler)
-    for index in range(4):
-        here, there = (pd.read_parquet(tmp_path / name / f"part-{index}.parquet") for name in ("here", "there"))
-        pd.testing.assert_frame_equal(here, there)
-
-
 # --- bad input ----------------------------------------------------------------------------------------------------
 
 
@@ -481,25 +437,21 @@ def test_models_made_in_python_are_taken_too(dco, home, tmp_path):
 def test_codes_keep_their_zeros_from_fit_to_predict(dco, tmp_path):
     rng = np.random.default_rng(0)
     place = rng.choice(["01234", "00987", "10115"], size=300)
-    frame = pd.DataFrame(
-        {"near": np.where(rng.random(300) < 0.9, place, "00001"), "x": rng.normal(size=300), "place": place}
-    )
+    near = np.where(rng.random(300) < 0.9, place, "00001")
+    frame = pd.DataFrame({"near": near, "x": rng.normal(size=300), "place": place})
     frame.to_csv(tmp_path / "rows.csv", index=False)
-    told = dco("fit", tmp_path / "rows.csv", "--target", "place", "--models", "linear", "--out", tmp_path / "m.dco").output
-    assert "codes such as 0" in told
-    layout = library.load(tmp_path / "m.dco").table_["layout"]
-    assert layout["texts"] == ["near"]
-    assert layout["numbers"] == ["x"]
+    model, out = tmp_path / "m.dco", tmp_path / "sets.csv"
+    assert (
+        "codes such as 0"
+        in dco("fit", tmp_path / "rows.csv", "--target", "place", "--models", "linear", "--out", model).output
+    )
     # batches in which no cell happens to begin with a zero are read as the fit read them
-    later = frame[frame["near"] == "10115"].drop(columns="place").head(40)
-    later.to_csv(tmp_path / "new.csv", index=False)
-    dco("predict", tmp_path / "m.dco", tmp_path / "new.csv", "--out", tmp_path / "sets.csv", "--batch-rows", 7)
-    sets = pd.read_csv(tmp_path / "sets.csv", dtype=str)
-    assert set(sets["prediction"]) == {"10115"}
-    dco("predict", tmp_path / "m.dco", tmp_path / "rows.csv", "--out", tmp_path / "all.csv")
-    shown = {label for cell in pd.read_csv(tmp_path / "all.csv", dtype=str)["set"].dropna() for label in cell.split("|")}
-    assert shown == {"01234", "00987", "10115"}
-    assert dco.json("evaluate", tmp_path / "m.dco", tmp_path / "rows.csv")["coverage"] > 0.7
+    frame[near == "10115"].drop(columns="place").head(40).to_csv(tmp_path / "new.csv", index=False)
+    dco("predict", model, tmp_path / "new.csv", "--out", out, "--batch-rows", 7)
+    assert set(pd.read_csv(out, dtype=str)["prediction"]) == {"10115"}
+    dco("predict", model, tmp_path / "rows.csv", "--out", out, "--force")
+    assert {label for cell in pd.read_csv(out, dtype=str)["set"].dropna() for label in cell.split("|")} == set(place)
+    assert dco.json("evaluate", model, tmp_path / "rows.csv")["coverage"] > 0.7
 
 
 @pytest.fixture
@@ -626,49 +578,46 @@ def test_a_model_of_another_version_gets_one_note(dco, home, tmp_path, monkeypat
     assert "Note: " in dco("audit", model).output
 
 
-def test_no_text_of_a_csv_begins_as_a_formula(dco, tmp_path):
-    """Labels, keys and column names get an apostrophe, which can be taken off again; numbers and other files get none."""
-    rng = np.random.default_rng(0)
-    labels = ["=cmd()", "+sum", "-sum", "@now", "\tx", "'=y", "plain"]
-    keys = ["=1+1", "-1", "+3.5", "-1,5e3", "+49 30", "plain", "'@", "-", None]
-    n = 420
-    table = pd.DataFrame({"@id": [keys[row % len(keys)] for row in range(n)], "x": rng.normal(size=n)})
-    table["y"] = [labels[row % len(labels)] for row in range(n)]
-    table["x"] += np.arange(n) % len(labels) * 9
+FORMULAS = ["=cmd()", "+sum", "-sum", "@now", "\tx", "'=y", "=1+1", "+49 30", "'@", "-"]
+PLAIN = ["plain", "-1", "+3.5", "-1,5e3", "-1|1", "", None, "-1.5 to -inf"]
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())], ids=str)
+def test_text_that_a_spreadsheet_would_run_gets_an_apostrophe_which_can_be_taken_off_again(kind):
+    """Also as the name of a column; numbers, sets of numbers and pieces are no formulas."""
+    pieces = ["-inf to -1.0; 5.0 to 6.5", "1e-05 to inf"] * 9
+    given = pa.table({"@id": pa.array(FORMULAS + PLAIN).cast(kind), "pieces": pieces, "x": range(18)})
+    with pytest.warns(UserWarning, match="apostrophe"):
+        table = without_formulas(given)
+    assert table.column_names == ["'@id", "pieces", "x"]
+    found = table.column(0).to_pylist()
+    assert found == [f"'{text}" for text in FORMULAS[:10]] + PLAIN[:-1] + ["'-1.5 to -inf"]
+    assert all(re.fullmatch("'(?='*[=+\\-@\\t\\r\\n]).*", text) for text in found[:10])
+    assert table.column(1).to_pylist() == pieces
+
+
+def test_labels_and_keys_of_a_csv_are_escaped_unless_asked_otherwise(dco, tmp_path):
+    rng, n = np.random.default_rng(0), 420
+    table = pd.DataFrame(
+        {"@id": ["=1+1", "-1", "plain"] * (n // 3), "x": rng.normal(size=n), "y": ["=cmd()", "a"] * (n // 2)}
+    )
+    table["x"] += np.arange(n) % 2 * 9
     table.to_csv(tmp_path / "rows.csv", index=False)
-    model = tmp_path / "model.dco"
-    dco("fit", tmp_path / "rows.csv", "--target", "y", "--key", "@id", "--models", "linear", "--out", model)
-    order = ("predict", model, tmp_path / "rows.csv", "--json", "--out")
-    told = json.loads(dco(*order, tmp_path / "s.csv").output)["notes"]
-    assert [note for note in told if "apostrophe" in note] == [
+    dco("fit", tmp_path / "rows.csv", "--target", "y", "--key", "@id", "--models", "linear", "--out", tmp_path / "m.dco")
+    order = ("predict", tmp_path / "m.dco", tmp_path / "rows.csv", "--out")
+    assert [note for note in dco.json(*order, tmp_path / "s.csv")["notes"] if "apostrophe" in note] == [
         "In the CSV, text that begins with =, +, - or @ has an apostrophe in front: spreadsheets would run it. --no-escape "
         "keeps it unchanged."
     ]
-    kept = json.loads(dco(*order, tmp_path / "kept.csv", "--no-escape").output)["notes"]
-    assert not any("apostrophe" in note for note in kept)
+    assert not any("apostrophe" in note for note in dco.json(*order, tmp_path / "kept.csv", "--no-escape")["notes"])
     dco(*order, tmp_path / "s.parquet")
-    with open(tmp_path / "s.csv", newline="") as file:
-        cells = list(csv.reader(file))
-    with open(tmp_path / "kept.csv", newline="") as file:
-        raw = list(csv.reader(file))
-    assert cells[0][0] == "'@id"
-    risky = re.compile("[=+\\-@\\t\\r\\n]")
-    numbers = re.compile(r"[+-][0-9.,]+(e[0-9]+)?")
-    assert all(not risky.match(cell) or numbers.fullmatch(cell) for row in cells for cell in row)
-    assert {row[0] for row in cells} >= {"-1", "+3.5", "-1,5e3", "'=1+1", "'+49 30", "''@", "'-", "plain"}
-    assert {row[1] for row in cells} >= {"'=cmd()", "'+sum", "'-sum", "'@now", "'\tx", "''=y", "plain"}
-    assert [[re.sub("^'(?='*[=+\\-@\\t\\r\\n])", "", cell) for cell in row] for row in cells] == raw
+    escaped, kept = (pd.read_csv(tmp_path / name, dtype=str) for name in ("s.csv", "kept.csv"))
     stored = pd.read_parquet(tmp_path / "s.parquet")
-    assert stored.columns[0] == "@id"
-    assert set(stored["prediction"]) == set(labels)
-
-
-def test_text_of_every_arrow_type_is_escaped():
-    for kind in (pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())):
-        column = pa.array(["=a", "-1", "-1|1", None, "b"]).cast(kind)
-        with pytest.warns(UserWarning, match="apostrophe"):
-            found = without_formulas(pa.table({"key": column})).column(0).to_pylist()
-        assert found == ["'=a", "-1", "-1|1", None, "b"], "numbers and sets of numbers are no formulas"
+    assert [table.columns[0] for table in (escaped, kept, stored)] == ["'@id", "@id", "@id"]
+    assert set(escaped["'@id"]) == {"'=1+1", "-1", "plain"}
+    assert set(escaped["prediction"]) == {"'=cmd()", "a"}
+    assert set(kept["prediction"]) == set(stored["prediction"]) == {"=cmd()", "a"}
+    assert escaped.iloc[:, 0].str.removeprefix("'").tolist() == kept["@id"].tolist()
 
 
 @pytest.mark.parametrize("out", ["sets.csv", "sets.parquet"])

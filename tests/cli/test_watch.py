@@ -4,7 +4,6 @@ import json
 import signal
 import subprocess
 import sys
-from contextlib import contextmanager
 
 import pandas as pd
 import pytest
@@ -85,39 +84,22 @@ def test_a_killed_call_is_repeated_and_no_row_is_lost_or_counted_twice(dco, home
     assert state.read_bytes() == straight.read_bytes()
 
 
-def test_two_calls_at_once_lose_no_rows(dco, home, rows, monkeypatch):
-    """The second call ends while the first is at work."""
+@pytest.mark.parametrize("late", [False, True])
+def test_two_calls_at_once_lose_no_rows(dco, home, rows, monkeypatch, late):
+    """The second call ends while the first is at work, or just before it looks at the state and replaces it, alone."""
     from dco.evaluation.monitor import Monitor
 
-    state, whole = rows / "watch.json", Monitor.update_all
+    state = rows / "watch.json"
+    owner, name = (files, "alone_in") if late else (Monitor, "update_all")
+    whole = getattr(owner, name)
 
-    def interrupted(self, batches):
-        monkeypatch.setattr(Monitor, "update_all", whole)
+    def interrupted(*given):
+        monkeypatch.setattr(owner, name, whole)
         dco("watch", home / "numbers.dco", rows / "week1.csv", "--state", state)
-        return whole(self, batches)
+        return whole(*given)
 
-    dco("watch", home / "numbers.dco", rows / "week0.csv", "--state", state)
-    monkeypatch.setattr(Monitor, "update_all", interrupted)
+    monkeypatch.setattr(owner, name, interrupted)
     words = ("watch", home / "numbers.dco", rows / "week2.csv", "--state", state)
-    assert "was written by another call meanwhile" in dco.refuses(*words)
-    assert dco.json(*words)["rows"] == 450
-
-
-def test_a_call_that_ends_just_before_the_state_is_replaced_is_seen(dco, home, rows, monkeypatch):
-    """Between the look at the state and its replacement no other call can write: both happen under one lock."""
-    state, whole, inside = rows / "watch.json", files.alone_in, []
-
-    @contextmanager
-    def interrupted(folder):
-        monkeypatch.setattr(files, "alone_in", whole)
-        dco("watch", home / "numbers.dco", rows / "week1.csv", "--state", state)
-        with whole(folder):
-            inside.append(state.read_bytes())
-            yield
-            assert inside == [state.read_bytes()]
-
-    monkeypatch.setattr(files, "alone_in", interrupted)
-    words = ("watch", home / "numbers.dco", rows / "week0.csv", "--state", state)
     assert "was written by another call meanwhile" in dco.refuses(*words)
     assert dco.json(*words)["rows"] == 300
 
@@ -173,16 +155,6 @@ def test_rows_without_labels_give_hints(dco, home, rows):
         "watch", home / "numbers.dco", rows / "calm.csv", "--hints", home / "rows.csv"
     ).output.replace("\n", " ")
     assert "Give --state" in dco.refuses("watch", home / "numbers.dco", rows / "calm.csv")
-
-
-def test_a_call_that_fails_leaves_the_state_as_it_was(dco, home, rows, fails_at):
-    state = rows / "watch.json"
-    dco("watch", home / "numbers.dco", rows / "week0.csv", "--state", state)
-    kept = state.read_bytes()
-    with fails_at(files.os, "replace", 0, OSError(28, "No space left on device")):
-        assert "no space left" in dco.refuses("watch", home / "numbers.dco", rows / "week1.csv", "--state", state)
-    assert state.read_bytes() == kept
-    assert sorted(path.name for path in rows.iterdir()) == ["watch.json", *(f"week{week}.csv" for week in range(4))]
 
 
 def test_a_folder_is_read_in_batches_and_a_file_that_cannot_be_read_is_named(dco, home, rows, monkeypatch):
