@@ -25,14 +25,7 @@ def test_compare_never_writes_over_its_table(dco, home, tmp_path):
     assert [path.name for path in parts.iterdir()] == ["0.parquet"]
 
 
-def test_compare_anew_leaves_no_rows_held_out_before(dco, home, tmp_path):
-    out = tmp_path / "c"
-    dco("compare", home / "rows.csv", *LINEAR, "--hold-out", "0.5", "--out", out)
-    dco("compare", home / "rows.csv", *LINEAR, "--out", out, "--force")
-    assert sorted(path.name for path in out.iterdir()) == ["records.jsonl", "settings.json", "tables.json", "tables.md"]
-
-
-def test_a_comparison_anew_changes_nothing_until_it_is_complete(dco, home, tmp_path, monkeypatch):
+def test_a_comparison_anew_changes_nothing_until_it_is_complete_and_leaves_no_old_rows(dco, home, tmp_path, monkeypatch):
     import dco.cli.comparison as module
 
     out, anew = tmp_path / "c", ("--alpha", "0.3", "--splits", 2)

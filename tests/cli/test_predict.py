@@ -57,45 +57,41 @@ def test_intervals_are_the_estimators_in_order(dco, home, tmp_path, source, suff
 
 def test_label_sets_and_another_level(dco, home, tmp_path):
     estimator, X = expected(home, "labels.dco")
-    dco("predict", home / "labels.dco", home / "new.csv", "--out", tmp_path / "s.csv", "--alpha", "0.05")
-    found = pd.read_csv(tmp_path / "s.csv", keep_default_na=False)
     wanted = estimator.predict_set(X, alpha=0.05).to_lists()
+    for data, out, level in (("csv", "s.csv", ("--alpha", "0.05")), ("parquet", "s.parquet", ("--confidence", "0.95"))):
+        dco("predict", home / "labels.dco", home / f"new.{data}", "--out", tmp_path / out, *level)
+    found = pd.read_csv(tmp_path / "s.csv", keep_default_na=False)
     assert found["set"].tolist() == ["|".join(labels) for labels in wanted]
     assert found["size"].tolist() == [len(labels) for labels in wanted]
     assert found["prediction"].tolist() == estimator.predict(X).tolist()
-    dco("predict", home / "labels.dco", home / "new.parquet", "--out", tmp_path / "s.parquet", "--confidence", "0.95")
     assert [list(labels) for labels in pd.read_parquet(tmp_path / "s.parquet")["set"]] == wanted
 
 
 def test_another_guarantee_from_the_same_calibration_rows(dco, home, tmp_path):
     estimator, X = expected(home, "numbers.dco")
-    arguments = ("predict", home / "numbers.dco", home / "new.csv", "--out", tmp_path / "s.csv")
-    for option, given in ((("--delta", "0.2"), {"delta": 0.2}), ((), {})):
-        told = dco.json(*arguments, "--guarantee", "pac", *option, "--force")
-        assert (told["alpha"], told["guarantee"], told["delta"]) == (0.1, "pac", given.get("delta", 0.05))
-        wanted = estimator.predict_set(X, guarantee="pac", **given)
+    arguments = ("predict", home / "numbers.dco", home / "new.csv", "--force", "--out", tmp_path / "s.csv")
+    for option, delta in ((("--delta", "0.2"), 0.2), ((), 0.05)):
+        told = dco.json(*arguments, "--guarantee", "pac", *option)
+        assert (told["alpha"], told["guarantee"], told["delta"]) == (0.1, "pac", delta)
+        wanted = estimator.predict_set(X, guarantee="pac", delta=delta)
         np.testing.assert_allclose(pd.read_csv(tmp_path / "s.csv")["lower"], wanted.lower, rtol=1e-12)
     assert np.mean(wanted.sizes()) > np.mean(estimator.predict_set(X).sizes())
-    assert "--delta belongs to --guarantee pac" in dco.refuses(*arguments, "--delta", "0.2", "--force")
+    assert "--delta belongs to --guarantee pac" in dco.refuses(*arguments, "--delta", "0.2")
 
 
 def test_parquet_and_feather_say_where_their_sets_come_from(dco, home, tmp_path, new, parts_of):
-    parts_of(new)
-    model, asked = home / "numbers.dco", ("--alpha", "0.2", "--guarantee", "pac", "--delta", "0.1")
-    dco("predict", model, home / "new.csv", "--out", tmp_path / "s.parquet", *asked)
-    dco("predict", model, home / "new.csv", "--out", tmp_path / "s.feather", *asked)
-    dco("predict", model, tmp_path / "in", "--out", tmp_path / "out", *asked)
-    dco("predict", model, home / "new.csv", "--out", tmp_path / "own.parquet")
-    signed = [
-        json.loads(schema.metadata[b"dco"])
-        for schema in (
-            pq.read_schema(tmp_path / "s.parquet"),
-            pa.ipc.open_file(tmp_path / "s.feather").schema,
-            pq.read_schema(tmp_path / "out" / "part-3.parquet"),
-            pq.read_schema(tmp_path / "own.parquet"),
-        )
-    ]
-    assert dco.json("predict", model, home / "new.csv", "--out", tmp_path / "own.csv")["guarantee"] == "marginal"
+    model, asked, own = home / "numbers.dco", ("--alpha", "0.2", "--guarantee", "pac", "--delta", "0.1"), ()
+    signed = []
+    for data, out, options in (
+        (home / "new.csv", "s.parquet", asked),
+        (home / "new.csv", "s.feather", asked),
+        (parts_of(new), "out", asked),
+        (home / "new.csv", "own.parquet", own),
+    ):
+        dco("predict", model, data, "--out", tmp_path / out, *options)
+        path = tmp_path / out / "part-3.parquet" if out == "out" else tmp_path / out
+        schema = pa.ipc.open_file(path).schema if out == "s.feather" else pq.read_schema(path)
+        signed.append(json.loads(schema.metadata[b"dco"]))
     common = {
         "version": library.__version__,
         "model_sha256": hashlib.sha256(model.read_bytes()).hexdigest(),
@@ -105,16 +101,12 @@ def test_parquet_and_feather_say_where_their_sets_come_from(dco, home, tmp_path,
     assert signed[3] == common | {"alpha": 0.1, "guarantee": "marginal", "delta": None}
 
 
-def test_labels_that_hold_the_separator_are_written_as_json(dco, home, tmp_path):
-    frame = pd.read_csv(home / "rows.csv")
-    frame["grade"] = frame["grade"].map({"low": "a|b", "mid": "c", "high": "d"})
-    frame.to_csv(tmp_path / "t.csv", index=False)
-    out = tmp_path / "m.dco"
-    dco("fit", tmp_path / "t.csv", "--target", "grade", "--drop", "outcome", "--models", "linear", "--out", out)
-    dco("predict", out, tmp_path / "t.csv", "--out", tmp_path / "s.csv")
-    sets = [json.loads(text) for text in pd.read_csv(tmp_path / "s.csv")["set"]]
-    assert any("a|b" in labels for labels in sets)
-    assert {label for labels in sets for label in labels} <= {"a|b", "c", "d"}
+def test_labels_that_hold_the_separator_are_written_as_json():
+    sets = library.LabelSets.from_dense(
+        np.array([[True, True, False], [False, False, True]]), classes=np.array(["a|b", "c", "d"])
+    )
+    table = sets_table({}, np.array(["c", "d"]), sets, text=True)
+    assert [json.loads(text) for text in table["set"].to_pylist()] == [["a|b", "c"], ["d"]]
 
 
 def test_a_key_is_copied_and_one_that_is_missing_is_told(dco, home, tmp_path, new, parts_of):
@@ -230,8 +222,14 @@ def test_a_full_disk_is_named_and_finished_parts_are_kept(dco, home, tmp_path, n
     with fails_at(module.Job, "sets", 2, OSError(errno.ENOSPC, "Error writing bytes to file")):
         told = dco.refuses(*arguments, "--out", out)
     assert f"no space left at {tmp_path}; make room, then run again with --resume." in told
-    kept = sorted((out / "_dco_unfinished" if folder else tmp_path / "s.csv.parts").glob("part-*" if folder else "0*"))
+    unfinished = out / "_dco_unfinished" if folder else tmp_path / "s.csv.parts"
+    kept = sorted(unfinished.glob("part-*" if folder else "0*"))
     assert len(kept) == 2
+    assert not folder or list(out.iterdir()) == [unfinished], "no output until all are there"
+    asked = (plan := unfinished / "plan.json").read_text()
+    plan.write_text(asked[:10])  # cut short
+    assert "is not from a stopped run" in dco.refuses(*arguments, "--out", out, "--resume")
+    plan.write_text(asked)
     before = [path.stat().st_mtime_ns for path in kept]
     with fails_at(module.Job, "sets", 9, OSError()) as calls:
         dco(*arguments, "--out", out, "--resume")
@@ -315,23 +313,6 @@ def test_a_folder_gives_one_file_a_partition(dco, home, tmp_path, new, parts_of)
     together = pd.concat([pd.read_parquet(tmp_path / "out" / f"part-{i}.parquet") for i in range(4)], ignore_index=True)
     pd.testing.assert_frame_equal(together, pd.read_parquet(tmp_path / "one.parquet"))
     assert "not empty" in dco.refuses(*arguments)
-
-
-def test_a_folder_resumes_with_the_partitions_that_are_missing(dco, home, tmp_path, new, parts_of, fails_at):
-    arguments = ("predict", home / "numbers.dco", parts_of(new), "--out", tmp_path / "out")
-    with fails_at(module, "predict_partition", 2, KeyboardInterrupt()):
-        assert "Stopped" in dco(*arguments, status=130).output
-    unfinished = tmp_path / "out" / "_dco_unfinished"
-    assert sorted(path.name for path in unfinished.glob("part-*")) == ["part-0.parquet", "part-1.parquet"]
-    assert list((tmp_path / "out").iterdir()) == [unfinished], "no output until all are there"
-    plan = unfinished / "plan.json"
-    asked = plan.read_text()
-    plan.write_text(asked[:10])  # cut short
-    assert "is not from a stopped run" in dco.refuses(*arguments, "--resume")
-    plan.write_text(asked)
-    with fails_at(module, "predict_partition", 9, OSError()) as calls:
-        dco(*arguments, "--resume")
-    assert [order["data"].name for (order,) in calls] == ["part-2.parquet", "part-3.parquet"], "each is done once"
 
 
 @pytest.mark.parametrize("folder", [False, True])
@@ -464,86 +445,68 @@ def by_site(dco, home, tmp_path, new, parts_of):
     return tmp_path / "m.dco", tmp_path / "new.csv", parts_of(new, 2, "parts")
 
 
-def test_rows_of_groups_without_calibration_are_counted_once(dco, tmp_path, by_site):
-    model, data, parts = by_site
-    told = dco("predict", model, data, "--out", tmp_path / "sets.csv", "--batch-rows", 20).output
-    assert told.count("Note: ") == 1
-    assert "3 of 200 rows belong to 2 groups that have no calibration rows ('west', 'moon')" in told
-    assert np.flatnonzero(np.isinf(pd.read_csv(tmp_path / "sets.csv")["size"])).tolist() == [3, 50, 199]
-    (note,) = dco.json("predict", model, parts, "--out", tmp_path / "sets")["notes"]
-    assert note.startswith("3 of 200 rows belong to 2 groups")
-
-
-def test_a_run_that_goes_on_counts_groups_of_all_rows(dco, tmp_path, by_site, fails_at):
+def test_rows_of_groups_without_calibration_are_counted_once_also_by_a_run_that_goes_on(dco, tmp_path, by_site, fails_at):
     """In a folder, where finished files are not read again, the count is of the rows predicted now, and says so."""
     model, data, parts = by_site
     here = "3 of 200 rows belong to 2 groups that have no calibration rows ('west', 'moon')"
     now = "1 of 100 rows predicted now belongs to 1 group that has no calibration rows ('moon')"
-    for name, table, out, said in (
-        ("write_tables", data, "sets.csv", here),
-        ("predict_partition", parts, "sets", now),
-    ):
+    for name, table, out, said in (("write_tables", data, "sets.csv", here), ("predict_partition", parts, "sets", now)):
         arguments = ("predict", model, table, "--out", tmp_path / out, "--batch-rows", 100)
         with fails_at(module, name, 1, KeyboardInterrupt()):
             assert "Stopped" in dco(*arguments, status=130).output
         assert said in dco(*arguments, "--resume").output
+        (note,) = dco.json(*arguments, "--force")["notes"]
+        assert note.startswith(here)
+    assert np.flatnonzero(np.isinf(pd.read_csv(tmp_path / "sets.csv")["size"])).tolist() == [3, 50, 199]
 
 
 def test_a_disk_that_keeps_a_name_for_open_files_stops_no_run(dco, home, tmp_path, monkeypatch, new, parts_of):
     """On NFS a folder with an open lock cannot be removed until the lock is closed."""
 
-    def leaves_the_folder(folder: Path, ignore_errors: bool = False) -> None:
+    def leaves_the_folder(folder: Path, ignore_errors: bool) -> None:
+        assert ignore_errors
         for path in folder.iterdir():
             path.unlink()
-        if not ignore_errors:
-            raise OSError(39, "Directory not empty", str(folder))
 
-    parts_of(new)
     monkeypatch.setattr(module.shutil, "rmtree", leaves_the_folder)
-    for data, out, parts in ((home / "new.csv", "s.csv", "s.csv.parts"), (tmp_path / "in", "out", "out/_dco_unfinished")):
+    (empty := tmp_path / "empty.csv").write_text(",".join(new.columns) + "\n")
+    for data, out, parts in ((home / "new.csv", "s.csv", "s.csv.parts"), (parts_of(new), "out", "out/_dco_unfinished")):
         dco("predict", home / "numbers.dco", data, "--out", tmp_path / out)
         assert (tmp_path / out).exists()
         assert not (tmp_path / parts).exists()
-    empty = tmp_path / "empty.csv"
-    empty.write_text(",".join(pd.read_csv(home / "new.csv").columns) + "\n")
     dco("predict", home / "numbers.dco", empty, "--out", tmp_path / "e.csv", status=2)
     assert not (tmp_path / "e.csv.parts").exists()
 
 
-def test_categories_that_the_fit_never_saw_are_told(dco, home, tmp_path, new, parts_of):
-    model = home / "numbers.dco"
-    new.loc[[3, 50, 199], "site"] = ["west", "west", "moon"]
-    new.loc[7, "ward"] = "Z9"
-    new.to_csv(tmp_path / "new.csv", index=False)
-    said = [
-        "The column 'site': 3 of 200 cells have values that the fit never saw, such as 'west', 'moon'.",
-        "The column 'ward': 1 of 200 cells have values that the fit never saw, such as 'Z9'.",
-    ]
-    arguments = ("predict", model, tmp_path / "new.csv", "--out", tmp_path / "s.csv", "--batch-rows", 20)
-    assert dco.json(*arguments)["notes"] == said
-    assert dco.json("evaluate", model, tmp_path / "new.csv")["notes"] == said
+def test_what_the_fit_never_saw_is_told_once_wherever_rows_are_read(dco, home, tmp_path, new, parts_of):
+    """Categories, and missing values in columns that had none."""
+    model, out = home / "numbers.dco", ("--out", tmp_path / "s.csv", "--batch-rows", 20, "--force")
     assert dco.json("evaluate", model, home / "new.csv")["notes"] == []
-    parts_of(new, 2, "parts")
-    for jobs in (1, 2):
-        folder = ("predict", model, tmp_path / "parts", "--out", tmp_path / f"sets{jobs}", "--jobs", jobs)
-        assert dco.json(*folder)["notes"] == said
-
-
-def test_columns_that_were_never_missing_and_now_are_get_a_note(dco, home, tmp_path, new, parts_of):
-    model = home / "numbers.dco"
-    new.loc[::3, "dose"] = np.nan
-    new.loc[::20, "site"] = None
-    new.to_csv(tmp_path / "new.csv", index=False)
-    said = [
-        "2 columns had no missing value in the fit and have some in 200 new rows ('dose' in 67, 'site' in 10): such rows "
-        "are not like those of the fit, which the guarantee is for."
-    ]
-    arguments = ("predict", model, tmp_path / "new.csv", "--out", tmp_path / "s.csv", "--batch-rows", 20)
-    assert dco.json(*arguments)["notes"] == said
-    assert dco.json("evaluate", model, tmp_path / "new.csv")["notes"] == said
-    parts_of(new, 2, "parts")
-    folder = ("predict", model, tmp_path / "parts", "--out", tmp_path / "sets", "--jobs", 2)
-    assert dco.json(*folder)["notes"] == said
+    gaps, values = new.copy(), new.copy()
+    gaps.loc[::3, "dose"] = np.nan
+    gaps.loc[::20, "site"] = None
+    values.loc[[3, 50, 199], "site"] = ["west", "west", "moon"]
+    values.loc[7, "ward"] = "Z9"
+    said = {
+        "gaps": [
+            "2 columns had no missing value in the fit and have some in 200 new rows ('dose' in 67, 'site' in 10): such "
+            "rows are not like those of the fit, which the guarantee is for."
+        ],
+        "values": [
+            "The column 'site': 3 of 200 cells have values that the fit never saw, such as 'west', 'moon'.",
+            "The column 'ward': 1 of 200 cells have values that the fit never saw, such as 'Z9'.",
+        ],
+    }
+    for name, frame in {"gaps": gaps, "values": values}.items():
+        frame.to_csv(tmp_path / f"{name}.csv", index=False)
+        parts = parts_of(frame, 2, name)
+        assert dco.json("predict", model, tmp_path / f"{name}.csv", *out)["notes"] == said[name]
+        assert dco.json("evaluate", model, tmp_path / f"{name}.csv")["notes"] == said[name]
+        for jobs in (1, 2):
+            where = ("--jobs", jobs, "--out", tmp_path / f"{name}-{jobs}")
+            assert dco.json("predict", model, parts, *where)["notes"] == said[name]
+            if name == "values":
+                assert dco.json("evaluate", model, parts, "--in-parts", "--jobs", jobs)["notes"] == said[name]
 
 
 def test_many_categories_are_not_kept(dco, home, tmp_path):
