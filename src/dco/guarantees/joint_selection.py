@@ -32,7 +32,8 @@ _SLACK = 1e-12  # sums of lengths are rounded: equal ones must count as equal, a
 _LEAST = 1e-300  # points have ends that were rounded outwards
 _HALVINGS = 100
 _FAR = 2.0**64  # a cut-off at which the growth of an interval is all that its ends show
-_MOST = float(np.finfo(np.float64).max) / 4
+_MOST = 2.0**1000  # of a cut-off that is tried
+_STEEPEST = 2.0**900  # of the growth of an interval: sums over rows stay finite
 
 
 @dataclass(frozen=True, eq=False)
@@ -199,7 +200,7 @@ class _OfIntervals:
 
     def new_sizes(self, cutoffs: float | Floats) -> Floats:
         start, slope = self.new.lengths()
-        with np.errstate(invalid="ignore"):
+        with np.errstate(over="ignore", invalid="ignore"):
             return np.where(cutoffs == np.inf, np.inf, np.maximum(start + slope * cutoffs, 0.0))
 
     def reach(self, low: float, top: float, limit: Floats) -> Floats:
@@ -270,7 +271,8 @@ def _measure(name: str, score: Score, known: Floats, record: Any, new: Any, firs
 def _ends(score: Any, record: Prediction) -> Ends:
     """The intervals of a record, which grow linearly with the cut-off on either side."""
     start, far = (score.sets(record, cut) for cut in (0.0, _FAR))
-    return Ends(start.lower, (start.lower - far.lower) / _FAR, start.upper, (far.upper - start.upper) / _FAR)
+    below, above = (np.minimum(growth / _FAR, _STEEPEST) for growth in (start.lower - far.lower, far.upper - start.upper))
+    return Ends(start.lower, below, start.upper, above)
 
 
 def _columns(name: str, record: ClassRecord, first: ClassRecord) -> AnyArray:

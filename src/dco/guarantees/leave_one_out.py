@@ -157,7 +157,7 @@ class Lengths:
     def __call__(self, cutoffs: Floats) -> Floats:
         """The sum at each cut-off."""
         place = np.searchsorted(self.knots, cutoffs, side="right")
-        with np.errstate(invalid="ignore"):
+        with np.errstate(over="ignore", invalid="ignore"):
             found = self.starts[place] + self.slopes[place] * cutoffs
         return np.where(cutoffs == np.inf, np.inf, np.where(place > 0, found, 0.0))
 
