@@ -81,23 +81,15 @@ def test_normal_mean_against_the_conjugate_answer():
     assert ours.sets.pieces(0) == pytest.approx(norm.ppf([[0.05, 0.95]]), abs=0.6)
 
 
-def test_p_values_at_exact_responses_agree_with_the_grid():
-    y, theta, train = normal_problem(30, 2000, 3)
-    candidates = np.linspace(-2, 2, 9)
-    one = GaussianMixtures(theta[None, :], np.ones(len(theta)))
-    many = GaussianMixtures(np.tile(theta, (9, 1)), np.ones(len(theta)))
-    grid = full_conformal_intervals(train, y, one, candidates, alpha=0.2, least_effective_draws=0)
-    assert np.array_equal(grid.p_values[0], full_conformal_p_values(train, y, many, candidates))
-
-
-def test_runs_are_widened_to_the_candidates_that_are_out():
+def test_runs_are_widened_to_the_candidates_that_are_out_and_p_values_need_no_grid():
     y, theta, train = normal_problem(30, 2000, 4)
     candidates = np.linspace(-6, 6, 61)
-    test = GaussianMixtures(theta[None, :], np.ones(len(theta)))
-    result = full_conformal_intervals(train, y, test, candidates, alpha=0.2, least_effective_draws=0)
+    one, many = (GaussianMixtures(np.tile(theta, (count, 1)), np.ones(len(theta))) for count in (1, 61))
+    result = full_conformal_intervals(train, y, one, candidates, alpha=0.2, least_effective_draws=0)
+    assert np.array_equal(result.p_values[0], full_conformal_p_values(train, y, many, candidates))
     kept = np.flatnonzero(result.p_values[0] > 0.2)
     assert result.sets.pieces(0).tolist() == [[candidates[kept[0] - 1], candidates[kept[-1] + 1]]]
-    narrow = full_conformal_intervals(train, y, test, [-0.1, 0.0, 0.1], alpha=0.2, least_effective_draws=0)
+    narrow = full_conformal_intervals(train, y, one, [-0.1, 0.0, 0.1], alpha=0.2, least_effective_draws=0)
     assert narrow.sets.is_infinite().all()  # the grid ends inside the set, and the set says so
 
 
