@@ -47,10 +47,8 @@ def test_coverage_stands_beside_its_law(regression, ax):
     assert line(ax, "seen on 300 rows").get_xdata()[0] == est.evaluate(X, y).coverage
     names = [text.get_text() for text in ax.get_legend().get_texts()]
     assert f"Beta({entry.rank}, {entry.n + 1 - entry.rank})" in names
-    threshold = est.predictor_.thresholds()[None]
-    other = dco.CoverageDisplay.from_predictions(
-        est.predict_set(X), y, promised=0.9, threshold=threshold, ax=figures.Figure().subplots()
-    )
+    given = {"threshold": est.predictor_.thresholds()[None], "ax": figures.Figure().subplots()}
+    other = dco.CoverageDisplay.from_predictions(est.predict_set(X), y, promised=0.9, **given)
     assert (other.coverage, other.rank, other.n_cal) == (shown.coverage, shown.rank, shown.n_cal)
 
 
@@ -90,8 +88,7 @@ def test_intervals_along_a_feature_stand_at_its_values(regression, ax):
     est, X, y = regression
     dco.SetsDisplay.from_estimator(est, X, y, feature=1, most=10**6, ax=ax)
     assert sorted(np.concatenate([each.get_xdata() for each in ax.lines])) == sorted(X[:, 1])
-    assert ax.get_xlabel() == "feature 1"
-    assert ax.get_ylabel() == "target"
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("feature 1", "target")
     named = dco.SetsDisplay.from_estimator(est, X, pd.Series(y, name="price in $"), ax=figures.Figure().subplots())
     assert named.ax_.get_ylabel() == r"price in \$"
 
