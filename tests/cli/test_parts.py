@@ -270,3 +270,12 @@ def test_a_model_without_a_target_column_asks_for_it(dco, home, folder):
     save(model, folder / "plain.dco")
     for words in (["evaluate"], ["evaluate", "--in-parts"], ["recalibrate", "--in-parts", "--out", folder / "new.dco"]):
         assert "name it with --target" in dco.refuses(words[0], folder / "plain.dco", folder / "whole.csv", *words[1:])
+
+
+def test_a_table_in_which_no_target_is_known_is_refused(dco, home, folder):
+    model = folder / "new.dco"
+    words = ("--target", "outcome", "--drop", "grade", "--models", "linear", "--drop-missing-target", "--out", model)
+    dco("fit", home / "rows.csv", *words)
+    pd.read_csv(home / "new.csv").assign(outcome="").to_csv(folder / "none.csv", index=False)
+    for more, said in (((), "no row with a known target"), (("--in-parts",), "has no rows")):
+        assert said in dco.refuses("evaluate", model, folder / "none.csv", *more)

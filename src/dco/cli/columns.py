@@ -134,11 +134,10 @@ def features(table: Any, layout: Layout, *, path: Path, first_row: int = 0) -> A
     return frame
 
 
-def known_targets(table: Any, layout: Layout, *, path: Path) -> Any:
+def known_targets(table: Any, layout: Layout) -> Any:
     """The rows whose target is known, if rows without one are to be left out; otherwise the table as it is."""
-    if not layout.drop_missing_target or layout.target is None:
+    if not layout.drop_missing_target or layout.target not in table.column_names:
         return table
-    need_column(table.column_names, layout.target, path=path, option="--target")
     missing = _missing(table.column(layout.target))
     if count := int(np.count_nonzero(missing)):
         text = f"{counted(count, 'row')} of {table.num_rows} without a target {are(count)} left out."

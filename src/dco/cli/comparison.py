@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import shutil
 import warnings
@@ -16,7 +17,7 @@ import numpy as np
 from dco.cli.columns import features, known_targets, labels, make_layout, targets
 from dco.cli.layout import Layout
 from dco.cli.options import chosen_models
-from dco.cli.outputs import UNFINISHED, check_apart, check_folder, continues, write_plan
+from dco.cli.outputs import UNFINISHED, check_apart, check_folder, continues
 from dco.cli.printing import number, progress
 from dco.cli.reading import read_sample, read_table, table_format
 from dco.cli.sets_files import write_tables
@@ -117,7 +118,7 @@ def _order(data: Path, o: Mapping[str, Any]) -> tuple[Split, dict[str, Any], Any
     """Read the table: the split to run, the settings that its records share, the rows held out, and the task in words."""
     sampled = read_sample(data, o["sample_rows"], seed=o["seed"]) if o["sample_rows"] else None
     asked = Layout.asked(o)
-    table = known_targets(read_table(data) if sampled is None else sampled[0], asked, path=data)
+    table = known_targets(read_table(data) if sampled is None else sampled[0], asked)
     layout, why = make_layout(table, asked, path=data)
     why += f" The comparison is on {table.num_rows:,} of {sampled[2]:,} rows, drawn at random." if sampled else ""
     classes = layout.task == "classification"
@@ -165,7 +166,7 @@ def _begin(out: Path, settings: Mapping[str, Any], *, resume: bool, force: bool)
     plan = plans[1] if begun is None else plans[0]
     shutil.rmtree(plans[0].parent, ignore_errors=True)
     plan.parent.mkdir(exist_ok=True)
-    write_plan(plan, asked)
+    write_whole(plan, json.dumps(asked, indent=1))
     return plan.parent
 
 

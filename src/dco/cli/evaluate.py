@@ -51,13 +51,13 @@ def command(
         if in_parts:
             from dco.cli.parts import evaluate_in_parts, print_parts
 
-            stated(estimator, asked, noting=True)
+            stated(estimator, asked)
             file, work = (model.resolve(), trust), {"jobs": jobs, "scheduler": scheduler, "quiet": as_json}
             found = evaluate_in_parts(estimator, file, data, how={"by": None, **options}, asked=asked, **work)
             facts = asdict(found)
         else:
             rows = rows_with_targets(estimator, data, by=by, **options)
-            promise = stated(estimator, asked, noting=True)
+            promise = stated(estimator, asked)
             own = by is None or by in condition_columns(estimator)  # the estimator then takes the groups that it calibrated
             found = estimator.evaluate(rows.X, rows.y, by=None if own else rows.by, **asked)
             no_law = {} if found.laws or found.no_verdict is not None else {"no_verdict": NO_LAW}

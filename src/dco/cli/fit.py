@@ -167,7 +167,7 @@ def fit_table(data: Path, o: dict[str, Any]) -> Fitted:
         read = read_table(data)
         places, total = np.arange(read.num_rows), read.num_rows
     asked, by = Layout.asked(o), o["by"]
-    table = known_targets(read, asked, path=data)
+    table = known_targets(read, asked)
     layout, why = make_layout(table, asked, path=data)
     need_column(table.column_names, by, path=data, option="--by")
     model = _unfitted(layout, o)

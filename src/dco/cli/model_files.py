@@ -64,17 +64,16 @@ def condition_columns(model: Any) -> tuple[str, ...]:
     return tuple(name for name in given if isinstance(name, str) and not is_label(name))
 
 
-def stated(model: Any, asked: Mapping[str, Any], *, noting: bool = False) -> dict[str, Any]:
+def stated(model: Any, asked: Mapping[str, Any]) -> dict[str, Any]:
     """The level and the guarantee of sets: what `asked` (alpha, guarantee, delta) says, and otherwise the model's own.
 
-    If `noting`, a level that needs more calibration rows than there are is noted: sets are then full.
+    A level that needs more calibration rows than there are is noted: sets are then full.
     """
     predictor = model.predictor_
     chosen_delta(asked["guarantee"] or predictor.statement.guarantee, asked["delta"])
     statement = predictor.stated(**asked)
-    if noting:
-        note_large(asked["alpha"])
-        show(statement.note_infeasible(predictor.calibration, predictor.thresholds(statement)))
+    note_large(asked["alpha"])
+    show(statement.note_infeasible(predictor.calibration, predictor.thresholds(statement)))
     return {
         "alpha": float(statement.alpha),
         "guarantee": "none" if model.certificate_.guarantee == "none" else statement.guarantee,

@@ -82,7 +82,7 @@ def known_batches(
     also = [name for name in (layout.target, by, key) if name is not None]
     columns = layout.columns_to_read(path, names, ignore_new=how["ignore_new"], also=also)
     for batch in even_batches(path, columns, rows=rows):
-        table = batch if every else known_targets(batch, layout, path=path)
+        table = batch if every else known_targets(batch, layout)
         if table.num_rows:
             X = model_features(model, table, layout, path=path, first_row=row)
             y = targets(table, layout, path=path, classes=getattr(model, "classes_", None))

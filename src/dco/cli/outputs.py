@@ -118,18 +118,13 @@ def begin(parts: Path, order: Any, *, begun: Path | None, resume: bool, force: b
         for path in (plan, *parts.rglob("[!.]*")):  # not the lock
             if path.is_file():
                 path.unlink()
-        write_plan(plan, order)
+        write_whole(plan, json.dumps(order, indent=1))
 
 
 def _has(plan: Path, order: Any) -> bool:
     with suppress(OSError, ValueError):
         return bool(json.loads(plan.read_text(encoding="utf-8")) == json.loads(json.dumps(order)))
     return False
-
-
-def write_plan(plan: Path, order: Any) -> None:
-    """Write down what must not change between a run and its continuation."""
-    write_whole(plan, json.dumps(order, indent=1))
 
 
 @contextmanager

@@ -57,7 +57,7 @@ def predict(order: Order) -> tuple[int, int, dict[str, Any]]:
         "version": versions()["decoupled-conformal"],
         "model_sha256": fingerprint(model_file),
         "structure_fingerprint": model.certificate_.structure_fingerprint,
-        **(promise := stated(model, asked, noting=True)),
+        **(promise := stated(model, asked)),
     }
     order = {**order, "asked": asked, "signature": json.dumps(facts), "first_row": 0}
     rows, files = _predict_folder(order, model) if folder else (_predict_file(order, model), 1)
