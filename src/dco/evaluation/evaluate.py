@@ -219,10 +219,9 @@ class Evaluation(ShownAsPrinted):
             facts.append(("verdict", f"{self.verdict}: {law.verdict} (p = {law.p_value:.3g})"))
         elif self.no_verdict is not None:
             facts.append(("verdict", f"none: {self.no_verdict}"))
-        worst = {row.by: row for row in sorted(self.slices, key=lambda row: -row.coverage_high)}  # surely low, not small
-        low: list[tuple[str, Any, Any]] = [
-            (by, worst[by], worst[by].value) for by in dict.fromkeys(row.by for row in self.slices)
-        ]
+        ordered = sorted(self.slices, key=lambda row: -row.coverage_high)  # the last is surely low, not merely small
+        worst: dict[str, Any] = {row.by: row for row in ordered}
+        low = [(by, worst[by], worst[by].value) for by in dict.fromkeys(row.by for row in self.slices)]
         low += [] if self.worst_slab is None else [("slab", self.worst_slab, self.worst_slab.where)]
         facts += [
             (f"worst {by}", f"{row.coverage:.4f} ({_interval(row)}): {where} ({counted(row.n, 'row')})")
@@ -235,17 +234,9 @@ class Evaluation(ShownAsPrinted):
 
     def _groups(self) -> list[list[str]]:
         """The head and the rows of the table by group; empty without groups."""
-        judged = any(row.consistency is not None for row in self.by_group)
-        head = [
-            "group",
-            "rows",
-            "coverage",
-            "95 % interval",
-            "mean size",
-            "P95 size",
-            *(["expected", "p"] if judged else []),
-        ]
-        table = [head] if self.by_group else []
+        judged = ["expected", "p"] if any(row.consistency is not None for row in self.by_group) else []
+        names = "group", "rows", "coverage", "95 % interval", "mean size", "P95 size"
+        table = [[*names, *judged]] if self.by_group else []
         for row in self.by_group:
             ends = f"{row.coverage_low:.4f} to {row.coverage_high:.4f}"
             cells = [str(row.group), str(row.n), f"{row.coverage:.4f}", ends, number(row.mean_size), number(row.p95_size)]

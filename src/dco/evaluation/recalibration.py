@@ -112,11 +112,9 @@ def recalibrated(est: Decoupled, rows: Rows, *, weights: Any = None, rest: bool 
     hashes, missing = (row_fingerprints(X, rows.y), missing_cells(X)) if known is None else (known.hashes, known.missing)
     scored = None if known is None else (known.scores, known.conditions)
     seal = SealedRows if known is None else _SealedScores
-    shared, seed = _shared(own.kept, hashes, rest), own.certificate.seed or 0
-    sealed = seal(X, rows.y, fingerprint=role_fingerprint(hashes))
-    calibration, y, rounding = calibrate(
-        structure, sealed, statement.weights, clusters=rows.clusters, seed=seed, scored=scored
-    )
+    shared, sealed = _shared(own.kept, hashes, rest), seal(X, rows.y, fingerprint=role_fingerprint(hashes))
+    given, seed = (structure, sealed, statement.weights), own.certificate.seed or 0
+    calibration, y, rounding = calibrate(*given, clusters=rows.clusters, seed=seed, scored=scored)
     thresholds = statement.thresholds(calibration)
     notes = note_targets(structure, y, thresholds, statement, own.certificate.support)
     notes += statement.note_infeasible(calibration, thresholds)

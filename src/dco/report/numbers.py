@@ -195,9 +195,8 @@ def report_numbers(estimator: Any, X: Any = None, y: Any = None, *, by: Any = No
     if X is None and by is not None:
         raise ValueError("by= slices the rows of X and y; give those too.")
     if not hasattr(estimator, "predictor_"):
-        raise ValueError(
-            f"The report needs a fitted DecoupledClassifier or DecoupledRegressor, got {type(estimator).__name__}."
-        )
+        kind = type(estimator).__name__
+        raise ValueError(f"The report needs a fitted DecoupledClassifier or DecoupledRegressor, got {kind}.")
     own: DecoupledPredictor = estimator.predictor_
     levels, classes = level_grid(own.statement.alpha), own.structure.classes
     start = levels.index(own.statement.alpha)
@@ -241,9 +240,8 @@ def _level(own: DecoupledPredictor, alpha: Level, rows: GivenRows | None) -> Lev
         found, certified = {None: found[own.ranking.best]}, (replace(certified[0], group=None),)
     entry_of = dict(zip(found, certified, strict=True))
     shown = {} if None in found else {name: entry_of[name] for name in _largest_conditions(own)}
-    numbers = LevelNumbers(
-        value, certified, picked_bound(own.certificate, value), tuple(map(ConditionNumbers, shown.values()))
-    )
+    bound = picked_bound(own.certificate, value)
+    numbers = LevelNumbers(value, certified, bound, tuple(map(ConditionNumbers, shown.values())))
     if rows is None:
         return numbers
     sets = rows.sets(alpha)
