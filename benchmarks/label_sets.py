@@ -29,6 +29,7 @@ from peers import ALPHA, PEERS, PENALTY, RANK_FREE, WEIGHT
 
 from dco import ClassProbabilities, split_conformal
 from dco.scores import APS, LAC, RAPS, SAPS, Margin, PosteriorNLL, TopK
+from dco.scores.ranks import _comparisons
 
 COMPARED: dict[str, Any] = {
     "LAC": LAC(),
@@ -64,6 +65,15 @@ FEW_CLASSES = (
     "more; the labels of each row as numbers, with a pointer of eight bytes for each row however few its labels, are made "
     "on first use, and the second column counts these too. The lines of plain NumPy are what such output alone costs: one "
     "comparison with a given number, the codes and the pointers of the members, no check, no calibration rows, no ranks."
+)
+NEEDED = (
+    "Where these miss 12 floors, it is for the number of passes over memory, of which NumPy needs one for each elementary "
+    "step. Three that every score by ranks needs are timed bare below: all numbers are stored by columns; the lines of the "
+    "test rows are compared in Batcher's network, in 16 bits (2, 18, 64 and 356 passes over the test rows); "
+    "and the probabilities of the calibration rows are compared, masked and summed in double precision, for scores are "
+    "exact. What is left of 12 floors has to do for some twenty shorter passes: the check of the input, label, place and "
+    "score of each calibration row, the threshold among them, the sums along the ranks, two comparisons with the limits, "
+    "the last value in each set, membership and marks."
 )
 FEW = (2, 5, 10, 30)  # classes of usual tables
 FLAT = (1.0, 0.3)  # spreads of logits at which ours are timed again
@@ -230,6 +240,41 @@ def by_classes(elements: int, *, dtype: str, repeats: int) -> str:
     return table(["our score", "× the floor", "target", "with the labels of each row, × the floor"], rows)
 
 
+def needed_passes(cal: np.ndarray, test: np.ndarray) -> dict[str, Callable[[], object]]:
+    """Parts of every score by ranks as bare passes of NumPy over rows of few labels."""
+    k = test.shape[1]
+    step = 2**18 // max(k, 8)
+    stored, bits = np.zeros((k, step), dtype=cal.dtype), list(np.zeros((2 * k + 1, step), dtype=np.uint16))
+
+    def columns() -> None:
+        for array in (cal, test):
+            for start in range(0, len(array) - step + 1, step):
+                np.copyto(stored, array[start : start + step].T)
+
+    def sort() -> None:
+        for _ in range(0, len(test) - step + 1, step):
+            for first, second, larger, smaller in _comparisons(k):
+                np.minimum(bits[first], bits[second], out=bits[smaller])
+                np.maximum(bits[first], bits[second], out=bits[larger])
+
+    def sums() -> None:
+        for _ in range(0, len(cal) - step + 1, step):
+            (stored * (stored > stored[0])).sum(axis=0, dtype=np.float64)
+
+    return {"columns": columns, "sort": sort, "sums": sums}
+
+
+def least_of_ranks(elements: int, *, dtype: str, repeats: int) -> str:
+    """The bare passes that scores by ranks need, where there are few classes."""
+    rows = []
+    for classes in FEW:
+        cal, _ = softmax_rows(elements // classes // 3, classes, spread=1.5, dtype=dtype, seed=1)
+        test, _ = softmax_rows(2 * elements // classes // 3, classes, spread=1.5, dtype=dtype, seed=2)
+        parts = [times_floor(job, cal, test, repeats)[0] for job in needed_passes(cal, test).values()]
+        rows.append([f"{classes}", *(f"{part:.1f}" for part in parts), f"{12 - sum(parts):.1f}"])
+    return table(["classes", "by columns", "network", "masses", "left of 12 floors"], rows)
+
+
 def compressed(sets: Any) -> tuple[np.ndarray, np.ndarray]:
     """Row pointers and codes."""
     return sets.row_pointers, sets.codes
@@ -289,6 +334,8 @@ def main() -> None:
     print(by_spread(*sizes, spreads=FLAT, dtype=given.dtype, repeats=given.repeats))
     print(f"\n{FEW_CLASSES}\n")
     print(by_classes(given.classes * 3000, dtype=given.dtype, repeats=given.repeats))
+    print(f"\n{NEEDED}\n")
+    print(least_of_ranks(given.classes * 3000, dtype=given.dtype, repeats=given.repeats))
     if not given.no_stages:
         print("\nOur scores in their parts, as multiples of the same floor, at the first spread.\n")
         print(stages(cal, y_cal, test, y_test, repeats=given.repeats))

@@ -87,6 +87,8 @@ def test_label_sets_print_a_row_for_each_of_our_scores(capsys):
     parts = cells(label_sets.stages(cal, y_cal, test, y_test, repeats=1))
     assert [row[0] for row in parts] == list(label_sets.OURS)
     assert all(0.5 < float(row[-1]) <= 1 for row in parts), "coverage on the test rows"
+    few = cells(label_sets.least_of_ranks(3000, dtype="float32", repeats=1))
+    assert [int(row[0]) for row in few] == list(label_sets.FEW)
 
 
 def test_tuning_runs_on_64_candidates():

@@ -371,9 +371,11 @@ def screened(probabilities: Floats, limits: Doubles, with_mass: bool, with_top: 
     error = (1.0 + 0.5 * np.arange(1, k + 1)) * with_mass + 1.5 * with_top
     sure, maybe = (np.clip(np.floor(limits * 2.0**15 + e) + 1, 0, 65535).astype(np.uint16)[:, None] for e in (-error, error))
     to_end = probabilities.dtype.type(2.0 ** (np.finfo(probabilities.dtype).nmant - 15))  # moves the 15 bits to the end
+    space = np.empty((min(step, n), k), dtype=probabilities.dtype)
     for start in range(0, n, step):
         rows = slice(start, start + step)
-        whole = np.add(probabilities[rows], to_end, order="C").view(np.uint16)
+        part = probabilities[rows]
+        whole = np.add(part, to_end, out=space[: len(part)]).view(np.uint16)
         steps = np.ascontiguousarray(whole[:, (0 if sys.byteorder == "little" else half - 1) :: half].T)
         lines, at = falling_columns(steps.T)
         reached = lines[:1] * np.uint16(with_top) + np.uint16(1)
