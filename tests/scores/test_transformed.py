@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy.stats import norm
 from sklearn.linear_model import Ridge
 
 import dco
@@ -105,6 +106,7 @@ def test_quantile_scales_are_increasing_inverses_also_beyond_the_targets():
     y = np.linspace(-100, 2e5, 1001)
     z = score.transform.forward(y)
     assert (np.diff(z) > 0).all()
+    assert score.transform.forward(0.0) == pytest.approx(norm.ppf(51 / 2 / 350))  # the middle of the 51 zeros among 350
     np.testing.assert_allclose(score.transform.inverse(z), y, rtol=1e-9, atol=1e-6)
     with pytest.raises(ValueError, match="fitted to training targets"):
         Transformed(AbsoluteResidual(), "quantile").observed(dco.Points([1.0]), [1.0])
