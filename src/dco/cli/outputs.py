@@ -144,16 +144,12 @@ def only_run(parts: Path, out: Path) -> Iterator[None]:
     except BlockingIOError:
         raise ValueError(f"Another run is writing {out} right now; wait until it ends, or choose another --out.") from None
     except OSError as error:
-        raise _disk_error(error, out) from error
+        if error.errno is None:  # a sentence of our own
+            raise
+        told = f"{error.filename or out}: {error.strerror or error}. Finished parts are kept: solve this, then"
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            told = f"There is no space left at {out.parent.resolve()}; make room, then"
+        raise OSError(f"{told} run again with --resume.") from error
     finally:
         with suppress(OSError):  # not empty: there is something to continue
             parts.rmdir()
-
-
-def _disk_error(error: OSError, out: Path) -> OSError:
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return OSError(f"There is no space left at {out.parent.resolve()}; make room, then run again with --resume.")
-    if error.errno is None:  # a sentence of our own
-        return error
-    where = out if error.filename is None else error.filename
-    return OSError(f"{where}: {error.strerror or error}. Finished parts are kept: solve this, then run again with --resume.")

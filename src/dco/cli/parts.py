@@ -72,9 +72,6 @@ def print_parts(found: PartsEvaluation, data: Path) -> None:
         say(f"No verdict: {found.no_verdict}.")
 
 
-# ---------------------------------------------------------------------------------------------- calibration
-
-
 def recalibrate_in_parts(
     model: Any, file: ModelFile, data: Path, *, how: How, rest: bool, jobs: int, scheduler: str | None, quiet: bool
 ) -> Any:

@@ -131,9 +131,6 @@ class Job:
         return made.replace_schema_metadata({_SIGNATURE: self.order["signature"]})
 
 
-# --- one file -----------------------------------------------------------------------------------------------------
-
-
 def _predict_file(order: Order, model: Any) -> int:
     """Batches become parts in a folder beside the output; returns the number of rows."""
     out, data = order["out"], order["data"]
@@ -144,9 +141,16 @@ def _predict_file(order: Order, model: Any) -> int:
         begun = unfinished if any(not path.name.startswith(".") for path in unfinished.iterdir()) else None  # not the lock
         identity = _identity(order, {data.name: fingerprint(data)})
         begin(unfinished, identity, begun=begun, resume=order["resume"], force=order["force"])
+        parts: dict[Path, int] = {}  # and their rows
         try:
             with progress("Predicting", row_count(data), quiet=order["quiet"]) as reached:
-                parts = _write_parts(job, unfinished, found, reached)
+                for table, X, first_row in job.batches(found):  # rows of earlier runs count in the notes
+                    part = unfinished / f"{len(parts):09d}"
+                    if not part.exists():
+                        with written_beside(part, within=unfinished) as beside:
+                            write_tables([job.sets(table, X, first_row)], beside, "feather")
+                    parts[part] = table.num_rows
+                    reached(first_row + table.num_rows)
             assemble(parts, out, within=unfinished, force=order["force"])
         except Exception as error:  # on a full or failing disk finished parts stay; of bad input nothing can be continued
             if not (isinstance(error, OSError) or order["resume"]):
@@ -155,22 +159,6 @@ def _predict_file(order: Order, model: Any) -> int:
         shutil.rmtree(unfinished, ignore_errors=True)
     _show_new(found, model)
     return sum(parts.values())
-
-
-def _write_parts(job: Job, folder: Path, found: NewValues, reached: Any) -> dict[Path, int]:
-    """Write the parts that are not there yet; returns the number of rows of every part."""
-    parts: dict[Path, int] = {}
-    for table, X, first_row in job.batches(found):  # rows of earlier runs count in the notes
-        part = folder / f"{len(parts):09d}"
-        if not part.exists():
-            with written_beside(part, within=folder) as beside:
-                write_tables([job.sets(table, X, first_row)], beside, "feather")
-        parts[part] = table.num_rows
-        reached(first_row + table.num_rows)
-    return parts
-
-
-# --- folders ------------------------------------------------------------------------------------------------------
 
 
 def _predict_folder(order: Order, model: Any) -> tuple[int, int]:
@@ -190,7 +178,7 @@ def _predict_folder(order: Order, model: Any) -> tuple[int, int]:
         orders = [
             {**here, "data": file, "out": here["unfinished"] / name, "first_row": start}
             for file, name, start in zip(files, names, starts[:-1], strict=True)
-            if not (order["resume"] and (unfinished / name).exists())
+            if not (unfinished / name).exists()  # kept by `begin`
         ]
         for folder in {folder / name.parent for name in names for folder in (unfinished, out)}:
             folder.mkdir(parents=True, exist_ok=True)
