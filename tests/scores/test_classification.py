@@ -482,16 +482,26 @@ def test_memory_beside_the_result_is_that_of_a_chunk(score):
 def test_many_rows_of_few_labels_get_the_same_sets(kind, dtype):
     """They are screened in 16 bits first; what comes close to a threshold, to a tie or to their range is looked at again."""
     rng = np.random.default_rng(4)
-    for (k, n), score in product(((5, 5000), (9, 5000), (32, 9000)), (APS(), RAPS(0.05, 1), SAPS(0.1), TopK())):
+    scores = (APS(), RAPS(0.05, 1), SAPS(0.1), TopK(), APS(randomised=True))
+    for (k, n), score in product(((5, 5000), (9, 5000), (32, 9000)), scores):
         if kind == "no distribution":
             values = rng.uniform(0.0, 7.5 / k, size=(n, k)).clip(0.0, 1.0)
             values[::9, :2] = 1.0, 1.0
         elif kind == "sixteenths":  # and beside them, by less than 16 bits show
             values = rng.multinomial(16, np.full(k, 1 / k), size=n) / 16 * (1 - rng.choice([0.0, 1e-6], size=(n, 1)))
+            values[::11] = 0.0
         else:
             values = KINDS[kind](rng, n, k)
-        record = ClassProbabilities(np.asfortranarray(values.astype(dtype))[:: 1 if k == 9 else -1])
+        names = {"classes": np.arange(k), "unseen": [k] if k == 9 else None}
+        stored = np.asfortranarray(values.astype(dtype))[:: 1 if k == 9 else -1]
+        record = ClassProbabilities(stored, **names, uniforms=rng.uniform(size=n))
         every = score.every_label(record)
         middle = float(np.quantile(every, 0.4, method="nearest"))
         for level in (middle, np.nextafter(middle, -1.0), 0.9, 0.5, 1.0, 2.0, 2.0005, 3.0, 0.0, np.inf, -np.inf):
             assert np.array_equal(score.sets(record, float(level)).to_dense(), every <= level)
+
+
+@pytest.mark.parametrize("y", [[0, 3], [-1, 0], np.array([0, 2**63], dtype=np.uint64)])
+def test_columns_that_are_not_there_are_refused(y):
+    with pytest.raises(ValueError, match=r"y holds labels from .* but there are 3 columns"):
+        APS().observed(ClassProbabilities(np.full((2, 3), 1 / 3)), y)
