@@ -155,15 +155,15 @@ def test_labels_of_an_example_stand_in_the_order_of_their_scores(case: Any, scor
 
 
 def test_rows_of_the_fit_are_refused_whole_and_in_part(case: Any) -> None:
-    """A tenth is too many. Where every row has copies single rows are no evidence, and a role as a whole still is."""
+    """One is too many. Where every row has copies single rows are no evidence, and a role as a whole still is."""
     chosen = case("regression")
     (X, y), roles = chosen.fitted, chosen.estimator.splits_
     for rows, message in ((roles.calibrate, "the calibrate rows"), (roles.train, "the train rows"), (..., "600 of the 600")):
         with pytest.raises(ValueError, match=message):
             report_numbers(chosen.estimator, X[rows], y[rows])
-    for used, refused in ((20, True), (19, False)):
+    for used, refused in ((1, True), (0, False)):
         mixed = np.r_[X[:used], chosen.X[: 200 - used]], np.r_[y[:used], chosen.y[: 200 - used]]
-        with pytest.raises(ValueError, match="20 of the 200 rows given took part in the fit") if refused else nullcontext():
+        with pytest.raises(ValueError, match="1 of the 200 rows given took part in the fit") if refused else nullcontext():
             assert len(report_numbers(chosen.estimator, *mixed).rows.y) == 200
     X, y = np.tile(X[:60], (10, 1)), np.tile(y[:60], 10)
     estimator = DecoupledRegressor(Ridge(), random_state=0).fit(X, y)

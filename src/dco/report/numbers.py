@@ -384,13 +384,13 @@ def _same_parts(values: AnyArray, others: AnyArray) -> bool:
 
 
 def _refuse_used_rows(predictor: DecoupledPredictor, X: Any, y: AnyArray) -> None:
-    """Rows that made the predictor prove nothing: a page on a tenth or more of them is refused."""
+    """Rows that made the predictor prove nothing, as in `evaluate`; a page shows one verdict, so it is refused."""
     digest = role_fingerprint(row_fingerprints(X, y))
     for role, stated in predictor.certificate.row_fingerprints.items():
         if stated == digest:  # also where rows repeat so much that single ones prove nothing
             raise ValueError(f"These are the {role} rows of this predictor: coverage on them proves nothing. Give new rows.")
     found = predictor.kept.used(row_fingerprints(X, y))
-    if found is not None and found.total >= 0.1 * len(y):
+    if found is not None:
         roles = ", ".join(f"{count} {role}" for role, count in found.counts.items())
         raise ValueError(
             f"{found.total} of the {len(y)} rows given took part in the fit ({roles}); coverage on them proves nothing. "
