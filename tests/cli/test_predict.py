@@ -196,6 +196,13 @@ def test_two_runs_cannot_write_one_output(dco, home, tmp_path, new, parts_of):
         assert not parts.exists()
 
 
+def test_a_folder_of_somebody_else_is_no_unfinished_work(dco, home, tmp_path):
+    (parts := tmp_path / "s.csv.parts").mkdir()
+    (parts / "mine").write_text("not to be lost")
+    assert "not empty" in dco.refuses("predict", home / "numbers.dco", home / "new.csv", "--out", tmp_path / "s.csv")
+    assert (parts / "mine").exists()
+
+
 def test_parts_are_put_together_only_when_whole(dco, home, tmp_path, monkeypatch):
     whole = module.assemble
     harm: Callable[[Path], None] = lambda parts: (parts / "000000001").unlink()  # noqa: E731

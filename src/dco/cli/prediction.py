@@ -35,7 +35,7 @@ from dco.storage.saving import versions
 
 _SIGNATURE = "dco"  # the key of the metadata in Parquet and Feather outputs
 Order = Mapping[str, Any]  # the options of the command, and what is added here: plain data, which travels to workers
-_SAME = ("alpha", "guarantee", "delta", "key", "keep", "batch_rows", "ignore_new", "trust", "decimal", "no_escape")
+_SAME = ("key", "keep", "batch_rows", "ignore_new", "trust", "decimal", "no_escape", "signature")
 
 
 def predict(order: Order) -> tuple[int, int, dict[str, Any]]:
@@ -192,7 +192,7 @@ def _predict_folder(order: Order, model: Any) -> tuple[int, int]:
 
 def _identity(order: Order, tables: dict[str, str]) -> dict[str, Any]:
     """What must not change between a run and its continuation: the order, and the bytes of the model and of the tables."""
-    return {name: order[name] for name in (*_SAME, "signature")} | {"tables": tables}
+    return {name: order[name] for name in _SAME} | {"tables": tables}
 
 
 def _check_out_folder(out: Path, data: Path) -> None:
