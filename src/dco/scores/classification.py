@@ -133,7 +133,7 @@ class LabelScore(Score):
                 extra = (ranks.count_true(xp.broadcast_to(beside(unseen, sizes[0]), shape)) for _, unseen in parts)
                 sizes = [size + more for size, more in zip(sizes, extra, strict=True)]
             chunks.append(xp.stack(sizes))
-        return joined(chunks, axis=1)  # type: ignore[no-any-return]
+        return xp.astype(joined(chunks, axis=1), xp.int64, copy=False)  # type: ignore[no-any-return]
 
     def bound(self, prediction: Any) -> tuple[LabelScore, ClassRecord]:
         """The score, and the prediction in the form that `_probabilities` reads: draws are averaged here, once."""
@@ -283,8 +283,7 @@ class RankScore(LabelScore):
         if not all(_is_by_row(threshold) for threshold in thresholds):
             return super().row_sizes(probabilities, uniforms, thresholds)
         if not ranks.is_long(probabilities):
-            counts = self._counts(probabilities, uniforms, thresholds)[0]
-            return [count.astype(np.int64) if isinstance(count, np.ndarray) else count for count in counts]
+            return self._counts(probabilities, uniforms, thresholds)[0]
         if not self.uses_mass:
             return list(self._lengths(Ranks.along(probabilities, False), uniforms, thresholds))
         sizes = np.empty((len(thresholds), len(probabilities)), dtype=np.int64)
