@@ -212,7 +212,7 @@ class NewValues:
         self.rows += len(X)
         for name, kept in layout.categories.items():
             if name not in layout.conditions:
-                new = X[name][X[name].notna() & ~X[name].isin(kept)]
+                new = X[name][~X[name].isin([*kept, None])]
                 self._add(name, len(new), new.unique())
 
     @classmethod
