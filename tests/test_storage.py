@@ -363,6 +363,10 @@ def test_what_would_not_come_back_is_refused_by_name_and_leaves_the_old_file(val
 def test_the_refusal_names_the_innermost_part(tmp_path):
     with pytest.raises(TypeError, match=r"Holder\.value\['inner'\]\[1\]\.setting "):
         dco.save(Holder({"inner": [0, Table(np.zeros(1), lambda x: x)]}).fit(None), tmp_path / "model.dco")
+    holder = Holder(lambda x: x)
+    holder.fitted_ = holder.value
+    with pytest.raises(TypeError, match=r"^Holder\.value cannot"):  # what the caller gave, not where it went
+        dco.save(holder, tmp_path / "model.dco")
 
 
 def test_untrusted_types_are_named_with_the_argument_that_trusts_them(tmp_path):

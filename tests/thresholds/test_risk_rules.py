@@ -165,7 +165,7 @@ LOSSES, CUTS = falling_losses(20, 5)
         *((LOSSES, wrong, {}, r"^thresholds must be real numbers, got ")
           for wrong in ("abcde", list("abcde"), {1: 2}, [0, 1, 2, 3, [4]], [1j] * 5)),
         ([[1.0, 0.5], [1.0]], CUTS, {}, r"^losses must be real numbers, got lists of different lengths"),
-        (LOSSES + 1, CUTS, {}, r"\[0, bound\]"),
+        (np.full((20, 5), 2.0), CUTS, {}, r"\[0, bound\] = \[0, 1\], but they range from 2 to 2"),
         (LOSSES - 1, CUTS, {}, r"\[0, bound\]"),
         (np.where(LOSSES > 0.5, np.nan, LOSSES), CUTS, {}, "NaN"),
         (LOSSES[:, 0], CUTS, {}, "a matrix"),

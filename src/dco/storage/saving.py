@@ -266,7 +266,7 @@ def _culprit(thing: Any) -> str:
     import skops.io
 
     with suppress(Exception):  # of an object that does not tell its parts
-        for place, part in _parts(thing):
+        for place, part in sorted(_parts(thing), key=lambda part: part[0].endswith("_")):  # what was given, then what fitted
             survives = False
             with suppress(Exception):
                 survives = _difference(part, _own_copy(skops.io.dumps(part))) is None

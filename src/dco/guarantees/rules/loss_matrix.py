@@ -82,7 +82,7 @@ def checked_losses(losses: ArrayLike, *, bound: float, ndim: int = 2) -> Floats:
     if array.ndim != ndim or (ndim == 2 and not array.size):
         kind = "a matrix with at least one row and one column, one row per calibration row and one column per threshold"
         raise ValueError(f"losses must be {'one number per row' if ndim == 1 else kind}, got shape {array.shape}.")
-    least, most = float(array.min(initial=0)), float(array.max(initial=0))
+    least, most = (float(array.min()), float(array.max())) if array.size else (0.0, 0.0)
     if math.isnan(least):
         where = tuple(np.argwhere(np.isnan(array))[0].tolist())
         raise NonFiniteScoreError(f"losses holds NaN (first at {where}); every row needs a loss in every column.")
