@@ -123,7 +123,12 @@ def test_fit_on_a_sample_is_the_fit_on_these_rows(dco, folder):
     assert dco.json("audit", folder / "sampled.dco", "--data", folder / "in")["holds"]
 
 
-def test_a_file_that_cannot_be_read_is_named(dco, home, folder):
+def test_a_file_or_a_row_that_cannot_be_read_is_named(dco, home, folder, monkeypatch):
+    monkeypatch.setattr(reading, "_AT_ONCE", 70)
+    frame = pd.read_csv(home / "new.csv", dtype=object)
+    frame.loc[150, "dose"] = "oops"
+    frame.to_csv(folder / "bad.csv", index=False)
+    assert "'oops' in row 151" in dco.refuses("evaluate", home / "numbers.dco", folder / "bad.csv", "--in-parts")
     (folder / "in" / "b.parquet").write_bytes(b"PAR1 and nothing else")
     message = dco.refuses("evaluate", home / "numbers.dco", folder / "in", "--in-parts")
     assert "b.parquet" in message
