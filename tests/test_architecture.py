@@ -111,7 +111,7 @@ def test_files_functions_and_the_top_level_are_small() -> None:
     assert len([path for path in SOURCE.iterdir() if path.suffix == ".py"]) <= 8
     own = sum(n for name, n in lines.items() if not name.startswith("dco.reproduction"))
     print(f"\n{sum(lines.values())} lines in {len(lines)} modules, {own} without the reproduction")
-    assert own <= 27_263  # the aim is 17,000
+    assert own <= 25_635  # the aim is 17,000
 
 
 def parameters(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
