@@ -225,7 +225,8 @@ def test_a_union_made_by_a_score_keeps_its_rule():
     rng = np.random.default_rng(1)
     sets = PredictiveDensity().sets(GaussianMixtures(3 * rng.normal(size=(30, 4)), np.full((30, 4), 0.4)), 3.0)
     cut = pickle.loads(pickle.dumps(sets.clip(0, 2)))
-    for y in (sets.hull().upper, np.zeros(30), np.full(30, 2.0), rng.normal(size=30) * 3):
+    assert sets.contains(np.full(30, 2.5)).any()
+    for y in (sets.hull().upper, np.zeros(30), np.full(30, 2.0), np.full(30, 2.5), rng.normal(size=30) * 3):
         np.testing.assert_array_equal(cut.contains(y), sets.contains(y) & (y >= 0) & (y <= 2))
     assert cut.contains(np.zeros(30)).any()
     assert cut.contains(np.full(30, 2.0)).any()
