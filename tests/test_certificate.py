@@ -249,6 +249,7 @@ def test_whatever_is_put_into_a_field_is_refused_or_seen(some) -> None:
         for junk in (None, True, -1, 10**400, 1e308, "-inf", "", [], [None], {}, {"a": [1]}):
             other = edited(certificate, path, junk)
             assert other is None or other == certificate or not other.verify(predictor=some).holds, (path, junk)
+            assert other is None or str(other), (path, junk)  # it can be printed beside what fails
 
 
 def test_a_copy_leaves_nothing_unchecked_and_a_certificate_alone_much(some) -> None:

@@ -87,6 +87,9 @@ def test_it_certifies_saves_and_is_checked(task, tmp_path):
     loaded = dco.load(tmp_path / "model.dco")
     copy = dco.Certificate.from_json(certificate.to_json())
     assert copy == certificate
+    assert certificate.assumption.startswith("Calibration rows and the new one are exchangeable, given the training rows.")
+    written = {"statement": certificate.statement, "assumption": certificate.assumption}
+    assert "no law beyond the level" in str(replace(certificate, rule="mine", rows={}, written=written))  # as it was read
     assert copy.verify(X[sealed[::-1]], y[sealed[::-1]], predictor=loaded)
     new, y_new = table(task, 400, np.random.default_rng(3))
     assert np.array_equal(est.predict_set(new).sizes(), loaded.predict_set(new).sizes())

@@ -190,7 +190,7 @@ def _read(kind: Any, value: Any, name: str) -> Any:
     elif kind is float and (type(value) in (int, float) or value in ("inf", "-inf")):
         with suppress(OverflowError):
             return float(value)
-    elif (origin is Literal and value in parts) or (type(value) is kind and (kind is not int or value >= 0)):
+    elif (origin is Literal and value in parts) or (type(value) is kind and (kind is not int or 0 <= value < 10**300)):
         return value
     raise ValueError(f"{name} is {value!r:.200}")
 

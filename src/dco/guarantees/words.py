@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from dco.foundations.display import counted
 from dco.foundations.files import plain
-from dco.foundations.ranks import as_rational
+from dco.foundations.ranks import as_rational, conformal_rank
 from dco.guarantees.rules.rule import RULES
 from dco.scores.score import LEAST
 
@@ -89,7 +89,8 @@ def as_plain(facts: Certificate) -> dict[str, Any]:
 def lines(facts: Certificate) -> Iterator[str]:
     """The certificate as it is printed."""
     certified = facts.guarantee != "none"
-    statement, assumption = (words(facts) | dict(facts.written)).values()
+    written = facts.written or words(facts)
+    statement, assumption = written["statement"], written["assumption"]
     yield statement
     if certified:  # without a statement there is nothing that an assumption or a law would make true
         yield f"Assumption: {assumption}"
@@ -120,9 +121,10 @@ def lines(facts: Certificate) -> Iterator[str]:
 
 def _joint_in_words(facts: Certificate) -> Iterator[str]:
     """The cut-offs of the candidates, and what choosing by the calibration rows means for sets."""
-    cuts, n = facts.thresholds, facts.rows["calibrate"]
-    rank = RULES[facts.rule].rank(n, alpha=facts.alpha)
-    yield from (f"cut-off {_cutoff(entry.value)}, rank {rank} of {n}: {entry.group}" for entry in cuts)
+    cuts = facts.thresholds
+    for entry in cuts:
+        rank = conformal_rank(entry.n, alpha=facts.alpha)
+        yield f"cut-off {_cutoff(entry.value)}, rank {rank} of {entry.n}: {entry.group}"
     failed = f" ({facts.candidates - len(cuts)} more took no part)" if facts.candidates > len(cuts) else ""
     several = f"{counted(len(cuts), 'candidate')}{failed}"
     yield f"Structure: {several}; for each new row the calibration rows and that row choose among them"
