@@ -89,8 +89,7 @@ def as_plain(facts: Certificate) -> dict[str, Any]:
 def lines(facts: Certificate) -> Iterator[str]:
     """The certificate as it is printed."""
     certified = facts.guarantee != "none"
-    written = facts.written or words(facts)
-    statement, assumption = written["statement"], written["assumption"]
+    statement, assumption = facts.statement, facts.assumption
     yield statement
     if certified:  # without a statement there is nothing that an assumption or a law would make true
         yield f"Assumption: {assumption}"
@@ -122,9 +121,8 @@ def lines(facts: Certificate) -> Iterator[str]:
 def _joint_in_words(facts: Certificate) -> Iterator[str]:
     """The cut-offs of the candidates, and what choosing by the calibration rows means for sets."""
     cuts = facts.thresholds
-    for entry in cuts:
-        rank = conformal_rank(entry.n, alpha=facts.alpha)
-        yield f"cut-off {_cutoff(entry.value)}, rank {rank} of {entry.n}: {entry.group}"
+    for at in cuts:
+        yield f"cut-off {_cutoff(at.value)}, rank {conformal_rank(at.n, alpha=facts.alpha)} of {at.n}: {at.group}"
     failed = f" ({facts.candidates - len(cuts)} more took no part)" if facts.candidates > len(cuts) else ""
     several = f"{counted(len(cuts), 'candidate')}{failed}"
     yield f"Structure: {several}; for each new row the calibration rows and that row choose among them"
